@@ -1,0 +1,1 @@
+"""A Kafka broker without Docker, for tests and for machines that have none."""

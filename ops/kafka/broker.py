@@ -1,0 +1,347 @@
+"""A real Apache Kafka broker without Docker: one KRaft node, started as a plain Java process.
+
+For tests and for machines without Docker. Everything it writes lies in one folder::
+
+    server.properties  settings of this start  broker.log   what Kafka printed
+    data/              the log itself          broker.pid   its process, while it runs
+    broker.port        its port, kept between starts
+
+As a program: ``python -m ops.kafka.broker start|stop|status --folder F``.
+"""
+
+import argparse
+import base64
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ops.kafka.jars import BrokerError, fetch_jars, program
+
+HOST = "127.0.0.1"
+START_SECONDS = 60.0
+STOP_SECONDS = 20.0
+POLL_SECONDS = 0.1
+FORMAT_SECONDS = 60.0
+HEAP_MEGABYTES = 512
+# Below the range from which systems hand out ports for outgoing connections, so that
+# none of those takes the broker's port between a kill and the restart.
+PORTS = range(20000, 32000)
+LOG_TAIL_LINES = 25
+
+SETTINGS: Mapping[str, str] = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "auto.create.topics.enable": "false",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "default.replication.factor": "1",
+    "min.insync.replicas": "1",
+    # After a kill the controller takes the new process for alive only when the old one's session
+    # has ended (9 s by default).
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "400",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "log.cleaner.threads": "1",
+    "log.cleaner.backoff.ms": "500",
+    "log.cleaner.dedupe.buffer.size": str(8 * 1024 * 1024),
+    "log.retention.check.interval.ms": "1000",
+    "log.initial.task.delay.ms": "500",
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+}
+
+
+class Broker:
+    """One broker in one folder; the same folder and port again after a stop or a kill.
+
+    ``port`` None takes the folder's port of before, or a free one the first time. ``settings`` are
+    Kafka settings laid over the defaults. The context manager starts and stops it.
+    A broker started by another process in the same folder is recognised and can be stopped.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        port: int | None = None,
+        *,
+        heap_megabytes: int = HEAP_MEGABYTES,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self.folder = Path(folder).resolve()
+        self._port = port
+        self._heap_megabytes = heap_megabytes
+        self._settings = dict(settings or {})
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def port(self) -> int:
+        """The port clients connect to. Raises BrokerError before the first start when none was given."""
+        port = self._port or _read_number(self.folder / "broker.port")
+        if port is None:
+            raise BrokerError(f"no broker was started in {self.folder} yet")
+        return port
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What clients want as ``bootstrap_servers``: host and port."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def log_file(self) -> Path:
+        """What Kafka printed, all starts after one another."""
+        return self.folder / "broker.log"
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the running broker, None when it is down."""
+        if self._process is not None:
+            return self._process.pid if self._process.poll() is None else None
+        pid = _read_number(self.folder / "broker.pid")
+        return pid if pid is not None and self._is_ours(pid) else None
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there; ``ready`` says whether it answers."""
+        return self.pid is not None
+
+    def ready(self) -> bool:
+        """Whether the broker answers a request for its metadata and names itself as a member."""
+        # Here, not above: the command's stop needs no client, and kafka-python has no type information.
+        from kafka import KafkaAdminClient  # type: ignore[import-untyped, unused-ignore]
+        from kafka.errors import KafkaError  # type: ignore[import-untyped, unused-ignore]
+
+        if not _accepts_connections(self.port):
+            return False
+        try:
+            admin = KafkaAdminClient(bootstrap_servers=self.bootstrap_servers, request_timeout_ms=5000)
+        except KafkaError:
+            return False
+        try:
+            return len(admin.describe_cluster()["brokers"]) == 1
+        except KafkaError:
+            return False
+        finally:
+            admin.close()
+
+    def start(self, timeout: float = START_SECONDS) -> None:
+        """Start the broker and return when it answers; nothing to do when it already does.
+
+        The first start fetches the jars and formats the folder. Raises MissingProgram without Java
+        (or, the first time, Maven) and BrokerError with the end of Kafka's log when the process ends
+        or does not answer within ``timeout`` seconds (it is then killed).
+        """
+        deadline = time.monotonic() + timeout
+        if not self.running:
+            java = program("java")
+            classpath = f"{fetch_jars()}/*"
+            deadline = time.monotonic() + timeout
+            self._write_settings()
+            self._format(java, classpath)
+            self._launch(java, classpath)
+        self._wait_until_ready(deadline, timeout)
+
+    def stop(self, timeout: float = STOP_SECONDS) -> None:
+        """Ask the broker to shut down (SIGTERM), kill it after ``timeout`` seconds. Nothing to do when down."""
+        self._end(signal.SIGTERM, timeout)
+        self.kill()
+
+    def kill(self) -> None:
+        """End the broker at once (SIGKILL). Its data stays, as after a crash of the process."""
+        self._end(signal.SIGKILL, STOP_SECONDS)
+        if self.running:
+            raise BrokerError(f"broker process {self.pid} survives SIGKILL")
+        self._process = None
+        (self.folder / "broker.pid").unlink(missing_ok=True)
+
+    def restart(self, timeout: float = START_SECONDS) -> None:
+        """Stop, then start on the same port and folder."""
+        self.stop()
+        self.start(timeout)
+
+    def __enter__(self) -> Self:
+        """Start the broker."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop it, whatever happened."""
+        self.stop()
+
+    def _write_settings(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        given = self._port or _read_number(self.folder / "broker.port")
+        if given is not None and _accepts_connections(given):
+            raise BrokerError(f"port {given} on {HOST} is taken by another program: stop it or give another port")
+        port = given or _free_port()
+        controller = _free_port(other_than=port)
+        settings = {
+            **SETTINGS,
+            "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller}",
+            "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
+            "controller.quorum.voters": f"1@{HOST}:{controller}",
+            "log.dirs": str(self.folder / "data"),
+            **self._settings,
+        }
+        (self.folder / "broker.port").write_text(f"{port}\n")
+        lines = [f"{name}={value}\n" for name, value in settings.items()]
+        (self.folder / "server.properties").write_text("".join(lines))
+
+    def _format(self, java: str, classpath: str) -> None:
+        if (self.folder / "data" / "meta.properties").exists():
+            return
+        command = [java, "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", classpath, "kafka.tools.StorageTool"]
+        command += ["format", "-t", _cluster_id(), "-c", str(self.folder / "server.properties")]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_SECONDS, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise BrokerError(f"kafka.tools.StorageTool took longer than {FORMAT_SECONDS:.0f} s") from error
+        if done.returncode != 0:
+            output = (done.stdout + done.stderr).strip()[-2000:]
+            raise BrokerError(f"kafka.tools.StorageTool failed to format (exit {done.returncode}):\n{output}")
+
+    def _launch(self, java: str, classpath: str) -> None:
+        command = [java, "-Xms128m", f"-Xmx{self._heap_megabytes}m", "-XX:+UseSerialGC"]
+        command += ["-Dorg.slf4j.simpleLogger.showDateTime=true", f"-Dpalimpsest.folder={self.folder}"]
+        command += ["-cp", classpath, "kafka.Kafka", str(self.folder / "server.properties")]
+        with self.log_file.open("ab") as log:
+            # A session of its own: Ctrl-C in a test run reaches the tests, which then stop the broker.
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, start_new_session=True
+            )
+        (self.folder / "broker.pid").write_text(f"{self._process.pid}\n")
+
+    def _wait_until_ready(self, deadline: float, timeout: float) -> None:
+        while not self.ready():
+            if not self.running:
+                self._process = None
+                raise BrokerError(f"the broker ended while starting; the end of {self.log_file}:\n{self._log_tail()}")
+            if time.monotonic() > deadline:
+                tail = self._log_tail()
+                self.kill()
+                raise BrokerError(f"the broker did not answer within {timeout:.0f} s; the end of its log:\n{tail}")
+            time.sleep(POLL_SECONDS)
+
+    def _end(self, number: signal.Signals, timeout: float) -> None:
+        pid = self.pid
+        if pid is None:
+            return
+        os.kill(pid, number)
+        deadline = time.monotonic() + timeout
+        while self.running and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS / 4)
+
+    def _is_ours(self, pid: int) -> bool:
+        """Whether ``pid`` is a Java process of this folder: a pid file may outlive its process."""
+        return f"-Dpalimpsest.folder={self.folder}" in _command_line(pid)
+
+    def _log_tail(self) -> str:
+        try:
+            lines = self.log_file.read_text(errors="replace").splitlines()
+        except FileNotFoundError:
+            return ""
+        return "\n".join(lines[-LOG_TAIL_LINES:])
+
+
+def _cluster_id() -> str:
+    """A new cluster id in Kafka's own form: a UUID in URL-safe base64 that does not look like an option."""
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()).startswith("-"):
+        pass
+    return text
+
+
+def _command_line(pid: int) -> str:
+    """The command line of a process; empty for none and for a zombie."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        if Path("/proc/self/cmdline").exists():
+            return ""
+    done = subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return done.stdout
+
+
+def _read_number(file: Path) -> int | None:
+    try:
+        return int(file.read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _accepts_connections(port: int) -> bool:
+    try:
+        with socket.create_connection((HOST, port), timeout=1.0):
+            return True
+    except OSError:
+        return False
+
+
+def _free_port(other_than: int | None = None) -> int:
+    for port in random.sample(PORTS, 100):
+        if port == other_than:
+            continue
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+            return port
+    raise BrokerError(f"no free port found between {PORTS.start} and {PORTS.stop}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code is 0 when done, 1 when it failed, 2 on wrong use.
+
+    ``start`` prints the bootstrap address, ``status`` too (and exits 1 when the broker is down).
+    """
+    parser = argparse.ArgumentParser(prog="python -m ops.kafka.broker", description="A Kafka broker without Docker.")
+    parser.add_argument("action", choices=["start", "stop", "status"])
+    parser.add_argument("--folder", type=Path, required=True, help="where its data, log, pid and port lie")
+    parser.add_argument("--port", type=int, help="port to listen on (default: as before, or a free one)")
+    parser.add_argument("--timeout", type=float, default=START_SECONDS, help="seconds to wait (default %(default).0f)")
+    options = parser.parse_args(arguments)
+    broker = Broker(options.folder, options.port)
+    try:
+        return _run(broker, options.action, options.timeout)
+    except BrokerError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _run(broker: Broker, action: str, timeout: float) -> int:
+    if action == "start":
+        broker.start(timeout)
+        print(broker.bootstrap_servers)
+    elif action == "stop":
+        broker.stop(timeout)
+    elif broker.running and broker.ready():
+        print(broker.bootstrap_servers)
+    else:
+        print("down" if not broker.running else "starting", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""One real broker for the whole test session, and names for topics that no other test has."""
+
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+from kafka import KafkaAdminClient
+from kafka.admin import NewTopic
+
+from ops.kafka.broker import Broker
+from ops.kafka.jars import MissingProgram, require_programs
+
+REQUIRE = "PALIMPSEST_REQUIRE_KAFKA"
+
+CreateTopic = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A running broker, the same for all tests; skipped where Java or Maven is missing.
+
+    With PALIMPSEST_REQUIRE_KAFKA=1 the missing program fails the tests instead.
+    """
+    try:
+        require_programs()
+    except MissingProgram as missing:
+        if os.environ.get(REQUIRE) == "1":
+            pytest.fail(f"{REQUIRE}=1, but {missing}", pytrace=False)
+        pytest.skip(f"no Kafka broker here: {missing}")
+    with Broker(tmp_path_factory.mktemp("kafka")) as started:
+        yield started
+
+
+@pytest.fixture
+def create_topic(broker: Broker) -> CreateTopic:
+    """Creates a topic with a name of its own: ``create_topic(partitions=1, **{"cleanup.policy": …})``."""
+
+    def create(partitions: int = 1, **configs: str) -> str:
+        name = f"test-{uuid.uuid4().hex[:12]}"
+        settings: Mapping[str, str] = {key.replace("__", "."): value for key, value in configs.items()}
+        admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+        try:
+            admin.create_topics([NewTopic(name, partitions, 1, topic_configs=dict(settings))])
+            admin.wait_for_topics([name])
+        finally:
+            admin.close()
+        return name
+
+    return create
