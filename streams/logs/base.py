@@ -1,0 +1,110 @@
+"""What the runner needs of a log, embedded or Kafka. An offset is the next record to read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Bytes at an offset. `timestamp` is the log's append time, UTC."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: datetime
+    headers: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A record to append. The partition follows from `scope`, also where the key is another,
+    unless it is given: a dead letter stays where the record lay."""
+
+    topic: str
+    scope: str
+    key: bytes
+    value: bytes | None
+    headers: Mapping[str, bytes] = field(default_factory=dict)
+    partition: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far one consumer has come in one partition of one topic: the next offset to read."""
+
+    consumer: str
+    topic: str
+    partition: int
+    next_offset: int
+
+
+class LogError(Exception):
+    """A log that cannot be used; the text says what is wrong and what to do."""
+
+
+class LogSender(Protocol):
+    """Where finished work goes: records out, progress noted."""
+
+    async def commit(
+        self, outgoing: Sequence[Outgoing], positions: Sequence[Position]
+    ) -> None:
+        """Append `outgoing` in order, durably, then note `positions`.
+
+        The embedded log does both in one transaction; a broker may repeat the records after
+        a crash between the two, never note a position whose records are not durable.
+        Raises LogError when the log cannot take them (nothing is then noted).
+        """
+        ...
+
+
+class LogReader(Protocol):
+    """Reading by offset, for start-up, balance and tools."""
+
+    def partitions(self, topic: str) -> int: ...
+
+    def end_offset(self, topic: str, partition: int) -> int:
+        """The offset that the next appended record will get; 0 for an empty partition."""
+        ...
+
+    def position(self, consumer: str, topic: str, partition: int) -> int:
+        """The next offset that `consumer` will read; 0 when it never noted one."""
+        ...
+
+    def read(
+        self, topic: str, partition: int, offset: int, max_records: int, max_bytes: int = ...
+    ) -> list[Record]:
+        """Up to `max_records` records from `offset` on, in offset order; at least one if there
+        is any, however large. Offsets may have gaps (compaction)."""
+        ...
+
+
+def partition_for(scope: str, partitions: int) -> int:
+    """The partition of a scope: Kafka's default partitioner (murmur2 of the key, made positive).
+
+    The same function in every producer keeps a scope in one partition number everywhere.
+    Source: org.apache.kafka.common.utils.Utils.murmur2 and toPositive.
+    """
+    return (murmur2(scope.encode()) & 0x7FFFFFFF) % partitions
+
+
+def murmur2(data: bytes) -> int:
+    """32-bit murmur2 with Kafka's seed, as an unsigned integer."""
+    mask, multiplier = 0xFFFFFFFF, 0x5BD1E995
+    length = len(data)
+    h = (0x9747B28C ^ length) & mask
+    whole = length & ~3
+    for start in range(0, whole, 4):
+        k = int.from_bytes(data[start : start + 4], "little") * multiplier & mask
+        k = (k ^ (k >> 24)) * multiplier & mask
+        h = (h * multiplier & mask) ^ k
+    rest = data[whole:]
+    if rest:
+        h = (h ^ int.from_bytes(rest, "little")) * multiplier & mask
+    h = (h ^ (h >> 13)) * multiplier & mask
+    return h ^ (h >> 15)

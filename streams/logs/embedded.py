@@ -1,0 +1,323 @@
+"""The embedded durable log: topics in one SQLite file, no server.
+
+Any number of processes may read it and append to it; one at a time may process it, that is,
+note how far its consumers have come. Appends are atomic and fsynced: what was acknowledged is
+there after a crash, in full, and what was not is there in full or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Literal, Self
+
+from schemas.topics import ALL_TOPICS, TOPICS, Topic
+from streams.logs import compaction
+from streams.logs.appending import append_records, microseconds, note_position, topic_named
+from streams.logs.base import LogError, Outgoing, Position, partition_for
+from streams.logs.bell import Bell
+from streams.logs.lock import FolderLock
+from streams.logs.logfile import (
+    FILE_NAME,
+    Reader,
+    connect_writer,
+    explained,
+    id_range,
+    prepare,
+    transaction,
+)
+from streams.logs.view import LogView
+
+Mode = Literal["process", "publish", "read"]
+"""`process`: append and note positions, one process at a time. `publish`: append only, any
+number of processes. `read`: touch nothing, also in a folder that may not be written."""
+
+LOCK_NAME: Final = "log.lock"
+POLL_SECONDS: Final = 0.02
+"""How often a waiting reader looks whether another process has appended."""
+DEFAULT_COMPACT_AFTER: Final = 10_000
+"""Dead records of a compacted topic that start a compaction by themselves."""
+TOMBSTONE_GRACE: Final = timedelta(days=1)
+"""How long such a compaction leaves null values, so that slow readers see them (as Kafka does)."""
+
+_place = lru_cache(maxsize=65_536)(partition_for)
+
+
+class EmbeddedLog(LogView):
+    """A LogReader and LogSender on `log.sqlite` in a folder. Get one with `EmbeddedLog.open`.
+
+    Offsets of a partition count up from 0 without a hole and are never given out twice, also
+    after a crash, an erasure or a compaction. Timestamps are the append time and never decrease
+    within a partition, also when the clock does. Usable from any thread.
+    Every method raises LogError with the path and what to do when the file cannot be used; the
+    failed append has then left nothing behind, and the next one works once the cause is gone.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        clock: Callable[[], datetime],
+        mode: Mode,
+        compact_after: int,
+        reader: Reader,
+        writer: sqlite3.Connection | None,
+        lock: FolderLock | None,
+        partitions: int,
+    ) -> None:
+        super().__init__(path, reader, partitions)
+        self.mode = mode
+        self._clock = clock
+        self._compact_after = compact_after
+        self._writer = writer
+        self._lock = lock
+        self._turn = threading.Lock()
+        # One thread, so that concurrent commits are appended in the order of their calls.
+        self._thread = ThreadPoolExecutor(1, "log")
+        self._bell = Bell()
+        self._closed = False
+        self._dead: dict[str, int] = {}
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        partitions: int | None,
+        clock: Callable[[], datetime],
+        mode: Mode = "process",
+        compact_after: int = DEFAULT_COMPACT_AFTER,
+    ) -> Self:
+        """Open the log of `folder`; the writing modes make folder and file when there are none.
+
+        The partition count is fixed when the file is made; None takes the file's own. `clock`
+        gives the time now, with a zone. Raises LogError when another process has the log open
+        in mode `process` (naming it), for another partition count, a file of a newer program,
+        or one that is damaged, missing (mode `read`) or may not be written.
+        """
+        path = folder / FILE_NAME
+        if partitions is not None and partitions < 1:
+            raise LogError(f"log {path}: {partitions} partitions; there must be at least 1")
+        with contextlib.ExitStack() as undo:
+            writer, lock = None, None
+            if mode != "read":
+                _make_folder(folder)
+                if mode == "process":
+                    lock = FolderLock.acquire(folder / LOCK_NAME, clock())
+                    undo.callback(lock.release)
+                with explained(path):
+                    writer = connect_writer(path)
+                    undo.callback(writer.close)
+                    prepare(writer, path, partitions)
+            reader = Reader(path)
+            undo.callback(reader.close)
+            count = reader.verify(partitions)
+            undo.pop_all()
+        return cls(path, clock, mode, compact_after, reader, writer, lock, count)
+
+    def close(self) -> None:
+        """Finish the append under way, then let go of file and lock. A second call does nothing."""
+        self._closed = True
+        self._thread.shutdown(wait=True)
+        with self._turn:
+            self._reader.close()
+            if self._writer is not None:
+                self._writer.close()  # last, so that it leaves a file without a WAL
+            if self._lock is not None:
+                self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- appending ------------------------------------------------------------------------
+
+    async def commit(self, outgoing: Sequence[Outgoing], positions: Sequence[Position]) -> None:
+        """Append `outgoing` in order and note `positions`, in one transaction, fsynced.
+
+        Runs in the log's thread; concurrent commits are done in the order of their calls. A
+        position never moves backwards: a smaller one than noted is ignored. Positions need mode
+        `process`. Raises LogError, also for a position past the end (the log is then older than
+        the store that asks); nothing was appended or noted then. A cancelled commit may still
+        take place.
+        """
+        if self._closed:
+            raise LogError(f"log {self.path} is closed")
+        if outgoing or positions:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._thread, self._write, (*outgoing,), (*positions,))
+
+    def append(self, outgoing: Sequence[Outgoing]) -> list[tuple[int, int]]:
+        """Append in order, in one transaction, fsynced; (partition, offset) of each record."""
+        return self._write(outgoing, ())
+
+    def _write(
+        self, outgoing: Sequence[Outgoing], positions: Sequence[Position]
+    ) -> list[tuple[int, int]]:
+        with self._writing(needs_lock=bool(positions)) as connection:
+            done = append_records(connection, outgoing, self._place, microseconds(self._clock()))
+            for position in positions:
+                note_position(connection, self._checked(position))
+            self._compact_if_due(connection, done.dead)
+        self._bell.ring()
+        return done.places
+
+    def _place(self, scope: str) -> int:
+        return 0 if self._partitions == 1 else _place(scope, self._partitions)
+
+    @contextlib.contextmanager
+    def _writing(self, needs_lock: bool) -> Iterator[sqlite3.Connection]:
+        """One transaction on the writing connection, when the mode allows it."""
+        if self._writer is None:
+            raise LogError(f"log {self.path} is open for reading only; open it in another mode")
+        if needs_lock and self._lock is None:
+            raise LogError(
+                f"log {self.path} is open in mode {self.mode!r}, which may only append;"
+                " noting positions and removing records need mode 'process'"
+            )
+        with self._turn, explained(self.path), transaction(self._writer):
+            yield self._writer
+
+    # --- positions ------------------------------------------------------------------------
+
+    def seek(self, position: Position) -> None:
+        """Set a position, also backwards: for operators. Needs mode `process`.
+
+        Raises LogError for an offset below 0 or past the end.
+        """
+        self._checked(position)
+        with self._writing(needs_lock=True) as connection:
+            connection.execute(
+                "DELETE FROM positions WHERE consumer=? AND topic=? AND partition=?",
+                (position.consumer, position.topic, position.partition),
+            )
+            note_position(connection, position)
+        self._bell.ring()
+
+    async def wait(self, positions: Iterable[Position], timeout_seconds: float) -> bool:
+        """Until a record can be read at or after any of `positions`: True; at the time-out: False.
+
+        Looks before it waits, so no append is missed. Wakes at once on appends of this log
+        object, within POLL_SECONDS on those of other processes.
+        """
+        wanted = [self._checked(position) for position in positions]
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_seconds
+        seen: tuple[int, int] | None = None
+        with self._bell.listen() as rung:
+            while True:
+                rung.clear()
+                version = self._reader.version()
+                if version != seen and any(map(self.has_record, wanted)):
+                    return True
+                seen = version
+                remaining = deadline - loop.time()
+                if remaining <= 0:
+                    return False
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(remaining, POLL_SECONDS)):
+                        await rung.wait()
+
+    # --- removing -------------------------------------------------------------------------
+
+    def compact(self, topic: str, tombstone_grace: timedelta = timedelta(0)) -> int:
+        """Leave only the newest value a key in a compacted topic; keys whose newest value is null
+        go altogether, once that null value is older than `tombstone_grace`.
+
+        Works in batches between which appends go on; may take long, so call it off the event
+        loop. Returns how many records were removed. Needs mode `process`.
+        """
+        wanted = topic_named(topic)
+        if wanted.cleanup != "compact":
+            raise LogError(f"topic {topic!r} is not a compacted one; it keeps its records")
+        until = microseconds(self._clock() - tombstone_grace)
+        return self._in_batches(
+            lambda connection: compaction.compact_batch(
+                connection, wanted, until, compaction.BATCH_RECORDS
+            )
+        )
+
+    def _compact_if_due(self, connection: sqlite3.Connection, died: Mapping[str, int]) -> None:
+        """One batch, inside the commit under way: no fsync and no thread of its own."""
+        if self.mode != "process":
+            return
+        for name, count in died.items():
+            topic = TOPICS[name]
+            if name in self._dead:
+                self._dead[name] += count
+            else:
+                self._dead[name] = compaction.count_dead(connection, topic)
+            if self._dead[name] < self._compact_after:
+                continue
+            until = microseconds(self._clock() - TOMBSTONE_GRACE)
+            limit = max(compaction.BATCH_RECORDS, 2 * count)
+            removed = compaction.compact_batch(connection, topic, until, limit)
+            self._dead[name] = self._dead[name] - removed if removed == limit else 0
+
+    def expire(self, now: datetime) -> int:
+        """Remove the records of topics with a retention that are older than it at `now`.
+
+        Returns how many. In batches, like `compact`. Needs mode `process`.
+        """
+        removed = 0
+        for topic in ALL_TOPICS:
+            if topic.retention_days is None:
+                continue
+            before = microseconds(now - timedelta(days=topic.retention_days))
+            for partition in range(self._partitions):
+                removed += self._expire(topic, partition, before)
+        return removed
+
+    def _expire(self, topic: Topic, partition: int, before: int) -> int:
+        return self._in_batches(
+            lambda connection: compaction.expire_batch(
+                connection, topic, partition, before, compaction.BATCH_RECORDS
+            )
+        )
+
+    def erase(self, topic: str, partition: int, offsets: Iterable[int]) -> int:
+        """Remove single records for good, their bytes in the file included. Needs mode `process`.
+
+        Returns how many there were. Their offsets stay unused.
+        """
+        self._check(topic, partition)
+        ids = [id_range(partition, offset)[0] for offset in offsets]
+        with self._writing(needs_lock=True) as connection:
+            removed = compaction.erase_batch(connection, TOPICS[topic], ids)
+        with self._turn, explained(self.path):
+            # The WAL still holds the pages as they were before.
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return removed
+
+    def _in_batches(self, batch: Callable[[sqlite3.Connection], int]) -> int:
+        removed = 0
+        while True:
+            with self._writing(needs_lock=True) as connection:
+                count = batch(connection)
+                self._dead.clear()
+            removed += count
+            if count < compaction.BATCH_RECORDS:
+                return removed
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LogError(
+            f"cannot make the log's folder {folder}: {error.strerror};"
+            " choose another data folder or make its parent writable"
+        ) from error

@@ -1,0 +1,76 @@
+"""One process at a time: an OS lock on a file that says who holds it.
+
+The kernel gives the lock back when the holder ends, however it ends, so a lock never has to be
+removed by hand; the file stays and is only a name tag.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from datetime import datetime
+from pathlib import Path
+
+from streams.logs.base import LogError
+
+
+class FolderLock:
+    """The right to process the log of a folder; held from `acquire` to `release`."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor: int | None = descriptor
+
+    @classmethod
+    def acquire(cls, path: Path, since: datetime) -> FolderLock:
+        """Take the lock at once, never waiting.
+
+        Raises LogError naming the holder's process id when another process (or another open
+        log of this one) has it, and when the file cannot be written.
+        """
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise LogError(
+                f"cannot write the lock file {path}: {error.strerror};"
+                " make the folder writable or open the log for reading only"
+            ) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            raise LogError(
+                f"the log in {path.parent} is being processed by {holder(path)};"
+                " stop that process first, or only publish to the log or read it"
+            ) from error
+        lock = cls(path, descriptor)
+        try:
+            lock._sign(since)
+        except OSError as error:
+            lock.release()
+            raise LogError(f"cannot write the lock file {path}: {error.strerror}") from error
+        return lock
+
+    def _sign(self, since: datetime) -> None:
+        if self._descriptor is None:
+            return
+        tag = json.dumps({"pid": os.getpid(), "since": since.isoformat(timespec="seconds")})
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, tag.encode(), 0)
+
+    def release(self) -> None:
+        """Give the lock back; a second call does nothing."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def holder(path: Path) -> str:
+    """Who signed the lock file, as text for a person: process id and start time."""
+    try:
+        tag = json.loads(path.read_text())
+        return f"process {int(tag['pid'])}, since {tag['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        # The holder has the lock but has not signed yet.
+        return "another process"

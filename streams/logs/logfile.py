@@ -1,0 +1,297 @@
+"""The SQLite file of the embedded log: its tables, how it is opened, what its errors mean.
+
+One table a topic, `"conversation-turns"` and so on; a record's `id` is its partition and offset
+in one integer, so that a partition lies together and a read is one range of the primary key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from schemas.topics import ALL_TOPICS, Topic
+from streams.logs.base import LogError
+
+FILE_NAME: Final = "log.sqlite"
+FORMAT: Final = 1
+BUSY_TIMEOUT_SECONDS: Final = 30.0
+"""How long an append waits for the append of another process."""
+OFFSET_BITS: Final = 40
+"""A partition holds up to 2^40 records, a topic up to 2^23 partitions."""
+WAL_LIMIT_BYTES: Final = 64 * 1024 * 1024
+_WAL_ATTEMPTS: Final = 10
+
+_TABLES: Final = """
+CREATE TABLE settings(
+    name TEXT PRIMARY KEY, value INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE partitions(
+    topic TEXT NOT NULL, partition INTEGER NOT NULL,
+    next_offset INTEGER NOT NULL, last_timestamp INTEGER NOT NULL,
+    PRIMARY KEY(topic, partition)
+) WITHOUT ROWID;
+CREATE TABLE positions(
+    consumer TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL,
+    next_offset INTEGER NOT NULL,
+    PRIMARY KEY(consumer, topic, partition)
+) WITHOUT ROWID;
+-- What compaction may remove: superseded records (since 0), null values (since their append).
+CREATE TABLE dead(
+    topic TEXT NOT NULL, id INTEGER NOT NULL, since INTEGER NOT NULL,
+    PRIMARY KEY(topic, id)
+) WITHOUT ROWID;
+CREATE INDEX dead_by_age ON dead(topic, since, id)
+"""
+
+_ADVICE: Final = {
+    "SQLITE_FULL": "the disk is full; make room, nothing was written and the log stays usable",
+    "SQLITE_IOERR": "the disk refused to read or write (full, over a limit, or failing);"
+    " nothing was noted; make room or check the disk",
+    "SQLITE_READONLY": "the file or its folder is read-only; make both writable",
+    "SQLITE_PERM": "no permission; make the file and its folder writable for this user",
+    "SQLITE_AUTH": "no permission; make the file and its folder writable for this user",
+    "SQLITE_CANTOPEN": "the file cannot be opened; the folder must exist and this user may need"
+    " the right to write to it (or copy the folder to where that is so)",
+    "SQLITE_NOTADB": "the file is no log (or damaged at its start);"
+    " restore it from a copy or use another data folder",
+    "SQLITE_CORRUPT": "the file is damaged; restore it from a copy and run `palimpsest doctor`",
+    "SQLITE_BUSY": f"another process kept the file locked for {BUSY_TIMEOUT_SECONDS:.0f} s;"
+    " try again, and look for a process that hangs",
+    "SQLITE_NOMEM": "out of memory",
+}
+
+
+@contextlib.contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turns SQLite's errors inside into a LogError with the path and what to do."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise LogError(explain(error, path)) from error
+
+
+def explain(error: sqlite3.Error, path: Path) -> str:
+    """One line for a person: the file, what to do, and SQLite's own words."""
+    code = getattr(error, "sqlite_errorname", None) or ""
+    for prefix, advice in _ADVICE.items():
+        if code.startswith(prefix):
+            return f"log {path}: {advice} ({error}, {code})"
+    return f"log {path}: {error}"
+
+
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All or nothing, durable on leaving. On any error inside or in the commit: rolled back."""
+    if connection.in_transaction:  # an earlier rollback failed too, for want of disk
+        connection.execute("ROLLBACK")
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            with contextlib.suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+        raise
+
+
+def connect_writer(path: Path) -> sqlite3.Connection:
+    """A connection that may append; makes the file when there is none. WAL, fsync a commit."""
+    connection = sqlite3.connect(
+        path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
+    )
+    try:
+        _use_wal(connection)
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute(f"PRAGMA journal_size_limit={WAL_LIMIT_BYTES}")
+        # What is deleted is overwritten: an erased text must not be found in free pages.
+        connection.execute("PRAGMA secure_delete=ON")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    # Changing the mode of a new file does not wait for a process that does the same: an empty
+    # write transaction does, and afterwards the mode is set already.
+    for attempt in range(_WAL_ATTEMPTS):
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorname != "SQLITE_BUSY" or attempt == _WAL_ATTEMPTS - 1:
+                raise
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+
+
+def prepare(connection: sqlite3.Connection, path: Path, partitions: int | None) -> int:
+    """Makes what is missing of the tables; returns the file's partition count.
+
+    Raises LogError when the file has another count or is of a newer program.
+    """
+    if not _up_to_date(connection):
+        with transaction(connection):
+            if _format(connection) == 0:
+                if partitions is None:
+                    raise LogError(f"{path} is new: say how many partitions it shall have")
+                _create(connection, partitions)
+            _add_topics(connection)
+    return verify(connection, path, partitions)
+
+
+def verify(connection: sqlite3.Connection, path: Path, partitions: int | None) -> int:
+    """The file's partition count. Raises LogError as `prepare` does, and for no log at all."""
+    found = _format(connection)
+    if found == 0:
+        raise LogError(f"{path} holds no log yet; start `palimpsest run` or publish first")
+    if found > FORMAT:
+        raise LogError(
+            f"{path} has format {found}, written by a newer program (this one knows {FORMAT});"
+            " use that program"
+        )
+    stored = int(
+        connection.execute("SELECT value FROM settings WHERE name='partitions'").fetchone()[0]
+    )
+    if partitions is not None and partitions != stored:
+        raise LogError(
+            f"{path} was made with {stored} partitions and cannot be used with {partitions}:"
+            f" scopes would change their partition. Set log.partitions to {stored}, or begin"
+            " a new data folder and publish the turns to it again"
+        )
+    if not _up_to_date(connection):
+        raise LogError(
+            f"{path} is from before this program and lacks topics;"
+            " start `palimpsest run` once to bring it up to date"
+        )
+    return stored
+
+
+def _format(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _up_to_date(connection: sqlite3.Connection) -> bool:
+    if _format(connection) == 0:
+        return False
+    known = {row[0] for row in connection.execute("SELECT DISTINCT topic FROM partitions")}
+    return all(topic.name in known for topic in ALL_TOPICS)
+
+
+def _create(connection: sqlite3.Connection, partitions: int) -> None:
+    for statement in _TABLES.split(";"):  # executescript would commit
+        connection.execute(statement)
+    connection.execute("INSERT INTO settings VALUES ('partitions', ?)", (partitions,))
+    connection.execute(f"PRAGMA user_version={FORMAT}")
+
+
+def _add_topics(connection: sqlite3.Connection) -> None:
+    for topic in ALL_TOPICS:
+        connection.execute(
+            f"CREATE TABLE IF NOT EXISTS {table(topic)}(id INTEGER PRIMARY KEY,"
+            " timestamp INTEGER NOT NULL, key BLOB, value BLOB, headers TEXT)"
+        )
+        if topic.cleanup == "compact":
+            connection.execute(
+                f'CREATE INDEX IF NOT EXISTS "{topic.name}-by-key" ON {table(topic)}(key)'
+            )
+        count = connection.execute("SELECT value FROM settings WHERE name='partitions'")
+        connection.executemany(
+            "INSERT OR IGNORE INTO partitions VALUES (?, ?, 0, 0)",
+            [(topic.name, partition) for partition in range(count.fetchone()[0])],
+        )
+
+
+def table(topic: Topic) -> str:
+    """The topic's table, quoted. Topic names come from the code only, never from a user."""
+    return f'"{topic.name}"'
+
+
+def id_range(partition: int, offset: int = 0) -> tuple[int, int]:
+    """The ids of a partition from `offset` on: first and last, both included."""
+    low = partition << OFFSET_BITS
+    return low + offset, low + (1 << OFFSET_BITS) - 1
+
+
+class Reader:
+    """A read-only connection, usable from any thread, that follows what others append."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._generation = 0
+        self._connection, self._immutable = _connect_reader(path)
+
+    @contextlib.contextmanager
+    def query(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[sqlite3.Cursor]:
+        """The rows of `sql`, fetched as they are iterated. Raises LogError."""
+        with self._lock, explained(self.path):
+            cursor = self._current().execute(sql, tuple(parameters))
+            try:
+                yield cursor
+            finally:
+                cursor.close()  # a half-read cursor would hold back the checkpoints
+
+    def version(self) -> tuple[int, int]:
+        """A value that is another one after every commit of any other connection or process."""
+        with self.query("PRAGMA data_version") as rows:
+            return self._generation, int(rows.fetchone()[0])
+
+    def verify(self, partitions: int | None) -> int:
+        """See `verify` of this module."""
+        with self._lock, explained(self.path):
+            return verify(self._current(), self.path, partitions)
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    def _current(self) -> sqlite3.Connection:
+        if self._immutable and _wal(self.path).exists():
+            # A writer (another user, who may write) has begun: its records are in the WAL.
+            self._connection.close()
+            self._connection, self._immutable = _connect_reader(self.path)
+            self._generation += 1
+        return self._connection
+
+
+def _connect_reader(path: Path) -> tuple[sqlite3.Connection, bool]:
+    """A connection, and whether it takes the file for unchanging."""
+    if not path.exists():
+        raise LogError(
+            f"there is no log at {path}; check the data folder, or start `palimpsest run`"
+        )
+    with explained(path):
+        try:
+            return _open_uri(path, "mode=ro"), False
+        except sqlite3.OperationalError:
+            # SQLite wants to make its shared-memory file, which a read-only folder refuses.
+            # Without a WAL the file is all there is and nobody writes it.
+            if _wal(path).exists():
+                raise
+            return _open_uri(path, "mode=ro&immutable=1"), True
+
+
+def _open_uri(path: Path, options: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?{options}",
+        uri=True,
+        timeout=BUSY_TIMEOUT_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _wal(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
