@@ -1,0 +1,182 @@
+"""Bytes to messages and back. The only place where a message's JSON is read or written."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from typing import Final, cast
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json
+
+from schemas.envelope import Envelope, Frozen
+from schemas.messages import SCHEMAS
+from schemas.topics import Topic
+from schemas.upcast import upcast
+
+DEFAULT_MAX_RECORD_BYTES: Final = 1024 * 1024
+CONTENT_TYPE: Final = "application/json"
+
+_DECLARED: Final = re.compile(r"([a-z][a-z0-9-]*)/([1-9][0-9]{0,5})")
+_JSON_NAMES: Final = {
+    list: "an array",
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    bool: "true or false",
+    type(None): "null",
+}
+_ADAPTERS: dict[str, TypeAdapter[Envelope[Frozen]]] = {}
+
+
+class InvalidRecord(ValueError):
+    """A record that is not a message of its topic. The text says what, where and what to do."""
+
+
+def adapter(schema: str) -> TypeAdapter[Envelope[Frozen]]:
+    """The validator of the envelope with the body of `schema`; built once."""
+    known = _ADAPTERS.get(schema)
+    if known is None:
+        # Subscribed at run time: the type checker knows the body as Frozen only.
+        envelope = cast("type[Envelope[Frozen]]", Envelope.__class_getitem__(SCHEMAS[schema]))
+        known = _ADAPTERS[schema] = TypeAdapter(envelope)
+    return known
+
+
+def encode(message: Envelope[Frozen]) -> bytes:
+    """One JSON object, UTF-8. `recorded_at` is left out: the log sets it.
+
+    A null field, known or not, is the same as an absent one and is not written.
+    Raises ValueError for a body that is not of the declared schema: it would be cut to the
+    fields that it shares with it.
+    """
+    expected = SCHEMAS.get(message.schema_)
+    if type(message.body) is not expected:
+        raise ValueError(
+            f"message {message.id} declares {message.schema_!r}"
+            f" but its body is a {type(message.body).__name__}"
+        )
+    return adapter(message.schema_).dump_json(
+        message, by_alias=True, exclude={"recorded_at"}, exclude_none=True
+    )
+
+
+def decode(
+    value: bytes | None,
+    topic: Topic,
+    recorded_at: datetime | None,
+    max_bytes: int = DEFAULT_MAX_RECORD_BYTES,
+) -> Envelope[Frozen]:
+    """The message in `value`, lifted to the current version of its schema.
+
+    `max_bytes` bounds what producers send; what the pipeline makes of it may be larger (a dead
+    letter holds a whole record) and is never refused for its size.
+    Of a key that stands twice in a JSON object the last one counts. A `recorded_at` in the
+    bytes is ignored. Raises InvalidRecord when the bytes are missing, too large, no JSON
+    object, of a schema that does not belong on `topic`, of an unknown version, or not valid by
+    their schema.
+    """
+    if value is None:
+        raise InvalidRecord("the record has no value")
+    if topic.open_to_producers and len(value) > max_bytes:
+        raise InvalidRecord(
+            f"the record has {len(value)} bytes, more than the {max_bytes} allowed"
+            " (setting log.max_record_bytes); split the turn or raise the limit"
+        )
+    message = _decode_current(value, topic)
+    if message is None:
+        return _decode_any(value, topic, recorded_at)
+    # Not a copy: nobody else has seen the message yet.
+    message.__dict__["recorded_at"] = recorded_at
+    return message
+
+
+def _decode_current(value: bytes, topic: Topic) -> Envelope[Frozen] | None:
+    """The quick way for what is valid and current; None sends the record the long way."""
+    # The validating parser takes these for numbers; JSON does not know them.
+    if len(topic.schemas) != 1 or b"NaN" in value or b"Infinity" in value:
+        return None
+    try:
+        message = adapter(topic.schemas[0]).validate_json(value)
+    except ValidationError:
+        return None
+    return message if message.schema_ == topic.schemas[0] else None
+
+
+def _decode_any(value: bytes, topic: Topic, recorded_at: datetime | None) -> Envelope[Frozen]:
+    try:
+        raw = from_json(value, allow_inf_nan=False)
+    except ValueError as error:
+        raise InvalidRecord(f"not JSON in UTF-8: {error}") from error
+    if not isinstance(raw, dict):
+        raise InvalidRecord(f"not a JSON object but {_JSON_NAMES[type(raw)]}")
+    schema = _current_schema(raw, topic)
+    raw["recorded_at"] = recorded_at
+    try:
+        return adapter(schema).validate_python(raw)
+    except ValidationError as error:
+        raise InvalidRecord(f"not a valid {schema}: {describe(error)}") from error
+
+
+def _current_schema(raw: dict[str, object], topic: Topic) -> str:
+    declared = raw.get("schema")
+    if not isinstance(declared, str):
+        raise InvalidRecord(
+            f'no "schema" in the record; on {topic.name} it is one of {", ".join(topic.schemas)}'
+        )
+    match = _DECLARED.fullmatch(declared)
+    name, version = match.groups() if match else ("", "0")
+    current = next((s for s in topic.schemas if s.partition("/")[0] == name), None)
+    if current is None:
+        raise InvalidRecord(
+            f"schema {declared[:80]!r} does not belong on {topic.name};"
+            f" expected {', '.join(topic.schemas)}"
+        )
+    if declared != current and not _lift(raw, name, int(version), current):
+        raise InvalidRecord(
+            f"schema version {declared!r} is unknown here (current is {current});"
+            " a newer program must read it"
+        )
+    return current
+
+
+def _lift(raw: dict[str, object], name: str, version: int, current: str) -> bool:
+    try:
+        return upcast(name, version, int(current.partition("/")[2]), raw) is not None
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        # The old version's form is not validated before: an upcast may trip over anything.
+        raise InvalidRecord(
+            f"not a valid {name}/{version}: it cannot be lifted to {current}"
+            f" ({type(error).__name__}: {error})"
+        ) from error
+
+
+def describe(error: ValidationError, limit: int = 5) -> str:
+    """The failures of a validation in one line, with where each lies and without the input."""
+    failures = error.errors(include_url=False, include_input=False, include_context=False)
+    lines = [
+        f"{'.'.join(str(part) for part in failure['loc']) or 'record'}: {failure['msg']}"
+        for failure in failures[:limit]
+    ]
+    if len(failures) > limit:
+        lines.append(f"and {len(failures) - limit} more")
+    return "; ".join(lines)
+
+
+def json_schema(schema: str) -> dict[str, object]:
+    """JSON Schema (2020-12) of the whole message, for producers and consumers in any language."""
+    generated = adapter(schema).json_schema(by_alias=True, mode="validation")
+    properties = generated["properties"]
+    properties.pop("recorded_at", None)
+    properties["schema"] = {"const": schema, "type": "string"}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:palimpsest:{schema}",
+        **generated,
+    }
+
+
+def render_json_schema(schema: str) -> str:
+    """The text of the generated file of `schema` under schemas/json/."""
+    return json.dumps(json_schema(schema), indent=2, sort_keys=True, ensure_ascii=False) + "\n"

@@ -1,0 +1,98 @@
+"""The envelope that every message on every topic travels in, and how identities are made."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+from typing import Annotated, Generic, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+MAX_SCOPE_CHARACTERS = 256
+
+# Root of every deterministic id: changing it would make replays produce new identities.
+NAMESPACE = uuid.UUID("6f0d3a52-2c1c-5f0e-9a55-1d8f4b6a7c21")
+
+
+def derived_id(*parts: str | int) -> str:
+    """UUIDv5 over `parts`: the same parts always give the same id.
+
+    For a message: stage, the input message's id, index. Parts are joined by a separator, which
+    is escaped inside a part, so ("a", "bc"), ("ab", "c") and ("a\\x1fb", "c") all differ.
+    """
+    return str(uuid.uuid5(NAMESPACE, "\x1f".join(map(_escaped, parts))))
+
+
+def _escaped(part: str | int) -> str:
+    # A producer chooses its ids freely, so the separator may stand in one.
+    return str(part).replace("\x1e", "\x1e\x1e").replace("\x1f", "\x1e\x1f")
+
+
+def _calendar_only(value: object) -> object:
+    # pydantic would take a number, also as text, as a Unix time; producers mean something else.
+    if isinstance(value, (int, float)) or (isinstance(value, str) and value[4:5] != "-"):
+        raise ValueError("write the time as RFC 3339 text, for example 2026-03-01T09:30:00Z")
+    return value
+
+
+def _to_utc(value: datetime) -> datetime:
+    if value.tzinfo is None:
+        raise ValueError("the time has no zone; write for example 2026-03-01T09:30:00Z")
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("the time lies outside the years 1 to 9999 in UTC") from None
+
+
+UtcTime = Annotated[datetime, BeforeValidator(_calendar_only), AfterValidator(_to_utc)]
+"""A moment, always in UTC. Text without a zone is refused rather than guessed."""
+
+
+def _scope(value: str) -> str:
+    if not value.strip():
+        raise ValueError("scope is empty; name the memory space that this belongs to")
+    return value
+
+
+Scope = Annotated[
+    str,
+    # The pattern tells the JSON Schema what the validator refuses.
+    Field(max_length=MAX_SCOPE_CHARACTERS, json_schema_extra={"pattern": r"\S"}),
+    AfterValidator(_scope),
+]
+
+
+class Frozen(BaseModel):
+    """Base of all that is said: immutable, and unknown fields are kept and passed on."""
+
+    # Not a number and infinite have no JSON: refused where they arise, not lost on the way.
+    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
+
+
+BodyT = TypeVar("BodyT", bound=Frozen)
+
+
+class Envelope(Frozen, Generic[BodyT]):
+    """A message with its identity.
+
+    `recorded_at` is the log's append time: the log sets it on reading, so it is None in a
+    message that has not been appended yet and is not part of the encoded bytes. `redrive` counts
+    how often the message was sent again after it had been dead-lettered.
+    """
+
+    id: str = Field(min_length=1, max_length=128)
+    schema_: str = Field(alias="schema")
+    scope: Scope
+    occurred_at: UtcTime
+    recorded_at: UtcTime | None = None
+    correlation_id: str
+    causation_id: str | None = None
+    redrive: int | None = Field(default=None, ge=1)
+    body: BodyT
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    @property
+    def recorded(self) -> datetime:
+        """When the log took the message; for one not yet appended, when it happened."""
+        return self.recorded_at or self.occurred_at

@@ -1,0 +1,478 @@
+"""Every message of the pipeline, typed and frozen. One class a body, one schema name a class.
+
+The reader's order is the flow's: a turn is published, normalized, extracted from, decided on,
+written, persisted to the graph, audited.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue
+
+from schemas.envelope import Frozen, UtcTime
+
+Role = Literal["user", "assistant", "tool", "system"]
+Privacy = Literal["none", "partial", "full"]
+FactType = Literal["fact", "preference", "decision", "procedural", "semantic", "opinion"]
+TemporalKind = Literal["persistent", "temporal"]
+Action = Literal["ADD", "UPDATE", "DELETE", "NONE"]
+ActorType = Literal["human", "agent", "pipeline", "system"]
+
+FACT_TYPES: tuple[FactType, ...] = (
+    "fact",
+    "preference",
+    "decision",
+    "procedural",
+    "semantic",
+    "opinion",
+)
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+"""A number from 0 to 1."""
+
+
+class ConversationTurn(Frozen):
+    """One message of a conversation, as its producer published it."""
+
+    turn_id: str = Field(min_length=1, max_length=256)
+    session_id: str = Field(default="", max_length=256)
+    speaker: str = Field(default="", max_length=256)
+    role: Role = "user"
+    content: str
+    privacy: Privacy = "none"
+    source_type: str = Field(default="conversation", max_length=64)
+    source_id: str | None = Field(default=None, max_length=512)
+    project: str | None = Field(default=None, max_length=256)
+    tags: tuple[str, ...] = ()
+    metadata: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class NormalizedTurn(ConversationTurn):
+    """A turn after normalize. `content` is the storage content; the rest is derived from it."""
+
+    normalized_content: str
+    content_hash: str = Field(pattern=r"^[0-9a-f]{64}$")
+    explicit_long_term_memory_intent: bool = False
+    redactions: tuple[str, ...] = ()
+
+
+class Fact(Frozen):
+    """One statement that a model drew from a turn. `item_id` identifies it in every balance."""
+
+    item_id: str
+    content: str
+    type: FactType = "fact"
+    confidence: Share
+    importance: Share | None = None
+    temporal_kind: TemporalKind = "persistent"
+    valid_until: UtcTime | None = None
+    categories: tuple[str, ...] = ()
+
+
+class Triple(Frozen):
+    """Source, relationship, target, as a model named them."""
+
+    source: str
+    source_type: str = "unknown"
+    relationship: str
+    target: str
+    target_type: str = "unknown"
+    confidence: Share = 0.5
+
+
+class TurnReference(Frozen):
+    """Where a fact came from: enough to link, to attribute and to date it."""
+
+    turn_id: str
+    memory_id: str
+    session_id: str = ""
+    speaker: str = ""
+    source_type: str = "conversation"
+    source_id: str | None = None
+    project: str | None = None
+    explicit_intent: bool = False
+
+
+class ModelCall(Frozen):
+    """What one model call was and cost. Latency in milliseconds; tokens None when not told."""
+
+    provider: str
+    model: str
+    prompt_version: str
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    latency_ms: float = 0.0
+    attempts: int = 1
+
+
+class FactsExtracted(Frozen):
+    """Facts and triples of one turn, with warnings. `round` counts reconsiderations (0 first)."""
+
+    turn: TurnReference
+    facts: tuple[Fact, ...] = ()
+    triples: tuple[Triple, ...] = ()
+    warnings: tuple[str, ...] = ()
+    call: ModelCall
+    round: int = Field(default=0, ge=0)
+
+
+class ScoredCandidate(Frozen):
+    """An existing memory that the decision saw, with the scores and the version it saw.
+
+    `occurred_at` is when the memory was told: the model is shown it.
+    """
+
+    memory_id: str
+    version: int
+    type: str
+    content: str
+    score: float
+    cosine: float | None = None
+    keyword: float | None = None
+    occurred_at: UtcTime | None = None
+
+
+class Proposal(Frozen):
+    """A fact with the decided action.
+
+    `dropped` says why a model's answer could not be used (the proposal is then recorded,
+    never applied). `memory_id` is the id that an ADD would create.
+    """
+
+    item_id: str
+    memory_id: str
+    fact: Fact
+    action: Action
+    target_id: str | None = None
+    target_version: int | None = None
+    confidence: Share
+    reason: str
+    candidates: tuple[ScoredCandidate, ...] = ()
+    contradiction_risk: bool = False
+    review_needed: bool = False
+    dropped: str | None = None
+    warnings: tuple[str, ...] = ()
+    decider: ModelCall | None = None
+
+
+class RawTurnIntent(Frozen):
+    """Store this turn as an episodic memory."""
+
+    intent: Literal["turn"] = "turn"
+    turn: NormalizedTurn
+
+
+class RejectedTurnIntent(Frozen):
+    """A turn that must not be stored: counted with its reason, without its text."""
+
+    intent: Literal["turn-rejected"] = "turn-rejected"
+    turn_id: str
+    session_id: str = ""
+    reason: str
+
+
+class ProposalsIntent(Frozen):
+    """The proposals of one turn.
+
+    `as_of` is the shard's write sequence when the candidates were read; `decision_order` is
+    the position of the deciding record, so that apply can tell what the decider had seen.
+    """
+
+    intent: Literal["proposals"] = "proposals"
+    turn: TurnReference
+    proposals: tuple[Proposal, ...]
+    triples: tuple[Triple, ...] = ()
+    call: ModelCall
+    as_of: int
+    decision_order: int
+    round: int = 0
+    warnings: tuple[str, ...] = ()
+
+
+class StructuredAttribute(Frozen):
+    """An attribute or constraint of an entity, authored with a memory."""
+
+    entity: str
+    aspect: str
+    kind: Literal["attribute", "constraint"] = "attribute"
+
+
+class StructuredEntity(Frozen):
+    name: str
+    type: str = "unknown"
+    aliases: tuple[str, ...] = ()
+
+
+class Structure(Frozen):
+    """Graph writes that go with a remembered text."""
+
+    entities: tuple[StructuredEntity, ...] = ()
+    attributes: tuple[StructuredAttribute, ...] = ()
+    relations: tuple[Triple, ...] = ()
+
+
+class Actor(Frozen):
+    """Who gave a command. A machine actor may not force what people pinned."""
+
+    id: str = Field(default="local", max_length=256)
+    type: ActorType = "human"
+
+
+class RememberCommand(Frozen):
+    """Save a text on someone's explicit wish."""
+
+    command: Literal["remember"] = "remember"
+    content: str
+    type: str | None = None
+    importance: Share | None = None
+    tags: tuple[str, ...] = ()
+    pinned: bool = False
+    who: str | None = None
+    project: str | None = None
+    session_id: str = ""
+    source_type: str = "manual"
+    source_id: str | None = None
+    structured: Structure | None = None
+    metadata: dict[str, JsonValue] = Field(default_factory=dict)
+    # Filled in by normalize, ignored when a producer sends them.
+    normalized_content: str = ""
+    content_hash: str = ""
+
+
+class MemoryPatch(Frozen):
+    """What to change of one memory; None leaves a field as it is."""
+
+    memory_id: str
+    content: str | None = None
+    type: str | None = None
+    importance: Share | None = None
+    tags: tuple[str, ...] | None = None
+    pinned: bool | None = None
+    who: str | None = None
+    reason: str | None = None
+    if_version: int | None = None
+
+
+class ModifyCommand(Frozen):
+    command: Literal["modify"] = "modify"
+    patches: tuple[MemoryPatch, ...] = Field(min_length=1, max_length=200)
+    reason: str = ""
+
+
+class ForgetCommand(Frozen):
+    """Soft-delete memories. `force` is needed for pinned ones and refused to machine actors."""
+
+    command: Literal["forget"] = "forget"
+    memory_ids: tuple[str, ...] = Field(min_length=1, max_length=200)
+    reason: str
+    force: bool = False
+    if_version: int | None = None
+
+
+class RecoverCommand(Frozen):
+    command: Literal["recover"] = "recover"
+    memory_id: str
+    reason: str = ""
+    if_version: int | None = None
+
+
+class ConfirmCommand(Frozen):
+    """A person vouches for a memory: it no longer decays and no machine may destroy it."""
+
+    command: Literal["confirm"] = "confirm"
+    memory_id: str
+    reason: str = ""
+
+
+class SetFlagsCommand(Frozen):
+    """Change the five flags of one scope; None leaves a flag as it is."""
+
+    command: Literal["set-flags"] = "set-flags"
+    enabled: bool | None = None
+    shadow_mode: bool | None = None
+    allow_update_delete: bool | None = None
+    mutations_frozen: bool | None = None
+    autonomous_frozen: bool | None = None
+    reason: str = ""
+
+
+class AliasCommand(Frozen):
+    """Tell that two names mean one entity; names are never guessed to be the same."""
+
+    command: Literal["alias"] = "alias"
+    name: str = Field(min_length=1)
+    alias: str = Field(min_length=1)
+    reason: str = ""
+
+
+Command = Annotated[
+    RememberCommand
+    | ModifyCommand
+    | ForgetCommand
+    | RecoverCommand
+    | ConfirmCommand
+    | SetFlagsCommand
+    | AliasCommand,
+    Field(discriminator="command"),
+]
+
+
+class MemoryCommand(Frozen):
+    """A wish of a person, an agent or a timer, with who gave it."""
+
+    command: Command
+    actor: Actor = Actor()
+
+
+class CommandIntent(Frozen):
+    """A validated command, or (with `error`) one that only yields its result."""
+
+    intent: Literal["command"] = "command"
+    command: Command | None = None
+    actor: Actor = Actor()
+    error: str | None = None
+
+
+Intent = Annotated[
+    RawTurnIntent | RejectedTurnIntent | ProposalsIntent | CommandIntent,
+    Field(discriminator="intent"),
+]
+
+
+class MemoryWrite(Frozen):
+    """An intent on the write-ahead log of memory."""
+
+    write: Intent
+
+
+OutcomeEvent = Literal[
+    "created",
+    "modified",
+    "deleted",
+    "recovered",
+    "none",
+    "deduped",
+    "skipped",
+    "blocked",
+    "shadowed",
+    "dropped",
+    "reconsidered",
+    "archived",
+    "purged",
+    "rejected",
+    "flags",
+    "graph",
+]
+
+
+class Outcome(Frozen):
+    """What became of one proposal, turn or command row.
+
+    `item_kind` tells which balance it settles: a turn, a fact, or none (commands).
+    """
+
+    event: OutcomeEvent
+    item_kind: Literal["turn", "fact", "command"]
+    item_id: str
+    memory_id: str | None = None
+    old_content: str | None = None
+    new_content: str | None = None
+    reason: str = ""
+    changed_by: str = "pipeline"
+    actor_type: ActorType = "pipeline"
+    version: int | None = None
+    metadata: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class GraphWork(Frozen):
+    """What the graph should take from a change: triples, and the memories that they belong to."""
+
+    memory_ids: tuple[str, ...]
+    triples: tuple[Triple, ...] = ()
+    entities: tuple[StructuredEntity, ...] = ()
+    attributes: tuple[StructuredAttribute, ...] = ()
+    aliases: tuple[tuple[str, str], ...] = ()
+
+
+class MemoryChange(Frozen):
+    """Outcome of one intent, row by row, with what the graph should take."""
+
+    outcomes: tuple[Outcome, ...]
+    session_id: str = ""
+    graph: GraphWork | None = None
+
+
+class GraphChange(Frozen):
+    """Outcome of one graph write, in numbers of rows."""
+
+    memory_ids: tuple[str, ...]
+    entities_inserted: int = 0
+    entities_updated: int = 0
+    relations_inserted: int = 0
+    relations_updated: int = 0
+    mentions_linked: int = 0
+    warnings: tuple[str, ...] = ()
+    session_id: str = ""
+
+
+class HistoryEvent(Frozen):
+    """One audit event; a row of `memory_history` and a record of the compacted topic."""
+
+    event_id: str
+    event: OutcomeEvent
+    memory_id: str | None = None
+    old_content: str | None = None
+    new_content: str | None = None
+    changed_by: str
+    actor_type: ActorType
+    reason: str = ""
+    metadata: dict[str, JsonValue] = Field(default_factory=dict)
+    session_id: str = ""
+    created_at: UtcTime
+
+
+class CacheInvalidation(Frozen):
+    """Tells applications, after commit, which memories of a scope changed."""
+
+    memory_ids: tuple[str, ...]
+    kind: Literal["server", "personal"] = "personal"
+
+
+class DeadLetter(Frozen):
+    """A record that could not be processed, as it was, and why.
+
+    `value_base64` holds the bytes; `item_kind` and `item_ids` name what the balance must
+    count as dead (empty when the record could not be read that far).
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    key: str | None = None
+    value_base64: str
+    headers: dict[str, str] = Field(default_factory=dict)
+    stage: str
+    failure: Literal["invalid", "malformed-output", "rejected"]
+    reason: str
+    raw_output: str | None = None
+    attempts: int = 1
+    first_failed_at: UtcTime
+    last_failed_at: UtcTime
+    item_kind: Literal["turn", "fact", "command", "change"] | None = None
+    item_ids: tuple[str, ...] = ()
+
+
+SCHEMAS: dict[str, type[Frozen]] = {
+    "conversation-turn/1": ConversationTurn,
+    "memory-command/1": MemoryCommand,
+    "turn-normalized/1": NormalizedTurn,
+    "facts-extracted/1": FactsExtracted,
+    "memory-write/1": MemoryWrite,
+    "memory-change/1": MemoryChange,
+    "graph-change/1": GraphChange,
+    "history-event/1": HistoryEvent,
+    "cache-invalidation/1": CacheInvalidation,
+    "dead-letter/1": DeadLetter,
+}
+"""Body class of every schema name and current version."""

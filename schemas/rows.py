@@ -1,0 +1,437 @@
+"""The rows of the stores: what stages write and read, as plain frozen data.
+
+One class a table. `TABLE` is its name in DuckDB, `KEY` the columns that identify a row; the
+fields are the columns, in order. Times are UTC. JSON columns hold text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Base of all rows."""
+
+    TABLE: ClassVar[str]
+    KEY: ClassVar[tuple[str, ...]]
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in self.KEY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRow(Row):
+    """A memory. `dedup_key` is scope and hash while the row is active and not episodic, else
+    None: unique, so that one content cannot be two memories of a scope. `write_seq` is the
+    shard's write sequence of the last change; `decision_order` the position of the record that
+    decided it (None when a command wrote it)."""
+
+    TABLE: ClassVar[str] = "memory_rows"
+    KEY: ClassVar[tuple[str, ...]] = ("memory_id",)
+
+    memory_id: str
+    scope: str
+    type: str
+    content: str
+    normalized_content: str
+    content_hash: str
+    dedup_key: str | None
+    embedding_key: str
+    importance: float
+    confidence: float
+    decay_rate: float = 0.1
+    pinned: bool = False
+    tags: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    who: str = ""
+    why: str = ""
+    project: str | None = None
+    session_id: str = ""
+    source_type: str = ""
+    source_id: str | None = None
+    extraction_model: str | None = None
+    temporal_kind: str = "persistent"
+    valid_from: datetime | None = None
+    valid_until: datetime | None = None
+    occurred_at: datetime
+    created_at: datetime
+    updated_at: datetime
+    updated_by: str
+    last_accessed: datetime | None = None
+    access_count: int = 0
+    version: int = 1
+    is_deleted: bool = False
+    deleted_at: datetime | None = None
+    metadata: str = "{}"
+    write_seq: int = 0
+    decision_order: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveRow(Row):
+    """A prior state of a memory, kept before it was replaced or deleted. `state` is the row as
+    JSON."""
+
+    TABLE: ClassVar[str] = "memory_archive"
+    KEY: ClassVar[tuple[str, ...]] = ("memory_id", "version")
+
+    memory_id: str
+    version: int
+    scope: str
+    type: str
+    content: str
+    state: str
+    reason: str
+    archived_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeRow(Row):
+    """A directed edge between two memories."""
+
+    TABLE: ClassVar[str] = "memory_edges"
+    KEY: ClassVar[tuple[str, ...]] = ("source_id", "target_id", "relation_type")
+
+    source_id: str
+    target_id: str
+    relation_type: str
+    scope: str
+    predicate: str = ""
+    weight: float = 1.0
+    confidence: float = 1.0
+    valid_from: datetime | None = None
+    valid_until: datetime | None = None
+    evidence: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRow(Row):
+    """A session of a scope and its newest turn, the far end of the next temporal edge."""
+
+    TABLE: ClassVar[str] = "session_rows"
+    KEY: ClassVar[tuple[str, ...]] = ("scope", "session_id")
+
+    scope: str
+    session_id: str
+    last_turn: str
+    turns: int
+    first_at: datetime
+    last_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntityRow(Row):
+    """An entity of a scope. `entity_id` is derived from scope and canonical name."""
+
+    TABLE: ClassVar[str] = "entities"
+    KEY: ClassVar[tuple[str, ...]] = ("entity_id",)
+
+    entity_id: str
+    scope: str
+    name: str
+    canonical_name: str
+    entity_type: str
+    aliases: tuple[str, ...] = ()
+    summary: str | None = None
+    mentions: int = 1
+    pinned: bool = False
+    first_seen: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelationRow(Row):
+    """Source entity, relation type, target entity; confidence is a running average."""
+
+    TABLE: ClassVar[str] = "relations"
+    KEY: ClassVar[tuple[str, ...]] = ("source_entity_id", "target_entity_id", "relation_type")
+
+    source_entity_id: str
+    target_entity_id: str
+    relation_type: str
+    scope: str
+    strength: float = 1.0
+    mentions: int = 1
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MentionRow(Row):
+    """A memory names an entity."""
+
+    TABLE: ClassVar[str] = "memory_entity_mentions"
+    KEY: ClassVar[tuple[str, ...]] = ("memory_id", "entity_id")
+
+    memory_id: str
+    entity_id: str
+    scope: str
+    mention_text: str
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AspectRow(Row):
+    """A facet under which attributes of an entity are grouped."""
+
+    TABLE: ClassVar[str] = "entity_aspects"
+    KEY: ClassVar[tuple[str, ...]] = ("aspect_id",)
+
+    aspect_id: str
+    entity_id: str
+    scope: str
+    name: str
+    canonical_name: str
+    weight: float = 0.5
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttributeRow(Row):
+    """A memory that says something about an aspect of an entity."""
+
+    TABLE: ClassVar[str] = "entity_attributes"
+    KEY: ClassVar[tuple[str, ...]] = ("aspect_id", "memory_id")
+
+    aspect_id: str
+    memory_id: str
+    scope: str
+    kind: str = "attribute"
+    status: str = "active"
+    confidence: float = 1.0
+    importance: float = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactRow(Row):
+    """A fact as extracted: the independent count of what decide took note of."""
+
+    TABLE: ClassVar[str] = "fact_rows"
+    KEY: ClassVar[tuple[str, ...]] = ("item_id",)
+
+    item_id: str
+    scope: str
+    turn_memory_id: str
+    content: str
+    type: str
+    confidence: float
+    importance: float | None
+    temporal_kind: str
+    valid_until: datetime | None
+    categories: tuple[str, ...]
+    model: str
+    prompt_version: str
+    occurred_at: datetime
+    correlation_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractionRow(Row):
+    """One extraction as decide received it, with its cost and warnings."""
+
+    TABLE: ClassVar[str] = "extractions"
+    KEY: ClassVar[tuple[str, ...]] = ("message_id",)
+
+    message_id: str
+    scope: str
+    turn_memory_id: str
+    provider: str
+    model: str
+    prompt_version: str
+    facts: int
+    triples: int
+    input_tokens: int | None
+    output_tokens: int | None
+    latency_ms: float
+    attempts: int
+    warnings: tuple[str, ...]
+    round: int
+    recorded_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposalRow(Row):
+    """What decide proposed for a fact, in one round. `candidates` is JSON."""
+
+    TABLE: ClassVar[str] = "proposals"
+    KEY: ClassVar[tuple[str, ...]] = ("item_id", "round")
+
+    item_id: str
+    round: int
+    scope: str
+    memory_id: str
+    action: str
+    target_id: str | None
+    confidence: float
+    reason: str
+    candidates: str
+    contradiction_risk: bool
+    review_needed: bool
+    dropped: str | None
+    model: str | None
+    prompt_version: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    latency_ms: float | None
+    as_of: int
+    recorded_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeRow(Row):
+    """The end of an item of the balance: a turn or a fact, settled once."""
+
+    TABLE: ClassVar[str] = "outcomes"
+    KEY: ClassVar[tuple[str, ...]] = ("item_kind", "item_id")
+
+    item_kind: str
+    item_id: str
+    scope: str
+    event: str
+    memory_id: str | None
+    reason: str
+    recorded_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedRow(Row):
+    """A turn that the log took, counted apart from what became of it."""
+
+    TABLE: ClassVar[str] = "accepted_turns"
+    KEY: ClassVar[tuple[str, ...]] = ("item_id",)
+
+    item_id: str
+    scope: str
+    log_offset: int
+    recorded_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryRow(Row):
+    """One audit event."""
+
+    TABLE: ClassVar[str] = "history_rows"
+    KEY: ClassVar[tuple[str, ...]] = ("event_id",)
+
+    event_id: str
+    scope: str
+    memory_id: str | None
+    event: str
+    old_content: str | None
+    new_content: str | None
+    changed_by: str
+    actor_type: str
+    reason: str
+    metadata: str
+    session_id: str
+    correlation_id: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterRow(Row):
+    """A dead letter as audit read it. `status` is dead, redriven or dropped."""
+
+    TABLE: ClassVar[str] = "dead_letter_rows"
+    KEY: ClassVar[tuple[str, ...]] = ("letter_id",)
+
+    letter_id: str
+    scope: str
+    stage: str
+    topic: str
+    partition: int
+    log_offset: int
+    record_key: str | None
+    value_base64: str
+    headers: str
+    failure: str
+    reason: str
+    raw_output: str | None
+    attempts: int
+    item_kind: str | None
+    item_ids: tuple[str, ...]
+    first_failed_at: datetime
+    last_failed_at: datetime
+    status: str = "dead"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandRow(Row):
+    """The result of a command, for whoever waits for it. `result` is JSON."""
+
+    TABLE: ClassVar[str] = "command_results"
+    KEY: ClassVar[tuple[str, ...]] = ("command_id",)
+
+    command_id: str
+    scope: str
+    command: str
+    error: str | None
+    result: str
+    recorded_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlagsRow(Row):
+    """The five flags of a scope as commands set them; None falls back to the settings."""
+
+    TABLE: ClassVar[str] = "scope_flags"
+    KEY: ClassVar[tuple[str, ...]] = ("scope",)
+
+    scope: str
+    enabled: bool | None = None
+    shadow_mode: bool | None = None
+    allow_update_delete: bool | None = None
+    mutations_frozen: bool | None = None
+    autonomous_frozen: bool | None = None
+
+
+def dedup_key(scope: str, content_hash: str) -> str:
+    """The value of `MemoryRow.dedup_key` of an active, non-episodic memory."""
+    return f"{content_hash}|{scope}"
+
+
+def embedding_text(memory_type: str, who: str, content: str) -> str:
+    """The text that a memory's vector is made from. A turn's speaker is part of what it means;
+    a fact stands alone."""
+    return f"{who}: {content}" if memory_type == "episodic" and who else content
+
+
+def embedding_key(text: str) -> str:
+    """SHA-256 hex of an embedded text: equal texts share one stored vector."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def linked_text(memory_type: str, who: str, content: str) -> str:
+    """The text in which names of entities are looked for: a turn's speaker is named too."""
+    return f"{who}: {content}" if memory_type == "episodic" and who else content
+
+
+def index_text(memory_type: str, who: str, normalized_content: str) -> str:
+    """The text that a memory's full-text entry is made from."""
+    return f"{who} {normalized_content}" if memory_type == "episodic" else normalized_content
+
+
+ROW_TYPES: tuple[type[Row], ...] = (
+    MemoryRow,
+    ArchiveRow,
+    EdgeRow,
+    SessionRow,
+    EntityRow,
+    RelationRow,
+    MentionRow,
+    AspectRow,
+    AttributeRow,
+    FactRow,
+    ExtractionRow,
+    ProposalRow,
+    OutcomeRow,
+    AcceptedRow,
+    HistoryRow,
+    DeadLetterRow,
+    CommandRow,
+    FlagsRow,
+)

@@ -1,0 +1,203 @@
+"""One partition's stores: opened, migrated, locked against a second owner, and committed to.
+
+A shard folder holds `memory.duckdb` (rows, full text, graph, history, the runner's cursors) and
+`vectors.lance` (LanceDB, derived). Exactly one process has it open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import duckdb
+
+from stores.index_cache import IndexCache
+from stores.lock import FolderLock
+from stores.migrations import migrate
+from stores.names import NameCache
+from stores.tables import Tables
+from stores.unit import UnitOfWork
+from streams.stage import Outbound, Progress
+
+DATABASE_FILE = "memory.duckdb"
+
+
+class StoreError(Exception):
+    """A store that cannot be used; the text says what is wrong and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardOptions:
+    """How a shard is opened. `memory_limit` is DuckDB's, in MiB; `index_bytes` bounds the resident
+    indexes of hot scopes; `language` is that of the stemmer."""
+
+    embedding_model: str
+    dimensions: int
+    language: str = "english"
+    memory_limit: int = 1024
+    threads: int = 2
+    index_bytes: int = 512 * 1024 * 1024
+    candidate_alpha: float = 0.5
+    keyword_half: float = 4.0
+    min_score: float = 0.1
+
+
+@dataclass(slots=True)
+class _StageState:
+    cursors: dict[str, int] = field(default_factory=dict)
+    next_seq: int = 0
+
+
+class Shard:
+    """An open shard. `lock` serialises what reads and then writes; readers use `reader()`."""
+
+    def __init__(self, folder: Path, options: ShardOptions) -> None:
+        self.folder = folder
+        self.options = options
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder_lock = FolderLock(folder, "shard")
+        try:
+            self._connection = _connect(folder / DATABASE_FILE, options)
+            self.migrated = migrate(self._connection)
+        except BaseException:
+            self._folder_lock.release()
+            raise
+        self.tables = Tables(self._connection)
+        self.lock = asyncio.Lock()
+        self.read_lock = threading.Lock()
+        self._stages: dict[str, _StageState] = {}
+        self.write_seq = int(self.state("write_seq") or 0)
+        self.indexes = IndexCache(self.reader, options)
+        self.names = NameCache(self.reader)
+        self._load_progress()
+
+    def close(self) -> None:
+        """Checkpoint and close; the folder may then be opened by another process."""
+        self._connection.close()
+        self._folder_lock.release()
+
+    def unit(self) -> UnitOfWork:
+        """A new unit of work; under `lock` from its first read that a write depends on."""
+        return UnitOfWork(self)
+
+    def reader(self) -> duckdb.DuckDBPyConnection:
+        """A cursor of its own for reading, also while a commit is under way."""
+        return self._connection.cursor()
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The writing connection; only under `lock`."""
+        return self._connection
+
+    def state(self, name: str) -> str | None:
+        row = self._connection.execute(
+            "SELECT value FROM shard_state WHERE name = ?", [name]
+        ).fetchone()
+        return None if row is None else str(row[0])
+
+    def set_state(self, name: str, value: str) -> None:
+        """Part of the running transaction, or one of its own."""
+        self._connection.execute("INSERT OR REPLACE INTO shard_state VALUES (?, ?)", [name, value])
+
+    def cursor_of(self, stage: str, topic: str) -> int:
+        """The next offset that `stage` will process of this partition of `topic`."""
+        return self._state_of(stage).cursors.get(topic, 0)
+
+    def next_outbox_seq(self, stage: str) -> int:
+        return self._state_of(stage).next_seq
+
+    def unsent(self, stage: str) -> list[Outbound]:
+        """What the stage committed and is not known to have sent, in order."""
+        rows = self.reader().execute(
+            "SELECT seq, topic, scope, record_key, value FROM outbox WHERE stage = ? ORDER BY seq",
+            [stage],
+        )
+        return [Outbound(*row) for row in rows.fetchall()]
+
+    def seen(self, stage: str, message_ids: Sequence[str]) -> set[str]:
+        """Which of these messages the stage has processed."""
+        if not message_ids:
+            return set()
+        rows = self.reader().execute(
+            "SELECT message_id FROM seen_messages WHERE stage = ? AND message_id IN"
+            " (SELECT unnest(?))",
+            [stage, list(message_ids)],
+        )
+        return {row[0] for row in rows.fetchall()}
+
+    def write_progress(self, progress: Progress) -> None:
+        """Cursors, seen ids and outbox of one stage, as part of the running transaction."""
+        for topic, next_offset in progress.cursors.items():
+            self._connection.execute(
+                "INSERT OR REPLACE INTO cursors VALUES (?, ?, ?)",
+                [progress.stage, topic, next_offset],
+            )
+        if progress.seen:
+            self.tables.insert_columns(
+                "seen_messages",
+                {
+                    "stage": [progress.stage] * len(progress.seen),
+                    "message_id": [message_id for message_id, _ in progress.seen],
+                    "seen_offset": [offset for _, offset in progress.seen],
+                },
+                "ON CONFLICT DO NOTHING",
+            )
+        self._connection.execute(
+            "DELETE FROM outbox WHERE stage = ? AND seq <= ?",
+            [progress.stage, progress.sent_through],
+        )
+        if progress.outbox:
+            self.tables.insert_columns(
+                "outbox",
+                {
+                    "stage": [progress.stage] * len(progress.outbox),
+                    "seq": [out.seq for out in progress.outbox],
+                    "topic": [out.topic for out in progress.outbox],
+                    "scope": [out.scope for out in progress.outbox],
+                    "record_key": [out.key for out in progress.outbox],
+                    "value": [out.value for out in progress.outbox],
+                },
+            )
+
+    def note_progress(self, progress: Progress) -> None:
+        """Remember, after the commit, what `write_progress` wrote."""
+        state = self._state_of(progress.stage)
+        state.cursors.update(progress.cursors)
+        if progress.outbox:
+            state.next_seq = progress.outbox[-1].seq + 1
+
+    def _state_of(self, stage: str) -> _StageState:
+        return self._stages.setdefault(stage, _StageState())
+
+    def _load_progress(self) -> None:
+        for stage, topic, offset in self._connection.execute(
+            "SELECT stage, topic, next_offset FROM cursors"
+        ).fetchall():
+            self._state_of(stage).cursors[topic] = offset
+        for stage, last in self._connection.execute(
+            "SELECT stage, max(seq) FROM outbox GROUP BY stage"
+        ).fetchall():
+            self._state_of(stage).next_seq = last + 1
+
+
+def _connect(path: Path, options: ShardOptions) -> duckdb.DuckDBPyConnection:
+    try:
+        connection = duckdb.connect(
+            str(path),
+            config={
+                "memory_limit": f"{options.memory_limit}MiB",
+                "threads": options.threads,
+                "autoinstall_known_extensions": "false",
+                "autoload_known_extensions": "false",
+            },
+        )
+        connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    except duckdb.Error as error:
+        raise StoreError(
+            f"cannot open the store {path}: {error}\nIf the file is damaged, move it away and run"
+            " `palimpsest run --once`: the log rebuilds it."
+        ) from error
+    return connection

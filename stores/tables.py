@@ -1,0 +1,115 @@
+"""Rows to Arrow and back, for bulk reads and writes of DuckDB tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, TypeVar, cast
+
+import duckdb
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from schemas.rows import Row
+
+RowT = TypeVar("RowT", bound=Row)
+
+
+@cache
+def columns(row_type: type[Row]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(row_type))
+
+
+@cache
+def _tuple_columns(row_type: type[Row]) -> frozenset[int]:
+    return frozenset(
+        number
+        for number, field in enumerate(fields(row_type))
+        if str(field.type).startswith("tuple")
+    )
+
+
+class Tables:
+    """Bulk access to the tables of one connection. Not for use by two threads at once."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+        self._schemas: dict[str, pa.Schema] = {}
+
+    def arrow_schema(self, table: str) -> pa.Schema:
+        """The table's own column types, asked of DuckDB once."""
+        known = self._schemas.get(table)
+        if known is None:
+            empty = self._connection.sql(f"SELECT * FROM {table} LIMIT 0")
+            known = self._schemas[table] = empty.to_arrow_table().schema
+        return known
+
+    def insert(self, rows: Sequence[Row]) -> None:
+        """Insert rows of one type whose keys are known to be new."""
+        self._insert(type(rows[0]).TABLE, self._arrow(rows), "")
+
+    def insert_new(self, rows: Sequence[Row]) -> None:
+        """Insert rows of one type; one whose key is there already is left as it is.
+
+        Not for a table with another unique column than its key: DuckDB takes two NULLs of one
+        batch in such a column for a conflict, and drops the second row.
+        """
+        self._insert(type(rows[0]).TABLE, self._arrow(rows), "ON CONFLICT DO NOTHING")
+
+    def insert_columns(self, table: str, values: dict[str, list[Any]], conflict: str = "") -> None:
+        """Insert given columns of equal length; `conflict` is an ON CONFLICT clause."""
+        schema = self.arrow_schema(table)
+        arrays = [pa.array(column, schema.field(name).type) for name, column in values.items()]
+        self._insert(table, pa.table(arrays, names=list(values)), conflict)
+
+    def replace(self, rows: Sequence[Row]) -> None:
+        """Update all columns of rows of one type that are there already, by key."""
+        row_type = type(rows[0])
+        others = [name for name in columns(row_type) if name not in row_type.KEY]
+        sets = ", ".join(f"{name} = batch.{name}" for name in others)
+        where = " AND ".join(f"{row_type.TABLE}.{name} = batch.{name}" for name in row_type.KEY)
+        self._connection.register("batch", self._arrow(rows))
+        try:
+            self._connection.execute(f"UPDATE {row_type.TABLE} SET {sets} FROM batch WHERE {where}")
+        finally:
+            self._connection.unregister("batch")
+
+    def select(self, row_type: type[RowT], where: str, parameters: Sequence[object]) -> list[RowT]:
+        """Rows of a type by a condition over the table's columns, with `?` for the parameters."""
+        names = ", ".join(columns(row_type))
+        result = self._connection.execute(
+            f"SELECT {names} FROM {row_type.TABLE} WHERE {where}", list(parameters)
+        )
+        return [from_tuple(row_type, values) for values in result.fetchall()]
+
+    def _insert(self, table: str, batch: pa.Table, conflict: str) -> None:
+        self._connection.register("batch", batch)
+        try:
+            self._connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM batch {conflict}")
+        finally:
+            self._connection.unregister("batch")
+
+    def _arrow(self, rows: Sequence[Row]) -> pa.Table:
+        row_type = type(rows[0])
+        schema = self.arrow_schema(row_type.TABLE)
+        names = columns(row_type)
+        arrays = [
+            pa.array([getattr(row, name) for row in rows], schema.field(name).type)
+            for name in names
+        ]
+        return pa.table(arrays, names=list(names))
+
+
+def from_tuple(row_type: type[RowT], values: Iterable[object]) -> RowT:
+    """A row from a fetched tuple: lists become tuples, times become UTC of the standard library."""
+    lists = _tuple_columns(row_type)
+    plain = [
+        tuple(cast("list[str]", value))
+        if number in lists
+        else value.astimezone(UTC)
+        if isinstance(value, datetime)
+        else value
+        for number, value in enumerate(values)
+    ]
+    return row_type(**dict(zip(columns(row_type), plain, strict=True)))

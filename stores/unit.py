@@ -1,0 +1,371 @@
+"""A unit of work: what one stage reads and writes for one batch, then commits at once.
+
+Reads are prefetched in bulk and answered in record order from the rows as the batch has them so
+far, so a record sees what the records before it wrote. Nothing reaches DuckDB before `commit`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from schemas.rows import (
+    EntityRow,
+    FactRow,
+    FlagsRow,
+    MemoryRow,
+    OutcomeRow,
+    RelationRow,
+    Row,
+    SessionRow,
+    dedup_key,
+    linked_text,
+)
+from stores.candidates import CandidateSearch
+from stores.fulltext import write_postings
+from stores.names import NameView
+from streams.stage import (
+    Answer,
+    FindCandidates,
+    Facts,
+    Foresee,
+    Graph,
+    KeepVector,
+    Load,
+    Loaded,
+    LoadFacts,
+    LoadGraph,
+    NearDuplicates,
+    Progress,
+    Put,
+    StoreAsk,
+    Vector,
+    Write,
+)
+
+if TYPE_CHECKING:
+    from stores.shard import Shard
+
+RowT = TypeVar("RowT", bound=Row)
+_Key = tuple[object, ...]
+
+
+class UnitOfWork:
+    """Reads and staged writes of one batch of one stage on one shard."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        # None: looked for and not there. A row staged over it decides insert or update.
+        self._stored: dict[type[Row], dict[_Key, Row | None]] = defaultdict(dict)
+        self._staged: dict[type[Row], dict[_Key, Row]] = defaultdict(dict)
+        self._by_hash: dict[tuple[str, str], str | None] = {}
+        self._by_source: dict[tuple[str, str], str | None] = {}
+        self._foreseen: dict[_Key, MemoryRow] = {}
+        self._vectors: dict[str, Vector] = {}
+        self._search = CandidateSearch(shard)
+        self._names = NameView(shard.names)
+        self._naming: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._related: set[str] = set()
+        self.write_seq = shard.write_seq
+
+    # --- reading ---------------------------------------------------------------------------
+
+    def prefetch(self, asks: Iterable[StoreAsk]) -> None:
+        """Read in bulk what these asks will want, so that answering them touches no disk."""
+        by_type: dict[type, list[StoreAsk]] = defaultdict(list)
+        for ask in asks:
+            by_type[type(ask)].append(ask)
+        self._prefetch_loads(cast("list[Load]", by_type[Load]))
+        self._prefetch_graph(cast("list[LoadGraph]", by_type[LoadGraph]))
+        facts = cast("list[LoadFacts]", by_type[LoadFacts])
+        self._fetch(FactRow, [(item_id,) for ask in facts for item_id in ask.item_ids])
+
+    def _prefetch_loads(self, loads: Sequence[Load]) -> None:
+        if not loads:
+            return
+        self._fetch_by("dedup_key", self._by_hash, _wanted(loads, "content_hashes"))
+        self._fetch_by("source_id", self._by_source, _wanted(loads, "source_ids"))
+        self._fetch(MemoryRow, [(key,) for load in loads for key in load.memory_ids])
+        self._fetch(FlagsRow, [(load.scope,) for load in loads])
+        self._fetch(OutcomeRow, [("fact", item_id) for load in loads for item_id in load.item_ids])
+        self._fetch(
+            SessionRow,
+            [(load.scope, load.session_id) for load in loads if load.session_id is not None],
+        )
+
+    def answer(self, ask: StoreAsk) -> Answer:
+        """The answer as the batch stands now."""
+        match ask:
+            case Load():
+                return self._load(ask)
+            case FindCandidates():
+                return self._search.candidates(ask, self.write_seq)
+            case NearDuplicates():
+                return self._search.near_duplicates(ask, self.write_seq)
+            case LoadGraph():
+                return self._graph(ask)
+            case LoadFacts():
+                found = {item: self._row(FactRow, (item,)) for item in ask.item_ids}
+                return Facts({item: row for item, row in found.items() if row is not None})
+
+    def _load(self, ask: Load) -> Loaded:
+        memories = {key: self._row(MemoryRow, (key,)) for key in ask.memory_ids}
+        return Loaded(
+            memories={key: row for key, row in memories.items() if row is not None},
+            by_hash=self._active(ask.scope, ask.content_hashes, self._by_hash),
+            by_source=self._active(ask.scope, ask.source_ids, self._by_source),
+            session=None
+            if ask.session_id is None
+            else self._row(SessionRow, (ask.scope, ask.session_id)),
+            entities=self._names.match(ask.scope, ask.names, ask.unspaced_text),
+            flags=self._row(FlagsRow, (ask.scope,)),
+            settled=frozenset(
+                item_id
+                for item_id in ask.item_ids
+                if self._row(OutcomeRow, ("fact", item_id)) is not None
+            ),
+            write_seq=self.write_seq,
+        )
+
+    def _active(
+        self, scope: str, keys: Sequence[str], found: dict[tuple[str, str], str | None]
+    ) -> dict[str, MemoryRow]:
+        rows = {}
+        for key in keys:
+            memory_id = found.get((scope, key))
+            row = None if memory_id is None else self._row(MemoryRow, (memory_id,))
+            if row is not None and not row.is_deleted:
+                rows[key] = row
+        return rows
+
+    def _prefetch_graph(self, loads: Sequence[LoadGraph]) -> None:
+        memory_ids = {memory_id for load in loads for memory_id in load.memory_ids}
+        entity_ids: set[str] = set()
+        for load in loads:
+            known = self._names.match(load.scope, load.names, "")
+            entity_ids.update(known.values())
+            for name in set(load.names) - set(known):
+                memory_ids.update(self._naming_ids(load.scope, name))
+        self._fetch(MemoryRow, [(memory_id,) for memory_id in sorted(memory_ids)])
+        self._fetch(EntityRow, [(entity_id,) for entity_id in sorted(entity_ids)])
+        self._fetch_relations(sorted(entity_ids))
+
+    def _graph(self, ask: LoadGraph) -> Graph:
+        known = self._names.match(ask.scope, ask.names, "")
+        ids = sorted(set(known.values()))
+        unknown = set(ask.names) - set(known)
+        naming = {name: self._naming_ids(ask.scope, name) for name in sorted(unknown)}
+        wanted = {*ask.memory_ids, *(key for keys in naming.values() for key in keys)}
+        texts = {key: self._row(MemoryRow, (key,)) for key in sorted(wanted)}
+        self._fetch_relations(ids)
+        return Graph(
+            entities={name: self._entity(entity_id) for name, entity_id in known.items()},
+            relations=self._relations_among(set(ids)),
+            texts={
+                key: linked_text(row.type, row.who, row.content)
+                for key, row in texts.items()
+                if row and not row.is_deleted
+            },
+            naming=naming,
+        )
+
+    def _naming_ids(self, scope: str, name: str) -> tuple[str, ...]:
+        known = self._naming.get((scope, name))
+        if known is None:
+            known = self._naming[(scope, name)] = self._search.naming(scope, name)
+        return known
+
+    def _entity(self, entity_id: str) -> EntityRow:
+        row = self._row(EntityRow, (entity_id,))
+        if row is None:
+            raise AssertionError(f"entity {entity_id} is named but not stored")
+        return row
+
+    def _fetch_relations(self, ids: Sequence[str]) -> None:
+        """Read the stored relations between entities that were not read before."""
+        if set(ids) <= self._related:
+            return
+        self._related.update(ids)
+        pool = list(self._related)
+        between = "{0} IN (SELECT unnest(?))"
+        for row in self._shard.tables.select(
+            RelationRow,
+            f"{between.format('source_entity_id')} AND {between.format('target_entity_id')}",
+            [pool, pool],
+        ):
+            self._stored[RelationRow].setdefault(row.key, row)
+
+    def _relations_among(self, ids: set[str]) -> dict[tuple[str, str, str], RelationRow]:
+        merged = {**self._stored[RelationRow], **self._staged[RelationRow]}
+        relations = {}
+        for row in merged.values():
+            if isinstance(row, RelationRow) and {row.source_entity_id, row.target_entity_id} <= ids:
+                key = (row.source_entity_id, row.target_entity_id, row.relation_type)
+                relations[key] = row
+        return relations
+
+    def _row(self, row_type: type[RowT], key: _Key) -> RowT | None:
+        staged = self._staged[row_type].get(key)
+        if staged is None and row_type is MemoryRow:
+            staged = self._foreseen.get(key)
+        if staged is not None:
+            return cast("RowT", staged)
+        if key not in self._stored[row_type]:
+            self._fetch(row_type, [key])
+        return cast("RowT | None", self._stored[row_type][key])
+
+    def _fetch(self, row_type: type[Row], keys: Sequence[_Key]) -> None:
+        known = self._stored[row_type]
+        missing = list(dict.fromkeys(key for key in keys if key not in known))
+        if not missing:
+            return
+        if len(row_type.KEY) == 1:
+            where = f"{row_type.KEY[0]} IN (SELECT unnest(?))"
+            parameters: list[object] = [[key[0] for key in missing]]
+        else:
+            listed = ", ".join(f"unnest(?) AS {name}" for name in row_type.KEY)
+            where = f"({', '.join(row_type.KEY)}) IN (SELECT ({', '.join(row_type.KEY)}) FROM"
+            where += f" (SELECT {listed}))"
+            parameters = [list(column) for column in zip(*missing, strict=True)]
+        found = self._shard.tables.select(row_type, where, parameters)
+        for key in missing:
+            known[key] = None
+        for row in found:
+            known[row.key] = row
+
+    def _fetch_by(
+        self,
+        column: str,
+        found: dict[tuple[str, str], str | None],
+        wanted: Sequence[tuple[str, str]],
+    ) -> None:
+        missing = [pair for pair in wanted if pair not in found]
+        if not missing:
+            return
+        for pair in missing:
+            found[pair] = None
+        if column == "dedup_key":
+            keys = [dedup_key(*pair) for pair in missing]
+            where, parameters = "dedup_key IN (SELECT unnest(?))", [keys]
+        else:
+            where = "source_id IN (SELECT unnest(?)) AND type <> 'episodic' AND NOT is_deleted"
+            parameters = [[source for _, source in missing]]
+        for row in self._shard.tables.select(MemoryRow, where, parameters):
+            self._stored[MemoryRow].setdefault(row.key, row)
+            key = row.content_hash if column == "dedup_key" else row.source_id or ""
+            if (row.scope, key) in found:
+                found[(row.scope, key)] = row.memory_id
+
+    # --- writing ---------------------------------------------------------------------------
+
+    def stage(self, writes: Iterable[Write]) -> None:
+        """Take writes so that later records of the batch see them."""
+        for write in writes:
+            match write:
+                case Put(row):
+                    self._stage_row(row)
+                case KeepVector(key, vector):
+                    self._vectors[key] = vector
+                case Foresee(row, vector):
+                    self._foreseen[row.key] = row
+                    self._search.show(row, vector)
+
+    def _stage_row(self, row: Row) -> None:
+        self._staged[type(row)][row.key] = row
+        if isinstance(row, MemoryRow):
+            self.write_seq = max(self.write_seq, row.write_seq)
+            self._stored[MemoryRow].setdefault(row.key, None)
+            if row.dedup_key is not None:
+                self._by_hash[(row.scope, row.content_hash)] = row.memory_id
+            if row.source_id is not None and row.type != "episodic":
+                self._by_source[(row.scope, row.source_id)] = row.memory_id
+            self._search.show(row, self._vectors.get(row.embedding_key))
+        elif isinstance(row, EntityRow):
+            self._names.staged(row)
+
+    def commit(self, progress: Progress) -> None:
+        """All staged writes and the stage's progress in one transaction.
+
+        After an error nothing is stored and the unit must be thrown away.
+        """
+        connection = self._shard.connection
+        connection.execute("BEGIN")
+        try:
+            for row_type, rows in self._staged.items():
+                self._write_rows(row_type, list(rows.values()))
+            self._write_terms()
+            self._write_vectors()
+            if self.write_seq != self._shard.write_seq:
+                self._shard.set_state("write_seq", str(self.write_seq))
+            self._shard.write_progress(progress)
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        self._shard.note_progress(progress)
+        self._shard.write_seq = self.write_seq
+        self._refresh_indexes()
+
+    def _write_rows(self, row_type: type[Row], rows: list[Row]) -> None:
+        stored = self._stored[row_type]
+        known = [row for row in rows if stored.get(row.key) is not None]
+        absent = [row for row in rows if row.key in stored and stored[row.key] is None]
+        blind = [row for row in rows if row.key not in stored]
+        if known:
+            self._shard.tables.replace(known)
+        if absent:
+            self._shard.tables.insert(absent)
+        if blind:
+            self._shard.tables.insert_new(blind)
+
+    def _write_terms(self) -> None:
+        memories = [cast("MemoryRow", row) for row in self._staged[MemoryRow].values()]
+        changed = [row for row in memories if self._text_changed(row)]
+        if changed:
+            write_postings(
+                self._shard.connection,
+                self._shard.tables,
+                changed,
+                replaced=[row.memory_id for row in changed if self._before(row) is not None],
+                language=self._shard.options.language,
+            )
+
+    def _before(self, row: MemoryRow) -> MemoryRow | None:
+        return cast("MemoryRow | None", self._stored[MemoryRow].get(row.key))
+
+    def _text_changed(self, row: MemoryRow) -> bool:
+        before = self._before(row)
+        return before is None or (before.content, before.is_deleted) != (
+            row.content,
+            row.is_deleted,
+        )
+
+    def _write_vectors(self) -> None:
+        if self._vectors:
+            self._shard.tables.insert_columns(
+                "embeddings",
+                {
+                    "embedding_key": list(self._vectors),
+                    "model": [self._shard.options.embedding_model] * len(self._vectors),
+                    "vector": list(self._vectors.values()),
+                },
+                "ON CONFLICT DO NOTHING",
+            )
+
+    def _refresh_indexes(self) -> None:
+        for row in self._staged[MemoryRow].values():
+            memory = cast("MemoryRow", row)
+            index = self._shard.indexes.resident(memory.scope)
+            if index is not None:
+                vector = self._vectors.get(memory.embedding_key)
+                if self._text_changed(memory):
+                    index.put_row(memory, vector, self._shard.options.language)
+                else:
+                    index.update_row(memory, vector)
+        self._names.commit()
+
+
+def _wanted(loads: Sequence[Load], attribute: str) -> list[tuple[str, str]]:
+    return [(load.scope, key) for load in loads for key in getattr(load, attribute)]
+

@@ -1,0 +1,106 @@
+"""Answering a stage's model asks: in bulk, concurrently, and through outages."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from streams.models.base import (
+    EmbeddingModel,
+    LanguageModel,
+    PermanentModelError,
+    Prompt,
+    Reply,
+    TransientModelError,
+    Vector,
+)
+from streams.stage import Embedded, ModelUnavailable
+
+T = TypeVar("T")
+
+FIRST_DELAY_SECONDS = 1.0
+MAX_DELAY_SECONDS = 30.0
+JITTER_SECONDS = 0.5
+
+
+def backoff(attempt: int, jitter: float, retry_after: float | None = None) -> float:
+    """Seconds before the next try: min(1 s x 2^attempt, 30 s) plus up to 500 ms of jitter (`jitter`
+    from 0 to 1), at least what Retry-After asks for. `attempt` counts from 0."""
+    delay = min(FIRST_DELAY_SECONDS * 2.0 ** min(attempt, 10), MAX_DELAY_SECONDS)
+    return max(delay, retry_after or 0.0) + jitter * JITTER_SECONDS
+
+
+@dataclass(slots=True)
+class Outage:
+    """A provider that does not answer now: since when it is being retried, and why."""
+
+    reason: str
+    tries: int
+
+
+@dataclass(slots=True)
+class ModelPort:
+    """The models of one worker with their limits.
+
+    Transient failures are retried in place for as long as they last; `outages` tells which
+    providers are being waited for. `wait` is the sleep between tries, so that tests need none.
+    """
+
+    language: LanguageModel
+    embedding: EmbeddingModel
+    concurrency: int = 4
+    embed_batch: int = 256
+    wait: Callable[[float], Awaitable[None]] = asyncio.sleep
+    outages: dict[str, Outage] = field(default_factory=dict)
+    _slots: asyncio.Semaphore | None = None
+
+    async def generate(self, prompt: Prompt, advisory: bool) -> Reply | None:
+        """A reply; None where an advisory question could not be answered at the first try.
+
+        Raises ModelUnavailable when the provider refuses for good.
+        """
+        if self._slots is None:
+            self._slots = asyncio.Semaphore(self.concurrency)
+        async with self._slots:
+            if advisory:
+                try:
+                    return await self.language.generate(prompt)
+                except (TransientModelError, PermanentModelError):
+                    return None
+            return await self._persist(
+                f"llm:{self.language.provider}", lambda: self.language.generate(prompt)
+            )
+
+    async def embed(self, texts: Sequence[str]) -> Embedded:
+        """Vectors in order; all None, with the reason, where the provider refuses for good or does
+        not answer: a memory without a vector is caught up on later, a turn is not held up."""
+        unique = list(dict.fromkeys(texts))
+        vectors: dict[str, Vector] = {}
+        try:
+            for start in range(0, len(unique), self.embed_batch):
+                part = unique[start : start + self.embed_batch]
+                found = await self.embedding.embed_passages(part)
+                vectors.update(zip(part, found, strict=True))
+        except (PermanentModelError, TransientModelError) as error:
+            self.outages["embedding"] = Outage(str(error), 1)
+            return Embedded((None,) * len(texts), str(error))
+        self.outages.pop("embedding", None)
+        return Embedded(tuple(vectors[text] for text in texts))
+
+    async def _persist(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
+        attempt = 0
+        while True:
+            try:
+                result = await call()
+            except TransientModelError as error:
+                self.outages[name] = Outage(str(error), attempt + 1)
+                await self.wait(backoff(attempt, random.random(), error.retry_after))
+                attempt += 1
+            except PermanentModelError as error:
+                raise ModelUnavailable(str(error)) from error
+            else:
+                self.outages.pop(name, None)
+                return result

@@ -1,0 +1,151 @@
+"""audit: every outcome becomes one event, on the compacted topic and in `memory_history`.
+
+It also keeps what the balance needs and no other stage holds: which turns the log took, and which
+records were dead-lettered.
+"""
+
+from __future__ import annotations
+
+import json
+
+from schemas.envelope import derived_id
+from schemas.messages import (
+    ConversationTurn,
+    DeadLetter,
+    GraphChange,
+    HistoryEvent,
+    MemoryChange,
+    Outcome,
+)
+from schemas.rows import AcceptedRow, DeadLetterRow, HistoryRow
+from schemas.topics import (
+    CONVERSATION_TURNS,
+    DEAD_LETTERS,
+    GRAPH_CHANGES,
+    MEMORY_CHANGES,
+    MEMORY_HISTORY,
+)
+from streams.identity import turn_memory_id, unreadable_item_id
+from streams.logs.base import Record
+from streams.output import UNREADABLE_SCOPE
+from streams.stage import Context, Emit, Message, Put, Stage, Step, without_asks
+
+
+def audit_stage() -> Stage:
+    """The stage."""
+    return Stage(
+        name="audit",
+        reads=(CONVERSATION_TURNS, MEMORY_CHANGES, GRAPH_CHANGES, DEAD_LETTERS),
+        process=without_asks(_process),
+        stateful=True,
+        on_invalid=_accept_unreadable,
+    )
+
+
+def _process(message: Message, context: Context) -> Step:
+    match message.body:
+        case MemoryChange() as change:
+            return _events(message, change.outcomes, change.session_id)
+        case GraphChange() as graph:
+            return _events(message, (_graph_outcome(message, graph),), graph.session_id)
+        case DeadLetter() as letter:
+            return Step(writes=(Put(_dead_letter_row(message, letter)),))
+        case ConversationTurn() as turn:
+            item_id = turn_memory_id(message.scope, turn.turn_id)
+            return _accepted(context.record, item_id, message.scope)
+        case other:
+            raise TypeError(f"audit does not read {type(other).__name__}")
+
+
+def _accepted(record: Record, item_id: str, scope: str) -> Step:
+    row = AcceptedRow(
+        item_id=item_id, scope=scope, log_offset=record.offset, recorded_at=record.timestamp
+    )
+    return Step(writes=(Put(row),))
+
+
+def _accept_unreadable(record: Record) -> Step | None:
+    """A turn that cannot be read was taken by the log all the same; normalize dead-letters it."""
+    if record.topic != CONVERSATION_TURNS.name:
+        return None
+    return _accepted(record, unreadable_item_id(record), UNREADABLE_SCOPE)
+
+
+def _graph_outcome(message: Message, change: GraphChange) -> Outcome:
+    return Outcome(
+        event="graph",
+        item_kind="command",
+        item_id=message.correlation_id,
+        memory_id=change.memory_ids[0] if change.memory_ids else None,
+        reason="graph updated",
+        metadata={
+            "entities_inserted": change.entities_inserted,
+            "entities_updated": change.entities_updated,
+            "relations_inserted": change.relations_inserted,
+            "relations_updated": change.relations_updated,
+            "mentions_linked": change.mentions_linked,
+            "warnings": [*change.warnings],
+        },
+    )
+
+
+def _events(message: Message, outcomes: tuple[Outcome, ...], session_id: str) -> Step:
+    writes = []
+    emits = []
+    for number, outcome in enumerate(outcomes):
+        event = HistoryEvent(
+            event_id=derived_id("event", message.id, number),
+            event=outcome.event,
+            memory_id=outcome.memory_id,
+            old_content=outcome.old_content,
+            new_content=outcome.new_content,
+            changed_by=outcome.changed_by,
+            actor_type=outcome.actor_type,
+            reason=outcome.reason,
+            metadata=outcome.metadata,
+            session_id=session_id,
+            created_at=message.recorded,
+        )
+        writes.append(Put(_history_row(message, event)))
+        emits.append(Emit(MEMORY_HISTORY, event, number, key=event.event_id))
+    return Step(writes=tuple(writes), emits=tuple(emits))
+
+
+def _history_row(message: Message, event: HistoryEvent) -> HistoryRow:
+    return HistoryRow(
+        event_id=event.event_id,
+        scope=message.scope,
+        memory_id=event.memory_id,
+        event=event.event,
+        old_content=event.old_content,
+        new_content=event.new_content,
+        changed_by=event.changed_by,
+        actor_type=event.actor_type,
+        reason=event.reason,
+        metadata=json.dumps(event.metadata, sort_keys=True, ensure_ascii=False),
+        session_id=event.session_id,
+        correlation_id=message.correlation_id,
+        created_at=event.created_at,
+    )
+
+
+def _dead_letter_row(message: Message, letter: DeadLetter) -> DeadLetterRow:
+    return DeadLetterRow(
+        letter_id=message.id,
+        scope=message.scope,
+        stage=letter.stage,
+        topic=letter.topic,
+        partition=letter.partition,
+        log_offset=letter.offset,
+        record_key=letter.key,
+        value_base64=letter.value_base64,
+        headers=json.dumps(letter.headers, sort_keys=True),
+        failure=letter.failure,
+        reason=letter.reason,
+        raw_output=letter.raw_output,
+        attempts=letter.attempts,
+        item_kind=letter.item_kind,
+        item_ids=letter.item_ids,
+        first_failed_at=letter.first_failed_at,
+        last_failed_at=letter.last_failed_at,
+    )

@@ -1,0 +1,412 @@
+"""decide: for each fact, whether it is new, changes or removes something known, or is known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+
+from schemas.messages import (
+    Action,
+    Fact,
+    FactsExtracted,
+    MemoryWrite,
+    ModelCall,
+    Proposal,
+    ProposalsIntent,
+    ScoredCandidate,
+)
+from schemas.rows import ExtractionRow, FactRow, ProposalRow
+from schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
+from streams.contradiction import contradicts, shared_tokens
+from streams.extract import model_call
+from streams.identity import fact_memory_id
+from streams.memory import changed, deleted, effective, fact_memory, skip_reason, with_content
+from streams.models.base import Reply
+from streams.prompts import (
+    CONTRADICTION_PROMPT_VERSION,
+    DECISION_PROMPT_VERSION,
+    contradiction_prompt,
+    decision_prompt,
+)
+from streams.replies import MalformedReply, read_contradiction, read_decision
+from streams.settings import DecisionSettings, Flags
+from streams.stage import (
+    Answer,
+    Ask,
+    Candidates,
+    Context,
+    Embed,
+    Embedded,
+    Emit,
+    Facts,
+    Failure,
+    FindCandidates,
+    Foresee,
+    Generate,
+    Load,
+    Loaded,
+    LoadFacts,
+    Message,
+    ModelUnavailable,
+    Process,
+    Put,
+    Stage,
+    Step,
+    Vector,
+    Write,
+)
+from streams.text import content_hash, storage_content
+
+MIN_SHARED_FOR_SEMANTIC_CHECK = 3
+
+Deciding = Generator[Ask, Answer, Proposal]
+
+
+class Undecided(Exception):
+    """No usable decision for a fact; the text is the reason, `raw` the model's last reply."""
+
+    def __init__(self, reason: str, raw: str | None, attempts: int) -> None:
+        super().__init__(reason)
+        self.raw = raw
+        self.attempts = attempts
+
+
+def decide_stage(settings: DecisionSettings, flags: Flags) -> Stage:
+    """The stage. Facts are decided in order, each seeing what the ones before it will change, so
+    the outcome does not depend on how the facts were batched."""
+
+    def process(message: Message, context: Context) -> Process:
+        body = message.body
+        assert isinstance(body, FactsExtracted)
+        embedded = yield Embed(tuple(storage_content(fact.content) for fact in body.facts))
+        assert isinstance(embedded, Embedded)
+        facts = yield from _undecided_facts(message, body)
+        vectors = dict(zip((f.item_id for f in body.facts), embedded.vectors, strict=True))
+        writes: list[Write] = [Put(_extraction_row(message, body))]
+        proposals: list[Proposal] = []
+        failed: list[tuple[Fact, Undecided]] = []
+        as_of = 0
+        for fact in facts:
+            vector = vectors[fact.item_id]
+            found = yield FindCandidates(
+                message.scope, storage_content(fact.content), vector, settings.candidates
+            )
+            assert isinstance(found, Candidates)
+            as_of = found.as_of
+            writes.append(Put(_fact_row(message, body, fact)))
+            try:
+                proposal = yield from _decide(message, fact, found.found, settings)
+            except Undecided as error:
+                failed.append((fact, error))
+                continue
+            proposals.append(proposal)
+            writes.append(Put(_proposal_row(message, body, proposal, as_of)))
+            writes += yield from _foreseen(message, body, proposal, vector, context, settings, flags)
+        return Step(
+            writes=tuple(writes),
+            emits=_emits(body, proposals, as_of, context.record.offset, bool(facts)),
+            dead=_failure(failed),
+        )
+
+    return Stage(
+        name="decide",
+        reads=(FACTS_EXTRACTED,),
+        process=process,
+        stateful=True,
+        asks_in_order=True,
+        waits_for="apply-writes",
+    )
+
+
+def _undecided_facts(
+    message: Message, body: FactsExtracted
+) -> Generator[Ask, Answer, tuple[Fact, ...]]:
+    """The message's facts without those that were taken note of before (a turn published again
+    under another id). Reconsidered and redriven facts are decided anew."""
+    if body.round or message.redrive or not body.facts:
+        return body.facts
+    answer = yield LoadFacts(tuple(fact.item_id for fact in body.facts))
+    assert isinstance(answer, Facts)
+    return tuple(fact for fact in body.facts if fact.item_id not in answer.known)
+
+
+def _decide(
+    message: Message,
+    fact: Fact,
+    candidates: tuple[ScoredCandidate, ...],
+    settings: DecisionSettings,
+) -> Deciding:
+    known = _known_by_bands(fact, candidates, settings)
+    if known is not None:
+        return known
+    if settings.decider == "rules":
+        return _by_rules(fact, candidates)
+    return (yield from _by_model(message, fact, candidates, settings))
+
+
+def _known_by_bands(
+    fact: Fact, candidates: tuple[ScoredCandidate, ...], settings: DecisionSettings
+) -> Proposal | None:
+    """What needs no model: nothing similar, a duplicate, or something clearly distinct."""
+    if not candidates:
+        return _proposal(fact, "ADD", candidates, "no similar memory")
+    digest = content_hash(storage_content(fact.content))
+    for candidate in candidates:
+        if content_hash(candidate.content) == digest:
+            return _proposal(fact, "NONE", candidates, "duplicate_exact", candidate)
+    best = max(candidates, key=lambda c: (c.cosine or 0.0, c.memory_id))
+    cosine = best.cosine or 0.0
+    if cosine >= settings.exact:
+        return _proposal(fact, "NONE", candidates, "duplicate_exact", best)
+    by_keyword = any((c.keyword or 0.0) >= settings.min_score for c in candidates)
+    if cosine < settings.near and not by_keyword:
+        return _proposal(fact, "ADD", candidates, "distinct")
+    return None
+
+
+def _by_rules(fact: Fact, candidates: tuple[ScoredCandidate, ...]) -> Proposal:
+    """Without a model: a contradicted memory is proposed to be updated, all else is new."""
+    for candidate in candidates:
+        if contradicts(fact.content, candidate.content):
+            return _proposal(
+                fact, "UPDATE", candidates, "contradicts a known memory", candidate, risk=True
+            )
+    return _proposal(fact, "ADD", candidates, "similar, yet not the same")
+
+
+def _by_model(
+    message: Message,
+    fact: Fact,
+    candidates: tuple[ScoredCandidate, ...],
+    settings: DecisionSettings,
+) -> Deciding:
+    prompt = decision_prompt(fact, message.occurred_at, candidates)
+    by_id = {candidate.memory_id: candidate for candidate in candidates}
+    raw, why = "", ""
+    for attempt in range(1, settings.max_attempts + 1):
+        try:
+            reply = yield Generate(prompt)
+        except ModelUnavailable as error:
+            raise Undecided(str(error), None, attempt) from error
+        assert isinstance(reply, Reply)
+        raw = reply.text
+        try:
+            draft = read_decision(raw, list(by_id))
+        except MalformedReply as error:
+            why = str(error)
+            continue
+        target = by_id.get(draft.target_id or "")
+        risk = False
+        if target is not None and draft.action in ("UPDATE", "DELETE"):
+            risk = yield from _at_risk(fact, target, draft.action, settings)
+        return Proposal(
+            item_id=fact.item_id,
+            memory_id=fact_memory_id(fact.item_id),
+            fact=fact,
+            action=draft.action,
+            target_id=draft.target_id,
+            target_version=None if target is None else target.version,
+            confidence=draft.confidence,
+            reason=draft.reason,
+            candidates=candidates,
+            contradiction_risk=risk,
+            review_needed=risk,
+            dropped=draft.dropped,
+            warnings=draft.warnings,
+            decider=model_call(reply, DECISION_PROMPT_VERSION, attempt),
+        )
+    raise Undecided(
+        f"the decision could not be read in {settings.max_attempts} attempts: {why}",
+        raw,
+        settings.max_attempts,
+    )
+
+
+def _at_risk(
+    fact: Fact, target: ScoredCandidate, action: Action, settings: DecisionSettings
+) -> Generator[Ask, Answer, bool]:
+    """Whether fact and target contradict each other: by words, else (if enabled) by model."""
+    if contradicts(fact.content, target.content):
+        return True
+    if (
+        not settings.semantic_contradiction
+        or action != "UPDATE"
+        or shared_tokens(fact.content, target.content) < MIN_SHARED_FOR_SEMANTIC_CHECK
+    ):
+        return False
+    reply = yield Generate(contradiction_prompt(fact.content, target.content), advisory=True)
+    if not isinstance(reply, Reply):
+        return False
+    try:
+        return read_contradiction(reply.text).contradicts
+    except MalformedReply:
+        return False
+
+
+def _proposal(
+    fact: Fact,
+    action: Action,
+    candidates: tuple[ScoredCandidate, ...],
+    reason: str,
+    target: ScoredCandidate | None = None,
+    risk: bool = False,
+) -> Proposal:
+    return Proposal(
+        item_id=fact.item_id,
+        memory_id=fact_memory_id(fact.item_id),
+        fact=fact,
+        action=action,
+        target_id=None if target is None else target.memory_id,
+        target_version=None if target is None else target.version,
+        confidence=fact.confidence,
+        reason=reason,
+        candidates=candidates,
+        contradiction_risk=risk,
+        review_needed=risk,
+    )
+
+
+def _foreseen(
+    message: Message,
+    body: FactsExtracted,
+    proposal: Proposal,
+    vector: Vector | None,
+    context: Context,
+    settings: DecisionSettings,
+    defaults: Flags,
+) -> Generator[Ask, Answer, tuple[Foresee, ...]]:
+    """What apply-writes is expected to make of the proposal, for the facts decided after it."""
+    if proposal.dropped or proposal.action == "NONE":
+        return ()
+    targets = () if proposal.target_id is None else (proposal.target_id,)
+    loaded = yield Load(message.scope, memory_ids=targets)
+    assert isinstance(loaded, Loaded)
+    flags = effective(defaults, loaded.flags)
+    if not flags.enabled or flags.shadow_mode or flags.mutations_frozen:
+        return ()
+    order = context.record.offset
+    if proposal.action == "ADD":
+        if skip_reason(proposal.fact, settings.min_fact_confidence):
+            return ()
+        row = fact_memory(message, body.turn, proposal, body.call.model, loaded.write_seq, order)
+        return (Foresee(row, vector),)
+    target = loaded.memories.get(proposal.target_id or "")
+    if target is None or not flags.allow_update_delete:
+        return ()
+    row = changed(target, message.recorded, "pipeline", loaded.write_seq, order)
+    if proposal.action == "DELETE":
+        return (Foresee(deleted(row, message.recorded), None),)
+    return (Foresee(with_content(row, proposal.fact.content), vector),)
+
+
+def _emits(
+    body: FactsExtracted, proposals: list[Proposal], as_of: int, offset: int, had_facts: bool
+) -> tuple[Emit, ...]:
+    triples = body.triples if had_facts or not body.facts else ()
+    if not proposals and not triples:
+        return ()
+    intent = ProposalsIntent(
+        turn=body.turn,
+        proposals=tuple(proposals),
+        triples=triples,
+        call=body.call,
+        as_of=as_of,
+        decision_order=offset,
+        round=body.round,
+        warnings=body.warnings,
+    )
+    return (Emit(MEMORY_WRITES, MemoryWrite(write=intent), "proposals"),)
+
+
+def _failure(failed: list[tuple[Fact, Undecided]]) -> Failure | None:
+    if not failed:
+        return None
+    last = failed[-1][1]
+    return Failure(
+        str(last),
+        "malformed-output" if last.raw is not None else "invalid",
+        raw_output=last.raw,
+        attempts=last.attempts,
+        item_ids=tuple(fact.item_id for fact, _ in failed),
+    )
+
+
+def _extraction_row(message: Message, body: FactsExtracted) -> ExtractionRow:
+    call = body.call
+    return ExtractionRow(
+        message_id=message.id,
+        scope=message.scope,
+        turn_memory_id=body.turn.memory_id,
+        provider=call.provider,
+        model=call.model,
+        prompt_version=call.prompt_version,
+        facts=len(body.facts),
+        triples=len(body.triples),
+        input_tokens=call.input_tokens,
+        output_tokens=call.output_tokens,
+        latency_ms=call.latency_ms,
+        attempts=call.attempts,
+        warnings=body.warnings,
+        round=body.round,
+        recorded_at=message.recorded,
+    )
+
+
+def _fact_row(message: Message, body: FactsExtracted, fact: Fact) -> FactRow:
+    return FactRow(
+        item_id=fact.item_id,
+        scope=message.scope,
+        turn_memory_id=body.turn.memory_id,
+        content=fact.content,
+        type=fact.type,
+        confidence=fact.confidence,
+        importance=fact.importance,
+        temporal_kind=fact.temporal_kind,
+        valid_until=fact.valid_until,
+        categories=fact.categories,
+        model=body.call.model,
+        prompt_version=body.call.prompt_version,
+        occurred_at=message.occurred_at,
+        correlation_id=message.correlation_id,
+    )
+
+
+def candidates_json(candidates: tuple[ScoredCandidate, ...]) -> list[dict[str, str | int | float | None]]:
+    """What the decision saw, short enough to keep with every event."""
+    return [
+        {
+            "memory_id": candidate.memory_id,
+            "version": candidate.version,
+            "score": candidate.score,
+            "cosine": candidate.cosine,
+            "keyword": candidate.keyword,
+        }
+        for candidate in candidates
+    ]
+
+
+def _proposal_row(
+    message: Message, body: FactsExtracted, proposal: Proposal, as_of: int
+) -> ProposalRow:
+    decider: ModelCall | None = proposal.decider
+    return ProposalRow(
+        item_id=proposal.item_id,
+        round=body.round,
+        scope=message.scope,
+        memory_id=proposal.memory_id,
+        action=proposal.action,
+        target_id=proposal.target_id,
+        confidence=proposal.confidence,
+        reason=proposal.reason,
+        candidates=json.dumps(candidates_json(proposal.candidates)),
+        contradiction_risk=proposal.contradiction_risk,
+        review_needed=proposal.review_needed,
+        dropped=proposal.dropped,
+        model=None if decider is None else decider.model,
+        prompt_version=None if decider is None else decider.prompt_version,
+        input_tokens=None if decider is None else decider.input_tokens,
+        output_tokens=None if decider is None else decider.output_tokens,
+        latency_ms=None if decider is None else decider.latency_ms,
+        as_of=as_of,
+        recorded_at=message.recorded,
+    )

@@ -1,0 +1,108 @@
+"""extract: a model draws facts and triples from one turn."""
+
+from __future__ import annotations
+
+from schemas.messages import Fact, FactsExtracted, ModelCall, NormalizedTurn, TurnReference
+from schemas.topics import FACTS_EXTRACTED, TURNS_NORMALIZED
+from streams.identity import fact_item_id, turn_memory_id
+from streams.models.base import Reply
+from streams.prompts import EXTRACTION_PROMPT_VERSION, ContextTurn, extraction_prompt
+from streams.replies import ExtractionDraft, MalformedReply, read_extraction
+from streams.settings import ExtractionSettings
+from streams.stage import Context, Emit, Failure, Generate, Message, Process, Stage, Step
+
+
+def extract_stage(settings: ExtractionSettings) -> Stage:
+    """The stage; it needs no store, so it scales out."""
+
+    def process(message: Message, context: Context) -> Process:
+        turn = message.body
+        assert isinstance(turn, NormalizedTurn)
+        recent = [
+            ContextTurn(earlier.body.speaker, earlier.occurred_at, earlier.body.content)
+            for earlier in context.recent
+            if isinstance(earlier.body, NormalizedTurn)
+        ]
+        prompt = extraction_prompt(
+            turn, message.occurred_at, recent, settings.max_input_characters
+        )
+        why = ""
+        raw = ""
+        for attempt in range(1, settings.max_attempts + 1):
+            reply = yield Generate(prompt)
+            assert isinstance(reply, Reply)
+            raw = reply.text
+            try:
+                draft = read_extraction(raw)
+            except MalformedReply as error:
+                why = str(error)
+                continue
+            body = _extracted(message, turn, draft, reply, attempt)
+            return Step(emits=(Emit(FACTS_EXTRACTED, body, "facts"),))
+        return Step(
+            dead=Failure(
+                f"the model's reply could not be read in {settings.max_attempts} attempts: {why}",
+                "malformed-output",
+                raw_output=raw,
+                attempts=settings.max_attempts,
+            )
+        )
+
+    return Stage(
+        name="extract",
+        reads=(TURNS_NORMALIZED,),
+        process=process,
+        stateful=False,
+        window=settings.context_turns,
+    )
+
+
+def _extracted(
+    message: Message, turn: NormalizedTurn, draft: ExtractionDraft, reply: Reply, attempt: int
+) -> FactsExtracted:
+    def item_id(index: int) -> str:
+        return fact_item_id(
+            message.scope, turn.turn_id, reply.model, EXTRACTION_PROMPT_VERSION, index
+        )
+
+    return FactsExtracted(
+        turn=TurnReference(
+            turn_id=turn.turn_id,
+            memory_id=turn_memory_id(message.scope, turn.turn_id),
+            session_id=turn.session_id,
+            speaker=turn.speaker,
+            source_type=turn.source_type,
+            source_id=turn.source_id,
+            project=turn.project,
+            explicit_intent=turn.explicit_long_term_memory_intent,
+        ),
+        facts=tuple(
+            Fact(
+                item_id=item_id(index),
+                content=fact.content,
+                type=fact.type,
+                confidence=fact.confidence,
+                importance=fact.importance,
+                temporal_kind=fact.temporal_kind,
+                valid_until=fact.valid_until,
+                categories=fact.categories,
+            )
+            for index, fact in enumerate(draft.facts)
+        ),
+        triples=draft.triples,
+        warnings=draft.warnings,
+        call=model_call(reply, EXTRACTION_PROMPT_VERSION, attempt),
+    )
+
+
+def model_call(reply: Reply, prompt_version: str, attempts: int) -> ModelCall:
+    """What a reply was and cost."""
+    return ModelCall(
+        provider=reply.provider,
+        model=reply.model,
+        prompt_version=prompt_version,
+        input_tokens=reply.input_tokens,
+        output_tokens=reply.output_tokens,
+        latency_ms=round(reply.latency_ms, 3),
+        attempts=attempts,
+    )

@@ -1,0 +1,173 @@
+"""How facts and turns become rows of memory."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from datetime import datetime
+
+from schemas.envelope import Envelope, Frozen
+from schemas.messages import Fact, NormalizedTurn, Proposal, TurnReference
+from schemas.rows import ArchiveRow, FlagsRow, MemoryRow, dedup_key, embedding_key, embedding_text
+from streams.identity import turn_memory_id
+from streams.settings import Flags
+from streams.text import content_hash, normalized_content, storage_content
+
+EPISODIC_IMPORTANCE = 0.3
+CONFIRMED_DECAY_RATE = 0.0
+
+
+def turn_memory(message: Envelope[Frozen], turn: NormalizedTurn, write_seq: int) -> MemoryRow:
+    """The episodic memory of a turn."""
+    return MemoryRow(
+        memory_id=turn_memory_id(message.scope, turn.turn_id),
+        scope=message.scope,
+        type="episodic",
+        content=turn.content,
+        normalized_content=turn.normalized_content,
+        content_hash=turn.content_hash,
+        dedup_key=None,
+        embedding_key=embedding_key(embedding_text("episodic", turn.speaker, turn.content)),
+        importance=EPISODIC_IMPORTANCE,
+        confidence=1.0,
+        tags=turn.tags,
+        who=turn.speaker,
+        why="conversation-turn",
+        project=turn.project,
+        session_id=turn.session_id,
+        source_type=turn.source_type,
+        source_id=turn.source_id or turn.turn_id,
+        occurred_at=message.occurred_at,
+        created_at=message.recorded,
+        updated_at=message.recorded,
+        updated_by="pipeline",
+        metadata=json.dumps(turn.metadata, sort_keys=True, ensure_ascii=False),
+        write_seq=write_seq,
+    )
+
+
+def fact_memory(
+    message: Envelope[Frozen],
+    turn: TurnReference,
+    proposal: Proposal,
+    model: str,
+    write_seq: int,
+    decision_order: int | None,
+) -> MemoryRow:
+    """The memory that an ADD creates: importance is the fact's confidence unless the model rated
+    it."""
+    fact = proposal.fact
+    stored = storage_content(fact.content)
+    digest = content_hash(stored)
+    return MemoryRow(
+        memory_id=proposal.memory_id,
+        scope=message.scope,
+        type=fact.type,
+        content=stored,
+        normalized_content=normalized_content(stored),
+        content_hash=digest,
+        dedup_key=dedup_key(message.scope, digest),
+        embedding_key=embedding_key(stored),
+        importance=fact.confidence if fact.importance is None else fact.importance,
+        confidence=fact.confidence,
+        categories=fact.categories,
+        who="pipeline",
+        why="extracted-fact",
+        project=turn.project,
+        session_id=turn.session_id,
+        source_type="extraction",
+        source_id=fact.item_id,
+        extraction_model=model,
+        temporal_kind=fact.temporal_kind,
+        valid_until=fact.valid_until,
+        occurred_at=message.occurred_at,
+        created_at=message.recorded,
+        updated_at=message.recorded,
+        updated_by="pipeline",
+        write_seq=write_seq,
+        decision_order=decision_order,
+    )
+
+
+def with_content(row: MemoryRow, content: str) -> MemoryRow:
+    """The row saying something else, with all that follows from its text."""
+    stored = storage_content(content)
+    digest = content_hash(stored)
+    return replace(
+        row,
+        content=stored,
+        normalized_content=normalized_content(stored),
+        content_hash=digest,
+        dedup_key=None if row.type == "episodic" else dedup_key(row.scope, digest),
+        embedding_key=embedding_key(embedding_text(row.type, row.who, stored)),
+    )
+
+
+def changed(
+    row: MemoryRow, at: datetime, by: str, write_seq: int, decision_order: int | None = None
+) -> MemoryRow:
+    """The row one version further."""
+    return replace(
+        row,
+        version=row.version + 1,
+        updated_at=at,
+        updated_by=by,
+        write_seq=write_seq,
+        decision_order=decision_order,
+    )
+
+
+def deleted(row: MemoryRow, at: datetime) -> MemoryRow:
+    """The row as a tombstone: its content stays for recovery, its dedup key becomes free."""
+    return replace(row, is_deleted=True, deleted_at=at, dedup_key=None)
+
+
+def archived(row: MemoryRow, reason: str, at: datetime) -> ArchiveRow:
+    """The cold-tier copy of a state about to be replaced or deleted."""
+    state = json.dumps(asdict(row), sort_keys=True, ensure_ascii=False, default=str)
+    return ArchiveRow(
+        memory_id=row.memory_id,
+        version=row.version,
+        scope=row.scope,
+        type=row.type,
+        content=row.content,
+        state=state,
+        reason=reason,
+        archived_at=at,
+    )
+
+
+def archived_id(row: MemoryRow) -> str:
+    """How edges name an archived state of a memory."""
+    return f"{row.memory_id}@{row.version}"
+
+
+def protected(row: MemoryRow) -> bool:
+    """Whether no machine may change it: pinned, or confirmed by a person."""
+    return row.pinned or row.decay_rate == CONFIRMED_DECAY_RATE
+
+
+def skip_reason(fact: Fact, min_confidence: float) -> str | None:
+    """Why an ADD of the fact is not carried out whatever the store holds."""
+    if fact.confidence < min_confidence:
+        return "low_fact_confidence"
+    if not normalized_content(storage_content(fact.content)):
+        return "empty_fact_content"
+    return None
+
+
+def effective(defaults: Flags, row: FlagsRow | None) -> Flags:
+    """The flags of a scope: what commands set, the settings for the rest."""
+    if row is None:
+        return defaults
+
+    def either(own: bool | None, default: bool) -> bool:
+        return default if own is None else own
+
+    return Flags(
+        enabled=either(row.enabled, defaults.enabled),
+        shadow_mode=either(row.shadow_mode, defaults.shadow_mode),
+        allow_update_delete=either(row.allow_update_delete, defaults.allow_update_delete),
+        mutations_frozen=either(row.mutations_frozen, defaults.mutations_frozen),
+        autonomous_frozen=either(row.autonomous_frozen, defaults.autonomous_frozen),
+    )

@@ -1,0 +1,102 @@
+"""Anthropic's messages API. The reply's shape is constrained by a tool that must be used."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import JsonValue, SecretStr
+from pydantic_core import to_json
+
+from streams.models.base import ModelError, Prompt, Reply
+from streams.models.http import CHECK_TIMEOUT_S, DEFAULT_TIMEOUT_S, HttpProvider, whole_number
+
+DEFAULT_BASE_URL: Final = "https://api.anthropic.com"
+API_VERSION: Final = "2023-06-01"
+_TOOL: Final = "answer"
+
+
+class AnthropicLanguageModel:
+    provider = "anthropic"
+
+    def __init__(
+        self,
+        model: str,
+        api_key: SecretStr | None = None,
+        base_url: str = DEFAULT_BASE_URL,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        check_timeout_s: float = CHECK_TIMEOUT_S,
+    ) -> None:
+        self.model = model
+        self._check_timeout_s = check_timeout_s
+        self._http = HttpProvider(
+            "anthropic",
+            base_url,
+            api_key=api_key,
+            key_header="x-api-key",
+            key_prefix="",
+            headers={"anthropic-version": API_VERSION},
+            advice={401: "set a valid API key (llm.api_key)", 404: "correct the model's name"},
+            timeout_s=timeout_s,
+        )
+
+    async def generate(self, prompt: Prompt) -> Reply:
+        """One reply: the tool's input as JSON, or the text where the model wrote text."""
+        answer = await self._http.post(
+            "/v1/messages",
+            {
+                "model": self.model,
+                "max_tokens": prompt.max_output_tokens,
+                "system": prompt.system,
+                "messages": [{"role": "user", "content": prompt.user}],
+                "tools": [
+                    {
+                        "name": _TOOL,
+                        "description": "Give the JSON object that was asked for.",
+                        "input_schema": dict(prompt.schema),
+                    }
+                ],
+                "tool_choice": {"type": "tool", "name": _TOOL},
+            },
+        )
+        body = answer.object()
+        usage = body.get("usage")
+        counts = usage if isinstance(usage, dict) else {}
+        text = _content(body.get("content"))
+        return Reply(
+            # What is no message is handed on as it is: it is asked again, then kept.
+            text=answer.text if text is None else text,
+            model=self.model,
+            provider=self.provider,
+            input_tokens=whole_number(counts.get("input_tokens")),
+            output_tokens=whole_number(counts.get("output_tokens")),
+            latency_ms=answer.latency_ms,
+        )
+
+    async def check(self) -> str | None:
+        try:
+            answer = await self._http.get(f"/v1/models/{self.model}", self._check_timeout_s)
+            if answer.status != 200:
+                raise self._http.failure(answer)
+        except ModelError as error:
+            return str(error)
+        return None
+
+    async def close(self) -> None:
+        await self._http.close()
+
+
+def _content(blocks: JsonValue) -> str | None:
+    """The tool's input, else the texts joined; None where there are no blocks."""
+    if not isinstance(blocks, list):
+        return None
+    texts: list[str] = []
+    for block in blocks:
+        if not isinstance(block, dict):
+            continue
+        if block.get("type") == "tool_use" and isinstance(block.get("input"), dict):
+            return to_json(block["input"]).decode()
+        text = block.get("text")
+        if isinstance(text, str):
+            texts.append(text)
+    return "".join(texts)

@@ -1,0 +1,251 @@
+"""One provider over HTTP: one client, one total time-out, bounded answers, two ways to fail.
+
+Every failure becomes a TransientModelError or a PermanentModelError whose text says what to do.
+An API key lives only in the request's header: never in a text, a log or a repr.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from time import perf_counter
+from typing import Final
+
+import httpx
+from pydantic import JsonValue, SecretStr
+from pydantic_core import from_json
+
+from streams.models.base import ModelError, PermanentModelError, TransientModelError
+
+DEFAULT_TIMEOUT_S: Final = 45.0
+"""For a whole call, from connecting to the last byte."""
+CHECK_TIMEOUT_S: Final = 3.0
+DEFAULT_MAX_RESPONSE_BYTES: Final = 4 * 1024 * 1024
+MAX_EMBEDDING_RESPONSE_BYTES: Final = 64 * 1024 * 1024
+"""A batch of 256 vectors of 4,096 numbers in JSON is about 24 MB."""
+MAX_CONNECTIONS: Final = 32
+MAX_RETRY_AFTER_S: Final = 3_600.0
+MAX_SHOWN_CHARACTERS: Final = 300
+"""Of a provider's own words in an error text."""
+
+_TRANSIENT_STATUS: Final = frozenset({408, 409, 425, 429})
+_TOO_LONG: Final = (
+    "context length",
+    "context_length",
+    "context window",
+    "context size",
+    "maximum context",
+    "prompt is too long",
+    "too many tokens",
+    "input is too long",
+    "input length",
+    "exceeds the available context",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A response that arrived whole. `latency_ms` is from the call to the last byte."""
+
+    status: int
+    body: bytes
+    latency_ms: float
+    retry_after: float | None = None
+
+    @property
+    def text(self) -> str:
+        return self.body.decode("utf-8", "replace")
+
+    def json(self) -> JsonValue:
+        """The body as JSON, None where it is none."""
+        try:
+            value: JsonValue = from_json(self.body)
+        except ValueError:
+            return None
+        return value
+
+    def object(self) -> dict[str, JsonValue]:
+        """The body as a JSON object; empty where it is none."""
+        value = self.json()
+        return value if isinstance(value, dict) else {}
+
+
+class HttpProvider:
+    """A connection to one provider. Not for use from more than one event loop.
+
+    `advice` maps a status to what its user can do about it, for example 401. `timeout_s` is the
+    total for a call in seconds; `max_response_bytes` bounds what is read of an answer.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        base_url: str,
+        *,
+        api_key: SecretStr | None = None,
+        key_header: str = "Authorization",
+        key_prefix: str = "Bearer ",
+        headers: Mapping[str, str] | None = None,
+        advice: Mapping[int, str] | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        max_response_bytes: int = DEFAULT_MAX_RESPONSE_BYTES,
+    ) -> None:
+        try:
+            url = httpx.URL(base_url.rstrip("/"))
+        except httpx.InvalidURL as error:
+            raise PermanentModelError(f"{name}: the base URL is no URL: {error}") from None
+        if url.scheme not in ("http", "https") or not url.host:
+            raise PermanentModelError(f"{name}: the base URL must begin with http:// or https://")
+        self.name = name
+        self.shown_url = str(url.copy_with(userinfo=b"", query=None))
+        self._advice = dict(advice or {})
+        self._timeout_s = timeout_s
+        self._max_bytes = max_response_bytes
+        self._key = api_key
+        key = api_key.get_secret_value().strip() if api_key else ""
+        sent = {"Accept-Encoding": "identity", **(headers or {})}
+        if key:
+            if not key.isascii() or not key.isprintable():
+                raise PermanentModelError(f"{name}: the API key has characters that no key has")
+            sent[key_header] = key_prefix + key
+        self._client = httpx.AsyncClient(
+            base_url=url,
+            headers=sent,
+            timeout=None,  # the total below is the only clock
+            limits=httpx.Limits(max_connections=MAX_CONNECTIONS),
+            # A proxy of the environment is for the world outside, not for this machine.
+            trust_env=url.host not in ("localhost", "127.0.0.1", "::1"),
+        )
+
+    async def post(self, path: str, payload: Mapping[str, JsonValue]) -> Answer:
+        """Send `payload` as JSON; the answer of status 200, else an error of the two kinds."""
+        answer = await self.exchange("POST", path, payload, self._timeout_s)
+        if answer.status != 200:
+            raise self.failure(answer)
+        return answer
+
+    async def get(self, path: str, timeout_s: float = CHECK_TIMEOUT_S) -> Answer:
+        """The answer whatever its status; raises where there was none."""
+        return await self.exchange("GET", path, None, timeout_s)
+
+    async def exchange(
+        self, method: str, path: str, payload: Mapping[str, JsonValue] | None, timeout_s: float
+    ) -> Answer:
+        """One request and its whole answer, whatever its status, within `timeout_s` seconds."""
+        started = perf_counter()
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._exchange(method, path, payload, started)
+        except TimeoutError:
+            raise TransientModelError(
+                f"{self.name} at {self.shown_url} did not answer within {timeout_s:g} s;"
+                " it may be loading or overloaded (a longer time-out is a setting)"
+            ) from None
+        except httpx.ConnectError as error:
+            raise TransientModelError(
+                f"{self.name} at {self.shown_url} cannot be reached ({self.hidden(str(error))});"
+                f" {self._advice.get(0, 'start it or correct the base URL')}"
+            ) from None
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            what = self.hidden(str(error)) or type(error).__name__
+            raise TransientModelError(
+                f"{self.name} at {self.shown_url} broke the connection ({what})"
+            ) from None
+
+    async def _exchange(
+        self, method: str, path: str, payload: Mapping[str, JsonValue] | None, started: float
+    ) -> Answer:
+        body = bytearray()
+        sent = None
+        headers = {}
+        if payload is not None:
+            # Half a surrogate pair, which cannot be sent, becomes a question mark.
+            sent = json.dumps(payload, ensure_ascii=False).encode("utf-8", "replace")
+            headers["Content-Type"] = "application/json"
+        async with self._client.stream(method, path, content=sent, headers=headers) as response:
+            async for chunk in response.aiter_bytes():
+                body += chunk
+                if len(body) > self._max_bytes:
+                    raise PermanentModelError(
+                        f"{self.name} at {self.shown_url} answered with more than"
+                        f" {self._max_bytes} bytes; that is no answer of a model"
+                    )
+        waited = (perf_counter() - started) * 1000
+        retry_after = _retry_after(response.headers)
+        return Answer(response.status_code, bytes(body), waited, retry_after)
+
+    def failure(self, answer: Answer) -> ModelError:
+        """The error that a status other than 200 means, with the provider's own words."""
+        said = self.hidden(error_text(answer))
+        text = f"{self.name} at {self.shown_url} answered {answer.status}: {said}"
+        if answer.status in _TRANSIENT_STATUS or answer.status >= 500:
+            return TransientModelError(text, answer.retry_after)
+        return PermanentModelError(f"{text}; {self._what_to_do(answer)}")
+
+    def _what_to_do(self, answer: Answer) -> str:
+        if is_too_long(answer):
+            return "the context is too long: shorten the input or choose a larger model"
+        if answer.status in self._advice:
+            return self._advice[answer.status]
+        if 300 <= answer.status < 400:
+            return "it redirects: correct the base URL"
+        return {
+            401: "set a valid API key",
+            403: "the API key may not use this; check its rights",
+            404: "check the base URL and the model's name",
+        }.get(answer.status, "the request is not accepted as it is; check model and settings")
+
+    def hidden(self, text: str) -> str:
+        """`text` in one line, cut, and without the API key should the provider repeat it."""
+        key = self._key.get_secret_value().strip() if self._key else ""
+        if key:
+            text = text.replace(key, "[key]")
+        return " ".join(text.split())[:MAX_SHOWN_CHARACTERS]
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+def error_text(answer: Answer) -> str:
+    """What the provider says of its failure, from the usual places, else the body's beginning."""
+    found: JsonValue = answer.object()
+    for key in ("error", "message"):
+        if isinstance(found, dict) and found.get(key):
+            found = found[key]
+    shown = found if isinstance(found, str) else answer.text[: MAX_SHOWN_CHARACTERS * 4]
+    return shown or "(nothing)"
+
+
+def is_too_long(answer: Answer) -> bool:
+    """Whether the provider refused because the prompt does not fit its context."""
+    said = answer.text[:10_000].lower()
+    return answer.status == 413 or any(words in said for words in _TOO_LONG)
+
+
+def whole_number(value: JsonValue) -> int | None:
+    """A token count, None where the provider told none that makes sense."""
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
+    return value if is_count and isinstance(value, int) else None
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Retry-After in seconds, from seconds or from an HTTP date (RFC 9110, 10.2.3)."""
+    value = headers.get("retry-after", "").strip()
+    if not value:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            until = parsedate_to_datetime(value)
+        except (ValueError, OverflowError):
+            return None
+        until = until if until.tzinfo else until.replace(tzinfo=UTC)
+        seconds = (until - datetime.now(UTC)).total_seconds()
+    if seconds != seconds:  # noqa: PLR0124 - a server may well say "nan"
+        return None
+    return min(max(seconds, 0.0), MAX_RETRY_AFTER_S)

@@ -1,0 +1,162 @@
+"""Ollama, for replies and for embeddings. API: `/api/generate`, `/api/embed`, `/api/tags`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pydantic import JsonValue
+
+from streams.models.base import (
+    ModelError,
+    PermanentModelError,
+    Prompt,
+    Reply,
+    TransientModelError,
+    Vector,
+)
+from streams.models.http import (
+    CHECK_TIMEOUT_S,
+    DEFAULT_TIMEOUT_S,
+    MAX_EMBEDDING_RESPONSE_BYTES,
+    HttpProvider,
+    whole_number,
+)
+from streams.models.vectors import unit_vectors
+
+DEFAULT_BASE_URL: Final = "http://localhost:11434"
+DEFAULT_MODEL: Final = "qwen3:4b"
+DEFAULT_CONTEXT_TOKENS: Final = 8_192
+"""Ollama's own default cuts the prompt without a word; this holds the longest turn and reply."""
+
+
+def _provider(base_url: str, model: str, timeout_s: float, max_bytes: int) -> HttpProvider:
+    return HttpProvider(
+        "ollama",
+        base_url,
+        advice={0: "start it with `ollama serve`", 404: f"run `ollama pull {model}`"},
+        timeout_s=timeout_s,
+        max_response_bytes=max_bytes,
+    )
+
+
+async def _check(http: HttpProvider, model: str, timeout_s: float) -> str | None:
+    try:
+        answer = await http.get("/api/tags", timeout_s)
+        if answer.status != 200:
+            raise http.failure(answer)
+    except ModelError as error:
+        return str(error)
+    models = answer.object().get("models")
+    if not isinstance(models, list):
+        return f"{http.shown_url} does not answer like Ollama; correct the base URL"
+    names = {entry.get("name") for entry in models if isinstance(entry, dict)}
+    if model in names or f"{model}:latest" in names:
+        return None
+    return f"ollama at {http.shown_url} has no model {model}: run `ollama pull {model}`"
+
+
+class OllamaLanguageModel:
+    """`context_tokens` is asked of the server for prompt and reply together."""
+
+    provider = "ollama"
+
+    def __init__(
+        self,
+        model: str = DEFAULT_MODEL,
+        base_url: str = DEFAULT_BASE_URL,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        check_timeout_s: float = CHECK_TIMEOUT_S,
+        context_tokens: int = DEFAULT_CONTEXT_TOKENS,
+    ) -> None:
+        self.model = model
+        self._check_timeout_s = check_timeout_s
+        self._context_tokens = context_tokens
+        self._http = _provider(base_url, model, timeout_s, 4 * 1024 * 1024)
+
+    async def generate(self, prompt: Prompt) -> Reply:
+        """One reply, constrained to the prompt's schema, at temperature 0, without thinking."""
+        answer = await self._http.post(
+            "/api/generate",
+            {
+                "model": self.model,
+                "system": prompt.system,
+                "prompt": prompt.user,
+                "format": dict(prompt.schema),
+                "stream": False,
+                "think": False,
+                "options": {
+                    "temperature": 0,
+                    "seed": 0,
+                    "num_predict": prompt.max_output_tokens,
+                    "num_ctx": self._context_tokens,
+                },
+            },
+        )
+        body = answer.object()
+        error, text = body.get("error"), body.get("response")
+        if isinstance(error, str):
+            raise TransientModelError(f"ollama failed: {self._http.hidden(error)}")
+        return Reply(
+            # What is no answer of Ollama is handed on as it is: it is asked again, then kept.
+            text=text if isinstance(text, str) else answer.text,
+            model=self.model,
+            provider=self.provider,
+            input_tokens=whole_number(body.get("prompt_eval_count")),
+            output_tokens=whole_number(body.get("eval_count")),
+            latency_ms=answer.latency_ms,
+        )
+
+    async def check(self) -> str | None:
+        return await _check(self._http, self.model, self._check_timeout_s)
+
+    async def close(self) -> None:
+        await self._http.close()
+
+
+class OllamaEmbeddingModel:
+    """Vectors of `dimensions` numbers. Prefixes are for models trained with them."""
+
+    def __init__(
+        self,
+        model: str,
+        dimensions: int,
+        base_url: str = DEFAULT_BASE_URL,
+        *,
+        query_prefix: str = "",
+        passage_prefix: str = "",
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        check_timeout_s: float = CHECK_TIMEOUT_S,
+    ) -> None:
+        self.model = model
+        self.dimensions = dimensions
+        self._query_prefix = query_prefix
+        self._passage_prefix = passage_prefix
+        self._check_timeout_s = check_timeout_s
+        self._http = _provider(base_url, model, timeout_s, MAX_EMBEDDING_RESPONSE_BYTES)
+
+    async def embed_passages(self, texts: Sequence[str]) -> list[Vector]:
+        return await self._embed([self._passage_prefix + text for text in texts])
+
+    async def embed_query(self, text: str) -> Vector:
+        return (await self._embed([self._query_prefix + text]))[0]
+
+    async def _embed(self, texts: Sequence[str]) -> list[Vector]:
+        if not texts:
+            return []
+        wanted: list[JsonValue] = [text or " " for text in texts]
+        answer = await self._http.post(
+            "/api/embed", {"model": self.model, "input": wanted, "truncate": True}
+        )
+        body = answer.object()
+        if not body:
+            raise PermanentModelError(f"{self._http.shown_url} did not answer with a JSON object")
+        source = f"ollama model {self.model}"
+        return unit_vectors(source, body.get("embeddings"), len(texts), self.dimensions)
+
+    async def check(self) -> str | None:
+        return await _check(self._http, self.model, self._check_timeout_s)
+
+    async def close(self) -> None:
+        await self._http.close()

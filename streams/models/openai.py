@@ -1,0 +1,233 @@
+"""Any server that speaks OpenAI's chat completions and embeddings.
+
+Such servers differ in what they take. What one refuses by name (structured output, the name of
+the token limit, a temperature) is left out or renamed, and remembered for as long as it is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pydantic import JsonValue, SecretStr
+
+from streams.models.base import ModelError, PermanentModelError, Prompt, Reply, Vector
+from streams.models.http import (
+    CHECK_TIMEOUT_S,
+    DEFAULT_TIMEOUT_S,
+    MAX_EMBEDDING_RESPONSE_BYTES,
+    Answer,
+    HttpProvider,
+    is_too_long,
+    whole_number,
+)
+from streams.models.vectors import unit_vectors
+
+DEFAULT_BASE_URL: Final = "https://api.openai.com/v1"
+_ADVICE: Final = {401: "set a valid API key (llm.api_key)"}
+
+
+async def _check(http: HttpProvider, model: str, timeout_s: float) -> str | None:
+    try:
+        answer = await http.get("/models", timeout_s)
+        if answer.status in (404, 405):
+            return None  # many compatible servers do not list their models
+        if answer.status != 200:
+            raise http.failure(answer)
+    except ModelError as error:
+        return str(error)
+    listed = answer.object().get("data")
+    entries = [e for e in listed if isinstance(e, dict)] if isinstance(listed, list) else []
+    # llama.cpp lists the path of its one model and answers to any name.
+    if not entries or any(e.get("id") == model or e.get("owned_by") == "llamacpp" for e in entries):
+        return None
+    return f"{http.name} at {http.shown_url} does not offer {model}; correct the model's name"
+
+
+class OpenAILanguageModel:
+    """`base_url` includes the version, for example `http://localhost:8000/v1`."""
+
+    provider = "openai"
+
+    def __init__(
+        self,
+        model: str,
+        base_url: str = DEFAULT_BASE_URL,
+        api_key: SecretStr | None = None,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        check_timeout_s: float = CHECK_TIMEOUT_S,
+    ) -> None:
+        self.model = model
+        self._check_timeout_s = check_timeout_s
+        self._http = HttpProvider(
+            "openai", base_url, api_key=api_key, advice=_ADVICE, timeout_s=timeout_s
+        )
+        self._timeout_s = timeout_s
+        self._structured = True
+        self._limit_name = "max_tokens"
+        self._temperature = True
+
+    async def generate(self, prompt: Prompt) -> Reply:
+        """One reply, constrained to the prompt's schema where the server can, temperature 0."""
+        answer = await self._ask(prompt)
+        while answer.status == 400 and not is_too_long(answer) and self._adapt(answer):
+            answer = await self._ask(prompt)
+        if answer.status != 200:
+            raise self._http.failure(answer)
+        return self._reply(answer)
+
+    async def _ask(self, prompt: Prompt) -> Answer:
+        payload: dict[str, JsonValue] = {
+            "model": self.model,
+            "messages": [
+                {"role": "system", "content": prompt.system},
+                {"role": "user", "content": prompt.user},
+            ],
+            self._limit_name: prompt.max_output_tokens,
+        }
+        if self._temperature:
+            payload["temperature"] = 0
+        if self._structured:
+            payload["response_format"] = {
+                "type": "json_schema",
+                "json_schema": {
+                    "name": prompt.purpose,
+                    "strict": True,
+                    "schema": dict(prompt.schema),
+                },
+            }
+        return await self._http.exchange("POST", "/chat/completions", payload, self._timeout_s)
+
+    def _adapt(self, answer: Answer) -> bool:
+        """Leave out what the server refuses by name; False when there is nothing to leave out."""
+        said = answer.text[:10_000].lower()
+        if self._structured and any(
+            word in said for word in ("response_format", "json_schema", "structured output")
+        ):
+            self._structured = False
+        elif self._limit_name == "max_tokens" and "max_completion_tokens" in said:
+            self._limit_name = "max_completion_tokens"
+        elif self._temperature and "temperature" in said:
+            self._temperature = False
+        else:
+            return False
+        return True
+
+    def _reply(self, answer: Answer) -> Reply:
+        body = answer.object()
+        if "error" in body and "choices" not in body:
+            # Some gateways wrap the failure of what is behind them in a 200.
+            error = body["error"]
+            code = error.get("code") if isinstance(error, dict) else None
+            status = code if isinstance(code, int) and 400 <= code < 600 else 502
+            raise self._http.failure(Answer(status, answer.body, answer.latency_ms))
+        usage = body.get("usage")
+        counts = usage if isinstance(usage, dict) else {}
+        text = _content(body.get("choices"))
+        return Reply(
+            # What is no chat completion is handed on as it is: it is asked again, then kept.
+            text=answer.text if text is None else text,
+            model=self.model,
+            provider=self.provider,
+            input_tokens=whole_number(counts.get("prompt_tokens")),
+            output_tokens=whole_number(counts.get("completion_tokens")),
+            latency_ms=answer.latency_ms,
+        )
+
+    async def check(self) -> str | None:
+        return await _check(self._http, self.model, self._check_timeout_s)
+
+    async def close(self) -> None:
+        await self._http.close()
+
+
+def _content(choices: JsonValue) -> str | None:
+    """The text of the first choice: empty for a refusal, None where there is no choice."""
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        return None
+    message = choices[0].get("message")
+    if not isinstance(message, dict):
+        return None
+    content = message.get("content")
+    return content if isinstance(content, str) else ""
+
+
+class OpenAIEmbeddingModel:
+    """Vectors of `dimensions` numbers. `ask_dimensions` sends the size along (for models that
+    can shorten their vectors); prefixes are for models trained with them."""
+
+    def __init__(
+        self,
+        model: str,
+        dimensions: int,
+        base_url: str = DEFAULT_BASE_URL,
+        api_key: SecretStr | None = None,
+        *,
+        ask_dimensions: bool = False,
+        query_prefix: str = "",
+        passage_prefix: str = "",
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        check_timeout_s: float = CHECK_TIMEOUT_S,
+    ) -> None:
+        self.model = model
+        self.dimensions = dimensions
+        self._ask_dimensions = ask_dimensions
+        self._query_prefix = query_prefix
+        self._passage_prefix = passage_prefix
+        self._check_timeout_s = check_timeout_s
+        self._http = HttpProvider(
+            "openai",
+            base_url,
+            api_key=api_key,
+            advice={401: "set a valid API key (embedding.api_key)"},
+            timeout_s=timeout_s,
+            max_response_bytes=MAX_EMBEDDING_RESPONSE_BYTES,
+        )
+
+    async def embed_passages(self, texts: Sequence[str]) -> list[Vector]:
+        return await self._embed([self._passage_prefix + text for text in texts])
+
+    async def embed_query(self, text: str) -> Vector:
+        return (await self._embed([self._query_prefix + text]))[0]
+
+    async def _embed(self, texts: Sequence[str]) -> list[Vector]:
+        if not texts:
+            return []
+        # An empty input is refused by most servers.
+        wanted: list[JsonValue] = [text or " " for text in texts]
+        payload: dict[str, JsonValue] = {
+            "model": self.model,
+            "input": wanted,
+            "encoding_format": "float",
+        }
+        if self._ask_dimensions:
+            payload["dimensions"] = self.dimensions
+        answer = await self._http.post("/embeddings", payload)
+        rows = _in_order(answer.object().get("data"))
+        if rows is None:
+            raise PermanentModelError(
+                f"{self._http.shown_url} did not answer with numbered embeddings"
+            )
+        return unit_vectors(f"openai model {self.model}", rows, len(texts), self.dimensions)
+
+    async def check(self) -> str | None:
+        return await _check(self._http, self.model, self._check_timeout_s)
+
+    async def close(self) -> None:
+        await self._http.close()
+
+
+def _in_order(data: JsonValue) -> list[JsonValue] | None:
+    """The vectors by their `index`: the order of the list is not promised."""
+    if not isinstance(data, list):
+        return None
+    rows: dict[int, JsonValue] = {}
+    for position, entry in enumerate(data):
+        if not isinstance(entry, dict):
+            return None
+        index = entry.get("index", position)
+        if not isinstance(index, int) or index in rows or not 0 <= index < len(data):
+            return None
+        rows[index] = entry.get("embedding")
+    return [rows[index] for index in range(len(data))]

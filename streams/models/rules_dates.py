@@ -1,0 +1,133 @@
+"""Simple English words for a day, resolved against the time of the turn. Pure.
+
+The words stay and the date follows in parentheses: "yesterday (2023-05-07)". So nothing that was
+said is lost should the reckoning be wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date, datetime, timedelta
+from typing import Final
+
+_WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_NUMBERS: Final = {
+    word: number
+    for number, word in enumerate(
+        ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"), start=1
+    )
+} | {"a": 1, "an": 1, "a couple of": 2}
+_DAY: Final = "|".join(_WEEKDAYS)
+_COUNT: Final = "|".join(sorted(_NUMBERS, key=len, reverse=True))
+_ISO: Final = r"\d{4}-\d{2}-\d{2}"
+
+_HINT: Final = re.compile(
+    r"day\b|night\b|week|month|year|ago\b|tomorrow|tonight|this morning", re.IGNORECASE
+)
+_RELATIVE: Final = re.compile(
+    r"\b(?:(?P<word>the day before yesterday|the day after tomorrow|yesterday|today|tonight|"
+    r"tomorrow|last night|this (?:morning|afternoon|evening))"
+    rf"|(?P<which>last|next|this) (?:(?P<day>{_DAY})|(?P<span>week(?:end)?|month|year))"
+    rf"|(?P<count>\d{{1,3}}|{_COUNT}) (?P<unit>day|week|month|year)s? ago)\b(?! \()",
+    re.IGNORECASE,
+)
+_UNTIL: Final = re.compile(
+    rf"\b(?:until|till|expires(?: on)?|valid through) (?:the )?"
+    rf"(?P<when>today|tonight|tomorrow|end of (?:the )?(?:day|week|month|year)|{_DAY}|{_ISO})\b",
+    re.IGNORECASE,
+)
+_OFFSETS: Final = {
+    "the day before yesterday": -2,
+    "the day after tomorrow": 2,
+    "yesterday": -1,
+    "last night": -1,
+    "tomorrow": 1,
+}
+
+
+def with_dates(text: str, occurred_at: datetime) -> str:
+    """`text` with the date after each simple relative day, for example "last week"."""
+    if _HINT.search(text) is None:
+        return text
+    today = occurred_at.date()
+
+    def dated(match: re.Match[str]) -> str:
+        try:
+            return f"{match.group()} ({_resolve(match, today)})"
+        except (OverflowError, ValueError):
+            return match.group()
+
+    return _RELATIVE.sub(dated, text)
+
+
+def valid_until(text: str, occurred_at: datetime) -> str | None:
+    """The end of what the text says to last "until …", as ISO 8601; None when it says none."""
+    found = _UNTIL.search(text)
+    if found is None:
+        return None
+    try:
+        last = _last_day(found["when"].lower(), occurred_at.date())
+    except (OverflowError, ValueError):
+        return None
+    return f"{last.isoformat()}T23:59:59Z"
+
+
+def _resolve(match: re.Match[str], today: date) -> str:
+    if match["word"]:
+        days = _OFFSETS.get(match["word"].lower(), 0)
+        return (today + timedelta(days=days)).isoformat()
+    if match["unit"]:
+        count = match["count"].lower()
+        return _ago(int(count) if count.isdigit() else _NUMBERS[count], match["unit"], today)
+    step = {"last": -1, "this": 0, "next": 1}[match["which"].lower()]
+    if match["day"]:
+        return _weekday(_WEEKDAYS.index(match["day"].lower()), step, today).isoformat()
+    return _period(match["span"].lower(), step, today)
+
+
+def _ago(count: int, unit: str, today: date) -> str:
+    unit = unit.lower()
+    if unit == "year":
+        return str(today.year - count)
+    if unit == "month":
+        return _month(today, -count)
+    return (today - timedelta(days=count * (7 if unit == "week" else 1))).isoformat()
+
+
+def _weekday(index: int, step: int, today: date) -> date:
+    ahead = (index - today.weekday()) % 7
+    if step < 0:
+        return today - timedelta(days=7 - ahead)
+    return today + timedelta(days=ahead or (7 if step else 0))
+
+
+def _period(span: str, step: int, today: date) -> str:
+    if span == "year":
+        return str(today.year + step)
+    if span == "month":
+        return _month(today, step)
+    monday = today - timedelta(days=today.weekday()) + timedelta(weeks=step)
+    if span == "weekend":
+        return f"weekend of {(monday + timedelta(days=5)).isoformat()}"
+    return f"week of {monday.isoformat()}"
+
+
+def _month(today: date, step: int) -> str:
+    months = today.year * 12 + today.month - 1 + step
+    return f"{months // 12:04d}-{months % 12 + 1:02d}"
+
+
+def _last_day(when: str, today: date) -> date:
+    if when in _WEEKDAYS:
+        return today + timedelta(days=(_WEEKDAYS.index(when) - today.weekday()) % 7 or 7)
+    if when == "tomorrow":
+        return today + timedelta(days=1)
+    if when.startswith("end of"):
+        if when.endswith("week"):
+            return today + timedelta(days=6 - today.weekday())
+        if when.endswith("year"):
+            return date(today.year, 12, 31)
+        if when.endswith("month"):
+            return (today.replace(day=28) + timedelta(days=4)).replace(day=1) - timedelta(days=1)
+        return today
+    return today if when in ("today", "tonight") else date.fromisoformat(when)

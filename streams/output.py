@@ -1,0 +1,118 @@
+"""From what a stage returned to records: identities, causation, dead letters."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from schemas.codec import CONTENT_TYPE, encode
+from schemas.envelope import MAX_SCOPE_CHARACTERS, Envelope, Frozen, derived_id
+from schemas.messages import DeadLetter
+from schemas.topics import CONVERSATION_TURNS, DEAD_LETTERS, Topic
+from streams.identity import items_of, unreadable_item_id
+from streams.logs.base import Outgoing, Record
+from streams.stage import Emit, Failure, ItemsOf, Message
+
+HEADERS: Final = {"content-type": CONTENT_TYPE.encode()}
+UNREADABLE_SCOPE: Final = "(unreadable)"
+
+
+def trace_parent(correlation_id: str, message_id: str) -> bytes:
+    """W3C traceparent: the trace is all that began with one turn or command, the span one
+    message."""
+    trace = derived_id("trace", correlation_id).replace("-", "")
+    span = derived_id("span", message_id).replace("-", "")[:16]
+    return f"00-{trace}-{span}-01".encode()
+
+
+def outgoing(topic: Topic, message: Message, key: str | None = None) -> Outgoing:
+    """A message as a record to append, keyed by its scope unless given."""
+    return Outgoing(
+        topic.name,
+        message.scope,
+        (key or message.scope).encode(),
+        encode(message),
+        {**HEADERS, "traceparent": trace_parent(message.correlation_id, message.id)},
+    )
+
+
+def emitted(stage: str, cause: Message, emits: Sequence[Emit]) -> list[Outgoing]:
+    """The messages that a stage emits because of `cause`, each with its deterministic id."""
+    return [
+        outgoing(
+            emit.topic,
+            Envelope[Frozen](
+                id=derived_id(stage, cause.id, emit.index),
+                schema=emit.topic.schemas[0],
+                scope=cause.scope,
+                occurred_at=cause.occurred_at,
+                correlation_id=cause.correlation_id,
+                causation_id=cause.id,
+                body=emit.body,
+            ),
+            emit.key,
+        )
+        for emit in emits
+    ]
+
+
+def dead_letter(
+    stage: str, record: Record, message: Message | None, failure: Failure, failed_at: datetime
+) -> Outgoing:
+    """The record as it was, with its reason, in the partition where it lay.
+
+    Its id follows from stage and place, so a repeat after a crash is the same dead letter.
+    """
+    key = None if record.key is None else record.key.decode(errors="replace")
+    items = _items(record, message)
+    letter = DeadLetter(
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        key=key,
+        value_base64=base64.b64encode(record.value or b"").decode(),
+        headers={name: value.decode(errors="replace") for name, value in record.headers.items()},
+        stage=stage,
+        failure=failure.failure,
+        reason=failure.reason,
+        raw_output=failure.raw_output,
+        attempts=failure.attempts,
+        first_failed_at=record.timestamp,
+        last_failed_at=failed_at,
+        item_kind=items.kind,
+        item_ids=items.item_ids if failure.item_ids is None else failure.item_ids,
+    )
+    letter_id = derived_id("dead-letter", stage, record.topic, record.partition, record.offset)
+    envelope = Envelope[Frozen](
+        id=letter_id,
+        schema=DEAD_LETTERS.schemas[0],
+        scope=message.scope if message else _scope_of(key),
+        occurred_at=message.occurred_at if message else record.timestamp,
+        correlation_id=message.correlation_id if message else letter_id,
+        causation_id=message.id if message else None,
+        body=letter,
+    )
+    return Outgoing(
+        DEAD_LETTERS.name,
+        envelope.scope,
+        record.key or envelope.scope.encode(),
+        encode(envelope),
+        HEADERS,
+        partition=record.partition,
+    )
+
+
+def _items(record: Record, message: Message | None) -> ItemsOf:
+    if message is not None:
+        return items_of(message)
+    if record.topic == CONVERSATION_TURNS.name:
+        return ItemsOf("turn", (unreadable_item_id(record),))
+    return ItemsOf(None, ())
+
+
+def _scope_of(key: str | None) -> str:
+    if key and key.strip() and len(key) <= MAX_SCOPE_CHARACTERS:
+        return key
+    return UNREADABLE_SCOPE

@@ -1,0 +1,399 @@
+"""What a model answered, read strictly and without ever failing for a part of it. Pure.
+
+Whatever is wrong with one item costs that item (or one field of it) and leaves a warning; only a
+reply without a usable object raises. The runner then asks again.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from math import isnan
+from typing import Final, cast
+
+from pydantic import JsonValue
+
+from schemas.messages import FACT_TYPES, Action, FactType, TemporalKind, Triple
+from streams.json_text import JsonObject, find_object
+from streams.prompts import MAX_CATEGORIES, MAX_FACTS, MAX_TRIPLES
+
+MIN_FACT_CHARACTERS: Final = 10
+MAX_FACT_CHARACTERS: Final = 2_000
+MAX_NAME_CHARACTERS: Final = 256
+"""Of a triple's source, relationship and target: what is longer is no name."""
+MAX_CATEGORY_CHARACTERS: Final = 40
+MAX_REASON_CHARACTERS: Final = 1_000
+MAX_WARNINGS: Final = 50
+MAX_ITEMS_READ: Final = 500
+"""Items of one list that are looked at, valid or not."""
+DEFAULT_CONFIDENCE: Final = 0.5
+
+_ACTIONS: Final = ("ADD", "UPDATE", "DELETE", "NONE")
+_DAY_ONLY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_NOT_SNAKE: Final = re.compile(r"[\W_]+")
+
+
+class MalformedReply(ValueError):
+    """A reply that cannot be used at all; the text says why, without quoting the reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class FactDraft:
+    """A fact as the model gave it, validated; the stage gives it its id.
+
+    `confidence` and `importance` are shares from 0 to 1; `valid_until` is in UTC.
+    """
+
+    content: str
+    type: FactType = "fact"
+    confidence: float = DEFAULT_CONFIDENCE
+    importance: float | None = None
+    temporal_kind: TemporalKind = "persistent"
+    valid_until: datetime | None = None
+    categories: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractionDraft:
+    """Facts and triples of one turn in the order given, duplicates merged, with warnings."""
+
+    facts: tuple[FactDraft, ...]
+    triples: tuple[Triple, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionDraft:
+    """A decided action. `dropped` tells why it must not be used; `action` is then only a record.
+
+    `target_id` is one of the candidates' ids, None for ADD.
+    """
+
+    action: Action
+    target_id: str | None
+    confidence: float
+    reason: str
+    dropped: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ContradictionDraft:
+    contradicts: bool
+    confidence: float
+    reason: str
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Warnings:
+    """Warnings of one reply, limited in number."""
+
+    lines: list[str] = field(default_factory=list)
+    left_out: int = 0
+
+    def add(self, line: str) -> None:
+        if len(self.lines) < MAX_WARNINGS:
+            self.lines.append(line)
+        else:
+            self.left_out += 1
+
+    def all(self) -> tuple[str, ...]:
+        more = (f"and {self.left_out} more warnings",) if self.left_out else ()
+        return (*self.lines, *more)
+
+
+def read_extraction(text: str) -> ExtractionDraft:
+    """The facts and triples in a reply to an extraction prompt.
+
+    Raises MalformedReply when there is no object with a list `facts` or `entities`, or when
+    such lists are there and hold nothing but what is no object.
+    """
+    found = find_object(text, ("facts", "entities"))
+    if found is None:
+        raise MalformedReply('no JSON object with "facts" or "entities" in the reply')
+    notes = _Warnings(list(found.warnings))
+    facts = _list_of_objects(found.value, "facts", notes)
+    entities = _list_of_objects(found.value, "entities", notes)
+    if facts is None and entities is None:
+        raise MalformedReply('neither "facts" nor "entities" of the reply is a usable list')
+    return ExtractionDraft(
+        facts=_facts(facts or (), notes),
+        triples=_triples(entities or (), notes),
+        warnings=notes.all(),
+    )
+
+
+def _list_of_objects(
+    value: JsonObject, key: str, notes: _Warnings
+) -> list[tuple[int, JsonObject]] | None:
+    """The objects under `key`, numbered from 1; None when there is no usable list."""
+    items = value.get(key)
+    if not isinstance(items, list):
+        notes.add(f"{key} is not a list" if key in value else f"{key} is missing")
+        return None
+    if len(items) > MAX_ITEMS_READ:
+        notes.add(f"{key}: only the first {MAX_ITEMS_READ} of {len(items)} items read")
+    objects = []
+    for number, item in enumerate(items[:MAX_ITEMS_READ], start=1):
+        if isinstance(item, dict):
+            objects.append((number, item))
+        else:
+            notes.add(f"{key} {number} rejected: not an object")
+    return objects if objects or not items else None
+
+
+def _facts(items: Sequence[tuple[int, JsonObject]], notes: _Warnings) -> tuple[FactDraft, ...]:
+    kept: dict[str, FactDraft] = {}
+    over = 0
+    for number, item in items:
+        content = _text(item.get("content"))
+        if len(content) < MIN_FACT_CHARACTERS:
+            notes.add(f"fact {number} rejected: shorter than {MIN_FACT_CHARACTERS} characters")
+        elif len(kept) == MAX_FACTS and content[:MAX_FACT_CHARACTERS] not in kept:
+            over += 1
+        else:
+            fact = _fact(f"fact {number}", content, item, notes)
+            known = kept.get(fact.content)
+            kept[fact.content] = fact if known is None else _merged(known, fact)
+    if over:
+        notes.add(f"{over} facts over the limit of {MAX_FACTS} left out")
+    return tuple(kept.values())
+
+
+def _fact(where: str, content: str, item: JsonObject, notes: _Warnings) -> FactDraft:
+    if len(content) > MAX_FACT_CHARACTERS:
+        notes.add(f"{where}: content cut to {MAX_FACT_CHARACTERS} characters")
+        content = content[:MAX_FACT_CHARACTERS].rstrip()
+    valid_until = _moment(where, item.get("valid_until"), notes)
+    return FactDraft(
+        content=content,
+        type=_type(where, item.get("type"), notes),
+        confidence=_confidence(where, item.get("confidence"), notes),
+        importance=_importance(where, item.get("importance"), notes),
+        temporal_kind=_temporal(where, item.get("temporal"), valid_until, notes),
+        valid_until=valid_until,
+        categories=_categories(where, item.get("categories"), notes),
+    )
+
+
+def _merged(known: FactDraft, again: FactDraft) -> FactDraft:
+    categories = tuple(dict.fromkeys(known.categories + again.categories))
+    return replace(
+        known,
+        confidence=max(known.confidence, again.confidence),
+        importance=max((known.importance, again.importance), key=lambda share: share or 0.0),
+        categories=categories[:MAX_CATEGORIES],
+    )
+
+
+def _triples(items: Sequence[tuple[int, JsonObject]], notes: _Warnings) -> tuple[Triple, ...]:
+    kept: dict[tuple[str, str, str], Triple] = {}
+    over = 0
+    for number, item in items:
+        source, relationship, target = (
+            _text(item.get(name)) for name in ("source", "relationship", "target")
+        )
+        key = (source, relationship, target)
+        if not all(key):
+            notes.add(f"entity {number} rejected: source, relationship or target is empty")
+        elif max(map(len, key)) > MAX_NAME_CHARACTERS:
+            notes.add(f"entity {number} rejected: a name over {MAX_NAME_CHARACTERS} characters")
+        elif len(kept) == MAX_TRIPLES and key not in kept:
+            over += 1
+        else:
+            confidence = _confidence(f"entity {number}", item.get("confidence"), notes)
+            known = kept.get(key)
+            kept[key] = Triple(
+                source=source,
+                source_type=_kind(item.get("source_type")),
+                relationship=relationship,
+                target=target,
+                target_type=_kind(item.get("target_type")),
+                confidence=max(confidence, known.confidence if known else 0.0),
+            )
+    if over:
+        notes.add(f"{over} entities over the limit of {MAX_TRIPLES} left out")
+    return tuple(kept.values())
+
+
+def read_decision(text: str, candidate_ids: Sequence[str]) -> DecisionDraft:
+    """The decided action in a reply to a decision prompt that showed `candidate_ids`, in order.
+
+    The target may be named by its id or by its number in the prompt (from 1). `dropped` is set
+    when the action is unknown, the reason empty, or UPDATE or DELETE names no candidate.
+    Raises MalformedReply when there is no object with an `action`.
+    """
+    found = find_object(text, ("action",))
+    if found is None:
+        raise MalformedReply('no JSON object with "action" in the reply')
+    value, notes = found.value, _Warnings(list(found.warnings))
+    named = value.get("targetId", value.get("target_id"))
+    target = _target(named, candidate_ids)
+    action = _text(value.get("action")).upper()
+    reason = _text(value.get("reason"))[:MAX_REASON_CHARACTERS]
+    confidence = _confidence("decision", value.get("confidence"), notes)
+    dropped: str | None = None
+    if action not in _ACTIONS:
+        dropped, action = f"unknown action {_shown(action)}", "NONE"
+    elif action in ("UPDATE", "DELETE") and target is None:
+        missing = named is None or named == ""
+        what = "names no target" if missing else f"names an unknown target {_shown(named)}"
+        dropped = f"{action} {what}"
+    elif not reason:
+        dropped = f"{action} without a reason"
+    if dropped is not None:
+        notes.add(f"proposal dropped: {dropped}")
+    elif action == "NONE" and target is None and named not in (None, ""):
+        notes.add(f"NONE names an unknown target {_shown(named)}")
+    return DecisionDraft(
+        action=cast("Action", action),
+        target_id=None if action == "ADD" else target,
+        confidence=confidence,
+        reason=reason,
+        dropped=dropped,
+        warnings=notes.all(),
+    )
+
+
+def _target(named: JsonValue, candidate_ids: Sequence[str]) -> str | None:
+    if isinstance(named, bool) or not isinstance(named, str | int):
+        return None
+    if isinstance(named, int):
+        return candidate_ids[named - 1] if 1 <= named <= len(candidate_ids) else None
+    text = named.strip()
+    if text in candidate_ids:
+        return text
+    text = text.removeprefix("id ").strip("#[]().\"' ")
+    if text in candidate_ids:
+        return text
+    # Six digits are more than any list of candidates has, and never slow to read.
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 6 else 0
+    return candidate_ids[number - 1] if 1 <= number <= len(candidate_ids) else None
+
+
+def read_contradiction(text: str) -> ContradictionDraft:
+    """The verdict in a reply to a contradiction prompt.
+
+    Raises MalformedReply when there is no object with a true or false `contradicts`.
+    """
+    found = find_object(text, ("contradicts",))
+    if found is None:
+        raise MalformedReply('no JSON object with "contradicts" in the reply')
+    verdict = found.value.get("contradicts")
+    if not isinstance(verdict, bool):
+        raise MalformedReply('"contradicts" of the reply is neither true nor false')
+    notes = _Warnings(list(found.warnings))
+    return ContradictionDraft(
+        contradicts=verdict,
+        confidence=_confidence("verdict", found.value.get("confidence"), notes),
+        reason=_text(found.value.get("reason"))[:MAX_REASON_CHARACTERS],
+        warnings=notes.all(),
+    )
+
+
+def _text(value: JsonValue) -> str:
+    """`value` as one line without control characters; empty when it is no text."""
+    return " ".join(_CONTROL.sub(" ", value).split()) if isinstance(value, str) else ""
+
+
+def _shown(value: JsonValue) -> str:
+    """A short quotation for a warning; only texts and small numbers are quoted."""
+    if isinstance(value, str):
+        line = _text(value)
+        return f"'{line[:60]}…'" if len(line) > 60 else f"'{line}'"
+    if isinstance(value, int) and abs(value) < 10**9:
+        return str(value)
+    return f"of type {type(value).__name__}"
+
+
+def _number(value: JsonValue) -> float | int | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return None if isinstance(value, float) and isnan(value) else value
+
+
+def _confidence(where: str, value: JsonValue, notes: _Warnings) -> float:
+    number = _number(value)
+    if number is None:
+        notes.add(f"{where}: confidence is not a number, {DEFAULT_CONFIDENCE} taken")
+        return DEFAULT_CONFIDENCE
+    if not 0 <= number <= 1:
+        notes.add(f"{where}: confidence outside 0 to 1, clamped")
+        return 0.0 if number < 0 else 1.0
+    return float(number)
+
+
+def _importance(where: str, value: JsonValue, notes: _Warnings) -> float | None:
+    if value is None:
+        return None
+    number = _number(value)
+    if number is None:
+        notes.add(f"{where}: importance is not a number, left out")
+        return None
+    if not 1 <= number <= 10:
+        notes.add(f"{where}: importance outside 1 to 10, clamped")
+        number = 1 if number < 1 else 10
+    return number / 10
+
+
+def _type(where: str, value: JsonValue, notes: _Warnings) -> FactType:
+    name = _text(value).lower()
+    for known in FACT_TYPES:
+        if name == known:
+            return known
+    notes.add(f"{where}: unknown type {_shown(value)}, fact taken")
+    return "fact"
+
+
+def _temporal(
+    where: str, value: JsonValue, valid_until: datetime | None, notes: _Warnings
+) -> TemporalKind:
+    name = _text(value).lower()
+    if name not in ("persistent", "temporal"):
+        if value is not None:
+            notes.add(f"{where}: unknown temporal kind {_shown(value)}")
+        return "temporal" if valid_until else "persistent"
+    # What ends at a known time is temporal, whatever the model called it.
+    return "temporal" if valid_until or name == "temporal" else "persistent"
+
+
+def _moment(where: str, value: JsonValue, notes: _Warnings) -> datetime | None:
+    """An ISO 8601 time in UTC. A day counts to its end; a time without a zone is in UTC."""
+    text = _text(value)
+    if value is None or (isinstance(value, str) and text.lower() in ("", "null", "none")):
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+        if _DAY_ONLY.fullmatch(text):
+            moment += timedelta(days=1, seconds=-1)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        notes.add(f"{where}: valid_until {_shown(value)} is no ISO 8601 time, left out")
+        return None
+
+
+def _categories(where: str, value: JsonValue, notes: _Warnings) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        notes.add(f"{where}: categories is not a list, left out")
+        return ()
+    names = dict.fromkeys(_snake_case(item) for item in value[:100] if isinstance(item, str))
+    names.pop("", None)
+    if len(names) > MAX_CATEGORIES:
+        notes.add(f"{where}: only the first {MAX_CATEGORIES} of {len(names)} categories kept")
+    return tuple(names)[:MAX_CATEGORIES]
+
+
+def _snake_case(text: str) -> str:
+    folded = unicodedata.normalize("NFKC", text[: MAX_CATEGORY_CHARACTERS * 2]).lower()
+    return _NOT_SNAKE.sub("_", folded).strip("_")[:MAX_CATEGORY_CHARACTERS].rstrip("_")
+
+
+def _kind(value: JsonValue) -> str:
+    return _text(value)[:MAX_CATEGORY_CHARACTERS].lower() or "unknown"

@@ -1,0 +1,379 @@
+"""The one processing loop of every stage, for the embedded log and for Kafka alike.
+
+A batch is some records of one partition of one topic, in offset order. Its seven steps:
+decode; drop what was done; ask the models; step; commit; send; acknowledge. A crash after any of
+them leaves a state from which the next run ends where an uninterrupted one would have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from schemas.codec import DEFAULT_MAX_RECORD_BYTES, InvalidRecord, decode
+from schemas.topics import TOPICS
+from streams.asking import ModelPort
+from streams.logs.base import LogSender, Outgoing, Position, Record
+from streams.output import HEADERS, dead_letter, emitted
+from streams.stage import (
+    Answer,
+    Ask,
+    Context,
+    Embed,
+    Embedded,
+    Failure,
+    Generate,
+    Message,
+    ModelUnavailable,
+    Outbound,
+    Process,
+    Progress,
+    Stage,
+    Step,
+    StorePort,
+    UnitPort,
+)
+
+STEPS = ("decode", "drop", "ask", "step", "commit", "send", "acknowledge")
+
+
+class StageFailed(Exception):
+    """A stage met what it was not made for. The worker stops; the record is not acknowledged."""
+
+    def __init__(self, stage: str, record: Record, cause: BaseException) -> None:
+        super().__init__(
+            f"stage {stage} stopped at {record.topic}[{record.partition}] offset"
+            f" {record.offset}: {type(cause).__name__}: {cause}"
+        )
+        self.record = record
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a runner did since it started: records, and seconds by step of the loop."""
+
+    records: int = 0
+    skipped: int = 0
+    emitted: int = 0
+    dead: int = 0
+    batches: int = 0
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STEPS, 0.0))
+
+
+@dataclass(slots=True)
+class _Run:
+    """One record on its way through a batch."""
+
+    record: Record
+    message: Message | None = None
+    process: Process | None = None
+    ask: Ask | None = None
+    step: Step | None = None
+
+    def resume(self, answer: Answer) -> None:
+        """Give the stage an answer and keep what it asks next, or its step."""
+        assert self.process is not None
+        try:
+            self.ask = self.process.send(answer)
+        except StopIteration as stop:
+            self.ask, self.step = None, stop.value
+
+    def refuse(self, error: ModelUnavailable) -> None:
+        """Let the stage say what a model's final refusal means for the record."""
+        assert self.process is not None
+        try:
+            self.ask = self.process.throw(error)
+        except StopIteration as stop:
+            self.ask, self.step = None, stop.value
+        except ModelUnavailable as error:
+            self.ask, self.step = None, Step(dead=Failure(str(error)))
+
+
+@dataclass(slots=True)
+class StageRunner:
+    """Runs one stage on one partition.
+
+    `after` is called with each of STEPS when it is done: where crash tests stop. `ready` is
+    awaited before a batch is looked at. `now` and `monotonic` are the only clocks.
+    """
+
+    stage: Stage
+    partition: int
+    models: ModelPort
+    sender: LogSender
+    store: StorePort | None
+    now: Callable[[], datetime]
+    monotonic: Callable[[], float]
+    max_record_bytes: int = DEFAULT_MAX_RECORD_BYTES
+    after: Callable[[str, str], None] = lambda stage, step: None
+    ready: Callable[[], Awaitable[None]] | None = None
+    counts: Counts = field(default_factory=Counts)
+    _recent: dict[tuple[str, str], deque[Message]] = field(default_factory=dict)
+    _sent_through: int = -1
+    _clock: float = 0.0
+
+    async def start(self, before: Sequence[Record] = ()) -> None:
+        """Send what an earlier run committed and may not have sent; fill the window from the
+        records `before` the position."""
+        for record in before:
+            try:
+                self._remember(self._decode(record))
+            except InvalidRecord:
+                continue  # it was dead-lettered when it was processed
+        if self.store is not None:
+            unsent = self.store.unsent(self.stage.name)
+            if unsent:
+                await self.sender.commit([self._sent(out) for out in unsent], [])
+                self._sent_through = unsent[-1].seq
+
+    async def process(self, records: Sequence[Record]) -> None:
+        """Process records of one topic to the end: results committed, output sent, all of it
+        acknowledged. Raises StageFailed, and then nothing is acknowledged."""
+        if self.ready is not None:
+            await self.ready()
+        self._clock = self.monotonic()
+        runs = self._decoded(records)
+        self._done("decode")
+        runs = self._drop_done(runs)
+        self._done("drop")
+        await self._ask_models(runs)
+        self._done("ask")
+        outbox = await self._settle(records, runs)
+        if outbox is None:
+            outgoing = self._output(runs)
+        else:
+            outgoing = [self._sent(out) for out in outbox]
+        await self.sender.commit(outgoing, [self._position(records)])
+        if outbox:
+            self._sent_through = outbox[-1].seq
+        self._done("send")
+        self._done("acknowledge")
+        self.counts.batches += 1
+        self.counts.records += len(runs)
+        self.counts.skipped += len(records) - len(runs)
+
+    # --- 1 and 2: what is there to do --------------------------------------------------------
+
+    def _decode(self, record: Record) -> Message:
+        return decode(record.value, TOPICS[record.topic], record.timestamp, self.max_record_bytes)
+
+    def _decoded(self, records: Sequence[Record]) -> list[_Run]:
+        cursor = self._cursor(records[0].topic)
+        runs = []
+        for record in records:
+            if record.offset < cursor:
+                continue
+            run = _Run(record)
+            try:
+                run.message = self._decode(record)
+            except InvalidRecord as error:
+                run.step = self._invalid(record, str(error))
+            else:
+                context = Context(record, self._window(run.message))
+                self._remember(run.message)
+                run.process = self.stage.process(run.message, context)
+            runs.append(run)
+        return runs
+
+    def _cursor(self, topic: str) -> int:
+        return 0 if self.store is None else self.store.cursor_of(self.stage.name, topic)
+
+    def _invalid(self, record: Record, reason: str) -> Step:
+        step = None if self.stage.on_invalid is None else self.stage.on_invalid(record)
+        return step or Step(dead=Failure(reason))
+
+    def _drop_done(self, runs: list[_Run]) -> list[_Run]:
+        """Without the messages seen before, and without repeats within the batch."""
+        ids = [run.message.id for run in runs if run.message is not None]
+        done = set() if self.store is None else self.store.seen(self.stage.name, ids)
+        kept = []
+        for run in runs:
+            if run.message is not None:
+                if run.message.id in done:
+                    continue
+                done.add(run.message.id)
+            kept.append(run)
+        return kept
+
+    def _window(self, message: Message) -> tuple[Message, ...]:
+        if not self.stage.window:
+            return ()
+        recent = self._recent.get(_session(message), ())
+        return tuple(earlier for earlier in recent if earlier.id != message.id)
+
+    def _remember(self, message: Message) -> None:
+        if self.stage.window:
+            recent = self._recent.setdefault(
+                _session(message), deque(maxlen=self.stage.window)
+            )
+            if all(earlier.id != message.id for earlier in recent):
+                recent.append(message)
+
+    # --- 3: the models -----------------------------------------------------------------------
+
+    async def _ask_models(self, runs: Sequence[_Run]) -> None:
+        """Advance every record as far as models can bring it: embeddings of all records in one
+        call, replies concurrently."""
+        for run in runs:
+            if run.step is None:
+                self._guarded(run, None)
+        embeds = [run for run in runs if isinstance(run.ask, Embed)]
+        if embeds:
+            texts = [text for run in embeds for text in _embed_ask(run).texts]
+            answer = await self.models.embed(texts)
+            start = 0
+            for run in embeds:
+                end = start + len(_embed_ask(run).texts)
+                self._guarded(run, Embedded(answer.vectors[start:end], answer.failure))
+                start = end
+        asking = [run for run in runs if isinstance(run.ask, Embed | Generate)]
+        if asking and not self.stage.asks_in_order:
+            async with asyncio.TaskGroup() as group:
+                for run in asking:
+                    group.create_task(self._converse(run))
+
+    async def _converse(self, run: _Run) -> None:
+        """Answer one record's model asks until it asks the store or is done."""
+        while isinstance(run.ask, Embed | Generate):
+            if isinstance(run.ask, Embed):
+                self._guarded(run, await self.models.embed(run.ask.texts))
+                continue
+            try:
+                reply = await self.models.generate(run.ask.prompt, run.ask.advisory)
+            except ModelUnavailable as error:
+                run.refuse(error)
+            else:
+                self._guarded(run, reply)
+
+    def _guarded(self, run: _Run, answer: Answer) -> None:
+        try:
+            run.resume(answer)
+        except Exception as error:
+            raise StageFailed(self.stage.name, run.record, error) from error
+
+    # --- 4 and 5: step and commit ------------------------------------------------------------
+
+    async def _settle(
+        self, records: Sequence[Record], runs: Sequence[_Run]
+    ) -> Sequence[Outbound] | None:
+        """Let every record end in its step, and commit where the stage has a store. Returns the
+        outbox of the batch, None for a stage without a store."""
+        if self.store is None:
+            self._done("step")
+            self._done("commit")
+            return None
+        if self.stage.asks_in_order:
+            unit = self.store.unit()
+            await self._settle_by_scope(unit, runs)
+            async with self.store.lock:
+                return self._commit(unit, records, runs)
+        async with self.store.lock:
+            unit = self.store.unit()
+            self._settle_in_order(unit, runs)
+            return self._commit(unit, records, runs)
+
+    def _commit(
+        self, unit: UnitPort, records: Sequence[Record], runs: Sequence[_Run]
+    ) -> Sequence[Outbound]:
+        self._done("step")
+        progress = self._progress(records, runs)
+        unit.commit(progress)
+        self._done("commit")
+        return progress.outbox
+
+    def _prefetch(self, unit: UnitPort, runs: Sequence[_Run]) -> None:
+        unit.prefetch([run.ask for run in runs if not isinstance(run.ask, Embed | Generate | None)])
+
+    def _settle_in_order(self, unit: UnitPort, runs: Sequence[_Run]) -> None:
+        self._prefetch(unit, runs)
+        for run in runs:
+            while run.step is None:
+                ask = run.ask
+                if ask is None or isinstance(ask, Embed | Generate):
+                    raise StageFailed(
+                        self.stage.name,
+                        run.record,
+                        TypeError(f"a model ask after a store ask: {type(ask).__name__}"),
+                    )
+                self._guarded(run, unit.answer(ask))
+            unit.stage(run.step.writes)
+
+    async def _settle_by_scope(self, unit: UnitPort, runs: Sequence[_Run]) -> None:
+        self._prefetch(unit, runs)
+        lanes: dict[str, list[_Run]] = defaultdict(list)
+        for run in runs:
+            lanes[run.message.scope if run.message else ""].append(run)
+        async with asyncio.TaskGroup() as group:
+            for lane in lanes.values():
+                group.create_task(self._settle_lane(unit, lane))
+
+    async def _settle_lane(self, unit: UnitPort, lane: Sequence[_Run]) -> None:
+        for run in lane:
+            while run.step is None:
+                if isinstance(run.ask, Embed | Generate):
+                    await self._converse(run)
+                elif run.ask is not None:
+                    self._guarded(run, unit.answer(run.ask))
+            unit.stage(run.step.writes)
+
+    def _progress(self, records: Sequence[Record], runs: Sequence[_Run]) -> Progress:
+        assert self.store is not None
+        seq = self.store.next_outbox_seq(self.stage.name)
+        outbox = [
+            Outbound(seq + number, out.topic, out.scope, out.key.decode(), out.value)
+            for number, out in enumerate(self._output(runs))
+        ]
+        topic = records[0].topic
+        return Progress(
+            stage=self.stage.name,
+            cursors={topic: max(self._cursor(topic), records[-1].offset + 1)},
+            seen=[(run.message.id, run.record.offset) for run in runs if run.message],
+            outbox=outbox,
+            sent_through=self._sent_through,
+        )
+
+    # --- 6 and 7: send and acknowledge -------------------------------------------------------
+
+    def _output(self, runs: Sequence[_Run]) -> list[Outgoing]:
+        outgoing = []
+        for run in runs:
+            step = run.step
+            assert step is not None
+            if step.dead is not None:
+                outgoing.append(
+                    dead_letter(self.stage.name, run.record, run.message, step.dead, self.now())
+                )
+                self.counts.dead += 1
+            if run.message is not None:
+                outgoing += emitted(self.stage.name, run.message, step.emits)
+        self.counts.emitted += len(outgoing)
+        return outgoing
+
+    def _sent(self, out: Outbound) -> Outgoing:
+        # A stage with a store works for one partition, and all that follows stays in it.
+        return Outgoing(
+            out.topic, out.scope, out.key.encode(), out.value, HEADERS, partition=self.partition
+        )
+
+    def _position(self, records: Sequence[Record]) -> Position:
+        last = records[-1]
+        return Position(self.stage.name, last.topic, last.partition, last.offset + 1)
+
+    def _done(self, step: str) -> None:
+        now = self.monotonic()
+        self.counts.seconds[step] += now - self._clock
+        self._clock = now
+        self.after(self.stage.name, step)
+
+
+def _session(message: Message) -> tuple[str, str]:
+    session = getattr(message.body, "session_id", "")
+    return message.scope, session if isinstance(session, str) else ""
+
+
+def _embed_ask(run: _Run) -> Embed:
+    assert isinstance(run.ask, Embed)
+    return run.ask

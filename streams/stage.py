@@ -1,0 +1,344 @@
+"""The contract of a stage: pure functions over plain data, run by the one runner.
+
+A stage's `process` is a generator: it yields what it must know (an Ask) and is sent the
+answer, as often as it needs; then it returns a Step. It has no clock, no randomness and no
+I/O: time comes from the message, ids from the input's id. So it can be tested with values
+alone and repeated at will; batching, retries, order, commits and crashes are the runner's.
+
+Two kinds of asks. *Model asks* (Embed, Generate) go outside the process and may take long;
+the runner answers those of a whole batch together, outside any transaction. *Store asks*
+(Load, FindCandidates, LoadGraph) are answered in offset order and see what the earlier
+records of the batch write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.envelope import Envelope, Frozen
+from schemas.messages import ScoredCandidate
+from schemas.rows import EntityRow, FactRow, FlagsRow, MemoryRow, RelationRow, Row, SessionRow
+from schemas.topics import Topic
+from streams.logs.base import Record
+from streams.models.base import Prompt, Reply
+
+Vector = NDArray[np.float32]
+Message: TypeAlias = Envelope[Frozen]
+
+
+# --- asks -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Embed:
+    """Vectors of these texts. Answered by Embedded."""
+
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """A vector a text, in order; None for all of them, with the reason, where the provider failed
+    for good."""
+
+    vectors: tuple[Vector | None, ...]
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """A model's reply to `prompt`; the `advisory` ones may be answered by None instead of being
+    retried."""
+
+    prompt: Prompt
+    advisory: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FindCandidates:
+    """Active memories of the scope (raw turns excluded) closest to a fact, best first."""
+
+    scope: str
+    text: str
+    vector: Vector | None
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """`as_of` is the shard's write sequence that the search saw."""
+
+    found: tuple[ScoredCandidate, ...]
+    as_of: int
+
+
+@dataclass(frozen=True, slots=True)
+class NearDuplicates:
+    """Memories of the scope that changed after `as_of`, were not decided before
+    `decision_order`, and are at least `cosine` close to the vector or share the hash."""
+
+    scope: str
+    content_hash: str
+    vector: Vector | None
+    cosine: float
+    as_of: int
+    decision_order: int
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Rows of one scope by key. `names` are canonical names; `unspaced_text` is text in a script
+    without word spaces, in which the store looks for the names it knows."""
+
+    scope: str
+    memory_ids: tuple[str, ...] = ()
+    content_hashes: tuple[str, ...] = ()
+    source_ids: tuple[str, ...] = ()
+    session_id: str | None = None
+    names: tuple[str, ...] = ()
+    unspaced_text: str = ""
+    item_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What `Load` found; keys that are not there were not found.
+
+    `by_hash` and `by_source` hold active, non-episodic memories. `settled` are those of the asked
+    fact items that have an outcome. `write_seq` is the shard's write sequence before this record.
+    """
+
+    memories: Mapping[str, MemoryRow]
+    by_hash: Mapping[str, MemoryRow]
+    by_source: Mapping[str, MemoryRow]
+    session: SessionRow | None
+    entities: Mapping[str, str]
+    flags: FlagsRow | None
+    settled: frozenset[str]
+    write_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadGraph:
+    """Entities by canonical name or alias, with the relations between them; and for the names
+    that nothing is known by, the memories whose text has all the words of the name."""
+
+    scope: str
+    names: tuple[str, ...]
+    memory_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """`entities` maps every asked name that is known to its entity; `relations` are those between
+    these entities, by their key; `texts` maps the asked memories, and those that may name an
+    unknown name, to their contents; `naming` maps unknown names to such memories' ids."""
+
+    entities: Mapping[str, EntityRow]
+    relations: Mapping[tuple[str, str, str], RelationRow]
+    texts: Mapping[str, str]
+    naming: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFacts:
+    """Facts by item id: which were taken note of before."""
+
+    item_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    known: Mapping[str, FactRow]
+
+
+ModelAsk: TypeAlias = Embed | Generate
+StoreAsk: TypeAlias = (
+    FindCandidates | NearDuplicates | Load | LoadGraph | LoadFacts
+)
+Ask: TypeAlias = ModelAsk | StoreAsk
+Answer: TypeAlias = Embedded | Reply | Candidates | Loaded | Graph | Facts | None
+
+
+# --- what a step gives ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Insert the row, or replace the one with its key."""
+
+    row: Row
+
+
+@dataclass(frozen=True, slots=True)
+class KeepVector:
+    """Keep a vector under the hash of the text that it was made from."""
+
+    embedding_key: str
+    vector: Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Foresee:
+    """A memory that a later stage is expected to write: seen by the searches of later records in
+    this batch, never stored by this stage."""
+
+    row: MemoryRow
+    vector: Vector | None
+
+
+Write: TypeAlias = Put | KeepVector | Foresee
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """A message to send. Its id follows from the stage, the input and `index`; `key` is the scope
+    unless given."""
+
+    topic: Topic
+    body: Frozen
+    index: int | str
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a record cannot be processed, for the dead letter. `raw_output` is a model's reply;
+    `item_ids` are the items that failed, where it is not all that the message carries."""
+
+    reason: str
+    failure: Literal["invalid", "malformed-output", "rejected"] = "invalid"
+    raw_output: str | None = None
+    attempts: int = 1
+    item_ids: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """All that processing one record results in."""
+
+    writes: tuple[Write, ...] = ()
+    emits: tuple[Emit, ...] = ()
+    dead: Failure | None = None
+
+
+Process: TypeAlias = Generator[Ask, Answer, Step]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a stage knows of a record beside its message."""
+
+    record: Record
+    recent: Sequence[Message] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ItemsOf:
+    """Which items of the balance a message carries."""
+
+    kind: Literal["turn", "fact", "command", "change"] | None
+    item_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stream processor: its name, what it reads, and what it does with a message.
+
+    `stateful`: its cursor, seen ids and outbox lie in the shard, committed with its writes.
+    `asks_in_order`: it asks models about what the store holds, so the records of one scope are
+    processed one after another, each seeing what the one before wrote.
+    `window`: how many earlier messages of the same session it is shown (Context.recent).
+    `waits_for`: the stage whose effects of this stage's earlier output it must see in the store.
+    `on_invalid`: what to do with a record that is no message, where that is not a dead letter;
+    None from it means a dead letter after all.
+    """
+
+    name: str
+    reads: tuple[Topic, ...]
+    process: Callable[[Message, Context], Process]
+    stateful: bool
+    asks_in_order: bool = False
+    window: int = 0
+    waits_for: str | None = None
+    on_invalid: Callable[[Record], Step | None] | None = None
+
+
+class ModelUnavailable(Exception):
+    """Thrown into a stage's generator at a Generate that failed for good; its text is the
+    reason."""
+
+
+def without_asks(
+    process: Callable[[Message, Context], Step],
+) -> Callable[[Message, Context], Process]:
+    """A stage function that needs to know nothing beside its message, as a Process."""
+
+    def run(message: Message, context: Context) -> Process:
+        return process(message, context)
+        yield  # makes this a generator
+
+    return run
+
+
+# --- what the runner needs of a store -------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Outbound:
+    """A record in a stage's outbox: encoded, committed, not yet known to be in the log."""
+
+    seq: int
+    topic: str
+    scope: str
+    key: str
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a stage commits beside its writes: the next offset by topic, the ids of the messages
+    processed with their offsets, the outbox, and through which outbox entry all is sent."""
+
+    stage: str
+    cursors: Mapping[str, int]
+    seen: Sequence[tuple[str, int]]
+    outbox: Sequence[Outbound]
+    sent_through: int
+
+
+class UnitPort(Protocol):
+    """Reads and staged writes of one batch; nothing is stored before `commit`."""
+
+    def prefetch(self, asks: Sequence[StoreAsk]) -> None: ...
+
+    def answer(self, ask: StoreAsk) -> Answer: ...
+
+    def stage(self, writes: Sequence[Write]) -> None: ...
+
+    def commit(self, progress: Progress) -> None: ...
+
+
+class StorePort(Protocol):
+    """One partition's stores as the runner sees them."""
+
+    @property
+    def lock(self) -> asyncio.Lock:
+        """Held by whoever reads and then writes."""
+        ...
+
+    def cursor_of(self, stage: str, topic: str) -> int: ...
+
+    def seen(self, stage: str, message_ids: Sequence[str]) -> set[str]: ...
+
+    def unsent(self, stage: str) -> list[Outbound]: ...
+
+    def next_outbox_seq(self, stage: str) -> int: ...
+
+    def unit(self) -> UnitPort: ...

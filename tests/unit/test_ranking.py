@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from stores import ranking
+from stores.ranking import DEFAULTS, PROFILES, Floats, ProfileWeights
+
+scores_0_to_1 = st.lists(st.floats(0, 1), min_size=1, max_size=30).map(
+    lambda values: np.array(values, dtype=np.float64)
+)
+
+
+def floats(*values: float) -> Floats:
+    return np.array(values, dtype=np.float64)
+
+
+def places(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.array(values, dtype=np.int64)
+
+
+class TestKeyword:
+    def test_idf_is_the_published_formula_and_never_negative(self) -> None:
+        assert ranking.idf(1, 10) == pytest.approx(math.log(1 + 9.5 / 1.5))
+        assert float(ranking.idf(10, 10)) > 0
+
+    def test_impact_is_the_idf_at_average_length_and_one_occurrence(self) -> None:
+        assert ranking.bm25_impact(floats(1), floats(7), 7, 2.5) == pytest.approx(2.5)
+
+    @given(st.integers(1, 50), st.integers(1, 200), st.floats(0.1, 5), st.floats(0, 1))
+    def test_impact_grows_with_occurrences_and_falls_with_length(
+        self, count: int, length: int, k1: float, b: float
+    ) -> None:
+        counts, lengths = floats(count, count + 1, count), floats(length, length, length + 10)
+        once, again, longer = ranking.bm25_impact(counts, lengths, 20, 1.0, k1, b)
+        assert again > once
+        assert longer <= once
+
+    @given(scores_0_to_1, st.floats(0.1, 50))
+    def test_coverage_rises_with_the_match(self, bm25: Floats, query_idf: float) -> None:
+        covered = ranking.keyword_coverage(np.sort(bm25), query_idf)
+        assert (np.diff(covered) >= 0).all()
+        assert ((covered >= 0) & (covered <= 1)).all()
+
+    def test_a_query_of_unknown_words_covers_nothing(self) -> None:
+        assert ranking.keyword_coverage(floats(0, 0), 0.0).tolist() == [0, 0]
+
+
+class TestVector:
+    def test_centring_takes_off_what_all_have_in_common(self) -> None:
+        vectors = np.array([[1, 0.1], [1, -0.1]], dtype=np.float32)
+        mean = vectors.mean(axis=0)
+        unit = ranking.centred(vectors, mean, 1.0)
+        assert unit == pytest.approx(np.array([[0, 1], [0, -1]]), abs=1e-6)
+        assert ranking.centred(mean, mean, 1.0).tolist() == [0, 0]
+
+    def test_a_scope_of_one_memory_keeps_its_direction(self) -> None:
+        vector = np.array([0.6, 0.8], dtype=np.float32)
+        share = ranking.centring_share(1)
+        assert ranking.centred(vector, vector, share) == pytest.approx(vector, abs=1e-6)
+        assert ranking.centring_share(10_000) == pytest.approx(1, abs=0.01)
+
+    def test_opposite_scores_like_unrelated(self) -> None:
+        assert ranking.vector_score(floats(-1, 0, 0.5, 1.0000001)).tolist() == [0, 0, 0.5, 1]
+
+
+class TestBlend:
+    def test_both_legs_by_alpha(self) -> None:
+        blended = ranking.blend(floats(1, 0), floats(0, 1), 0.45)
+        assert blended == pytest.approx(floats(0.45, 0.55))
+
+    def test_a_leg_that_is_off_leaves_the_other(self) -> None:
+        assert ranking.blend(None, floats(0.3)).tolist() == [0.3]
+        assert ranking.blend(floats(0.4), None).tolist() == [0.4]
+        with pytest.raises(ValueError, match="both legs"):
+            ranking.blend(None, None)
+
+    def test_one_poor_score_never_passes_two_good_ones(self) -> None:
+        poor, good = ranking.blend(floats(0.3, 0.5), floats(np.nan, 0.5))
+        assert good > poor
+
+    @given(scores_0_to_1, st.floats(0, 1))
+    def test_rises_with_either_leg(self, vector: Floats, alpha: float) -> None:
+        keyword = vector[::-1].copy()
+        blended = ranking.blend(vector, keyword, alpha)
+        assert (ranking.blend(vector + 0.1, keyword, alpha) >= blended).all()
+        assert (ranking.blend(vector, keyword + 0.1, alpha) >= blended).all()
+
+
+class TestReciprocalRankFusion:
+    def test_first_in_every_leg_has_one_and_a_miss_nothing(self) -> None:
+        fused = ranking.reciprocal_rank_fusion([floats(9, 1, 0), floats(5, 2, 0)], ["a", "b", "c"])
+        assert fused == pytest.approx(floats(1, 61 / 62, 0))
+
+    def test_weights_and_constant(self) -> None:
+        legs = [floats(2, 1), floats(1, 2)]
+        fused = ranking.reciprocal_rank_fusion(legs, ["a", "b"], [3, 1], k=0)
+        assert fused == pytest.approx(floats((3 + 0.5) / 4, (1.5 + 1) / 4))
+
+    def test_ties_rank_by_id_whatever_the_row_order(self) -> None:
+        one = ranking.reciprocal_rank_fusion([floats(1, 1)], ["a", "b"])
+        other = ranking.reciprocal_rank_fusion([floats(1, 1)], ["b", "a"])
+        assert one.tolist() == other[::-1].tolist()
+
+
+class TestNeighbours:
+    def test_weighted_mean_over_those_present(self) -> None:
+        lent = ranking.lend_to_neighbours(
+            floats(1, 0, 0), places(1, 1, 1), places(0, 1, 2), (0.5, 0.3)
+        )
+        assert lent == pytest.approx(floats(1 / 1.8, 0.5 / 2.0, 0.3 / 1.8))
+
+    def test_nothing_crosses_sessions_or_gaps_and_rows_come_in_any_order(self) -> None:
+        sessions, positions = places(2, 1, -1, 1, 2), places(0, 9, 8, 4, 1)
+        lent = ranking.lend_to_neighbours(floats(1, 1, 0.5, 0, 0), sessions, positions, (0.5,))
+        assert lent == pytest.approx(floats(1 / 1.5, 1, 0.5, 0, 0.5 / 1.5))
+
+    def test_without_sessions_scores_stay(self) -> None:
+        lent = ranking.lend_to_neighbours(floats(0.2, 0.4), places(-1, -1), places(0, 1))
+        assert lent.tolist() == [0.2, 0.4]
+        assert len(ranking.lend_to_neighbours(floats(), places(), places())) == 0
+
+    @given(st.data(), scores_0_to_1)
+    def test_agrees_with_the_definition(self, data: st.DataObject, scores: Floats) -> None:
+        slots = st.tuples(st.integers(-1, 3), st.integers(0, 15))
+        rows = data.draw(st.lists(slots, min_size=len(scores), max_size=len(scores), unique=True))
+        weights = (0.5, 0.3, 0.1)
+        expected = []
+        for row, (session, position) in enumerate(rows):
+            total, weight = float(scores[row]), 1.0
+            for other, (its_session, its_position) in enumerate(rows):
+                distance = abs(its_position - position)
+                if session == its_session >= 0 and 1 <= distance <= len(weights):
+                    total += weights[distance - 1] * float(scores[other])
+                    weight += weights[distance - 1]
+            expected.append(total / weight)
+        sessions = places(*(session for session, _ in rows))
+        positions = places(*(position for _, position in rows))
+        lent = ranking.lend_to_neighbours(scores, sessions, positions, weights)
+        assert lent == pytest.approx(np.array(expected))
+
+
+class TestFactsAndTurns:
+    def test_each_lends_to_the_other(self) -> None:
+        links = np.array([[0, 0], [0, 1], [1, 1]], dtype=np.int64)
+        turns, facts = ranking.lend_between(floats(0.2, 0.8), floats(0.8, 0.5), links, 0.5, 1.0)
+        assert turns == pytest.approx(floats((0.2 + 0.4) / 1.5, 0.8))
+        assert facts == pytest.approx(floats((0.8 + 0.2) / 2, (0.5 + 0.8) / 2))
+
+    def test_those_without_partner_keep_their_own(self) -> None:
+        for links in (np.empty((0, 2), dtype=np.int64), np.array([[0, 0]], dtype=np.int64)):
+            turns, facts = ranking.lend_between(floats(0.5, 0.1), floats(0.5, 0.9), links)
+            assert turns.tolist() == pytest.approx([0.5, 0.1])
+            assert facts.tolist() == pytest.approx([0.5, 0.9])
+
+
+class TestFinalOrder:
+    def test_the_named_are_favoured_within_bounds(self) -> None:
+        mine = np.array([True, False])
+        kept, lowered = ranking.favour_named(floats(0.7, 0.7), mine, 0.75)
+        assert (kept, lowered) == (0.7, pytest.approx(0.4))
+
+    def test_past_end_is_lowered_not_dropped(self) -> None:
+        assert ranking.past_end(floats(0.8, 0.8), np.array([True, False])).tolist() == [0.4, 0.8]
+
+    def test_recency_halves_with_the_half_life(self) -> None:
+        assert ranking.recency(floats(-3, 0, 30, 60), 30).tolist() == [1, 1, 0.5, 0.25]
+
+    def test_frequency_saturates(self) -> None:
+        few, some, full, many = ranking.frequency(places(0, 5, 50, 9_999), 50)
+        assert 0 == few < some < full == many == 1
+
+    def test_profiles(self) -> None:
+        def ordered(weights: ProfileWeights) -> Floats:
+            return ranking.profile(floats(0.8), floats(0.4), floats(0.6), floats(0.2), weights)
+
+        assert ordered(DEFAULTS.weights).tolist() == [0.8]
+        balanced = ordered(PROFILES["balanced"])
+        assert balanced == pytest.approx([0.55 * 0.8 + 0.2 * 0.4 + 0.15 * 0.6 + 0.1 * 0.2])
+        for wrong in (ProfileWeights(0, 0, 0, 0), ProfileWeights(1, -0.5)):
+            with pytest.raises(ValueError, match="profile weights"):
+                ordered(wrong)
+
+    def test_nothing_is_shown_when_nothing_matches(self) -> None:
+        assert ranking.worth_showing(floats(0.3, 0.06, 0.04), 0.05, 0.12).tolist() == [1, 1, 0]
+        assert not ranking.worth_showing(floats(0.11, 0.06), 0.05, 0.12).any()
+        assert len(ranking.worth_showing(floats())) == 0
+
+
+class TestTop:
+    def test_best_first_ties_by_id(self) -> None:
+        ids = ["d", "c", "b", "a"]
+        assert ranking.top(floats(0.5, 0.9, 0.5, 0.5 + 1e-9), ids, 3).tolist() == [1, 3, 2]
+
+    def test_a_nan_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="NaN"):
+            ranking.top(floats(0.1, np.nan), ["a", "b"], 1)
+
+    @given(
+        arrays(np.float64, st.integers(0, 60), elements=st.sampled_from([0.0, 0.1, 0.5, 0.9])),
+        st.integers(0, 70),
+    )
+    def test_top_k_is_a_prefix_of_the_whole_in_any_row_order(self, scores: Floats, k: int) -> None:
+        ids = [f"m{number:03}" for number in range(len(scores))]
+        whole = [ids[place] for place in ranking.top(scores, ids, len(ids))]
+        mixed = np.random.default_rng(k).permutation(len(ids))
+        mixed_ids = [ids[place] for place in mixed]
+        found = [mixed_ids[place] for place in ranking.top(scores[mixed], mixed_ids, k)]
+        assert found == whole[:k]
+        assert whole == sorted(ids, key=lambda one: (-scores[ids.index(one)], one))
