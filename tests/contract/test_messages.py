@@ -1,41 +1,26 @@
-"""Messages keep their form: golden files, schemas, refusals, round trips."""
+"""What a record must be to be a message, what is kept of it, and how a refusal is told."""
 
 from __future__ import annotations
 
 import copy
 import json
-import types
 import typing
-from datetime import UTC, datetime, timedelta, timezone
-from pathlib import Path
+from datetime import UTC, datetime
 
-import jsonschema  # type: ignore[import-untyped]
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, JsonValue, ValidationError
-from pydantic.fields import FieldInfo
+from pydantic import JsonValue, ValidationError
 
-from schemas import codec, generate
+from schemas import codec
 from schemas.codec import InvalidRecord, decode, encode
-from schemas.envelope import Envelope, Frozen, UtcTime, derived_id
+from schemas.envelope import Envelope, Frozen, derived_id
 from schemas.messages import SCHEMAS, ConversationTurn, DeadLetter, Fact, ScoredCandidate
-from schemas.topics import ALL_TOPICS, CONVERSATION_TURNS, DEAD_LETTERS, Topic
+from schemas.topics import CONVERSATION_TURNS, DEAD_LETTERS, Topic
 from schemas.upcast import UPCASTS, Upcast, upcast
+from tests.contract.message_examples import TOPIC_OF, Json, golden, json_values, to_bytes
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "messages"
-TOPIC_OF = {schema: topic for topic in ALL_TOPICS for schema in topic.schemas}
 RECORDED = datetime(2026, 3, 1, 9, 30, 1, tzinfo=UTC)
-Json = dict[str, JsonValue]
-
-
-def golden(schema: str) -> Json:
-    loaded: Json = json.loads((GOLDEN / generate.file_name(schema)).read_text(encoding="utf-8"))
-    return loaded
-
-
-def to_bytes(raw: object) -> bytes:
-    return json.dumps(raw, ensure_ascii=False).encode()
 
 
 def turn(**changes: JsonValue) -> Json:
@@ -54,104 +39,6 @@ def turn_bytes(old: str, new: str) -> bytes:
 
 def decode_turn(value: bytes) -> Envelope[Frozen]:
     return decode(value, CONVERSATION_TURNS, RECORDED)
-
-
-# --- golden files and schemas -----------------------------------------------------------------
-
-
-def test_every_schema_lies_on_a_topic_and_has_a_golden_file() -> None:
-    assert set(TOPIC_OF) == set(SCHEMAS)
-    names = {path.name for path in GOLDEN.glob("*.json")}
-    assert {generate.file_name(schema) for schema in SCHEMAS} <= names
-
-
-@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.json")), ids=lambda path: path.stem)
-def test_golden_files_of_every_version_decode(path: Path) -> None:
-    raw = json.loads(path.read_text(encoding="utf-8"))
-    name = raw["schema"].partition("/")[0]
-    assert generate.file_name(raw["schema"]) == path.name
-    current = next(schema for schema in SCHEMAS if schema.partition("/")[0] == name)
-    message = decode(path.read_bytes(), TOPIC_OF[current], RECORDED)
-    assert message.schema_ == current
-    assert message.recorded_at == RECORDED
-
-
-@pytest.mark.parametrize("schema", SCHEMAS)
-def test_golden_files_come_back_as_equal_json(schema: str) -> None:
-    message = decode(to_bytes(golden(schema)), TOPIC_OF[schema], RECORDED)
-    assert json.loads(encode(message)) == golden(schema)
-
-
-@pytest.mark.parametrize("schema", SCHEMAS)
-def test_golden_files_are_valid_by_their_json_schema(schema: str) -> None:
-    written = json.loads((generate.FOLDER / generate.file_name(schema)).read_text("utf-8"))
-    validator = jsonschema.Draft202012Validator(written, format_checker=jsonschema.FormatChecker())
-    validator.check_schema(written)
-    validator.validate(golden(schema))
-    for broken in (
-        {**golden(schema), "scope": ""},
-        {**golden(schema), "scope": " \n"},
-        {**golden(schema), "scope": "s" * 257},
-        {**golden(schema), "schema": "other/1"},
-        {**golden(schema), "body": "text"},
-        {key: value for key, value in golden(schema).items() if key != "occurred_at"},
-    ):
-        assert not validator.is_valid(broken)
-
-
-@pytest.mark.parametrize("schema", SCHEMAS)
-def test_golden_files_use_every_field(schema: str) -> None:
-    """Otherwise a renamed field would pass unseen."""
-    message = decode(to_bytes(golden(schema)), TOPIC_OF[schema], RECORDED)
-    unused = {
-        f"{type(model).__name__.partition('[')[0]}.{name}"
-        for model in models_in(message)
-        for name in type(model).model_fields
-        if name not in model.model_fields_set
-    }
-    elsewhere = {  # absent in one place because another excludes it
-        "memory-write/1": {
-            "Fact.valid_until",
-            "Proposal.dropped",
-            "Proposal.target_id",
-            "Proposal.target_version",
-        },
-        "facts-extracted/1": {"Fact.valid_until"},
-    }
-    assert unused - {"Envelope.recorded_at"} <= elsewhere.get(schema, set())
-
-
-def models_in(value: object) -> list[BaseModel]:
-    if isinstance(value, BaseModel):
-        below = [models_in(getattr(value, name)) for name in type(value).model_fields]
-        return [value, *(model for found in below for model in found)]
-    if isinstance(value, tuple):
-        return [model for item in value for model in models_in(item)]
-    return []
-
-
-def test_generated_schemas_are_fresh(capsys: pytest.CaptureFixture[str]) -> None:
-    assert generate.main(["--check"]) == 0
-    assert capsys.readouterr().out == ""
-
-
-def test_stale_schemas_are_named_and_mended(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert generate.main([], tmp_path) == 0
-    (tmp_path / "conversation-turn-1.json").write_text("{}")
-    (tmp_path / "dead-letter-1.json").unlink()
-    capsys.readouterr()
-    assert generate.main(["--check"], tmp_path) == 1
-    said = capsys.readouterr()
-    assert [text.rpartition("/")[2] for text in said.out.splitlines()] == [
-        "conversation-turn-1.json",
-        "dead-letter-1.json",
-    ]
-    assert "python -m schemas.generate" in said.err
-    assert (tmp_path / "conversation-turn-1.json").read_text() == "{}"
-    assert generate.main([], tmp_path) == 0
-    assert generate.main(["--check"], tmp_path) == 0
 
 
 # --- what is kept -----------------------------------------------------------------------------
@@ -287,17 +174,6 @@ def test_any_bytes_decode_or_are_invalid(value: bytes) -> None:
         decode_turn(value)
 
 
-json_values: st.SearchStrategy[JsonValue] = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**70), 2**70)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=8,
-)
-
-
 @settings(max_examples=300)
 @given(st.sampled_from(sorted(turn())), json_values)
 def test_any_envelope_field_decodes_or_is_invalid(name: str, value: JsonValue) -> None:
@@ -399,104 +275,6 @@ def test_old_records_that_trip_an_upcast_are_invalid(
     monkeypatch.setitem(UPCASTS, ("note", 2), strict)
     with pytest.raises(InvalidRecord, match="note/2: it cannot be lifted to note/3"):
         decode(to_bytes(turn(schema="note/2", body=body)), notes, None)
-
-
-# --- round trips of anything ------------------------------------------------------------------
-
-texts = st.text(st.characters(codec="utf-8"), max_size=30)
-moments = st.datetimes(
-    datetime(1, 1, 2),
-    datetime(9999, 12, 30),
-    timezones=st.integers(-14, 14).map(lambda hours: timezone(timedelta(hours=hours))),
-)
-
-
-def strategy(annotation: object, info: FieldInfo | None = None) -> st.SearchStrategy[object]:
-    """Values of a field's type, within the bounds that its schema sets."""
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if annotation is JsonValue:
-        return json_values
-    if origin is typing.Annotated:
-        if annotation == UtcTime:
-            return moments
-        field = next((extra for extra in arguments[1:] if isinstance(extra, FieldInfo)), info)
-        return strategy(arguments[0], field)
-    if origin is typing.Literal:
-        return st.sampled_from(arguments)
-    if origin in (typing.Union, types.UnionType):
-        return st.one_of(*(strategy(argument) for argument in arguments))
-    if origin is tuple:
-        if arguments[-1] is ...:
-            smallest = bound(info, "min_length", 0)
-            return st.lists(strategy(arguments[0]), min_size=smallest, max_size=3).map(tuple)
-        return st.tuples(*(strategy(argument) for argument in arguments))
-    if origin is dict:
-        return st.dictionaries(texts, strategy(arguments[1]), max_size=3)
-    if isinstance(annotation, type) and issubclass(annotation, Frozen):
-        return models(annotation)
-    return plain(annotation, info)
-
-
-def plain(annotation: object, info: FieldInfo | None) -> st.SearchStrategy[object]:
-    if annotation is type(None):
-        return st.none()
-    if annotation is bool:
-        return st.booleans()
-    if annotation is int:
-        return st.integers(bound(info, "ge", -(2**62)), 2**62)
-    if annotation is float:
-        share = bound(info, "le", 0) == 1
-        return st.floats(0, 1) if share else st.floats(allow_nan=False, allow_infinity=False)
-    if annotation is str:
-        if any(getattr(extra, "pattern", None) for extra in (info.metadata if info else ())):
-            return st.text("0123456789abcdef", min_size=64, max_size=64)
-        return texts.map(lambda text: text or "x") if bound(info, "min_length", 0) else texts
-    raise NotImplementedError(annotation)
-
-
-def bound(info: FieldInfo | None, name: str, default: int) -> int:
-    found = [getattr(extra, name, None) for extra in (info.metadata if info else ())]
-    return next((int(value) for value in found if value is not None), default)
-
-
-def models(model: type[Frozen]) -> st.SearchStrategy[Frozen]:
-    hints = typing.get_type_hints(model, include_extras=True)
-    fields = {
-        name: strategy(hints[name], info) if hints[name] is not UtcTime else moments
-        for name, info in model.model_fields.items()
-    }
-    return st.builds(model, **fields)
-
-
-envelopes = st.sampled_from(sorted(SCHEMAS)).flatmap(
-    lambda schema: st.builds(
-        Envelope[Frozen],
-        id=texts.map(lambda text: text or "x"),
-        schema=st.just(schema),
-        scope=texts.filter(lambda text: bool(text.strip())),
-        occurred_at=moments,
-        correlation_id=texts,
-        causation_id=st.none() | texts,
-        body=models(SCHEMAS[schema]),
-        x_unknown=json_values.filter(lambda value: value is not None),
-    )
-)
-
-
-@settings(
-    max_examples=300,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-@given(envelopes)
-def test_any_message_comes_back_equal(message: Envelope[Frozen]) -> None:
-    encoded = encode(message)
-    again = decode(encoded, TOPIC_OF[message.schema_], RECORDED)
-    assert again.body == message.body
-    for name in Envelope.model_fields.keys() - {"body", "recorded_at"}:
-        assert getattr(again, name) == getattr(message, name)
-    assert again.model_extra == message.model_extra
-    assert encode(again) == encoded
 
 
 # --- identities -------------------------------------------------------------------------------
