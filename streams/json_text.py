@@ -1,8 +1,9 @@
 """A model's text to the JSON object in it. Pure, and linear in the text whatever it holds.
 
 Small models wrap their object in thoughts, Markdown fences and prose, leave commas behind and are
-cut off by their token limit. Fences need no removal: they are prose around the object. One scanner finds the outermost object and the places of its list items;
-pydantic's parser (which refuses deep nesting instead of overflowing) reads them.
+cut off by their token limit. Fences need no removal: they are prose around the object. One
+scanner finds the outermost object and the places of its list items; pydantic's parser (which
+refuses deep nesting instead of overflowing) reads them.
 """
 
 from __future__ import annotations

@@ -218,6 +218,31 @@ def _fence(*texts: str) -> str:
     return f"----- turn {digest[:12]} -----"
 
 
+def _extraction_question(
+    turn: NormalizedTurn,
+    content: str,
+    occurred_at: datetime,
+    earlier: Sequence[tuple[str, datetime, str]],
+) -> str:
+    lines: list[str] = []
+    if earlier:
+        lines.append("Earlier in the conversation (to understand names, not to extract from):")
+        lines += [
+            f"- {_quoted(speaker or 'unknown')}, {_day(at)}: {_quoted(said)}"
+            for speaker, at, said in earlier
+        ]
+        lines.append("")
+    lines.append(f"Speaker: {_quoted(turn.speaker or turn.role)} ({turn.role})")
+    lines.append(f"Time of the turn: {_day(occurred_at)}")
+    if turn.explicit_long_term_memory_intent:
+        lines.append(
+            "The speaker asks to have this remembered: keep what is to be remembered as a fact."
+        )
+    fence = _fence(content, turn.speaker, *(said for _, _, said in earlier))
+    lines += [fence, content, fence, "Answer with the JSON object only."]
+    return "\n".join(lines)
+
+
 def extraction_prompt(
     turn: NormalizedTurn,
     occurred_at: datetime,
@@ -235,26 +260,10 @@ def extraction_prompt(
         (before.speaker, before.occurred_at, cut(before.content, MAX_CONTEXT_CHARACTERS))
         for before in context
     ]
-    lines: list[str] = []
-    if earlier:
-        lines.append("Earlier in the conversation (to understand names, not to extract from):")
-        lines += [
-            f"- {_quoted(speaker or 'unknown')}, {_day(at)}: {_quoted(said)}"
-            for speaker, at, said in earlier
-        ]
-        lines.append("")
-    lines.append(f"Speaker: {_quoted(turn.speaker or turn.role)} ({turn.role})")
-    lines.append(f"Time of the turn: {_day(occurred_at)}")
-    if turn.explicit_long_term_memory_intent:
-        lines.append(
-            "The speaker asks to have this remembered: keep what is to be remembered as a fact."
-        )
-    fence = _fence(content, turn.speaker, *(said for _, _, said in earlier))
-    lines += [fence, content, fence, "Answer with the JSON object only."]
     return Prompt(
         purpose="extract",
         system=_EXTRACTION_SYSTEM,
-        user="\n".join(lines),
+        user=_extraction_question(turn, content, occurred_at, earlier),
         schema=EXTRACTION_SCHEMA,
         max_output_tokens=EXTRACTION_OUTPUT_TOKENS,
         subject={
@@ -269,6 +278,17 @@ def extraction_prompt(
             ],
         },
     )
+
+
+def _told(candidate: ScoredCandidate) -> Schema:
+    return {
+        "id": candidate.memory_id,
+        "type": candidate.type,
+        "content": candidate.content,
+        "score": candidate.score,
+        "cosine": candidate.cosine,
+        "keyword": candidate.keyword,
+    }
 
 
 def decision_prompt(
@@ -302,17 +322,7 @@ def decision_prompt(
                 "confidence": fact.confidence,
             },
             "occurred_at": _moment(occurred_at),
-            "candidates": [
-                {
-                    "id": candidate.memory_id,
-                    "type": candidate.type,
-                    "content": candidate.content,
-                    "score": candidate.score,
-                    "cosine": candidate.cosine,
-                    "keyword": candidate.keyword,
-                }
-                for candidate in candidates
-            ],
+            "candidates": [_told(candidate) for candidate in candidates],
         },
     )
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -98,6 +99,7 @@ class ScriptedProvider:
         models: Sequence[str] = (MODEL,),
         dimensions: int = 256,
         latency_s: float = 0.0,
+        keep_calls: bool = True,
     ) -> None:
         self.script = list(script)
         self.models = list(models)
@@ -105,6 +107,7 @@ class ScriptedProvider:
         self.calls: list[Call] = []
         self.url = ""
         self._latency_s = latency_s
+        self._keep_calls = keep_calls
         self._arrived = asyncio.Condition()
         self._answered = 0
         self._server: asyncio.Server | None = None
@@ -144,9 +147,10 @@ class ScriptedProvider:
         self._connections.add(task)
         try:
             while (call := await _read(reader)) is not None:
-                async with self._arrived:
-                    self.calls.append(call)
-                    self._arrived.notify_all()
+                if self._keep_calls:
+                    async with self._arrived:
+                        self.calls.append(call)
+                        self._arrived.notify_all()
                 if not await self._answer(call, reader, writer):
                     break
         except (ConnectionError, asyncio.CancelledError):
@@ -280,7 +284,7 @@ def _head(status: int, length: int, headers: Mapping[str, str]) -> bytes:
 
 
 async def _serve(port: int, dimensions: int, latency_s: float) -> None:
-    provider = ScriptedProvider(dimensions=dimensions, latency_s=latency_s)
+    provider = ScriptedProvider(dimensions=dimensions, latency_s=latency_s, keep_calls=False)
     await provider.start(port)
     print(provider.url, flush=True)
     await asyncio.Event().wait()
@@ -292,10 +296,8 @@ def main() -> None:
     parser.add_argument("--dimensions", type=int, default=256, help="of its embeddings")
     parser.add_argument("--latency-ms", type=float, default=0.0, help="before each answer")
     chosen = parser.parse_args()
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_serve(chosen.port, chosen.dimensions, chosen.latency_ms / 1000))
-    except KeyboardInterrupt:
-        pass
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ class HttpProvider:
         self._client = httpx.AsyncClient(
             base_url=url,
             headers=sent,
-            timeout=None,  # the total below is the only clock
+            timeout=None,  # noqa: S113 - the total in `exchange` is the only clock
             limits=httpx.Limits(max_connections=MAX_CONNECTIONS),
             # A proxy of the environment is for the world outside, not for this machine.
             trust_env=url.host not in ("localhost", "127.0.0.1", "::1"),

@@ -19,6 +19,7 @@ from streams.models.http import (
     CHECK_TIMEOUT_S,
     DEFAULT_TIMEOUT_S,
     MAX_EMBEDDING_RESPONSE_BYTES,
+    Answer,
     HttpProvider,
     whole_number,
 )
@@ -73,27 +74,19 @@ class OllamaLanguageModel:
         self.model = model
         self._check_timeout_s = check_timeout_s
         self._context_tokens = context_tokens
+        self._timeout_s = timeout_s
+        # Some models of some versions refuse even to be told not to think: remembered.
+        self._can_stop_thinking = True
         self._http = _provider(base_url, model, timeout_s, 4 * 1024 * 1024)
 
     async def generate(self, prompt: Prompt) -> Reply:
         """One reply, constrained to the prompt's schema, at temperature 0, without thinking."""
-        answer = await self._http.post(
-            "/api/generate",
-            {
-                "model": self.model,
-                "system": prompt.system,
-                "prompt": prompt.user,
-                "format": dict(prompt.schema),
-                "stream": False,
-                "think": False,
-                "options": {
-                    "temperature": 0,
-                    "seed": 0,
-                    "num_predict": prompt.max_output_tokens,
-                    "num_ctx": self._context_tokens,
-                },
-            },
-        )
+        answer = await self._ask(prompt)
+        if answer.status == 400 and self._can_stop_thinking and "think" in answer.text[:1_000]:
+            self._can_stop_thinking = False
+            answer = await self._ask(prompt)
+        if answer.status != 200:
+            raise self._http.failure(answer)
         body = answer.object()
         error, text = body.get("error"), body.get("response")
         if isinstance(error, str):
@@ -107,6 +100,24 @@ class OllamaLanguageModel:
             output_tokens=whole_number(body.get("eval_count")),
             latency_ms=answer.latency_ms,
         )
+
+    async def _ask(self, prompt: Prompt) -> Answer:
+        payload: dict[str, JsonValue] = {
+            "model": self.model,
+            "system": prompt.system,
+            "prompt": prompt.user,
+            "format": dict(prompt.schema),
+            "stream": False,
+            "options": {
+                "temperature": 0,
+                "seed": 0,
+                "num_predict": prompt.max_output_tokens,
+                "num_ctx": self._context_tokens,
+            },
+        }
+        if self._can_stop_thinking:
+            payload["think"] = False
+        return await self._http.exchange("POST", "/api/generate", payload, self._timeout_s)
 
     async def check(self) -> str | None:
         return await _check(self._http, self.model, self._check_timeout_s)

@@ -18,12 +18,12 @@ from schemas.messages import FactType
 from streams.contradiction import contradicts
 from streams.models.base import PermanentModelError, Prompt, Reply
 from streams.models.rules_dates import valid_until, with_dates
-from streams.models.rules_sentences import Statement, sentences, statement
+from streams.models.rules_sentences import Statement, one_line, sentences, statement
 from streams.models.rules_triples import triples
+from streams.prompts import MAX_FACTS, MAX_TRIPLES
+from streams.replies import MIN_FACT_CHARACTERS
 
 MODEL: Final = "rules-1"
-MAX_FACTS: Final = 20
-MAX_TRIPLES: Final = 50
 MAX_SPEAKER_CHARACTERS: Final = 80
 
 _IMPORTANCE: Final[dict[FactType, int]] = {
@@ -95,14 +95,14 @@ def _string(subject: Mapping[str, JsonValue], key: str) -> str:
 
 def _extract(subject: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     occurred_at = datetime.fromisoformat(_string(subject, "occurred_at")).astimezone(UTC)
-    named = " ".join(_string(subject, "speaker").split())[:MAX_SPEAKER_CHARACTERS]
+    named = one_line(_string(subject, "speaker"))[:MAX_SPEAKER_CHARACTERS]
     speaker = named or f"The {_string(subject, 'role') or 'user'}"
     explicit = subject.get("explicit_intent") is True
     facts: list[JsonValue] = []
     relations: list[JsonValue] = []
     for sentence in sentences(_string(subject, "content")):
         found = statement(sentence, speaker, explicit)
-        if found is None or len(facts) == MAX_FACTS:
+        if found is None or len(found.text) < MIN_FACT_CHARACTERS or len(facts) == MAX_FACTS:
             continue
         facts.append(_fact(found, occurred_at, explicit))
         relations += [

@@ -13,6 +13,8 @@ from schemas.messages import FactType
 
 MAX_SENTENCE_CHARACTERS: Final = 600
 MIN_WORDS: Final = 3
+MIN_LETTERS: Final = 4
+"""Of a sentence in a script that sets no spaces."""
 
 
 class Statement(NamedTuple):
@@ -23,14 +25,15 @@ class Statement(NamedTuple):
     confidence: float
 
 
-_SPLIT: Final = re.compile(r"(?<=[.!?…][\"')])\s+|(?<=[.!?…])\s+|(?<=[。！？])\s*|\n+")
+_SPLIT: Final = re.compile(r"(?<=[.!?…][\"')])\s+|(?<=[.!?…])\s+|(?<=[。\uff01\uff1f])\s*|\n+")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _ABBREVIATION: Final = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|St|vs|etc|e\.g|i\.e|Prof|Jr|Sr|No)\.$")
 _VOCATIVE: Final = r"(?:,? (?!I\b|I'|My\b|We\b)[A-Z][a-z]+(?=[,!]))?"
 _LEAD: Final = re.compile(
     r"^(?:(?:(?i:hey|hi|hello|wow|oh|yeah|yes|yep|no|nope|well|so|and|but|also|actually|okay|ok"
-    rf"|haha|lol|btw|by the way|fyi|anyway|honestly|plus)\b{_VOCATIVE}[,!.\-–— ]+)"
+    rf"|haha|lol|btw|by the way|fyi|anyway|honestly|plus)\b{_VOCATIVE}[,!.\-\u2013\u2014 ]+)"
     r"|(?:(?i:thanks|thank you|great|cool|awesome|nice|please|right|sure|congrats|totally"
-    rf"|absolutely|definitely|of course)\b{_VOCATIVE} ?[,!.\-–—]+ *))+"
+    rf"|absolutely|definitely|of course)\b{_VOCATIVE} ?[,!.\-\u2013\u2014]+ *))+"
 )
 _ADDRESS: Final = re.compile(r"^[A-Z][a-z]+, (?=(?:that|you|what|how|it|this|thank|i)\b)")
 _INTENT: Final = re.compile(
@@ -42,15 +45,17 @@ _INTENT: Final = re.compile(
 _CHAT: Final = re.compile(
     r"^(?:good (?:morning|night|evening|to see|to hear|luck|for you|idea|point|job)|thank|bye|see y"
     r"|take care|talk (?:to you )?(?:soon|later)|sounds|that(?:'s| is| was| must| sounds)|you\b"
-    r"|your\b|you're|what\b|how\b|let me know|glad|happy to|no (?:problem|worries)|nice|have (?:a|fun)"
-    r"|keep (?:it )?up|go for it|can't wait|it(?:'s| is| was) (?:so|great|good|nice|really|been)"
+    r"|your\b|you're|what\b|how\b|let me know|glad|happy to|no (?:problem|worries)|nice"
+    r"|have (?:a|fun)|keep (?:it )?up|go for it|can't wait"
+    r"|it(?:'s| is| was) (?:so|great|good|nice|really|been)"
     r"|long time|same here|me too|of course|let's|we (?:can|got|should|all)\b|take a look|look at"
     r"|check (?:it|this|out)|here(?:'s| is) (?:a|the|my|another) (?:pic|photo)|missed you"
     r"|looking forward|spill|keep |love (?:the|that|your)|being (?:a|an)\b|seems|feels"
     r"|i (?:\d+% )?(?:agree|see|hope|guess|bet|know|understand|get it"
     r"|appreciate|totally agree|can (?:imagine|see|relate)|can't (?:wait|imagine)|couldn't agree)\b"
     r"|i'm (?:so |really |very )?(?:glad|sorry|here for|sure|good|fine|doing|happy (?:for|to hear)"
-    r"|proud of you|excited|listening)|i'd love to (?:hear|see|know)|i'll (?:be|let you|talk|see)\b)",
+    r"|proud of you|excited|listening)|i'd love to (?:hear|see|know)|i'll (?:be|let you"
+    r"|talk|see)\b)",
     re.IGNORECASE,
 )
 _EPHEMERAL: Final = re.compile(
@@ -73,9 +78,10 @@ _DECISION: Final = re.compile(
     re.IGNORECASE,
 )
 _PROCEDURE: Final = re.compile(
-    r"^(?:to [a-z]+\b[^.]{0,80}, (?:you )?[a-z]+|(?:first|then|next|finally),? [a-z]+|(?:always|never)"
-    r" [a-z]+ |make sure |(?:run|use|install|set|call|open|click|press|restart|deploy|configure"
-    r"|enable|disable|export|mix|add|bake|boil) )|\bhow to\b|\bsteps? (?:to|are|is)\b",
+    r"^(?:to [a-z]+\b[^.]{0,80}, (?:you )?[a-z]+|(?:first|then|next|finally),? [a-z]+"
+    r"|(?:always|never) [a-z]+ |make sure |(?:run|use|install|set|call|open|click|press"
+    r"|restart|deploy|configure|enable|disable|export|mix|add|bake|boil) )|\bhow to\b"
+    r"|\bsteps? (?:to|are|is)\b",
     re.IGNORECASE,
 )
 _OPINION: Final = re.compile(
@@ -132,7 +138,7 @@ _BASE_VERBS: Final = frozenset(_BASES.split())
 _PAST: Final = re.compile(r"[a-z]{2,}(?<!e)ed$")
 
 
-class _Unsafe(Exception):
+class _UnsafeError(Exception):
     """The sentence cannot be rewritten without guessing."""
 
 
@@ -147,17 +153,24 @@ def sentences(text: str) -> list[str]:
     return parts
 
 
+def one_line(text: str) -> str:
+    """`text` without control characters, white space folded."""
+    return " ".join(_CONTROL.sub(" ", text).split())
+
+
 def statement(sentence: str, speaker: str, explicit: bool) -> Statement | None:
     """What `sentence` states, standing alone; None when it is not worth keeping.
 
     `explicit`: the speaker asked to have this remembered, so all but questions is kept.
     """
-    text = sentence.replace("\u2019", "'").strip(" -*•\t")
-    if not text or len(text) > MAX_SENTENCE_CHARACTERS or text[-1] in "?？":
+    text = one_line(sentence.replace("\u2019", "'")).strip("-*• ")
+    if not text or len(text) > MAX_SENTENCE_CHARACTERS or text[-1] in "?\uff1f":
         return None
     if explicit:
         text = _INTENT.sub("", text)
     text = _LEAD.sub("", text)
+    if sum(map(str.isalpha, text)) < MIN_LETTERS:
+        return None
     if not text.isascii() and not _FIRST.search(text) and _foreign(text):
         return Statement(f"{speaker}: {text}", "fact", 0.7)
     if len(text.split()) < MIN_WORDS:
@@ -182,7 +195,7 @@ def _attributed(text: str, speaker: str, explicit: bool) -> Statement | None:
         try:
             rewritten = _I_VERB.sub(lambda match: _third_person(match, speaker), text)
             confidence = 0.9 if kind in ("preference", "decision") else 0.85
-        except _Unsafe:
+        except _UnsafeError:
             rewritten, confidence = f"{speaker}: {text}", 0.75
         if _YOU.search(rewritten):
             rewritten, confidence = f"{speaker}: {text}", 0.65
@@ -239,7 +252,7 @@ def _third_person(match: re.Match[str], speaker: str) -> str:
     if match["me"]:
         return speaker
     if match["bare"]:
-        raise _Unsafe
+        raise _UnsafeError
     if match["short"]:
         return f"{speaker} {_expanded(match['short'], match['after'] or '')}"
     return f"{speaker} {match['adverbs']}{_conjugated(match['verb'])}"
@@ -253,7 +266,7 @@ def _expanded(short: str, after: str) -> str:
 
 
 def _conjugated(verb: str) -> str:
-    """The third person of `verb` after "I"; raises _Unsafe for a word that is not known."""
+    """The third person of `verb` after "I"; raises _UnsafeError for a word that is not known."""
     known = _AUXILIARY.get(verb)
     if known is not None:
         return known
@@ -265,4 +278,4 @@ def _conjugated(verb: str) -> str:
         return verb + "s"
     if _PAST.match(verb):
         return verb
-    raise _Unsafe
+    raise _UnsafeError

@@ -83,7 +83,8 @@ _STATEMENT: Final = re.compile(
 )
 # Caroline's sister Rita … / Caroline's sister is (called) Rita
 _POSSESSIVE: Final = re.compile(
-    rf"\b(?P<owner>{_NAME})'s (?P<kin>{_RELATIVES})(?:,| is| is called| is named)? (?P<name>{_NAME})"
+    rf"\b(?P<owner>{_NAME})'s (?P<kin>{_RELATIVES})(?:,| is| is called| is named)?"
+    rf" (?P<name>{_NAME})"
 )
 # Rita is Caroline's sister
 _IS_KIN: Final = re.compile(
@@ -102,8 +103,9 @@ _TARGET_END: Final = re.compile(
 )
 _DETERMINER: Final = re.compile(r"^(?:an?|the|some|any|his|her|their|its|to) ", re.IGNORECASE)
 _VAGUE_WORDS: Final = (
-    "to not going getting doing seeing it that this them him her you us me one so how what when where being having all those these"
-    " there here something anything everything things stuff"
+    "to not going getting doing seeing it that this them him her you us me one so how"
+    " what when where being having all those these there here something anything everything"
+    " things stuff"
 )
 _VAGUE: Final = frozenset(_VAGUE_WORDS.split())
 

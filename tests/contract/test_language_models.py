@@ -369,6 +369,16 @@ async def test_ollama_is_asked_for_one_constrained_answer() -> None:
         await model.close()
 
 
+async def test_a_model_of_ollama_may_refuse_to_be_told_not_to_think() -> None:
+    refusal = fails(400, '"scripted" does not support thinking')
+    async with ScriptedProvider([refusal, Text("{}")]) as server:
+        model = connect("ollama", server.url)
+        for _ in range(2):
+            assert (await model.generate(a_prompt())).text == "{}"
+        assert ["think" in call.body for call in server.posts] == [True, False, False]
+        await model.close()
+
+
 async def test_the_latest_tag_of_ollama_is_implied() -> None:
     async with ScriptedProvider(models=["qwen3:latest"]) as server:
         model = connect("ollama", server.url, model="qwen3")

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from streams.models.hashing import HashingEmbeddingModel, hashed
 
-
 EXPECTED = [0.0, 0.0, 0.0, 0.0, -0.5391639, -0.3234983, -0.6469966, 0.4313311]
 
 

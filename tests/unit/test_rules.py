@@ -34,7 +34,7 @@ def extract(content: str, speaker: str = "Caroline", intent: bool = False) -> Ex
         explicit_long_term_memory_intent=intent,
     )
     draft = read_extraction(answer(extraction_prompt(turn, AT, [])))
-    assert not [line for line in draft.warnings if "shorter than 10" not in line]
+    assert draft.warnings == ()
     return draft
 
 
@@ -47,7 +47,7 @@ def only(content: str, speaker: str = "Caroline", intent: bool = False) -> FactD
     ("said", "stands_alone"),
     [
         ("I adopted a dog", "Caroline adopted a dog"),
-        ("Hey Mel! I adopted a dog!", "Caroline adopted a dog."),
+        ("Hey Tom! I adopted a dog!", "Caroline adopted a dog."),
         ("Yes, I'm a nurse.", "Caroline is a nurse."),
         ("I've lived in Boston for ten years.", "Caroline has lived in Boston for ten years."),
         ("I work at Acme and I live in Boston.", "Caroline works at Acme and Caroline lives in"),
@@ -77,11 +77,11 @@ def test_statements_stand_alone(said: str, stands_alone: str) -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        "Hey Mel! Good to see you! How have you been?",
+        "Hello Tom! Good to see you here! How was the flight?",
         "What did you do yesterday?",
-        "Thanks, Melanie!",
-        "Wow, how nice, Ana!",
-        "Bye! Talk to you soon!",
+        "Thanks, Nora!",
+        "Oh, that's lovely, Nora!",
+        "Bye! See you at the station!",
         "You are doing a great job with the kids.",
         "I'm so glad to hear it went well.",
         "I have to go right now, wish me luck.",
@@ -129,7 +129,7 @@ def test_what_should_be_remembered_is_kept_with_weight() -> None:
 @pytest.mark.parametrize(
     ("said", "speaker", "content"),
     [
-        ("来週京都に引っ越します。元気ですか？", "健太", "健太: 来週京都に引っ越します。"),
+        ("来週京都に引っ越します。元気ですか\uff1f", "健太", "健太: 来週京都に引っ越します。"),
         ("J'habite à Lyon depuis dix ans.", "Jean", "Jean: J'habite à Lyon depuis dix ans."),
         ("Я живу в Москве уже пять лет.", "Ира", "Ира: Я живу в Москве уже пять лет."),
     ],
@@ -298,12 +298,11 @@ def test_another_purpose_is_refused() -> None:
         answer(prompt)
 
 
-WORDS = st.sampled_from(
+SAMPLES = (
     "I I'm I've I'd my me you We Ana Rita's sister Dr. love don't really yesterday until Friday"
-    " last week . ! ? , \n 。 a the is named Oscar 日本 é \U0001f600 \\ \" { } 'll ago 3 days".split(
-        " "
-    )
+    " last week . ! ? , \n 。 a the is named Oscar 日本 é \U0001f600 \\ \" { } 'll ago 3 days"
 )
+WORDS = st.sampled_from(SAMPLES.split(" "))
 
 
 @given(st.text(max_size=300) | st.lists(WORDS, max_size=60).map(" ".join), st.text(max_size=20))
@@ -312,8 +311,7 @@ def test_any_text_gives_a_valid_reply_and_always_the_same(content: str, speaker:
     prompt = extraction_prompt(_turn(content).model_copy(update={"speaker": speaker}), AT, [])
     first = answer(prompt)
     assert first == answer(prompt)
-    draft = read_extraction(first)
-    assert all("rejected: shorter" in line for line in draft.warnings)
+    assert read_extraction(first).warnings == ()
 
 
 @pytest.mark.parametrize(
