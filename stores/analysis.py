@@ -26,7 +26,7 @@ from itertools import pairwise
 from sys import intern
 from typing import NamedTuple, Protocol
 
-import Stemmer  # type: ignore[import-not-found]
+import Stemmer
 
 MAX_TERM_LENGTH = 64
 """Characters. Longer runs (encoded blobs) are no words: nobody types them to search."""

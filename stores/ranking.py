@@ -136,6 +136,7 @@ def bm25_impact(
     lengths: Floats,
     average_length: float,
     term_idf: float,
+    *,
     k1: float = DEFAULTS.k1,
     b: float = DEFAULTS.b,
 ) -> Floats:

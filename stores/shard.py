@@ -18,8 +18,10 @@ from stores.index_cache import IndexCache
 from stores.lock import FolderLock
 from stores.migrations import migrate
 from stores.names import NameCache
+from stores.sql import install_match_bm25
 from stores.tables import Tables
 from stores.unit import UnitOfWork
+from stores.views import install_views
 from streams.stage import Outbound, Progress
 
 DATABASE_FILE = "memory.duckdb"
@@ -62,6 +64,8 @@ class Shard:
         try:
             self._connection = _connect(folder / DATABASE_FILE, options)
             self.migrated = migrate(self._connection)
+            install_views(self._connection)
+            install_match_bm25(self._connection, options.language)
         except BaseException:
             self._folder_lock.release()
             raise
@@ -192,6 +196,7 @@ def _connect(path: Path, options: ShardOptions) -> duckdb.DuckDBPyConnection:
                 "threads": options.threads,
                 "autoinstall_known_extensions": "false",
                 "autoload_known_extensions": "false",
+                "enable_external_access": "false",
             },
         )
         connection.execute("SET GLOBAL TimeZone = 'UTC'")

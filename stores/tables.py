@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
-from functools import cache
 from typing import Any, TypeVar, cast
 
 import duckdb
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
-from schemas.rows import Row
+from schemas.rows import ROW_TYPES, Row
 
 RowT = TypeVar("RowT", bound=Row)
 
 
-@cache
-def columns(row_type: type[Row]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(row_type))
+COLUMNS: dict[type[Row], tuple[str, ...]] = {
+    row_type: tuple(field.name for field in fields(row_type)) for row_type in ROW_TYPES
+}
+"""The columns of every row type, in order."""
 
-
-@cache
-def _tuple_columns(row_type: type[Row]) -> frozenset[int]:
-    return frozenset(
+_LISTS: dict[type[Row], frozenset[int]] = {
+    row_type: frozenset(
         number
         for number, field in enumerate(fields(row_type))
         if str(field.type).startswith("tuple")
     )
+    for row_type in ROW_TYPES
+}
 
 
 class Tables:
@@ -66,7 +66,7 @@ class Tables:
     def replace(self, rows: Sequence[Row]) -> None:
         """Update all columns of rows of one type that are there already, by key."""
         row_type = type(rows[0])
-        others = [name for name in columns(row_type) if name not in row_type.KEY]
+        others = [name for name in COLUMNS[row_type] if name not in row_type.KEY]
         sets = ", ".join(f"{name} = batch.{name}" for name in others)
         where = " AND ".join(f"{row_type.TABLE}.{name} = batch.{name}" for name in row_type.KEY)
         self._connection.register("batch", self._arrow(rows))
@@ -77,7 +77,7 @@ class Tables:
 
     def select(self, row_type: type[RowT], where: str, parameters: Sequence[object]) -> list[RowT]:
         """Rows of a type by a condition over the table's columns, with `?` for the parameters."""
-        names = ", ".join(columns(row_type))
+        names = ", ".join(COLUMNS[row_type])
         result = self._connection.execute(
             f"SELECT {names} FROM {row_type.TABLE} WHERE {where}", list(parameters)
         )
@@ -93,7 +93,7 @@ class Tables:
     def _arrow(self, rows: Sequence[Row]) -> pa.Table:
         row_type = type(rows[0])
         schema = self.arrow_schema(row_type.TABLE)
-        names = columns(row_type)
+        names = COLUMNS[row_type]
         arrays = [
             pa.array([getattr(row, name) for row in rows], schema.field(name).type)
             for name in names
@@ -103,7 +103,7 @@ class Tables:
 
 def from_tuple(row_type: type[RowT], values: Iterable[object]) -> RowT:
     """A row from a fetched tuple: lists become tuples, times become UTC of the standard library."""
-    lists = _tuple_columns(row_type)
+    lists = _LISTS[row_type]
     plain = [
         tuple(cast("list[str]", value))
         if number in lists
@@ -112,4 +112,4 @@ def from_tuple(row_type: type[RowT], values: Iterable[object]) -> RowT:
         else value
         for number, value in enumerate(values)
     ]
-    return row_type(**dict(zip(columns(row_type), plain, strict=True)))
+    return row_type(**dict(zip(COLUMNS[row_type], plain, strict=True)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 
 from pydantic import JsonValue
@@ -400,7 +400,7 @@ def _confirm(work: _Work, command: ConfirmCommand) -> JsonValue:
 
 def _set_flags(work: _Work, command: SetFlagsCommand) -> JsonValue:
     before = work.loaded.flags or FlagsRow(scope=work.message.scope)
-    names = tuple(name for name in FlagsRow.__dataclass_fields__ if name != "scope")
+    names = tuple(column.name for column in fields(FlagsRow) if column.name != "scope")
     given = {name: getattr(command, name) for name in names if getattr(command, name) is not None}
     after = replace(before, **given)
     work.writes.append(Put(after))

@@ -1,0 +1,121 @@
+"""Read-only SQL for analysts, over everything a shard holds, also while it is written."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Protocol
+
+import duckdb
+import pyarrow as pa
+
+from stores.analysis import query_tokens
+from stores.balance import install_balance
+from streams.logs.base import LogReader
+
+ALLOWED = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
+ON_DEMAND = ("pipeline_items", "pipeline_balance")
+
+
+class QueryRefused(ValueError):
+    """A query that is not run; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLimits:
+    """`seconds` a query may take and `rows` it may return."""
+
+    seconds: float = 30.0
+    rows: int = 1_000_000
+
+
+class SqlShard(Protocol):
+    def reader(self) -> duckdb.DuckDBPyConnection: ...
+
+
+def read_only_query(
+    shard: SqlShard,
+    log: LogReader,
+    partition: int,
+    query: str,
+    limits: QueryLimits = QueryLimits(),  # noqa: B008
+) -> pa.Table:
+    """The result of one SELECT (or EXPLAIN, DESCRIBE, SHOW) as an Arrow table.
+
+    Nothing can be written: the statement is checked, the transaction is read-only, and the
+    connection has no access to files or the network. Raises QueryRefused for anything else, for
+    SQL that DuckDB cannot run (with its message), and past the limits.
+    """
+    connection = shard.reader()
+    statement = checked(connection, query)
+    if any(name in query.lower() for name in ON_DEMAND):
+        install_balance(connection, log, partition)
+    timer = threading.Timer(limits.seconds, connection.interrupt)
+    timer.start()
+    try:
+        connection.execute("BEGIN TRANSACTION READ ONLY")
+        table: pa.Table = connection.sql(statement).to_arrow_table()
+    except duckdb.InterruptException as error:
+        raise QueryRefused(f"the query took longer than {limits.seconds:g} s") from error
+    except duckdb.Error as error:
+        raise QueryRefused(str(error)) from error
+    finally:
+        timer.cancel()
+        connection.close()
+    if table.num_rows > limits.rows:
+        raise QueryRefused(
+            f"the result has {table.num_rows} rows, more than {limits.rows}; add a LIMIT"
+        )
+    return table
+
+
+def checked(connection: duckdb.DuckDBPyConnection, query: str) -> str:
+    """The query, when it is one statement that only reads."""
+    try:
+        statements = connection.extract_statements(query)
+    except duckdb.Error as error:
+        raise QueryRefused(str(error)) from error
+    if len(statements) != 1:
+        raise QueryRefused(f"one statement at a time; this has {len(statements)}")
+    if statements[0].type not in ALLOWED:
+        raise QueryRefused(
+            f"only SELECT, EXPLAIN, DESCRIBE and SHOW are allowed here, not"
+            f" {statements[0].type.name}; memory is changed by commands"
+        )
+    return query
+
+
+_MATCH_BM25 = """
+CREATE OR REPLACE MACRO match_bm25(in_scope, query) AS TABLE
+WITH asked AS (SELECT DISTINCT unnest(bm25_terms(query)) AS term),
+hits AS (
+    SELECT p.term, p.memory_id, p.tf, d.length,
+        count(*) OVER (PARTITION BY p.term) AS df
+    FROM fts_postings p JOIN asked USING (term) JOIN fts_docs d USING (memory_id)
+    WHERE p.scope = in_scope
+), stats AS (
+    SELECT count(*) AS documents, avg(length) AS average FROM fts_docs WHERE scope = in_scope
+)
+SELECT h.memory_id,
+    sum(ln(1 + (s.documents - h.df + 0.5) / (h.df + 0.5)) * h.tf * 2.2
+        / (h.tf + 1.2 * (0.25 + 0.75 * h.length / s.average))) AS score,
+    any_value(m.content) AS content
+FROM hits h CROSS JOIN stats s JOIN memory_rows m USING (memory_id)
+GROUP BY h.memory_id ORDER BY score DESC, h.memory_id
+"""
+
+
+def install_match_bm25(connection: duckdb.DuckDBPyConnection, language: str) -> None:
+    """`match_bm25(scope, query)`: memories by BM25 (k1 1.2, b 0.75, statistics of the scope).
+
+    The terms come from the same analyzer as the index, as a function of the open database.
+    """
+
+    def bm25_terms(query: str) -> list[str]:
+        return query_tokens(query, language)
+
+    connection.create_function(
+        "bm25_terms", bm25_terms, ["VARCHAR"], "VARCHAR[]", side_effects=False
+    )
+    connection.execute(_MATCH_BM25)
+
