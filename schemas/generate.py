@@ -42,12 +42,12 @@ def main(arguments: Sequence[str] | None = None, folder: Path = FOLDER) -> int:
     check = parser.parse_args(arguments).check
     found = stale(folder)
     for path, text in found.items():
-        print(f"{'stale' if check else 'wrote'} {path}")
+        sys.stdout.write(f"{'stale' if check else 'wrote'} {path}\n")
         if not check:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     if check and found:
-        print("run: python -m schemas.generate", file=sys.stderr)
+        sys.stderr.write("run: python -m schemas.generate\n")
         return 1
     return 0
 

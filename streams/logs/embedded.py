@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -28,11 +27,8 @@ from streams.logs.lock import FolderLock
 from streams.logs.logfile import (
     FILE_NAME,
     Reader,
-    connect_writer,
-    explained,
+    Writer,
     id_range,
-    prepare,
-    transaction,
 )
 from streams.logs.view import LogView
 
@@ -63,12 +59,13 @@ class EmbeddedLog(LogView):
 
     def __init__(
         self,
+        *,
         path: Path,
         clock: Callable[[], datetime],
         mode: Mode,
         compact_after: int,
         reader: Reader,
-        writer: sqlite3.Connection | None,
+        writer: Writer | None,
         lock: FolderLock | None,
         partitions: int,
     ) -> None:
@@ -78,7 +75,6 @@ class EmbeddedLog(LogView):
         self._compact_after = compact_after
         self._writer = writer
         self._lock = lock
-        self._turn = threading.Lock()
         # One thread, so that concurrent commits are appended in the order of their calls.
         self._thread = ThreadPoolExecutor(1, "log")
         self._bell = Bell()
@@ -111,26 +107,32 @@ class EmbeddedLog(LogView):
                 if mode == "process":
                     lock = FolderLock.acquire(folder / LOCK_NAME, clock())
                     undo.callback(lock.release)
-                with explained(path):
-                    writer = connect_writer(path)
-                    undo.callback(writer.close)
-                    prepare(writer, path, partitions)
+                writer = Writer(path, partitions)
+                undo.callback(writer.close)
             reader = Reader(path)
             undo.callback(reader.close)
             count = reader.verify(partitions)
             undo.pop_all()
-        return cls(path, clock, mode, compact_after, reader, writer, lock, count)
+        return cls(
+            path=path,
+            clock=clock,
+            mode=mode,
+            compact_after=compact_after,
+            reader=reader,
+            writer=writer,
+            lock=lock,
+            partitions=count,
+        )
 
     def close(self) -> None:
         """Finish the append under way, then let go of file and lock. A second call does nothing."""
         self._closed = True
         self._thread.shutdown(wait=True)
-        with self._turn:
-            self._reader.close()
-            if self._writer is not None:
-                self._writer.close()  # last, so that it leaves a file without a WAL
-            if self._lock is not None:
-                self._lock.release()
+        self._reader.close()
+        if self._writer is not None:
+            self._writer.close()  # after the reader, so that it leaves a file without a WAL
+        if self._lock is not None:
+            self._lock.release()
 
     def __enter__(self) -> Self:
         return self
@@ -188,8 +190,8 @@ class EmbeddedLog(LogView):
                 f"log {self.path} is open in mode {self.mode!r}, which may only append;"
                 " noting positions and removing records need mode 'process'"
             )
-        with self._turn, explained(self.path), transaction(self._writer):
-            yield self._writer
+        with self._writer.transaction() as connection:
+            yield connection
 
     # --- positions ------------------------------------------------------------------------
 
@@ -297,9 +299,8 @@ class EmbeddedLog(LogView):
         ids = [id_range(partition, offset)[0] for offset in offsets]
         with self._writing(needs_lock=True) as connection:
             removed = compaction.erase_batch(connection, TOPICS[topic], ids)
-        with self._turn, explained(self.path):
-            # The WAL still holds the pages as they were before.
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if self._writer is not None:
+            self._writer.empty_wal()  # it still holds the pages as they were before
         return removed
 
     def _in_batches(self, batch: Callable[[sqlite3.Connection], int]) -> int:

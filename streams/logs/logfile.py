@@ -15,8 +15,10 @@ from typing import Final
 
 from schemas.topics import ALL_TOPICS, Topic
 from streams.logs.base import LogError
+from streams.logs.lock import TurnLock
 
 FILE_NAME: Final = "log.sqlite"
+TURN_NAME: Final = "log.turn"
 FORMAT: Final = 1
 BUSY_TIMEOUT_SECONDS: Final = 30.0
 """How long an append waits for the append of another process."""
@@ -84,11 +86,17 @@ def explain(error: sqlite3.Error, path: Path) -> str:
 
 
 @contextlib.contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing, durable on leaving. On any error inside or in the commit: rolled back."""
+def transaction(
+    connection: sqlite3.Connection, turn: contextlib.AbstractContextManager[None]
+) -> Iterator[None]:
+    """All or nothing, durable on leaving. On any error inside or in the commit: rolled back.
+
+    `turn` is held while waiting for other processes' transactions, not during this one.
+    """
     if connection.in_transaction:  # an earlier rollback failed too, for want of disk
         connection.execute("ROLLBACK")
-    connection.execute("BEGIN IMMEDIATE")
+    with turn:
+        connection.execute("BEGIN IMMEDIATE")
     try:
         yield
         connection.execute("COMMIT")
@@ -136,7 +144,7 @@ def prepare(connection: sqlite3.Connection, path: Path, partitions: int | None) 
     Raises LogError when the file has another count or is of a newer program.
     """
     if not _up_to_date(connection):
-        with transaction(connection):
+        with transaction(connection, contextlib.nullcontext()):
             if _format(connection) == 0:
                 if partitions is None:
                     raise LogError(f"{path} is new: say how many partitions it shall have")
@@ -216,6 +224,48 @@ def id_range(partition: int, offset: int = 0) -> tuple[int, int]:
     """The ids of a partition from `offset` on: first and last, both included."""
     low = partition << OFFSET_BITS
     return low + offset, low + (1 << OFFSET_BITS) - 1
+
+
+class Writer:
+    """The connection that appends: one transaction at a time, from any thread."""
+
+    def __init__(self, path: Path, partitions: int | None) -> None:
+        """Makes the file when there is none. Raises LogError like `prepare`."""
+        self.path = path
+        self._lock = threading.Lock()
+        self._turns = TurnLock(path.with_name(TURN_NAME))
+        try:
+            with explained(path):
+                self._connection = connect_writer(path)
+                try:
+                    prepare(self._connection, path, partitions)
+                except BaseException:
+                    self._connection.close()
+                    raise
+        except BaseException:
+            self._turns.close()
+            raise
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """See `transaction` of this module. Raises LogError."""
+        with (
+            self._lock,
+            explained(self.path),
+            transaction(self._connection, self._turns.turn()),
+        ):
+            yield self._connection
+
+    def empty_wal(self) -> None:
+        """Move all there is into the file itself and leave nothing of it in the WAL."""
+        with self._lock, explained(self.path):
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+    def close(self) -> None:
+        """Waits for the transaction under way. A second call does nothing."""
+        with self._lock:
+            self._connection.close()
+            self._turns.close()
 
 
 class Reader:

@@ -85,12 +85,16 @@ def test_what_was_appended_is_there_when_opened_again(tmp_path: Path) -> None:
         assert log.append([outgoing("c")]) == [(ANN, 2)]
 
 
-def test_closing_leaves_one_file_and_the_name_tag(tmp_path: Path) -> None:
+def test_closing_leaves_one_file_and_the_name_tags(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     log.append([outgoing("a")])
     log.close()
     log.close()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["log.lock", "log.sqlite"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "log.lock",
+        "log.sqlite",
+        "log.turn",
+    ]
 
 
 @pytest.mark.asyncio
