@@ -37,7 +37,7 @@ class TestKeyword:
         self, count: int, length: int, k1: float, b: float
     ) -> None:
         counts, lengths = floats(count, count + 1, count), floats(length, length, length + 10)
-        once, again, longer = ranking.bm25_impact(counts, lengths, 20, 1.0, k1, b)
+        once, again, longer = ranking.bm25_impact(counts, lengths, 20, 1.0, k1=k1, b=b)
         assert again > once
         assert longer <= once
 
