@@ -4,19 +4,42 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
 MAX_NAMES = 64
 MAX_WORDS = 5
 
-_WORD = re.compile(r"[\w'’-]+(?:\.\d+)*", re.UNICODE)
-_QUOTED = re.compile(r"[\"“«「『']([^\"”»」』']{2,60})[\"”»」』']")
-_SPACE = re.compile(r"\s+")
-_POSSESSIVE = re.compile(r"['’]s$")
+# Words that look like names: they begin with a capital, or have one or a digit inside.
+_NAME_LIKE = re.compile(r"[\w'’-]*[^\W_a-z][\w'’-]*(?:\.\d+)*")  # noqa: RUF001
+_QUOTED = re.compile(r"[\"“«「『]([^\"”»」』]{2,60})[\"”»」』]")
+_POSSESSIVE = ("'s", "’s")  # noqa: RUF001
 
 
 def canonical_name(name: str) -> str:
     """The name by which an entity is known: NFKC, lower-cased, white space folded."""
-    return _SPACE.sub(" ", unicodedata.normalize("NFKC", name)).strip().lower()
+    if not name.isascii():
+        name = unicodedata.normalize("NFKC", name)
+    return " ".join(name.split()).lower()
+
+
+@lru_cache(maxsize=4096)
+def _candidates(text: str) -> tuple[tuple[str, str], ...]:
+    found: dict[str, str] = {}
+    for match in _QUOTED.finditer(text):
+        _note(found, match.group(1))
+    run: list[str] = []
+    last_end = -1
+    for match in _NAME_LIKE.finditer(text):
+        word = match.group()
+        if not _is_name_like(word):
+            continue
+        if run and not text[last_end : match.start()].isspace():
+            _note_run(found, run)
+            run = []
+        run.append(word)
+        last_end = match.end()
+    _note_run(found, run)
+    return tuple(found.items())[:MAX_NAMES]
 
 
 def candidate_names(text: str) -> dict[str, str]:
@@ -25,24 +48,7 @@ def candidate_names(text: str) -> dict[str, str]:
 
     At most MAX_NAMES, in text order.
     """
-    found: dict[str, str] = {}
-    for match in _QUOTED.finditer(text):
-        _note(found, match.group(1))
-    run: list[str] = []
-    last_end = 0
-    for match in _WORD.finditer(text):
-        word = match.group()
-        if run and text[last_end : match.start()].strip():
-            _note_run(found, run)
-            run = []
-        last_end = match.end()
-        if _is_name_like(word):
-            run.append(word)
-        else:
-            _note_run(found, run)
-            run = []
-    _note_run(found, run)
-    return dict(list(found.items())[:MAX_NAMES])
+    return dict(_candidates(text))
 
 
 def unspaced_part(text: str) -> str:
@@ -51,7 +57,7 @@ def unspaced_part(text: str) -> str:
     if text.isascii():
         return ""
     kept = "".join(c if _is_unspaced(c) else " " for c in unicodedata.normalize("NFKC", text))
-    return _SPACE.sub(" ", kept).strip().lower()
+    return " ".join(kept.split()).lower()
 
 
 def names_in(text: str, name: str) -> str | None:
@@ -65,18 +71,19 @@ def names_in(text: str, name: str) -> str | None:
 def _note_run(found: dict[str, str], run: list[str]) -> None:
     for start in range(len(run)):
         for end in range(start + 1, min(len(run), start + MAX_WORDS) + 1):
-            _note(found, " ".join(run[start:end]))
+            shown = " ".join(run[start:end])
+            if len(shown) >= 2:
+                _note(found, shown)
 
 
 def _note(found: dict[str, str], shown: str) -> None:
-    for form in (shown, _POSSESSIVE.sub("", shown)):
-        name = canonical_name(form)
-        if len(name) >= 2:
-            found.setdefault(name, form)
+    found.setdefault(canonical_name(shown), shown)
+    if shown.endswith(_POSSESSIVE):
+        found.setdefault(canonical_name(shown[:-2]), shown[:-2])
 
 
 def _is_name_like(word: str) -> bool:
-    return word[0].isupper() or any(c.isdigit() for c in word) or any(c.isupper() for c in word[1:])
+    return word[0].isupper() or any(c.isdigit() or c.isupper() for c in word)
 
 
 def _is_unspaced(character: str) -> bool:

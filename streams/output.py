@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
@@ -22,8 +23,8 @@ UNREADABLE_SCOPE: Final = "(unreadable)"
 def trace_parent(correlation_id: str, message_id: str) -> bytes:
     """W3C traceparent: the trace is all that began with one turn or command, the span one
     message."""
-    trace = derived_id("trace", correlation_id).replace("-", "")
-    span = derived_id("span", message_id).replace("-", "")[:16]
+    trace = hashlib.sha256(correlation_id.encode()).hexdigest()[:32]
+    span = hashlib.sha256(message_id.encode()).hexdigest()[:16]
     return f"00-{trace}-{span}-01".encode()
 
 
