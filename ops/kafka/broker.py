@@ -94,7 +94,7 @@ class Broker:
 
     @property
     def port(self) -> int:
-        """The port clients connect to. Raises BrokerError before the first start when none was given."""
+        """The port clients connect to; BrokerError before the first start when none was given."""
         port = self._port or _read_number(self.folder / "broker.port")
         if port is None:
             raise BrokerError(f"no broker was started in {self.folder} yet")
@@ -125,14 +125,16 @@ class Broker:
 
     def ready(self) -> bool:
         """Whether the broker answers a request for its metadata and names itself as a member."""
-        # Here, not above: the command's stop needs no client, and kafka-python has no type information.
-        from kafka import KafkaAdminClient  # type: ignore[import-untyped, unused-ignore]
-        from kafka.errors import KafkaError  # type: ignore[import-untyped, unused-ignore]
+        # Here, not above: stopping a broker needs no client.
+        from kafka import KafkaAdminClient
+        from kafka.errors import KafkaError
 
         if not _accepts_connections(self.port):
             return False
         try:
-            admin = KafkaAdminClient(bootstrap_servers=self.bootstrap_servers, request_timeout_ms=5000)
+            admin = KafkaAdminClient(
+                bootstrap_servers=self.bootstrap_servers, request_timeout_ms=5000
+            )
         except KafkaError:
             return False
         try:
@@ -145,9 +147,9 @@ class Broker:
     def start(self, timeout: float = START_SECONDS) -> None:
         """Start the broker and return when it answers; nothing to do when it already does.
 
-        The first start fetches the jars and formats the folder. Raises MissingProgram without Java
-        (or, the first time, Maven) and BrokerError with the end of Kafka's log when the process ends
-        or does not answer within ``timeout`` seconds (it is then killed).
+        The first start fetches the jars and formats the folder. Raises MissingProgramError without
+        Java (or, the first time, Maven) and BrokerError with the end of Kafka's log when the
+        process ends or does not answer within ``timeout`` seconds (it is then killed).
         """
         deadline = time.monotonic() + timeout
         if not self.running:
@@ -160,7 +162,10 @@ class Broker:
         self._wait_until_ready(deadline, timeout)
 
     def stop(self, timeout: float = STOP_SECONDS) -> None:
-        """Ask the broker to shut down (SIGTERM), kill it after ``timeout`` seconds. Nothing to do when down."""
+        """Ask the broker to shut down (SIGTERM); kill it after ``timeout`` seconds.
+
+        Nothing to do when it is down.
+        """
         self._end(signal.SIGTERM, timeout)
         self.kill()
 
@@ -183,7 +188,10 @@ class Broker:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         """Stop it, whatever happened."""
         self.stop()
@@ -192,7 +200,9 @@ class Broker:
         self.folder.mkdir(parents=True, exist_ok=True)
         given = self._port or _read_number(self.folder / "broker.port")
         if given is not None and _accepts_connections(given):
-            raise BrokerError(f"port {given} on {HOST} is taken by another program: stop it or give another port")
+            raise BrokerError(
+                f"port {given} on {HOST} is taken by another program: stop it or give another port"
+            )
         port = given or _free_port()
         controller = _free_port(other_than=port)
         settings = {
@@ -210,24 +220,45 @@ class Broker:
     def _format(self, java: str, classpath: str) -> None:
         if (self.folder / "data" / "meta.properties").exists():
             return
-        command = [java, "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", classpath, "kafka.tools.StorageTool"]
+        command = [
+            java,
+            "-Xmx128m",
+            "-XX:TieredStopAtLevel=1",
+            "-cp",
+            classpath,
+            "kafka.tools.StorageTool",
+        ]
         command += ["format", "-t", _cluster_id(), "-c", str(self.folder / "server.properties")]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_SECONDS, check=False)
+            done = subprocess.run(  # noqa: S603 (no shell, own arguments)
+                command, capture_output=True, text=True, timeout=FORMAT_SECONDS, check=False
+            )
         except subprocess.TimeoutExpired as error:
-            raise BrokerError(f"kafka.tools.StorageTool took longer than {FORMAT_SECONDS:.0f} s") from error
+            raise BrokerError(
+                f"kafka.tools.StorageTool took longer than {FORMAT_SECONDS:.0f} s"
+            ) from error
         if done.returncode != 0:
             output = (done.stdout + done.stderr).strip()[-2000:]
-            raise BrokerError(f"kafka.tools.StorageTool failed to format (exit {done.returncode}):\n{output}")
+            raise BrokerError(
+                f"kafka.tools.StorageTool failed to format (exit {done.returncode}):\n{output}"
+            )
 
     def _launch(self, java: str, classpath: str) -> None:
         command = [java, "-Xms128m", f"-Xmx{self._heap_megabytes}m", "-XX:+UseSerialGC"]
-        command += ["-Dorg.slf4j.simpleLogger.showDateTime=true", f"-Dpalimpsest.folder={self.folder}"]
+        command += [
+            "-Dorg.slf4j.simpleLogger.showDateTime=true",
+            f"-Dpalimpsest.folder={self.folder}",
+        ]
         command += ["-cp", classpath, "kafka.Kafka", str(self.folder / "server.properties")]
         with self.log_file.open("ab") as log:
-            # A session of its own: Ctrl-C in a test run reaches the tests, which then stop the broker.
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, start_new_session=True
+            # A session of its own: Ctrl-C reaches the tests, which then stop the broker.
+            self._process = subprocess.Popen(  # noqa: S603 (no shell, own arguments)
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                start_new_session=True,
             )
         (self.folder / "broker.pid").write_text(f"{self._process.pid}\n")
 
@@ -235,11 +266,16 @@ class Broker:
         while not self.ready():
             if not self.running:
                 self._process = None
-                raise BrokerError(f"the broker ended while starting; the end of {self.log_file}:\n{self._log_tail()}")
+                raise BrokerError(
+                    "the broker ended while starting; "
+                    f"the end of {self.log_file}:\n{self._log_tail()}"
+                )
             if time.monotonic() > deadline:
                 tail = self._log_tail()
                 self.kill()
-                raise BrokerError(f"the broker did not answer within {timeout:.0f} s; the end of its log:\n{tail}")
+                raise BrokerError(
+                    f"the broker did not answer within {timeout:.0f} s; the end of its log:\n{tail}"
+                )
             time.sleep(POLL_SECONDS)
 
     def _end(self, number: signal.Signals, timeout: float) -> None:
@@ -264,20 +300,31 @@ class Broker:
 
 
 def _cluster_id() -> str:
-    """A new cluster id in Kafka's own form: a UUID in URL-safe base64 that does not look like an option."""
-    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()).startswith("-"):
-        pass
-    return text
+    """A new cluster id as Kafka writes it: a UUID in URL-safe base64, unlike an option."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
 
 
 def _command_line(pid: int) -> str:
     """The command line of a process; empty for none and for a zombie."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        return (
+            Path(f"/proc/{pid}/cmdline")
+            .read_bytes()
+            .replace(b"\0", b" ")
+            .decode("utf-8", "replace")
+        )
     except OSError:
         if Path("/proc/self/cmdline").exists():
             return ""
-    done = subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    done = subprocess.run(  # noqa: S603 (no shell, own arguments)
+        ["ps", "-ww", "-o", "command=", "-p", str(pid)],  # noqa: S607 (as on the PATH)
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return done.stdout
 
 
@@ -315,30 +362,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     ``start`` prints the bootstrap address, ``status`` too (and exits 1 when the broker is down).
     """
-    parser = argparse.ArgumentParser(prog="python -m ops.kafka.broker", description="A Kafka broker without Docker.")
+    parser = argparse.ArgumentParser(
+        prog="python -m ops.kafka.broker", description="A Kafka broker without Docker."
+    )
     parser.add_argument("action", choices=["start", "stop", "status"])
-    parser.add_argument("--folder", type=Path, required=True, help="where its data, log, pid and port lie")
-    parser.add_argument("--port", type=int, help="port to listen on (default: as before, or a free one)")
-    parser.add_argument("--timeout", type=float, default=START_SECONDS, help="seconds to wait (default %(default).0f)")
+    parser.add_argument(
+        "--folder", type=Path, required=True, help="where its data, log, pid and port lie"
+    )
+    parser.add_argument(
+        "--port", type=int, help="port to listen on (default: as before, or a free one)"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=START_SECONDS,
+        help="seconds to wait (default %(default).0f)",
+    )
     options = parser.parse_args(arguments)
     broker = Broker(options.folder, options.port)
     try:
         return _run(broker, options.action, options.timeout)
     except BrokerError as error:
-        print(f"error: {error}", file=sys.stderr)
+        sys.stderr.write(f"error: {error}\n")
         return 1
 
 
 def _run(broker: Broker, action: str, timeout: float) -> int:
     if action == "start":
         broker.start(timeout)
-        print(broker.bootstrap_servers)
+        sys.stdout.write(f"{broker.bootstrap_servers}\n")
     elif action == "stop":
         broker.stop(timeout)
     elif broker.running and broker.ready():
-        print(broker.bootstrap_servers)
+        sys.stdout.write(f"{broker.bootstrap_servers}\n")
     else:
-        print("down" if not broker.running else "starting", file=sys.stderr)
+        sys.stderr.write("starting\n" if broker.running else "down\n")
         return 1
     return 0
 

@@ -1,4 +1,4 @@
-"""The programs and jars a broker needs: found, or fetched once into a cache outside the repository."""
+"""The programs and jars a broker needs: found, or fetched once into a cache of the user."""
 
 import os
 import shutil
@@ -9,8 +9,8 @@ from pathlib import Path
 
 POM = Path(__file__).with_name("pom.xml")
 INSTALL = {
-    "java": "install a Java runtime, 17 or later (Debian/Ubuntu: apt-get install openjdk-17-jre-headless;"
-    " macOS: brew install openjdk@17)",
+    "java": "install a Java runtime, 17 or later (Debian/Ubuntu:"
+    " apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17)",
     "mvn": "install Maven (Debian/Ubuntu: apt-get install maven; macOS: brew install maven)",
 }
 FETCH_SECONDS = 600.0
@@ -20,23 +20,23 @@ class BrokerError(RuntimeError):
     """The broker could not be fetched, started or reached; the message says what to do."""
 
 
-class MissingProgram(BrokerError):
+class MissingProgramError(BrokerError):
     """``java`` or ``mvn`` is not on the PATH; the message says what to install."""
 
 
 def program(name: str) -> str:
     """Full path of ``java`` or ``mvn``.
 
-    Raises MissingProgram, with what to install, when it is not on the PATH.
+    Raises MissingProgramError, with what to install, when it is not on the PATH.
     """
     path = shutil.which(name)
     if path is None:
-        raise MissingProgram(f"{name} not found on the PATH: {INSTALL[name]}")
+        raise MissingProgramError(f"{name} not found on the PATH: {INSTALL[name]}")
     return path
 
 
 def require_programs() -> None:
-    """Raise MissingProgram unless a broker can be started here.
+    """Raise MissingProgramError unless a broker can be started here.
 
     Maven counts as needed only while the jars are not in the cache.
     """
@@ -47,14 +47,16 @@ def require_programs() -> None:
 
 def kafka_version(pom: Path = POM) -> str:
     """The Kafka version that the pom names, such as ``4.1.1``."""
-    element = ET.parse(pom).find("{*}properties/{*}kafka.version")
+    element = ET.parse(pom).find(  # noqa: S314 (our own file)
+        "{*}properties/{*}kafka.version"
+    )
     if element is None or not element.text:
         raise BrokerError(f"{pom}: no <kafka.version> among the properties")
     return element.text.strip()
 
 
 def jars_folder() -> Path:
-    """Where the jars lie once fetched: ``$XDG_CACHE_HOME`` (or ``~/.cache``) ``/palimpsest/kafka/<version>``."""
+    """Where the jars lie once fetched: ``palimpsest/kafka/<version>`` in the user's cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "palimpsest" / "kafka" / kafka_version()
 
@@ -63,8 +65,9 @@ def fetch_jars(timeout: float = FETCH_SECONDS) -> Path:
     """Folder with Kafka's jars, fetched by Maven the first time (about 45 MB).
 
     Safe to call from several processes at once: each fetches into a folder of its own, which takes
-    the final name in one step; whoever comes second drops its copy. Raises MissingProgram without
-    Maven and BrokerError with Maven's output when the fetch fails or takes longer than ``timeout`` seconds.
+    the final name in one step; whoever comes second drops its copy. Raises MissingProgramError
+    without Maven, and BrokerError with Maven's output when the fetch fails or takes longer than
+    ``timeout`` seconds.
     """
     folder = jars_folder()
     if folder.is_dir():
@@ -88,9 +91,13 @@ def _copy_dependencies(mvn: str, into: Path, timeout: float) -> None:
     command = [mvn, "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
     command += [f"-DoutputDirectory={into}", "-DincludeScope=runtime"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+        done = subprocess.run(  # noqa: S603 (no shell, own arguments)
+            command, capture_output=True, text=True, timeout=timeout, check=False
+        )
     except subprocess.TimeoutExpired as error:
-        raise BrokerError(f"Maven did not fetch Kafka's jars within {timeout:.0f} s: check the network") from error
+        raise BrokerError(
+            f"Maven did not fetch Kafka's jars within {timeout:.0f} s: check the network"
+        ) from error
     if done.returncode != 0:
         output = (done.stdout + done.stderr).strip()[-2000:]
         raise BrokerError(f"Maven could not fetch Kafka's jars (exit {done.returncode}):\n{output}")

@@ -9,7 +9,7 @@ from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 
 from ops.kafka.broker import Broker
-from ops.kafka.jars import MissingProgram, require_programs
+from ops.kafka.jars import MissingProgramError, require_programs
 
 REQUIRE = "PALIMPSEST_REQUIRE_KAFKA"
 
@@ -24,7 +24,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """
     try:
         require_programs()
-    except MissingProgram as missing:
+    except MissingProgramError as missing:
         if os.environ.get(REQUIRE) == "1":
             pytest.fail(f"{REQUIRE}=1, but {missing}", pytrace=False)
         pytest.skip(f"no Kafka broker here: {missing}")
@@ -34,11 +34,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture
 def create_topic(broker: Broker) -> CreateTopic:
-    """Creates a topic with a name of its own: ``create_topic(partitions=1, **{"cleanup.policy": …})``."""
+    """Creates a topic with a name of its own; settings with ``__`` for the dots."""
 
     def create(partitions: int = 1, **configs: str) -> str:
         name = f"test-{uuid.uuid4().hex[:12]}"
-        settings: Mapping[str, str] = {key.replace("__", "."): value for key, value in configs.items()}
+        settings: Mapping[str, str] = {
+            key.replace("__", "."): value for key, value in configs.items()
+        }
         admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
         try:
             admin.create_topics([NewTopic(name, partitions, 1, topic_configs=dict(settings))])

@@ -1,4 +1,4 @@
-"""The broker without Docker keeps what Kafka promises: durability, compaction, purge, no surprise topics."""
+"""The broker without Docker keeps what Kafka promises: durability, compaction, purge."""
 
 import itertools
 import os
@@ -17,7 +17,7 @@ from kafka.errors import KafkaError
 from ops.kafka import broker as broker_module
 from ops.kafka import jars
 from ops.kafka.broker import Broker
-from ops.kafka.jars import BrokerError, MissingProgram
+from ops.kafka.jars import BrokerError, MissingProgramError
 
 CreateTopic = Callable[..., str]
 Record = tuple[bytes | None, bytes | None]
@@ -41,7 +41,9 @@ def produce(broker: Broker, topic: str, records: Iterable[Record]) -> None:
 def read_all(broker: Broker, topic: str) -> list[Record]:
     """Every record of the one partition, from the beginning to the end as it is now."""
     partition = TopicPartition(topic, 0)
-    with closing(KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest")) as consumer:
+    with closing(
+        KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest")
+    ) as consumer:
         consumer.assign([partition])
         end = consumer.end_offsets([partition])[partition]
         consumer.seek_to_beginning(partition)
@@ -57,7 +59,10 @@ def numbered(count: int) -> list[Record]:
 
 
 def nudges(broker: Broker, topic: str) -> Iterator[list[Record]]:
-    """Reads the topic again and again, each time after one more record: the active segment is never compacted."""
+    """Reads the topic again and again, each time after one more record.
+
+    The record starts a new segment: the active one is never compacted.
+    """
     deadline = time.monotonic() + COMPACTION_SECONDS
     for number in itertools.count():
         produce(broker, topic, [(b"nudge", str(number).encode())])
@@ -89,7 +94,9 @@ def test_records_survive_kill_and_restart_on_the_same_port(tmp_path: Path, broke
     assert not mine.running
 
 
-def test_compaction_keeps_the_last_value_of_a_key(broker: Broker, create_topic: CreateTopic) -> None:
+def test_compaction_keeps_the_last_value_of_a_key(
+    broker: Broker, create_topic: CreateTopic
+) -> None:
     topic = create_topic(**COMPACTED)
     produce(broker, topic, [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"a", b"3")])
     for records in nudges(broker, topic):
@@ -113,7 +120,9 @@ def test_topics_do_not_appear_by_themselves(broker: Broker) -> None:
     with closing(KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)) as admin:
         before = set(admin.list_topics())
         with (
-            closing(KafkaProducer(bootstrap_servers=broker.bootstrap_servers, max_block_ms=1000)) as producer,
+            closing(
+                KafkaProducer(bootstrap_servers=broker.bootstrap_servers, max_block_ms=1000)
+            ) as producer,
             pytest.raises(KafkaError),
         ):
             producer.send("never-created", b"x").get(timeout=5)
@@ -125,13 +134,16 @@ def test_start_of_a_running_broker_changes_nothing(broker: Broker) -> None:
     broker.start()
     assert broker.pid == pid
     again = Broker(broker.folder)
-    assert again.pid == pid and again.bootstrap_servers == broker.bootstrap_servers
+    assert again.pid == pid
+    assert again.bootstrap_servers == broker.bootstrap_servers
 
 
 def run_command(action: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ops.kafka.broker", action, "--folder", str(folder)]
     root = Path(broker_module.__file__).parents[2]
-    return subprocess.run(command, capture_output=True, text=True, cwd=root, timeout=120, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=root, timeout=120, check=False
+    )
 
 
 def test_the_command_line_starts_detached_and_stops(broker: Broker, tmp_path: Path) -> None:
@@ -146,7 +158,8 @@ def test_the_command_line_starts_detached_and_stops(broker: Broker, tmp_path: Pa
         stopped = run_command("stop", tmp_path)
     assert stopped.returncode == 0, stopped.stderr
     status = run_command("status", tmp_path)
-    assert status.returncode == 1 and "down" in status.stderr
+    assert status.returncode == 1
+    assert "down" in status.stderr
     assert not (tmp_path / "broker.pid").exists()
 
 
@@ -169,18 +182,22 @@ def test_a_broker_that_ends_while_starting_shows_its_log(broker: Broker, tmp_pat
     assert not bad.running
 
 
-def test_missing_programs_are_told_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_programs_are_told_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(MissingProgram, match=r"java not found.*openjdk"):
+    with pytest.raises(MissingProgramError, match=r"java not found.*openjdk"):
         Broker(tmp_path / "kafka").start()
     java = tmp_path / "java"
     java.touch(mode=0o755)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    with pytest.raises(MissingProgram, match=r"mvn not found.*maven"):
+    with pytest.raises(MissingProgramError, match=r"mvn not found.*maven"):
         Broker(tmp_path / "kafka").start()
 
 
-def test_a_failed_fetch_shows_maven_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_fetch_shows_maven_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     maven = tmp_path / "mvn"
     maven.write_text("#!/bin/sh\necho no route to the repository\nexit 3\n")
     maven.chmod(0o755)
