@@ -68,7 +68,8 @@ class RankingParameters:
 
     centring: float = 1.0
     """Share of the scope's mean vector taken off both sides before the cosine: what all memories
-    of a scope have in common tells none of them apart. Without it .821, with e5-small .786 against .846."""
+    of a scope have in common tells none of them apart. Without it .821; with e5-small .786
+    against .846."""
 
     centring_half: int = 20
     """Memories at which half of that share applies: the mean of a few is mostly themselves, and
