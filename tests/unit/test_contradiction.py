@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.contradiction import ANTONYMS, NEGATIONS, contradicts, shared_tokens, tokens
@@ -61,6 +61,7 @@ def test_the_lists_hold_what_tokens_can_give() -> None:
 
 
 @given(st.text(), st.text())
+@settings(deadline=None)
 def test_symmetric_and_never_with_itself(a: str, b: str) -> None:
     assert contradicts(a, b) == contradicts(b, a)
     assert not contradicts(a, a)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
@@ -112,6 +112,7 @@ def test_context_is_marked_and_bounded() -> None:
 
 
 @given(st.text(min_size=1), st.text(max_size=40), st.text())
+@settings(deadline=None)
 def test_no_text_can_close_its_fence(content: str, speaker: str, before: str) -> None:
     prompt = extraction_prompt(a_turn(content, speaker), AT, [ContextTurn(speaker, AT, before)])
     lines = prompt.user.split("\n")
