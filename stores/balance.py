@@ -16,6 +16,7 @@ import duckdb
 import pyarrow as pa
 
 from schemas.codec import InvalidRecord, decode
+from schemas.identity import UNREADABLE_SCOPE, items_of, unreadable_item_id
 from schemas.messages import DeadLetter
 from schemas.topics import (
     CONVERSATION_TURNS,
@@ -24,9 +25,7 @@ from schemas.topics import (
     MEMORY_WRITES,
     TOPICS,
 )
-from streams.identity import items_of, unreadable_item_id
 from streams.logs.base import LogReader, Record
-from streams.output import UNREADABLE_SCOPE
 
 READ_RECORDS = 1_000
 
@@ -242,7 +241,7 @@ def _items(record: Record) -> Iterator[_Found]:
         message = decode(record.value, TOPICS[record.topic], record.timestamp)
     except InvalidRecord:
         if record.topic == CONVERSATION_TURNS.name:
-            yield _Found("turn", unreadable_item_id(record), UNREADABLE_SCOPE, place)
+            yield _Found("turn", unreadable_item_id(record.topic, record.partition, record.offset), UNREADABLE_SCOPE, place)
         return
     carried = items_of(message)
     if carried.kind in ("turn", "fact"):

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from pydantic import JsonValue
 
+from schemas.identity import command_memory_id
 from schemas.messages import (
     AliasCommand,
     Command,
@@ -33,7 +34,6 @@ from schemas.rows import (
     dedup_key,
     embedding_key,
 )
-from streams.identity import command_memory_id
 from streams.linker import candidate_names, unspaced_part
 from streams.memory import CONFIRMED_DECAY_RATE, archived, changed, deleted, effective, with_content
 from streams.outcomes import changes, link_writes

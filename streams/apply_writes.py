@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
+from schemas.identity import turn_memory_id
 from schemas.messages import (
     CommandIntent,
     MemoryChange,
@@ -17,7 +18,6 @@ from schemas.rows import EdgeRow, SessionRow, embedding_text, linked_text
 from schemas.topics import MEMORY_WRITES
 from streams.apply_commands import command_step
 from streams.apply_proposals import proposals_step
-from streams.identity import turn_memory_id
 from streams.linker import candidate_names, unspaced_part
 from streams.memory import turn_memory
 from streams.outcomes import changes, link_writes, outcome_row

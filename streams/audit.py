@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 
 from schemas.envelope import derived_id
+from schemas.identity import UNREADABLE_SCOPE, turn_memory_id, unreadable_item_id
 from schemas.messages import (
     ConversationTurn,
     DeadLetter,
@@ -25,9 +26,7 @@ from schemas.topics import (
     MEMORY_CHANGES,
     MEMORY_HISTORY,
 )
-from streams.identity import turn_memory_id, unreadable_item_id
 from streams.logs.base import Record
-from streams.output import UNREADABLE_SCOPE
 from streams.stage import Context, Emit, Message, Put, Stage, Step, without_asks
 
 
@@ -68,7 +67,7 @@ def _accept_unreadable(record: Record) -> Step | None:
     """A turn that cannot be read was taken by the log all the same; normalize dead-letters it."""
     if record.topic != CONVERSATION_TURNS.name:
         return None
-    return _accepted(record, unreadable_item_id(record), UNREADABLE_SCOPE)
+    return _accepted(record, unreadable_item_id(record.topic, record.partition, record.offset), UNREADABLE_SCOPE)
 
 
 def _graph_outcome(message: Message, change: GraphChange) -> Outcome:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Generator
 
+from schemas.identity import fact_memory_id
 from schemas.messages import (
     Action,
     Fact,
@@ -19,7 +20,6 @@ from schemas.rows import ExtractionRow, FactRow, ProposalRow
 from schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
 from streams.contradiction import contradicts, shared_tokens
 from streams.extract import model_call
-from streams.identity import fact_memory_id
 from streams.memory import changed, deleted, effective, fact_memory, skip_reason, with_content
 from streams.models.base import Reply
 from streams.prompts import (

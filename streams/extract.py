@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from schemas.identity import fact_item_id, turn_memory_id
 from schemas.messages import Fact, FactsExtracted, ModelCall, NormalizedTurn, TurnReference
 from schemas.topics import FACTS_EXTRACTED, TURNS_NORMALIZED
-from streams.identity import fact_item_id, turn_memory_id
 from streams.models.base import Reply
 from streams.prompts import EXTRACTION_PROMPT_VERSION, ContextTurn, extraction_prompt
 from streams.replies import ExtractionDraft, MalformedReply, read_extraction

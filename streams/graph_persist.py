@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from schemas.identity import aspect_id, entity_id
 from schemas.messages import GraphChange, GraphWork, MemoryChange, Triple
 from schemas.rows import AspectRow, AttributeRow, EntityRow, MentionRow, RelationRow
 from schemas.topics import GRAPH_CHANGES, MEMORY_CHANGES
-from streams.identity import aspect_id, entity_id
 from streams.linker import canonical_name, names_in
 from streams.stage import (
     Context,

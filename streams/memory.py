@@ -7,9 +7,9 @@ from dataclasses import asdict, replace
 from datetime import datetime
 
 from schemas.envelope import Envelope, Frozen
+from schemas.identity import turn_memory_id
 from schemas.messages import Fact, NormalizedTurn, Proposal, TurnReference
 from schemas.rows import ArchiveRow, FlagsRow, MemoryRow, dedup_key, embedding_key, embedding_text
-from streams.identity import turn_memory_id
 from streams.settings import Flags
 from streams.text import content_hash, normalized_content, storage_content
 

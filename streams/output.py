@@ -10,14 +10,13 @@ from typing import Final
 
 from schemas.codec import CONTENT_TYPE, encode
 from schemas.envelope import MAX_SCOPE_CHARACTERS, Envelope, Frozen, derived_id
+from schemas.identity import UNREADABLE_SCOPE, ItemsOf, items_of, unreadable_item_id
 from schemas.messages import DeadLetter
 from schemas.topics import CONVERSATION_TURNS, DEAD_LETTERS, Topic
-from streams.identity import items_of, unreadable_item_id
 from streams.logs.base import Outgoing, Record
-from streams.stage import Emit, Failure, ItemsOf, Message
+from streams.stage import Emit, Failure, Message
 
 HEADERS: Final = {"content-type": CONTENT_TYPE.encode()}
-UNREADABLE_SCOPE: Final = "(unreadable)"
 
 
 def trace_parent(correlation_id: str, message_id: str) -> bytes:
@@ -109,7 +108,7 @@ def _items(record: Record, message: Message | None) -> ItemsOf:
     if message is not None:
         return items_of(message)
     if record.topic == CONVERSATION_TURNS.name:
-        return ItemsOf("turn", (unreadable_item_id(record),))
+        return ItemsOf("turn", (unreadable_item_id(record.topic, record.partition, record.offset),))
     return ItemsOf(None, ())
 
 

@@ -240,14 +240,6 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
-class ItemsOf:
-    """Which items of the balance a message carries."""
-
-    kind: Literal["turn", "fact", "command", "change"] | None
-    item_ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Stage:
     """A stream processor: its name, what it reads, and what it does with a message.
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from schemas.envelope import derived_id
+from dataclasses import dataclass
+from typing import Literal
+
+from schemas.envelope import Envelope, Frozen, derived_id
 from schemas.messages import (
     CommandIntent,
     ConversationTurn,
@@ -12,8 +15,17 @@ from schemas.messages import (
     RawTurnIntent,
     RejectedTurnIntent,
 )
-from streams.logs.base import Record
-from streams.stage import ItemsOf, Message
+
+UNREADABLE_SCOPE = "(unreadable)"
+"""The scope under which a record counts whose own cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemsOf:
+    """Which items of the balance a message carries."""
+
+    kind: Literal["turn", "fact", "command", "change"] | None
+    item_ids: tuple[str, ...]
 
 
 def turn_memory_id(scope: str, turn_id: str) -> str:
@@ -31,12 +43,12 @@ def fact_memory_id(item_id: str) -> str:
     return derived_id("memory", item_id)
 
 
-def unreadable_item_id(record: Record) -> str:
+def unreadable_item_id(topic: str, partition: int, offset: int) -> str:
     """The balance's id of a turn whose record cannot be read: its place in the log."""
-    return derived_id("unreadable", record.topic, record.partition, record.offset)
+    return derived_id("unreadable", topic, partition, offset)
 
 
-def items_of(message: Message) -> ItemsOf:
+def items_of(message: Envelope[Frozen]) -> ItemsOf:
     """Which items a message carries on their way through the pipeline."""
     body = message.body
     if isinstance(body, MemoryWrite):
