@@ -90,6 +90,12 @@ def test_young_tombstones_may_be_spared(log: EmbeddedLog, clock: Clock) -> None:
     assert values(read_all(log, HISTORY, ANN)) == []
 
 
+def test_a_superseded_tombstone_is_not_spared(log: EmbeddedLog) -> None:
+    log.append([history("a", "1"), history("a", None), history("a", "2")])
+    assert log.compact(HISTORY, timedelta(hours=1)) == 2
+    assert values(read_all(log, HISTORY, ANN)) == [b"2"]
+
+
 def test_the_same_key_in_two_partitions_is_two_keys(log: EmbeddedLog) -> None:
     other = next(s for s in map(str, range(99)) if partition_for(s, PARTITIONS) != ANN)
     log.append([history("k", "here"), history("k", "there", other)])
@@ -134,6 +140,7 @@ def test_retention(log: EmbeddedLog, clock: Clock) -> None:
     clock.now += timedelta(hours=20)
     log.append([outgoing("new", topic=topic)])
     assert log.expire(clock.now) == 0
+    assert log.expire(clock.now + timedelta(hours=4)) == 0  # exactly a day is not older
     assert log.expire(clock.now + timedelta(hours=5)) == 3
     assert [(r.offset, r.value) for r in read_all(log, topic, ANN)] == [(3, b"new")]
     assert log.expire(clock.now + timedelta(days=2)) == 1
