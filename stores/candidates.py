@@ -76,8 +76,6 @@ class CandidateSearch:
         overlay.hidden.add(row.memory_id)
         overlay.part.remove(row.memory_id)
         if not row.is_deleted:
-            if vector is None:
-                vector = self._known_vector(row)
             terms = terms_of(row, self._shard.options.language)
             overlay.part.put(document_of(row, terms, vector))
 
@@ -132,14 +130,17 @@ class CandidateSearch:
         found.sort(key=lambda candidate: (-candidate.score, candidate.memory_id))
         return Candidates(tuple(found), as_of)
 
-    def naming(self, scope: str, name: str) -> tuple[str, ...]:
-        """Ids of the scope's committed active memories that have all the terms of a name."""
+    def naming(self, scope: str, name: str) -> set[str] | None:
+        """Ids of the scope's committed active memories that have all the terms of a name; None
+        where it has none to ask for."""
         index = self._shard.indexes.get(scope)
         terms = query_terms(name, self._shard.options.language)
+        if not terms:
+            return None
         found: set[str] = set()
         for part in (index.turns, index.facts):
             found |= _with_all_terms(part, terms)
-        return tuple(sorted(found))
+        return found
 
     def _parts(self, scope: str) -> list[Part]:
         return [self._shard.indexes.get(scope).facts, self._overlay(scope).part]
@@ -159,11 +160,6 @@ class CandidateSearch:
                 if place is not None:
                     visible[place] = False
         return visible
-
-    def _known_vector(self, row: MemoryRow) -> Vector | None:
-        part = self._shard.indexes.get(row.scope).facts
-        place = part.place_of.get(row.memory_id)
-        return None if place is None else part.vectors[place]
 
 
 def _best(scores: Floats, count: int) -> set[int]:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import duckdb
+import numpy as np
+from numpy.typing import NDArray
 
 from stores.index_cache import IndexCache
 from stores.lock import FolderLock
@@ -120,6 +122,14 @@ class Shard:
             [stage],
         )
         return [Outbound(*row) for row in rows.fetchall()]
+
+    def kept_vector(self, embedding_key: str) -> NDArray[np.float32] | None:
+        """The stored vector of a text by the model in use."""
+        row = self._connection.execute(
+            "SELECT vector FROM embeddings WHERE embedding_key = ? AND model = ?",
+            [embedding_key, self.options.embedding_model],
+        ).fetchone()
+        return None if row is None else np.asarray(row[0], dtype=np.float32)
 
     def seen(self, stage: str, message_ids: Sequence[str]) -> set[str]:
         """Which of these messages the stage has processed."""

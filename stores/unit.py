@@ -20,15 +20,15 @@ from schemas.rows import (
     Row,
     SessionRow,
     dedup_key,
-    linked_text,
 )
 from stores.candidates import CandidateSearch
 from stores.fulltext import write_postings
 from stores.names import NameView
+from stores.texts import TextSearch
 from streams.stage import (
     Answer,
-    FindCandidates,
     Facts,
+    FindCandidates,
     Foresee,
     Graph,
     KeepVector,
@@ -47,6 +47,10 @@ from streams.stage import (
 if TYPE_CHECKING:
     from stores.shard import Shard
 
+REWRITTEN = (MemoryRow, SessionRow, EntityRow, RelationRow, FlagsRow)
+"""Rows that stages read before they write them: the newest counts. Of all others the first does,
+which a repeat under another message id must not change."""
+
 RowT = TypeVar("RowT", bound=Row)
 _Key = tuple[object, ...]
 
@@ -63,9 +67,10 @@ class UnitOfWork:
         self._by_source: dict[tuple[str, str], str | None] = {}
         self._foreseen: dict[_Key, MemoryRow] = {}
         self._vectors: dict[str, Vector] = {}
+        self._kept: dict[str, Vector | None] = {}
         self._search = CandidateSearch(shard)
         self._names = NameView(shard.names)
-        self._naming: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._texts = TextSearch(shard, self._search)
         self._related: set[str] = set()
         self.write_seq = shard.write_seq
 
@@ -135,7 +140,8 @@ class UnitOfWork:
         for key in keys:
             memory_id = found.get((scope, key))
             row = None if memory_id is None else self._row(MemoryRow, (memory_id,))
-            if row is not None and not row.is_deleted:
+            # The batch may have changed the row since: it must still be what was looked for.
+            if row is not None and not row.is_deleted and key in (row.content_hash, row.source_id):
                 rows[key] = row
         return rows
 
@@ -145,8 +151,10 @@ class UnitOfWork:
         for load in loads:
             known = self._names.match(load.scope, load.names, "")
             entity_ids.update(known.values())
-            for name in set(load.names) - set(known):
-                memory_ids.update(self._naming_ids(load.scope, name))
+            unknown = sorted(set(load.names) - set(known))
+            for found in self._texts.naming(load.scope, unknown).values():
+                memory_ids.update(found)
+        self._texts.read_archive(sorted(memory_ids))
         self._fetch(MemoryRow, [(memory_id,) for memory_id in sorted(memory_ids)])
         self._fetch(EntityRow, [(entity_id,) for entity_id in sorted(entity_ids)])
         self._fetch_relations(sorted(entity_ids))
@@ -154,27 +162,17 @@ class UnitOfWork:
     def _graph(self, ask: LoadGraph) -> Graph:
         known = self._names.match(ask.scope, ask.names, "")
         ids = sorted(set(known.values()))
-        unknown = set(ask.names) - set(known)
-        naming = {name: self._naming_ids(ask.scope, name) for name in sorted(unknown)}
-        wanted = {*ask.memory_ids, *(key for keys in naming.values() for key in keys)}
-        texts = {key: self._row(MemoryRow, (key,)) for key in sorted(wanted)}
+        naming = self._texts.naming(ask.scope, sorted(set(ask.names) - set(known)))
+        wanted = sorted({*ask.memory_ids, *(key for keys in naming.values() for key in keys)})
+        rows = [self._row(MemoryRow, (key,)) for key in wanted]
+        self._texts.read_archive(wanted)
         self._fetch_relations(ids)
         return Graph(
             entities={name: self._entity(entity_id) for name, entity_id in known.items()},
             relations=self._relations_among(set(ids)),
-            texts={
-                key: linked_text(row.type, row.who, row.content)
-                for key, row in texts.items()
-                if row and not row.is_deleted
-            },
+            texts={row.memory_id: self._texts.of(row) for row in rows if row is not None},
             naming=naming,
         )
-
-    def _naming_ids(self, scope: str, name: str) -> tuple[str, ...]:
-        known = self._naming.get((scope, name))
-        if known is None:
-            known = self._naming[(scope, name)] = self._search.naming(scope, name)
-        return known
 
     def _entity(self, entity_id: str) -> EntityRow:
         row = self._row(EntityRow, (entity_id,))
@@ -269,10 +267,13 @@ class UnitOfWork:
                     self._vectors[key] = vector
                 case Foresee(row, vector):
                     self._foreseen[row.key] = row
-                    self._search.show(row, vector)
+                    self._search.show(row, self._vector_of(row) if vector is None else vector)
 
     def _stage_row(self, row: Row) -> None:
-        self._staged[type(row)][row.key] = row
+        if isinstance(row, REWRITTEN):
+            self._staged[type(row)][row.key] = row
+        else:
+            self._staged[type(row)].setdefault(row.key, row)
         if isinstance(row, MemoryRow):
             self.write_seq = max(self.write_seq, row.write_seq)
             self._stored[MemoryRow].setdefault(row.key, None)
@@ -280,9 +281,19 @@ class UnitOfWork:
                 self._by_hash[(row.scope, row.content_hash)] = row.memory_id
             if row.source_id is not None and row.type != "episodic":
                 self._by_source[(row.scope, row.source_id)] = row.memory_id
-            self._search.show(row, self._vectors.get(row.embedding_key))
+            self._search.show(row, self._vector_of(row))
         elif isinstance(row, EntityRow):
             self._names.staged(row)
+
+    def _vector_of(self, row: MemoryRow) -> Vector | None:
+        """The vector of the row's text: of this batch, else the one kept for the same text."""
+        if row.is_deleted:
+            return None
+        key = row.embedding_key
+        if key not in self._vectors and key not in self._kept:
+            self._kept[key] = self._shard.kept_vector(key)
+        vector = self._vectors.get(key)
+        return self._kept.get(key) if vector is None else vector
 
     def commit(self, progress: Progress) -> None:
         """All staged writes and the stage's progress in one transaction.
@@ -358,7 +369,7 @@ class UnitOfWork:
             memory = cast("MemoryRow", row)
             index = self._shard.indexes.resident(memory.scope)
             if index is not None:
-                vector = self._vectors.get(memory.embedding_key)
+                vector = self._vector_of(memory)
                 if self._text_changed(memory):
                     index.put_row(memory, vector, self._shard.options.language)
                 else:

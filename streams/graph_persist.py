@@ -49,7 +49,7 @@ def graph_persist_stage(writes_enabled: bool) -> Stage:
             entities_updated=work.entities_updated,
             relations_inserted=work.relations_inserted,
             relations_updated=work.relations_updated,
-            mentions_linked=len(work.mentions),
+            mentions_linked=work.mentions_linked,
             warnings=tuple(work.warnings),
             session_id=body.session_id,
         )
@@ -73,6 +73,9 @@ class _Work:
     entities_updated: int = 0
     relations_inserted: int = 0
     relations_updated: int = 0
+    # Only of the change's own memories: how many earlier ones are linked besides depends on how
+    # far apply-writes is.
+    mentions_linked: int = 0
 
     def keep(self, row: EntityRow) -> EntityRow:
         for name in (row.canonical_name, *row.aliases):
@@ -179,7 +182,9 @@ def _entity(
         )
         work.entities_updated += 1
     for memory_id in memory_ids:
-        _mention(work, memory_id, row.entity_id, shown.strip())
+        told = _stands_in(work, memory_id, row.canonical_name) or _stands_in(work, memory_id, name)
+        _mention(work, memory_id, row.entity_id, told or shown.strip())
+        work.mentions_linked += 1
     return work.keep(row)
 
 
@@ -202,12 +207,19 @@ def _new_entity(work: _Work, shown: str, name: str, entity_type: str) -> EntityR
 
 def _link_earlier(work: _Work, entity: str, name: str) -> None:
     for memory_id in work.graph.naming.get(name, ()):
-        text = work.graph.texts.get(memory_id)
-        if text is None:
-            continue
-        mention = names_in(text, name)
+        mention = _stands_in(work, memory_id, name)
         if mention is not None:
             _mention(work, memory_id, entity, mention)
+
+
+def _stands_in(work: _Work, memory_id: str, name: str) -> str | None:
+    """How the oldest text of a memory that has the name writes it: what the inline linker would
+    have noted had the name been known all along."""
+    for text in work.graph.texts.get(memory_id, ()):
+        mention = names_in(text, name)
+        if mention is not None:
+            return mention
+    return None
 
 
 def _alias(work: _Work, name: str, aliases: Iterable[str]) -> None:

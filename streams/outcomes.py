@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from schemas.identity import entity_id
 from schemas.messages import CacheInvalidation, MemoryChange, Outcome
 from schemas.rows import MentionRow, OutcomeRow
 from schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES
@@ -14,22 +15,27 @@ def link_writes(scope: str, memory_id: str, loaded: Loaded, text: str) -> list[W
     names = candidate_names(text)
     unspaced = unspaced_part(text)
     shown: dict[str, str] = {}
-    for name, entity_id in loaded.entities.items():
+    for name, known in loaded.entities.items():
         if name in names:
-            shown.setdefault(entity_id, names[name])
+            mention = names[name]
         elif unspaced and not name.isascii() and name in unspaced:
-            shown.setdefault(entity_id, name)
+            mention = name
+        else:
+            continue
+        # The canonical name goes before aliases, as where graph-persist links afterwards.
+        if known not in shown or known == entity_id(scope, name):
+            shown[known] = mention
     return [
         Put(
             MentionRow(
                 memory_id=memory_id,
-                entity_id=entity_id,
+                entity_id=known,
                 scope=scope,
                 mention_text=mention,
                 confidence=1.0,
             )
         )
-        for entity_id, mention in shown.items()
+        for known, mention in shown.items()
     ]
 
 

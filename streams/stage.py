@@ -138,11 +138,13 @@ class LoadGraph:
 class Graph:
     """`entities` maps every asked name that is known to its entity; `relations` are those between
     these entities, by their key; `texts` maps the asked memories, and those that may name an
-    unknown name, to their contents; `naming` maps unknown names to such memories' ids."""
+    unknown name, to all the texts that they have had, oldest first; `naming` maps unknown names to
+    such memories' ids. Replaced texts and tombstones count, so that it does not matter whether a
+    memory was changed before or after its names became known."""
 
     entities: Mapping[str, EntityRow]
     relations: Mapping[tuple[str, str, str], RelationRow]
-    texts: Mapping[str, str]
+    texts: Mapping[str, tuple[str, ...]]
     naming: Mapping[str, tuple[str, ...]]
 
 
@@ -171,7 +173,8 @@ Answer: TypeAlias = Embedded | Reply | Candidates | Loaded | Graph | Facts | Non
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Insert the row, or replace the one with its key."""
+    """Insert the row. One with its key is replaced where the stage has read it; where it has not,
+    the row that was there first stays, also within a batch."""
 
     row: Row
 

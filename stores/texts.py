@@ -1,0 +1,87 @@
+"""Which memories may name a name, and all the texts that a memory has had."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Protocol
+
+import duckdb
+
+from schemas.rows import MemoryRow, linked_text
+from stores.candidates import CandidateSearch
+
+_NO_WORD = re.compile(r"[\W_]+")
+
+
+class TextShard(Protocol):
+    def reader(self) -> duckdb.DuckDBPyConnection: ...
+
+
+class TextSearch:
+    """Searches of one batch, each done once."""
+
+    def __init__(self, shard: TextShard, search: CandidateSearch) -> None:
+        self._shard = shard
+        self._search = search
+        self._naming: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._archived: dict[str, list[str]] = {}
+
+    def naming(self, scope: str, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Ids of the memories of the scope, tombstones included, one of whose texts may have the
+        name: all that have it are among them, some others may be."""
+        missing = [name for name in names if (scope, name) not in self._naming]
+        if missing:
+            found = self._in_archive(scope, missing)
+            for name in missing:
+                # By its bare words: how a text joins and inflects them makes other terms.
+                ids = self._search.naming(scope, _NO_WORD.sub(" ", name)) if name.isascii() else None
+                if ids is None:
+                    ids = self._in_texts(scope, name)
+                found[name].update(ids)
+            for name in missing:
+                self._naming[scope, name] = tuple(sorted(found[name]))
+        return {name: self._naming[scope, name] for name in names}
+
+    def read_archive(self, memory_ids: Sequence[str]) -> None:
+        """Read in bulk the replaced texts of these memories."""
+        missing = [key for key in memory_ids if key not in self._archived]
+        if not missing:
+            return
+        self._archived.update({key: [] for key in missing})
+        rows = self._shard.reader().execute(
+            "SELECT memory_id, type, json_extract_string(state, '$.who'), content"
+            " FROM memory_archive WHERE memory_id IN (SELECT unnest(?))"
+            " ORDER BY memory_id, version",
+            [missing],
+        )
+        for memory_id, kind, who, content in rows.fetchall():
+            self._archived[memory_id].append(linked_text(kind, who or "", content))
+
+    def of(self, row: MemoryRow) -> tuple[str, ...]:
+        """All texts of a memory, oldest first; its archive must have been read."""
+        return (*self._archived[row.memory_id], linked_text(row.type, row.who, row.content))
+
+    def _in_archive(self, scope: str, names: Sequence[str]) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = defaultdict(set)
+        rows = self._shard.reader().execute(
+            "SELECT names.name, memory_id FROM memory_archive,"
+            " (SELECT unnest(?) AS name) AS names"
+            " WHERE scope = ? AND (contains(lower(content), names.name)"
+            "  OR contains(lower(json_extract_string(state, '$.who')), names.name))",
+            [list(names), scope],
+        )
+        for name, memory_id in rows.fetchall():
+            found[name].add(memory_id)
+        return found
+
+    def _in_texts(self, scope: str, name: str) -> set[str]:
+        """For names that full text cannot be asked for: scripts in which the linker finds a name
+        inside a word, or nothing but marks."""
+        rows = self._shard.reader().execute(
+            "SELECT memory_id FROM memory_rows WHERE scope = ? AND NOT is_deleted"
+            " AND (contains(lower(content), ?) OR contains(lower(who), ?))",
+            [scope, name, name],
+        )
+        return {memory_id for (memory_id,) in rows.fetchall()}

@@ -1,0 +1,438 @@
+"""A small embedded pipeline for tests: a folder, a steerable clock, any model, crashes on order.
+
+It joins the parts by hand, so that a test can replace any of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import JsonValue
+
+from schemas.envelope import Envelope, Frozen, derived_id
+from schemas.messages import (
+    Actor,
+    Command,
+    ConversationTurn,
+    DeadLetter,
+    MemoryCommand,
+)
+from schemas.topics import CONVERSATION_TURNS, DEAD_LETTERS, MEMORY_COMMANDS, TOPICS, Topic
+from stores.balance import Balance, read_balance
+from stores.shard import Shard, ShardOptions
+from stores.state_hash import state_hash, table_hashes
+from streams.asking import ModelPort
+from streams.logs.base import LogSender, Outgoing, Position, Record
+from streams.logs.embedded import EmbeddedLog
+from streams.models.base import EmbeddingModel, LanguageModel, Prompt, Reply
+from streams.models.hashing import HashingEmbeddingModel
+from streams.models.rules import RulesLanguageModel
+from streams.output import HEADERS, outgoing
+from streams.runner import StageRunner
+from streams.settings import ApplySettings, DecisionSettings, ExtractionSettings, Flags
+from streams.stage import Message
+from streams.topology import PipelineSettings, stages
+from streams.worker import BatchLimits, Worker
+
+BEGIN = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
+DIMENSIONS = 256
+FULL = Flags(allow_update_delete=True)
+
+
+class Crash(BaseException):
+    """The process ends here. No stage, runner or worker may swallow it."""
+
+
+@dataclass
+class Clock:
+    """Stands still unless it is moved."""
+
+    time: datetime = BEGIN
+
+    def __call__(self) -> datetime:
+        return self.time
+
+    def advance(self, **delta: float) -> None:
+        self.time += timedelta(**delta)
+
+
+def pipeline_settings(
+    flags: Flags = Flags(), decider: str = "rules", **decision: Any
+) -> PipelineSettings:
+    return PipelineSettings(
+        extraction=ExtractionSettings(),
+        decision=DecisionSettings(decider=decider, **decision),
+        applying=ApplySettings(flags=flags),
+    )
+
+
+def turn(content: str, number: int | str = 1, **fields: Any) -> ConversationTurn:
+    """A turn; `number` makes its id."""
+    return ConversationTurn.model_validate(
+        {"turn_id": f"t{number}", "session_id": "s1", "speaker": "Ana", **fields}
+        | {"content": content}
+    )
+
+
+def envelope(
+    body: Frozen, topic: Topic, message_id: str, scope: str = "ana", **fields: Any
+) -> Message:
+    """`body` as it lies on `topic`."""
+    return Envelope[Frozen].model_validate(
+        {
+            "id": message_id,
+            "schema": topic.schemas[0],
+            "scope": scope,
+            "occurred_at": BEGIN,
+            "correlation_id": message_id,
+            "body": body,
+            **fields,
+        }
+    )
+
+
+def published(body: ConversationTurn, scope: str = "ana", **fields: Any) -> Message:
+    """A turn as its producer published it; the same turn in the same scope has the same id."""
+    message_id = fields.pop("message_id", None) or derived_id("test", scope, body.turn_id)
+    return envelope(body, CONVERSATION_TURNS, message_id, scope, **fields)
+
+
+def commanded(
+    command: Command, number: int | str, scope: str = "ana", actor: Actor = Actor()
+) -> Message:
+    body = MemoryCommand(command=command, actor=actor)
+    return envelope(body, MEMORY_COMMANDS, derived_id("test-command", scope, number), scope)
+
+
+# --- models -----------------------------------------------------------------------------------
+
+
+class ScriptedModel:
+    """Answers by a function of the prompt, and counts."""
+
+    provider = "scripted"
+    model = "scripted-1"
+
+    def __init__(self, answer: Callable[[Prompt], str]) -> None:
+        self._answer = answer
+        self.prompts: list[Prompt] = []
+
+    async def generate(self, prompt: Prompt) -> Reply:
+        self.prompts.append(prompt)
+        # Let the others have a turn, as a model would.
+        await asyncio.sleep(0)
+        return Reply(self._answer(prompt), self.model, self.provider, 10, 5, 0.0)
+
+    async def check(self) -> str | None:
+        return None
+
+    async def close(self) -> None:
+        return None
+
+
+def spoken(prompt: Prompt) -> str:
+    """The answer of a model that does what the turn says, so that a test can say what it wants.
+
+    The turn's content is cut at ` / `: `a > likes > b` is a triple, `?…` a reply that is no JSON,
+    anything else a fact (`…~0.4` with its confidence). Facts that begin with `Now` update the
+    nearest candidate, with `Gone` delete it, with `Same` are known; `Odd` names no candidate and
+    `Garbled` gets no JSON.
+    """
+    if prompt.purpose == "extract":
+        return _extraction(str(prompt.subject["content"]))
+    fact, candidates = prompt.subject["fact"], prompt.subject["candidates"]
+    assert isinstance(fact, dict)
+    assert isinstance(candidates, list)
+    return _decision(str(fact["content"]), [c["id"] for c in candidates if isinstance(c, dict)])
+
+
+def _extraction(content: str) -> str:
+    facts: list[JsonValue] = []
+    entities: list[JsonValue] = []
+    for part in content.split(" / "):
+        if part.startswith("?"):
+            return "I would rather not say."
+        if part.count(" > ") == 2:
+            source, relationship, target = part.split(" > ")
+            entities.append(
+                {"source": source, "relationship": relationship, "target": target}
+                | {"source_type": "person", "target_type": "place", "confidence": 0.8}
+            )
+        else:
+            text, _, confidence = part.partition("~")
+            facts.append({"content": text, "type": "fact", "confidence": float(confidence or 0.9)})
+    return json.dumps({"facts": facts, "entities": entities})
+
+
+def _decision(content: str, ids: Sequence[JsonValue]) -> str:
+    first = content.split()[0]
+    if first == "Garbled":
+        return "{"
+    action = {"Now": "UPDATE", "Gone": "DELETE", "Same": "NONE", "Odd": "UPDATE"}.get(first, "ADD")
+    target = None if action == "ADD" else "nobody" if first == "Odd" else ids[0]
+    return json.dumps(
+        {"action": action, "targetId": target, "confidence": 0.9, "reason": f"it says {first}"}
+    )
+
+
+# --- the pipeline -----------------------------------------------------------------------------
+
+
+class TwoStepSender:
+    """Appends, then notes the position, as a broker does; `between` is called in between."""
+
+    def __init__(self, log: EmbeddedLog, between: Callable[[Sequence[Position]], None]) -> None:
+        self._log = log
+        self._between = between
+
+    async def commit(self, outgoing: Sequence[Outgoing], positions: Sequence[Position]) -> None:
+        await self._log.commit(outgoing, [])
+        self._between(positions)
+        await self._log.commit([], positions)
+
+
+@dataclass
+class Pipeline:
+    """All stages on an embedded log and one shard, in `folder`.
+
+    `batch` is how many records a stage takes at once. `crash_at` arms one crash: the n-th time
+    that the stage has done the step (`between` for the moment between a broker's append and its
+    note of the position, only with `two_steps`).
+    """
+
+    folder: Path
+    settings: PipelineSettings = field(default_factory=pipeline_settings)
+    language: LanguageModel = field(default_factory=RulesLanguageModel)
+    embedding: EmbeddingModel = field(
+        default_factory=lambda: HashingEmbeddingModel(DIMENSIONS)
+    )
+    batch: int | Mapping[str, int] = 256
+    clock: Clock = field(default_factory=Clock)
+    two_steps: bool = False
+    max_record_bytes: int = 1024 * 1024
+    wait: Callable[[float], Any] = asyncio.sleep
+    happened: Counter[tuple[str, str]] = field(default_factory=Counter)
+    on_step: Callable[[str, str], None] = lambda stage, step: None
+    _armed: tuple[str, str, int] | None = None
+
+    def __post_init__(self) -> None:
+        self._open()
+
+    def _open(self) -> None:
+        self.log = EmbeddedLog.open(self.folder / "log", 1, self.clock)
+        try:
+            self.shard = Shard(
+                self.folder / "shard",
+                ShardOptions(
+                    self.embedding.model, self.embedding.dimensions, memory_limit=256, threads=1
+                ),
+            )
+        except BaseException:
+            self.log.close()
+            raise
+        self._closed = False
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self.shard.close()
+            self.log.close()
+
+    def reopen(self) -> Self:
+        """As a new process finds it."""
+        self.close()
+        self._open()
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- going in ---------------------------------------------------------------------------
+
+    def publish(self, *messages: Message, topic: Topic | None = None) -> None:
+        self.log.append(
+            [outgoing(topic or _topic_of(message), message) for message in messages]
+        )
+
+    def ingest(self, *bodies: ConversationTurn, scope: str = "ana") -> None:
+        self.publish(*(published(body, scope) for body in bodies))
+
+    def say(self, *contents: str, scope: str = "ana", first: int = 1, **fields: Any) -> None:
+        """Turns with these contents, numbered from `first`."""
+        numbered = enumerate(contents, start=first)
+        self.ingest(*(turn(text, number, **fields) for number, text in numbered), scope=scope)
+
+    def command(
+        self, *commands: Command, first: int = 1, scope: str = "ana", actor: Actor = Actor()
+    ) -> None:
+        self.publish(
+            *(commanded(c, number, scope, actor) for number, c in enumerate(commands, first))
+        )
+
+    def raw(self, topic: Topic, value: bytes | None, key: bytes = b"ana") -> None:
+        """Bytes as some producer sends them."""
+        self.log.append([Outgoing(topic.name, key.decode(errors="replace"), key, value, HEADERS)])
+
+    # --- running ----------------------------------------------------------------------------
+
+    def crash_at(self, stage: str, step: str, nth: int = 1) -> None:
+        self.happened.clear()
+        self._armed = (stage, step, nth)
+
+    def _after(self, stage: str, step: str) -> None:
+        self.happened[stage, step] += 1
+        if self._armed == (stage, step, self.happened[stage, step]):
+            self._armed = None
+            raise Crash(f"{stage} after {step}")
+        self.on_step(stage, step)
+
+    def worker(self) -> Worker:
+        sender: LogSender = self.log
+        if self.two_steps:
+            sender = TwoStepSender(
+                self.log, lambda positions: [self._after(p.consumer, "between") for p in positions]
+            )
+        self.models = ModelPort(self.language, self.embedding, wait=self.wait)
+        self.runners = [
+            StageRunner(
+                stage,
+                0,
+                self.models,
+                sender,
+                self.shard if stage.stateful else None,
+                self.clock,
+                lambda: 0.0,
+                self.max_record_bytes,
+                self._after,
+            )
+            for stage in stages(self.settings)
+        ]
+        worker = Worker(self.log, self.runners, BatchLimits())
+        for lane in worker._lanes:
+            lane.batch = (
+                self.batch if isinstance(self.batch, int) else self.batch.get(lane.name, 256)
+            )
+        return worker
+
+    async def drain(self) -> None:
+        await self.worker().run(until_drained=True)
+
+    def run(self) -> Self:
+        """Until everything is processed."""
+        asyncio.run(self.drain())
+        return self
+
+    def run_through(self) -> Self:
+        """Until everything is processed, coming back after an armed crash."""
+        try:
+            return self.run()
+        except Crash:
+            return self.reopen().run()
+
+    # --- looking ----------------------------------------------------------------------------
+
+    def rows(self, query: str, *parameters: object) -> list[dict[str, Any]]:
+        result = self.shard.reader().execute(query, list(parameters))
+        names = [column[0] for column in result.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+
+    def values(self, query: str, *parameters: object) -> list[Any]:
+        """The first column."""
+        return [row[0] for row in self.shard.reader().execute(query, list(parameters)).fetchall()]
+
+    def memories(self, scope: str = "ana") -> list[str]:
+        """Contents of the active memories that are no turns, sorted."""
+        return self.values(
+            "SELECT content FROM memory_rows WHERE scope = ? AND NOT is_deleted"
+            " AND type <> 'episodic' ORDER BY content",
+            scope,
+        )
+
+    def facts_settled(self) -> Counter[tuple[str, str]]:
+        """(event, reason) of every settled fact."""
+        rows = self.rows("SELECT event, reason FROM outcomes WHERE item_kind = 'fact'")
+        return Counter((row["event"], row["reason"]) for row in rows)
+
+    def result(self, number: int | str = 1, scope: str = "ana") -> tuple[str | None, Any]:
+        """(error, result) of the command with this number."""
+        [row] = self.rows(
+            "SELECT error, result FROM command_results WHERE command_id = ?",
+            derived_id("test-command", scope, number),
+        )
+        return row["error"], json.loads(row["result"])
+
+    def balance(self) -> Balance:
+        return read_balance(self.shard, self.log, 0)[0]
+
+    def state(self) -> str:
+        return state_hash(self.shard.reader())
+
+    def state_by_table(self) -> dict[str, str]:
+        """The state hash by table, with the full-text tables and the kept vectors, which the
+        state hash holds for caches: they too must not depend on what happened on the way."""
+        reader = self.shard.reader()
+        hashes = table_hashes(reader)
+        for table, columns in (
+            ("fts_docs", "memory_id, scope, length"),
+            ("fts_postings", "scope, term, memory_id, tf"),
+            ("embeddings", "embedding_key, model, vector"),
+        ):
+            rows = reader.execute(f"SELECT {columns} FROM {table} ORDER BY ALL").fetchall()
+            hashes[table] = derived_id(*map(repr, rows))
+        return hashes
+
+    def records(self, topic: Topic) -> list[Record]:
+        return self.log.read(topic.name, 0, 0, 100_000, 1 << 30)
+
+    def messages(self, topic: Topic) -> list[Message]:
+        from schemas.codec import decode
+
+        return [decode(r.value, TOPICS[r.topic], r.timestamp) for r in self.records(topic)]
+
+    def dead_letters(self) -> list[DeadLetter]:
+        bodies = [message.body for message in self.messages(DEAD_LETTERS)]
+        return [body for body in bodies if isinstance(body, DeadLetter)]
+
+
+def _topic_of(message: Message) -> Topic:
+    return next(topic for topic in TOPICS.values() if message.schema_ in topic.schemas)
+
+
+def redriven(letter: DeadLetter, count: int = 1) -> tuple[Topic, Message]:
+    """The message of a dead letter as a redrive sends it: under another id, marked."""
+    import base64
+
+    topic = TOPICS[letter.topic]
+    raw = json.loads(base64.b64decode(letter.value_base64))
+    raw["id"] = derived_id("redrive", raw["id"], count)
+    raw["redrive"] = count
+    from schemas.codec import decode
+
+    return topic, decode(json.dumps(raw).encode(), topic, None)
+
+
+def unique_id() -> str:
+    return str(uuid.uuid4())
+
+
+def differing(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
+    """Tables in which two states differ; empty when they are the same."""
+    return sorted(table for table in a.keys() | b.keys() if a.get(table) != b.get(table))
+
+
+def interleaved(*groups: Iterable[Message]) -> list[Message]:
+    """One of each in turn."""
+    from itertools import chain, zip_longest
+
+    return [m for m in chain.from_iterable(zip_longest(*groups)) if m is not None]
