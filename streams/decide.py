@@ -29,6 +29,7 @@ from streams.prompts import (
     decision_prompt,
 )
 from streams.replies import MalformedReply, read_contradiction, read_decision
+from streams.sameness import same_statement
 from streams.settings import DecisionSettings, Flags
 from streams.stage import (
     Answer,
@@ -156,7 +157,7 @@ def _known_by_bands(
             return _proposal(fact, "NONE", candidates, "duplicate_exact", candidate)
     best = max(candidates, key=lambda c: (c.cosine or 0.0, c.memory_id))
     cosine = best.cosine or 0.0
-    if cosine >= settings.exact:
+    if cosine >= settings.exact and same_statement(fact.content, best.content):
         return _proposal(fact, "NONE", candidates, "duplicate_exact", best)
     by_keyword = any((c.keyword or 0.0) >= settings.min_score for c in candidates)
     if cosine < settings.near and not by_keyword:
