@@ -35,11 +35,11 @@ class TextSearch:
         if missing:
             found = self._in_archive(scope, missing)
             for name in missing:
-                # By its bare words: how a text joins and inflects them makes other terms.
-                ids = self._search.naming(scope, _NO_WORD.sub(" ", name)) if name.isascii() else None
-                if ids is None:
-                    ids = self._in_texts(scope, name)
-                found[name].update(ids)
+                ids = None
+                if name.isascii():
+                    # By its bare words: how a text joins and inflects them makes other terms.
+                    ids = self._search.naming(scope, _NO_WORD.sub(" ", name))
+                found[name].update(self._in_texts(scope, name) if ids is None else ids)
             for name in missing:
                 self._naming[scope, name] = tuple(sorted(found[name]))
         return {name: self._naming[scope, name] for name in names}

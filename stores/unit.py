@@ -347,8 +347,9 @@ class UnitOfWork:
 
     def _text_changed(self, row: MemoryRow) -> bool:
         before = self._before(row)
-        return before is None or (before.content, before.is_deleted) != (
+        return before is None or (before.content, before.who, before.is_deleted) != (
             row.content,
+            row.who,
             row.is_deleted,
         )
 

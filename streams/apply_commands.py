@@ -52,7 +52,7 @@ from streams.stage import (
     Vector,
     Write,
 )
-from streams.text import content_hash, storage_content
+from streams.text import content_hash, normalized_content, storage_content
 
 EXPLICIT_IMPORTANCE = 0.8
 MACHINES = ("agent", "pipeline", "system")
@@ -79,6 +79,7 @@ class _Work:
     loaded: Loaded
     vectors: dict[str, Vector | None]
     memories: dict[str, MemoryRow]
+    by_hash: dict[str, str]
     write_seq: int
     writes: list[Write] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
@@ -93,14 +94,30 @@ class _Work:
         """Store the row as the newest write of the shard."""
         self.write_seq += 1
         row = replace(row, write_seq=self.write_seq)
+        # A turn's vector is made from more than its content; the tracker makes it anew.
         vector = self.vectors.get(row.content)
-        if vector is not None:
+        if vector is not None and row.embedding_key == embedding_key(row.content):
             self.writes.append(KeepVector(row.embedding_key, vector))
         self.writes.append(Put(row))
         self.writes += link_writes(row.scope, row.memory_id, self.loaded, row.content)
         self.memories[row.memory_id] = row
+        if row.dedup_key is not None:
+            self.by_hash[row.content_hash] = row.memory_id
         self.touched.append(row.memory_id)
         return row
+
+    def know(self, loaded: Loaded) -> None:
+        """Take note of memories found by their content."""
+        for digest, row in loaded.by_hash.items():
+            self.memories.setdefault(row.memory_id, row)
+            self.by_hash[digest] = row.memory_id
+
+    def same_content(self, row: MemoryRow) -> str | None:
+        """Another active memory that says the same, as the command has left things so far."""
+        other = self.memories.get(self.by_hash.get(row.content_hash, ""))
+        if other is None or other.dedup_key is None or other.content_hash != row.content_hash:
+            return None
+        return None if other.memory_id == row.memory_id else other.memory_id
 
     def tell(
         self,
@@ -115,7 +132,7 @@ class _Work:
             Outcome(
                 event=event,
                 item_kind="command",
-                item_id=self.message.correlation_id,
+                item_id=command_id(self.message),
                 memory_id=memory_id,
                 old_content=None if before is None else before.content,
                 new_content=None if after is None else after.content,
@@ -126,6 +143,12 @@ class _Work:
                 metadata=metadata or {},
             )
         )
+
+
+def command_id(message: Message) -> str:
+    """The id of the command that the intent carries out. Not its correlation id: a producer may
+    give many commands the same."""
+    return message.causation_id or message.correlation_id
 
 
 def command_step(
@@ -147,14 +170,21 @@ def command_step(
         loaded,
         dict(zip(texts, embedded.vectors, strict=True)),
         {key: row for key, row in loaded.memories.items() if row.scope == message.scope},
+        {},
         loaded.write_seq,
     )
+    work.know(loaded)
+    if isinstance(command, RecoverCommand) and command.memory_id in work.memories:
+        digest = work.memories[command.memory_id].content_hash
+        again = yield Load(message.scope, content_hashes=(digest,))
+        assert isinstance(again, Loaded)
+        work.know(again)
     try:
         result = _carry_out(work, command)
     except Refused as error:
         return _refusal(message, command, str(error))
     row = CommandRow(
-        command_id=message.correlation_id,
+        command_id=command_id(message),
         scope=message.scope,
         command=command.command,
         error=None,
@@ -173,7 +203,7 @@ def command_step(
 
 def _refusal(message: Message, command: Command | None, error: str) -> Step:
     row = CommandRow(
-        command_id=message.correlation_id,
+        command_id=command_id(message),
         scope=message.scope,
         command="" if command is None else command.command,
         error=error,
@@ -268,11 +298,11 @@ def _remember(work: _Work, command: RememberCommand) -> JsonValue:
     importance = 1.0 if critical else EXPLICIT_IMPORTANCE
     row = work.put(
         MemoryRow(
-            memory_id=command_memory_id(work.message.correlation_id),
+            memory_id=command_memory_id(command_id(work.message)),
             scope=work.message.scope,
             type=command.type or inferred_type(stored),
             content=stored,
-            normalized_content=stored.lower().rstrip(".,!?;:"),
+            normalized_content=normalized_content(stored),
             content_hash=digest,
             dedup_key=dedup_key(work.message.scope, digest),
             embedding_key=embedding_key(stored),
@@ -313,17 +343,20 @@ def _modify(work: _Work, patch: MemoryPatch, reason: str) -> JsonValue:
         return {"id": patch.memory_id, "status": "deleted"}
     if patch.if_version is not None and patch.if_version != row.version:
         return {"id": row.memory_id, "status": "version_conflict", "version": row.version}
+    if row.type == "episodic" and patch.type is not None:
+        return {"id": row.memory_id, "status": "invalid_request", "why": "a turn stays a turn"}
     updated = _patched(row, patch)
     if updated == row:
         return {"id": row.memory_id, "status": "no_changes", "version": row.version}
     if updated.content_hash != row.content_hash:
-        other = work.loaded.by_hash.get(updated.content_hash)
-        if other is not None and other.memory_id != row.memory_id:
+        other = None if updated.dedup_key is None else work.same_content(updated)
+        if other is not None:
             return {
                 "id": row.memory_id,
                 "status": "duplicate_content_hash",
-                "duplicate_of": other.memory_id,
+                "duplicate_of": other,
             }
+    if (updated.who, updated.content) != (row.who, row.content):
         work.writes.append(Put(archived(row, "modified", work.at)))
     updated = work.put(changed(updated, work.at, work.intent.actor.id, 0))
     work.tell("modified", row.memory_id, patch.reason or reason, row, updated)
@@ -331,15 +364,16 @@ def _modify(work: _Work, patch: MemoryPatch, reason: str) -> JsonValue:
 
 
 def _patched(row: MemoryRow, patch: MemoryPatch) -> MemoryRow:
-    updated = row if patch.content is None else with_content(row, patch.content)
-    return replace(
-        updated,
-        type=updated.type if patch.type is None else patch.type,
-        importance=updated.importance if patch.importance is None else patch.importance,
-        tags=updated.tags if patch.tags is None else patch.tags,
-        pinned=updated.pinned if patch.pinned is None else patch.pinned,
-        who=updated.who if patch.who is None else patch.who,
+    row = replace(
+        row,
+        type=row.type if patch.type is None else patch.type,
+        importance=row.importance if patch.importance is None else patch.importance,
+        tags=row.tags if patch.tags is None else patch.tags,
+        pinned=row.pinned if patch.pinned is None else patch.pinned,
+        who=row.who if patch.who is None else patch.who,
     )
+    # Also where only the speaker is another: what a turn is embedded as names it.
+    return with_content(row, row.content if patch.content is None else patch.content)
 
 
 def _forget(work: _Work, memory_id: str, command: ForgetCommand) -> JsonValue:
@@ -373,6 +407,9 @@ def _recover(work: _Work, command: RecoverCommand) -> JsonValue:
             f"retention_expired: forgotten more than {work.settings.recovery_days} days ago"
         )
     key = None if row.type == "episodic" else dedup_key(row.scope, row.content_hash)
+    other = None if key is None else work.same_content(row)
+    if other is not None:
+        raise Refused(f"duplicate_content_hash: the active memory {other} says the same")
     back = replace(
         changed(row, work.at, work.intent.actor.id, 0),
         is_deleted=False,

@@ -84,6 +84,13 @@ class _Work:
             self.by_hash[row.content_hash] = row.memory_id
         self.touched.append(row.memory_id)
 
+    def same_content(self, digest: str) -> str | None:
+        """The active memory of this content, as the intent has left things so far."""
+        row = self.memories.get(self.by_hash.get(digest, ""))
+        if row is None or row.dedup_key is None or row.content_hash != digest:
+            return None
+        return row.memory_id
+
     def next_seq(self) -> int:
         self.write_seq += 1
         return self.write_seq
@@ -106,7 +113,7 @@ def proposals_step(
         loaded,
         dict(zip(texts, embedded.vectors, strict=True)),
         loaded.write_seq,
-        dict(loaded.memories),
+        {**{row.memory_id: row for row in loaded.by_hash.values()}, **loaded.memories},
         {digest: row.memory_id for digest, row in loaded.by_hash.items()},
     )
     for number, proposal in enumerate(intent.proposals):
@@ -146,10 +153,10 @@ def _carry_out(work: _Work, proposal: Proposal, number: int) -> Generator[Ask, A
         return _outcome(proposal, "skipped", "pipeline_disabled", None)
     if proposal.action == "NONE":
         return _outcome(proposal, "none", proposal.reason, proposal.target_id)
-    if _forgotten(work):
-        return _outcome(proposal, "skipped", "source_forgotten", None)
     if proposal.action == "ADD":
         return (yield from _add(work, proposal, number))
+    if _forgotten(work):
+        return _outcome(proposal, "skipped", "source_forgotten", None)
     if not work.flags.allow_update_delete:
         return _outcome(proposal, "blocked", "update_delete_not_allowed", proposal.target_id)
     return _change(work, proposal, number)
@@ -168,9 +175,11 @@ def _add(work: _Work, proposal: Proposal, number: int) -> Generator[Ask, Answer,
     row = fact_memory(
         work.message, work.intent.turn, proposal, work.intent.call.model, 0, order
     )
-    existing = work.by_hash.get(row.content_hash)
+    existing = work.same_content(row.content_hash)
     if existing is not None:
         return _outcome(proposal, "deduped", "same content", existing)
+    if _forgotten(work):
+        return _outcome(proposal, "skipped", "source_forgotten", None)
     if work.intent.round < work.settings.max_reconsiderations:
         unseen = yield NearDuplicates(
             work.message.scope,
@@ -217,8 +226,8 @@ def _change(work: _Work, proposal: Proposal, number: int) -> Outcome:
             version=target.version + 1,
         )
     updated = with_content(_moved(work, target, number), proposal.fact.content)
-    other = work.by_hash.get(updated.content_hash)
-    if other is not None:
+    other = work.same_content(updated.content_hash)
+    if other not in (None, target.memory_id):
         return _outcome(proposal, "deduped", "same content", other)
     work.writes.append(Put(archived(target, "replaced by the pipeline", at)))
     work.put(updated)

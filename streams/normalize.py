@@ -21,6 +21,7 @@ from streams.text import content_hash, normalized_content, storage_content
 
 EMPTY_CONTENT = "empty_content"
 PRIVATE = "privacy_full"
+EPISODIC = "episodic"
 
 
 def normalize_stage(enabled: bool, settings: ExtractionSettings) -> Stage:
@@ -94,7 +95,11 @@ def _why_invalid(command: Command) -> str | None:
     """Why a well-formed command cannot be carried out whatever the store holds."""
     if isinstance(command, RememberCommand) and not storage_content(command.content):
         return "invalid_request: content is empty"
+    if isinstance(command, RememberCommand) and command.type == EPISODIC:
+        return "invalid_request: the type episodic is for turns"
     if isinstance(command, ModifyCommand):
+        if any(patch.type == EPISODIC for patch in command.patches):
+            return "invalid_request: the type episodic is for turns"
         if any(not (patch.reason or command.reason) for patch in command.patches):
             return "invalid_request: a reason is needed for each patch, or for all"
         if any(patch.content is not None and not storage_content(patch.content)

@@ -63,7 +63,8 @@ def dead_letter(
 ) -> Outgoing:
     """The record as it was, with its reason, in the partition where it lay.
 
-    Its id follows from stage and place, so a repeat after a crash is the same dead letter.
+    Its id follows from stage and message (from the place, where there is none to be read), so a
+    repeat after a crash is the same dead letter, also where the record itself was repeated.
     """
     key = None if record.key is None else record.key.decode(errors="replace")
     items = _items(record, message)
@@ -84,7 +85,11 @@ def dead_letter(
         item_kind=items.kind,
         item_ids=items.item_ids if failure.item_ids is None else failure.item_ids,
     )
-    letter_id = derived_id("dead-letter", stage, record.topic, record.partition, record.offset)
+    if message is None:
+        place = (record.topic, record.partition, record.offset)
+        letter_id = derived_id("dead-letter", stage, *place)
+    else:
+        letter_id = derived_id("dead-letter", stage, record.topic, message.id)
     envelope = Envelope[Frozen](
         id=letter_id,
         schema=DEAD_LETTERS.schemas[0],

@@ -49,7 +49,8 @@ def append_records(
     place: Callable[[str], int],
     now: int,
 ) -> Appended:
-    """Appends in order. `place` gives the partition of a scope, `now` is in microseconds.
+    """Appends in order. `place` gives the partition of a scope where the record names none, `now`
+    is in microseconds.
 
     Raises LogError for an unknown topic; the caller rolls back then.
     """
@@ -58,7 +59,7 @@ def append_records(
     done = Appended([], {})
     for record in outgoing:
         topic = topic_named(record.topic)
-        partition = place(record.scope)
+        partition = place(record.scope) if record.partition is None else record.partition
         tail = tails.get((topic.name, partition))
         if tail is None:
             tail = tails[topic.name, partition] = _load_tail(connection, topic, partition, now)
