@@ -24,6 +24,7 @@ T = TypeVar("T")
 FIRST_DELAY_SECONDS = 1.0
 MAX_DELAY_SECONDS = 30.0
 JITTER_SECONDS = 0.5
+KEPT_VECTORS = 4096
 
 
 def backoff(attempt: int, jitter: float, retry_after: float | None = None) -> float:
@@ -56,6 +57,7 @@ class ModelPort:
     wait: Callable[[float], Awaitable[None]] = asyncio.sleep
     outages: dict[str, Outage] = field(default_factory=dict)
     _slots: asyncio.Semaphore | None = None
+    _vectors: dict[str, Vector] = field(default_factory=dict)
 
     async def generate(self, prompt: Prompt, advisory: bool) -> Reply | None:
         """A reply; None where an advisory question could not be answered at the first try.
@@ -74,21 +76,37 @@ class ModelPort:
                 f"llm:{self.language.provider}", lambda: self.language.generate(prompt)
             )
 
-    async def embed(self, texts: Sequence[str]) -> Embedded:
-        """Vectors in order; all None, with the reason, where the provider refuses for good or does
-        not answer: a memory without a vector is caught up on later, a turn is not held up."""
-        unique = list(dict.fromkeys(texts))
-        vectors: dict[str, Vector] = {}
+    async def embed(self, texts: Sequence[str], required: bool = False) -> Embedded:
+        """Vectors in order; all None, with the reason, where the provider refuses for good.
+
+        Where it does not answer now, `required` waits for as long as that lasts; else the answer
+        is None too: a turn is not held up, its vector is caught up on later.
+        """
+        missing = [text for text in dict.fromkeys(texts) if text not in self._vectors]
         try:
-            for start in range(0, len(unique), self.embed_batch):
-                part = unique[start : start + self.embed_batch]
-                found = await self.embedding.embed_passages(part)
-                vectors.update(zip(part, found, strict=True))
-        except (PermanentModelError, TransientModelError) as error:
+            for start in range(0, len(missing), self.embed_batch):
+                part = missing[start : start + self.embed_batch]
+                self._keep(part, await self._embed_part(part, required))
+        except (PermanentModelError, TransientModelError, ModelUnavailable) as error:
             self.outages["embedding"] = Outage(str(error), 1)
             return Embedded((None,) * len(texts), str(error))
         self.outages.pop("embedding", None)
-        return Embedded(tuple(vectors[text] for text in texts))
+        vectors = tuple(self._vectors[text] for text in texts)
+        self._forget_oldest()
+        return Embedded(vectors)
+
+    async def _embed_part(self, part: Sequence[str], required: bool) -> list[Vector]:
+        if not required:
+            return await self.embedding.embed_passages(part)
+        return await self._persist("embedding", lambda: self.embedding.embed_passages(part))
+
+    def _keep(self, texts: Sequence[str], vectors: Sequence[Vector]) -> None:
+        # decide and apply-writes want the vector of the same fact shortly after one another.
+        self._vectors.update(zip(texts, vectors, strict=True))
+
+    def _forget_oldest(self) -> None:
+        while len(self._vectors) > KEPT_VECTORS:
+            del self._vectors[next(iter(self._vectors))]
 
     async def _persist(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
         attempt = 0

@@ -20,7 +20,15 @@ from schemas.rows import ExtractionRow, FactRow, ProposalRow
 from schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
 from streams.contradiction import contradicts, shared_tokens
 from streams.extract import model_call
-from streams.memory import changed, deleted, effective, fact_memory, skip_reason, with_content
+from streams.memory import (
+    changed,
+    deleted,
+    effective,
+    fact_memory,
+    protected,
+    skip_reason,
+    with_content,
+)
 from streams.models.base import Reply
 from streams.prompts import (
     CONTRADICTION_PROMPT_VERSION,
@@ -79,9 +87,11 @@ def decide_stage(settings: DecisionSettings, flags: Flags) -> Stage:
     def process(message: Message, context: Context) -> Process:
         body = message.body
         assert isinstance(body, FactsExtracted)
-        embedded = yield Embed(tuple(storage_content(fact.content) for fact in body.facts))
+        texts = tuple(storage_content(fact.content) for fact in body.facts)
+        # Without vectors every fact that rephrases a known one would look new.
+        embedded = yield Embed(texts, required=True)
         assert isinstance(embedded, Embedded)
-        facts = yield from _undecided_facts(message, body)
+        facts, is_first = yield from _undecided_facts(message, body)
         vectors = dict(zip((f.item_id for f in body.facts), embedded.vectors, strict=True))
         writes: list[Write] = [Put(_extraction_row(message, body))]
         proposals: list[Proposal] = []
@@ -105,7 +115,7 @@ def decide_stage(settings: DecisionSettings, flags: Flags) -> Stage:
             writes += yield from _foreseen(message, body, proposal, vector, context, settings, flags)
         return Step(
             writes=tuple(writes),
-            emits=_emits(body, proposals, as_of, context.record.offset, bool(facts)),
+            emits=_emits(body, proposals, as_of, context.record.offset, is_first),
             dead=_failure(failed),
         )
 
@@ -121,14 +131,21 @@ def decide_stage(settings: DecisionSettings, flags: Flags) -> Stage:
 
 def _undecided_facts(
     message: Message, body: FactsExtracted
-) -> Generator[Ask, Answer, tuple[Fact, ...]]:
+) -> Generator[Ask, Answer, tuple[tuple[Fact, ...], bool]]:
     """The message's facts without those that were taken note of before (a turn published again
-    under another id). Reconsidered and redriven facts are decided anew."""
-    if body.round or message.redrive or not body.facts:
-        return body.facts
-    answer = yield LoadFacts(tuple(fact.item_id for fact in body.facts))
+    under another id), and whether there were none of these. Reconsidered facts are decided anew,
+    and of redriven ones those that came to no end."""
+    if body.round or not body.facts:
+        return body.facts, not body.round
+    ids = tuple(fact.item_id for fact in body.facts)
+    answer = yield LoadFacts(ids)
     assert isinstance(answer, Facts)
-    return tuple(fact for fact in body.facts if fact.item_id not in answer.known)
+    done = frozenset(answer.known)
+    if message.redrive:
+        loaded = yield Load(message.scope, item_ids=ids)
+        assert isinstance(loaded, Loaded)
+        done = loaded.settled
+    return tuple(fact for fact in body.facts if fact.item_id not in done), not answer.known
 
 
 def _decide(
@@ -280,9 +297,12 @@ def _foreseen(
     if proposal.dropped or proposal.action == "NONE":
         return ()
     targets = () if proposal.target_id is None else (proposal.target_id,)
-    loaded = yield Load(message.scope, memory_ids=targets)
+    loaded = yield Load(message.scope, memory_ids=(body.turn.memory_id, *targets))
     assert isinstance(loaded, Loaded)
     flags = effective(defaults, loaded.flags)
+    source = loaded.memories.get(body.turn.memory_id)
+    if source is not None and source.is_deleted:
+        return ()
     if not flags.enabled or flags.shadow_mode or flags.mutations_frozen:
         return ()
     order = context.record.offset
@@ -294,6 +314,8 @@ def _foreseen(
     target = loaded.memories.get(proposal.target_id or "")
     if target is None or not flags.allow_update_delete:
         return ()
+    if target.is_deleted or protected(target):
+        return ()
     row = changed(target, message.recorded, "pipeline", loaded.write_seq, order)
     if proposal.action == "DELETE":
         return (Foresee(deleted(row, message.recorded), None),)
@@ -301,9 +323,9 @@ def _foreseen(
 
 
 def _emits(
-    body: FactsExtracted, proposals: list[Proposal], as_of: int, offset: int, had_facts: bool
+    body: FactsExtracted, proposals: list[Proposal], as_of: int, offset: int, is_first: bool
 ) -> tuple[Emit, ...]:
-    triples = body.triples if had_facts or not body.facts else ()
+    triples = body.triples if is_first else ()
     if not proposals and not triples:
         return ()
     intent = ProposalsIntent(

@@ -223,7 +223,8 @@ class StageRunner:
         embeds = [run for run in runs if isinstance(run.ask, Embed)]
         if embeds:
             texts = [text for run in embeds for text in _embed_ask(run).texts]
-            answer = await self.models.embed(texts)
+            required = any(_embed_ask(run).required for run in embeds)
+            answer = await self.models.embed(texts, required)
             start = 0
             for run in embeds:
                 end = start + len(_embed_ask(run).texts)
@@ -239,7 +240,7 @@ class StageRunner:
         """Answer one record's model asks until it asks the store or is done."""
         while isinstance(run.ask, Embed | Generate):
             if isinstance(run.ask, Embed):
-                self._guarded(run, await self.models.embed(run.ask.texts))
+                self._guarded(run, await self.models.embed(run.ask.texts, run.ask.required))
                 continue
             try:
                 reply = await self.models.generate(run.ask.prompt, run.ask.advisory)
@@ -322,10 +323,10 @@ class StageRunner:
     def _progress(self, records: Sequence[Record], runs: Sequence[_Run]) -> Progress:
         assert self.store is not None
         seq = self.store.next_outbox_seq(self.stage.name)
-        outbox = [
-            Outbound(seq + number, out.topic, out.scope, out.key.decode(), out.value)
-            for number, out in enumerate(self._output(runs))
-        ]
+        outbox = []
+        for number, out in enumerate(self._output(runs)):
+            key = out.key.decode(errors="replace")
+            outbox.append(Outbound(seq + number, out.topic, out.scope, key, out.value))
         topic = records[0].topic
         return Progress(
             stage=self.stage.name,

@@ -37,9 +37,11 @@ Message: TypeAlias = Envelope[Frozen]
 
 @dataclass(frozen=True, slots=True)
 class Embed:
-    """Vectors of these texts. Answered by Embedded."""
+    """Vectors of these texts. Answered by Embedded. `required`: rather wait out an outage than do
+    without."""
 
     texts: tuple[str, ...]
+    required: bool = False
 
 
 @dataclass(frozen=True, slots=True)

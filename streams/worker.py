@@ -30,6 +30,7 @@ class BatchLimits:
     model_records: int = 8
     bytes: int = 4 * 1024 * 1024
     warm_records: int = 1_000
+    stop_seconds: float = 10.0
 
 
 @dataclass(slots=True)
@@ -89,12 +90,26 @@ class Worker:
         the end. Raises what a stage raised; the other stages are then stopped."""
         for lane in self._lanes:
             await self._start(lane)
-        try:
-            async with asyncio.TaskGroup() as group:
-                for lane in self._lanes:
-                    group.create_task(self._work(lane, until_drained), name=lane.name)
-        except BaseExceptionGroup as failures:
-            raise _first(failures) from failures
+        tasks = [
+            asyncio.create_task(self._work(lane, until_drained), name=lane.name)
+            for lane in self._lanes
+        ]
+        stopping = asyncio.create_task(self._stop.wait())
+        waiting = {*tasks, stopping}
+        while waiting and not self._stop.is_set():
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if any(task.exception() is not None for task in done):
+                self._stop.set()
+        await self._notify()
+        # A batch that waits for a model may wait for ever; cancelled, it is as if never begun.
+        await asyncio.wait(tasks, timeout=self._limits.stop_seconds)
+        stopping.cancel()
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        failures = [r for r in results if r is not None and not _is_cancelled(r)]
+        if failures:
+            raise _first(failures[0])
 
     async def _start(self, lane: _Lane) -> None:
         runner = lane.runner
@@ -139,6 +154,8 @@ class Worker:
                 await self._notify()
                 return
             await self._wait(lane)
+        # Whoever waits for this stage must not wait for ever.
+        await self._notify()
 
     async def _pass(self, lane: _Lane) -> bool:
         """One batch of every topic that has something; whether there was any."""
@@ -215,8 +232,12 @@ async def _wait_for(event: asyncio.Event) -> bool:
     return await event.wait()
 
 
-def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    first: BaseException = failures
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]
-    return first
+def _is_cancelled(error: BaseException) -> bool:
+    return isinstance(error, asyncio.CancelledError)
+
+
+def _first(failure: BaseException) -> BaseException:
+    """The failure itself, out of the groups that task groups wrap it in."""
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    return failure
