@@ -1,0 +1,110 @@
+"""Reaching a folder's memory for reading: the stores themselves, or the worker that holds them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ops.requests import RequestError
+from stores.lock import FolderInUse
+
+if TYPE_CHECKING:
+    from ops.queries import Queries
+    from ops.settings import Settings
+    from streams.logs.base import Outgoing
+
+PATIENCE_SECONDS = 10.0
+"""How long a reader waits for a worker that is starting, or for another reader to finish."""
+LOOK_AGAIN_SECONDS = 0.05
+
+
+def worker_runs(lock: Path) -> bool:
+    """Whether a process has the folder's log open for processing."""
+    try:
+        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+@contextlib.asynccontextmanager
+async def queries(settings: Settings) -> AsyncIterator[Queries]:
+    """Whoever can answer for the folder now. Raises RequestError when there is nothing to read,
+    and what opening log and stores raises."""
+    from ops.bootstrap import has_log, log_lock
+
+    if not has_log(settings):
+        raise RequestError(
+            f"there is no memory in {settings.data_dir} yet; publish turns with `palimpsest"
+            " ingest FILE`, or name another folder with --data-dir"
+        )
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    async with contextlib.AsyncExitStack() as undo:
+        while True:
+            late = time.monotonic() > deadline
+            found = (
+                await _of_worker(settings, undo, late)
+                if worker_runs(log_lock(settings))
+                else await _of_folder(settings, undo, late)
+            )
+            if found is not None:
+                break
+            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+        yield found
+
+
+async def _of_worker(
+    settings: Settings, undo: contextlib.AsyncExitStack, late: bool
+) -> Queries | None:
+    from ops.service.announcement import announced
+    from ops.service.client import NotThereError, RemoteQueries
+
+    announcement = announced(settings.data_dir)
+    if announcement is not None:
+        remote = RemoteQueries(announcement)
+        try:
+            await remote.ping()
+        except NotThereError:
+            await remote.close()
+        else:
+            undo.push_async_callback(remote.close)
+            return remote
+    if late:
+        raise RequestError(
+            f"a process works on {settings.data_dir} but does not answer; stop it, or ask from"
+            " where it runs (its local interface listens on this machine only)"
+        )
+    return None
+
+
+async def _of_folder(
+    settings: Settings, undo: contextlib.AsyncExitStack, late: bool
+) -> Queries | None:
+    from ops.bootstrap import open_log, readers
+    from ops.queries import DirectQueries
+    from ops.reading.sources import Sources
+
+    try:
+        opened = await undo.enter_async_context(readers(settings))
+    except FolderInUse:
+        if late:
+            raise
+        return None
+
+    def append(outgoing: Sequence[Outgoing]) -> object:
+        with open_log(settings, "publish") as log:
+            return log.append(outgoing)
+
+    return DirectQueries(Sources(settings, opened.log, opened.shards, opened.embedding, append))

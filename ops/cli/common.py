@@ -1,0 +1,193 @@
+"""What all commands share: the options of settings, errors as one line, JSON and tables.
+
+Nothing heavy is imported before a command needs it: `palimpsest --help` must be instant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import json
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar, get_type_hints
+
+import typer
+
+if TYPE_CHECKING:
+    from ops.queries import Queries
+    from ops.requests import Request
+    from ops.setting_sources import Loaded
+    from ops.settings import Settings
+
+T = TypeVar("T")
+
+PANEL = "Settings"
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", help="Folder of log and stores.", rich_help_panel=PANEL),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        help="Settings file.  [default: palimpsest.toml]",
+        show_default=False,
+        rich_help_panel=PANEL,
+    ),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Set a setting, as llm.provider=ollama.",
+        rich_help_panel=PANEL,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Scope = Annotated[str, typer.Option("--scope", "-s", help="The memory space.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Cli:
+    """What a command was told beside its own options."""
+
+    data_dir: Path | None
+    config: Path | None
+    overrides: tuple[str, ...]
+
+    def load(self) -> Loaded:
+        """The effective settings and where each is from. Raises SettingsError."""
+        from ops.setting_sources import load_settings
+
+        return load_settings(self.overrides, self.data_dir, self.config)
+
+    @property
+    def settings(self) -> Settings:
+        return self.load().settings
+
+    def ask(self, request: Request) -> object:
+        """The answer of whoever can give it: a running worker, or the folder itself."""
+
+        async def asking(queries: Queries) -> object:
+            return await queries.answer(request)
+
+        return self.with_queries(asking)
+
+    def with_queries(self, use: Callable[[Queries], Coroutine[None, None, T]]) -> T:
+        from ops.access import queries
+
+        async def using() -> T:
+            async with queries(self.settings) as found:
+                return await use(found)
+
+        return asyncio.run(using())
+
+
+def command(
+    app: typer.Typer, name: str | None = None, **options: object
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function as a command. Its parameter `cli` is filled with a Cli, from options
+    that every command has; errors that say what to do are printed as they are."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        app.command(name, **options)(_joined(function))  # type: ignore[arg-type]
+        return function
+
+    return register
+
+
+def _joined(function: Callable[..., None]) -> Callable[..., None]:
+    hints = get_type_hints(function, include_extras=True)
+    own = [
+        parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.name != "cli"
+    ]
+    shared = [
+        inspect.Parameter(
+            given, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+        )
+        for given, annotation in (
+            ("data_dir", DataDir),
+            ("config", ConfigFile),
+            ("overrides", Overrides),
+        )
+    ]
+
+    @functools.wraps(function)
+    def run(
+        *,
+        data_dir: Path | None = None,
+        config: Path | None = None,
+        overrides: list[str] | None = None,
+        **given: object,
+    ) -> None:
+        with explained():
+            function(cli=Cli(data_dir, config, tuple(overrides or ())), **given)
+
+    del run.__wrapped__  # typer would look through to the function's own parameters
+    parameters = [*own, *shared]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+class explained:  # noqa: N801 - reads as a statement
+    """Turns errors that say what to do into one line on stderr and exit code 1."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception) and (text := _text_of(error)) is not None:
+            complain(text)
+            raise typer.Exit(1) from None
+
+
+def _text_of(error: Exception) -> str | None:
+    """The text of an error that a user can do something about; None for a bug."""
+    # Looked up by module, so that what was never imported is not imported to find out.
+    for module, names in (
+        ("streams.logs.base", ("LogError",)),
+        ("stores.shard", ("StoreError",)),
+        ("stores.lock", ("FolderInUse",)),
+        ("ops.setting_sources", ("SettingsError",)),
+        ("ops.bootstrap", ("SetupError",)),
+        ("ops.requests", ("RequestError",)),
+        ("ops.service.client", ("NotThereError",)),
+    ):
+        loaded = sys.modules.get(module)
+        if loaded is not None and any(isinstance(error, getattr(loaded, n)) for n in names):
+            return str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    duckdb = sys.modules.get("duckdb")
+    if duckdb is not None and isinstance(error, duckdb.IOException):
+        return f"the store cannot be read or written: {error}"
+    return None
+
+
+def complain(text: str) -> None:
+    """Say what is wrong on stderr."""
+    typer.echo(f"palimpsest: {text}", err=True)
+
+
+def wrong_use(text: str) -> typer.Exit:
+    """Tell how the command is not to be used; raise what this returns."""
+    complain(text)
+    return typer.Exit(2)
+
+
+def print_json(value: object) -> None:
+    """JSON for scripts, on stdout."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def on_terminal() -> bool:
+    """Whether someone watches stderr, where progress is shown."""
+    return sys.stderr.isatty()

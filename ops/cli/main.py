@@ -1,0 +1,39 @@
+"""The program `palimpsest`: its commands, by group. Each group is a module beside this one."""
+
+from __future__ import annotations
+
+import typer
+
+from ops.cli import (
+    bench,
+    changing,
+    demo,
+    letters,
+    publishing,
+    reading,
+    running,
+    setup,
+    sql,
+)
+
+app = typer.Typer(
+    name="palimpsest",
+    help="Long-term memory for AI agents: turns in, memories out, every decision explained."
+    "\n\nStart with: palimpsest demo",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+for group in (demo, publishing, running, reading, sql, changing, letters, setup, bench):
+    group.register(app)
+
+
+def main() -> None:
+    """Entry point. Exit code 0 ok, 1 failed, 2 wrong use."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

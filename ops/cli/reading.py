@@ -1,0 +1,7 @@
+"""Commands to come."""
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Nothing yet."""

@@ -1,0 +1,117 @@
+"""run and status: the stages at work, and how they stand."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ops.cli.common import AsJson, Cli, command, complain, on_terminal, print_json
+
+if TYPE_CHECKING:
+    from ops.bootstrap import Application
+    from ops.requests import JsonObject
+    from ops.settings import Settings
+
+
+def register(app: typer.Typer) -> None:
+    command(app)(run)
+    command(app)(status)
+
+
+def run(
+    cli: Cli,
+    once: Annotated[
+        bool, typer.Option("--once", help="Stop when everything is processed.")
+    ] = False,
+    stages: Annotated[
+        str | None, typer.Option(help="Only these stages, separated by commas.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Run the stages of the pipeline.
+
+    Runs until SIGTERM or Ctrl-C, which finishes the batches under way; with --once until all
+    that was published is processed. Meanwhile recall, sql, status and the others work from other
+    terminals.
+
+    Example: palimpsest run --once
+    """
+    only = [name.strip() for name in (stages or "").split(",") if name.strip()]
+    result = asyncio.run(_run(cli.settings, once, only))
+    if json:
+        print_json(result)
+    else:
+        from ops.cli.tables import print_run
+
+        print_run(result)
+
+
+async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
+    from ops.bootstrap import SetupError, application
+    from ops.cli.watching import watched
+    from ops.service.running import serving_reads
+
+    async with application(settings, only) as app:
+        for warning in app.warnings:
+            complain(warning)
+        if app.unusable is not None:
+            if once:
+                raise SetupError(
+                    f"the language model cannot be used: {app.unusable}\nNothing was processed."
+                    " All but extraction runs with --stages"
+                    " normalize,apply-writes,graph-persist,audit"
+                )
+            complain(f"extraction waits, all else runs: {app.unusable}")
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, app.stop)
+        began = time.perf_counter()
+        async with serving_reads(app) as sources:
+            with watched(app) if on_terminal() else contextlib.nullcontext():
+                await app.run(until_drained=once)
+            return await _summary(app, time.perf_counter() - began, sources)
+
+
+async def _summary(app: Application, seconds: float, sources: object) -> JsonObject:
+    from ops.reading.sources import Sources
+    from ops.reading.status import balance
+
+    assert isinstance(sources, Sources)
+    stages: JsonObject = {}
+    for runner in app.runners:
+        counts = runner.counts
+        known = stages.setdefault(
+            runner.stage.name,
+            {"records": 0, "skipped": 0, "emitted": 0, "dead": 0, "batches": 0, "seconds": 0.0},
+        )
+        assert isinstance(known, dict)
+        for name in ("records", "skipped", "emitted", "dead", "batches"):
+            known[name] = int(str(known[name])) + int(getattr(counts, name))
+        spent = float(str(known["seconds"])) + sum(counts.seconds.values())
+        known["seconds"] = round(spent, 4)
+    return {
+        "stages": stages,
+        "seconds": round(seconds, 3),
+        "balance": await asyncio.to_thread(balance, sources),
+    }
+
+
+def status(cli: Cli, json: AsJson = False) -> None:
+    """Tell how the pipeline stands: stages and lag, the balance, dead letters, providers.
+
+    Example: palimpsest status
+    """
+    from ops.requests import StatusRequest
+
+    answer = cli.ask(StatusRequest())
+    if json:
+        print_json(answer)
+        return
+    from ops.cli.tables import print_status
+
+    print_status(answer)

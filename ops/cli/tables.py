@@ -1,0 +1,153 @@
+"""Answers as people read them."""
+
+from __future__ import annotations
+
+from typing import TypeAlias, cast
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+Json: TypeAlias = dict[str, object]
+
+
+def console() -> Console:
+    """Standard output; wide enough not to cut what is piped on."""
+    found = Console(highlight=False)
+    return found if found.is_terminal else Console(highlight=False, width=160)
+
+
+def text(value: object) -> str:
+    """A value in a cell."""
+    if value is None or value == "":
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.3f}".rstrip("0").rstrip(".")
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "–"
+    return escape(str(value))
+
+
+def table(columns: tuple[str, ...], rows: list[tuple[object, ...]], title: str = "") -> Table:
+    """A plain table; numbers to the right."""
+    made = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    for number, column in enumerate(columns):
+        numeric = bool(rows) and all(
+            isinstance(row[number], int | float) and not isinstance(row[number], bool)
+            for row in rows
+        )
+        made.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*map(text, row))
+    return made
+
+
+def print_run(result: Json) -> None:
+    """What `run` did."""
+    out = console()
+    stages = cast("dict[str, Json]", result["stages"])
+    names = ("records", "skipped", "emitted", "dead", "batches", "seconds")
+    out.print(
+        table(
+            ("stage", *names),
+            [(stage, *(counts[name] for name in names)) for stage, counts in stages.items()],
+        )
+    )
+    out.print(f"\n{result['seconds']} s in all")
+    print_balance(out, cast("Json", result["balance"]))
+
+
+def print_balance(out: Console, balance: Json) -> None:
+    """The conservation law with its numbers."""
+    for kind, first in (("turns", "accepted"), ("facts", "extracted")):
+        numbers = cast("dict[str, int]", balance[kind])
+        parts = [f"{count} {name}" for name, count in numbers.items() if name != first and count]
+        out.print(f"{kind}: {numbers.get(first, 0)} {first} = {' + '.join(parts) or '0'}")
+    if balance.get("holds") is False:
+        out.print("[bold red]the balance does not hold: items are lost[/]; please report this")
+
+
+def print_status(answer: object) -> None:
+    """What `status` says."""
+    said = cast("Json", answer)
+    out = console()
+    stages = cast("list[Json]", said["stages"])
+    names = ("stage", "partition", "cursor", "end", "lag", "state")
+    out.print(table(names, [tuple(stage[name] for name in names) for stage in stages]))
+    out.print()
+    print_balance(out, cast("Json", said["balance"]))
+    out.print(f"dead letters: {said['dead_letters']}")
+    for name, provider in cast("dict[str, Json]", said["providers"]).items():
+        reason = f" – {text(provider['reason'])}" if provider["reason"] else ""
+        out.print(
+            f"{name}: {text(provider['provider'])} {text(provider['model'])},"
+            f" {provider['state']}{reason}"
+        )
+
+
+def print_recall(answer: object) -> None:
+    """Results of a recall, the best first, with the parts of each score."""
+    said = cast("Json", answer)
+    out = console()
+    results = cast("list[Json]", said["results"])
+    out.print(f"{len(results)} results by {text(said['method'])}")
+    for number, result in enumerate(results, 1):
+        out.print()
+        out.print(
+            f"[bold]{number}.[/] {text(result['content'])}"
+            f"  [dim]({text(result['type'])}, {text(result['who'])},"
+            f" {str(result['occurred_at'])[:10]})[/]"
+        )
+        scores = cast("Json", result["scores"])
+        parts = ", ".join(
+            f"{name} {text(score)}" for name, score in scores.items() if score is not None
+        )
+        out.print(f"   score {text(result['score'])} [dim]= {parts}[/]")
+        out.print(f"   [dim]id {result['id']}[/]")
+
+
+def print_memory(memory: Json) -> None:
+    """All fields of a memory, a line each."""
+    out = console()
+    out.print(table(("field", "value"), [(name, value) for name, value in memory.items()]))
+
+
+def print_memories(memories: list[Json]) -> None:
+    """Memories, a line each."""
+    console().print(
+        table(
+            ("id", "scope", "type", "who", "occurred", "content"),
+            [
+                (
+                    str(row["id"])[:8],
+                    row["scope"],
+                    row["type"],
+                    row["who"],
+                    str(row["occurred_at"])[:16],
+                    row["content"],
+                )
+                for row in memories
+            ],
+        )
+    )
+
+
+def print_events(events: list[Json]) -> None:
+    """Audit events in order."""
+    console().print(
+        table(
+            ("at", "event", "by", "reason", "content"),
+            [
+                (
+                    str(event["created_at"])[:19],
+                    event["event"],
+                    event["changed_by"],
+                    event["reason"],
+                    event["new_content"] or event["old_content"],
+                )
+                for event in events
+            ],
+        )
+    )

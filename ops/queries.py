@@ -1,0 +1,104 @@
+"""One way to ask, whoever answers: the stores of the folder, or the worker that holds them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+import pyarrow as pa
+from pydantic import JsonValue
+
+from ops.reading import letters, memories, recalling, stories
+from ops.reading.sources import Sources
+from ops.reading.status import status
+from ops.requests import (
+    CommandRequest,
+    DropRequest,
+    ExplainRequest,
+    GetRequest,
+    HistoryRequest,
+    LetterRequest,
+    LettersRequest,
+    ListRequest,
+    RecallRequest,
+    RedriveRequest,
+    Request,
+    RequestError,
+    ScopeRequest,
+    SqlRequest,
+    StatusRequest,
+)
+from stores.sql import QueryLimits, QueryRefused, read_only_query
+
+
+class Queries(Protocol):
+    """Answers to requests. Both methods raise RequestError with what is wrong."""
+
+    async def answer(self, request: Request) -> JsonValue: ...
+
+    async def table(self, request: SqlRequest) -> pa.Table: ...
+
+
+class DirectQueries:
+    """Answers from open stores. Store reads run in a thread, each with a cursor of its own."""
+
+    def __init__(self, sources: Sources) -> None:
+        self.sources = sources
+
+    async def answer(self, request: Request) -> JsonValue:
+        match request:
+            case RecallRequest():
+                return await recalling.recall(self.sources, request)
+            case RedriveRequest():
+                return await letters.redrive(self.sources, request)
+            case DropRequest():
+                return await letters.drop(self.sources, request)
+            case StatusRequest():
+                return await status(self.sources)
+        return await asyncio.to_thread(self._read, request)
+
+    def _read(self, request: Request) -> JsonValue:
+        match request:
+            case GetRequest():
+                return memories.get(self.sources, request)
+            case ListRequest():
+                return memories.list_memories(self.sources, request)
+            case ScopeRequest():
+                return memories.scope_of(self.sources, request)
+            case HistoryRequest():
+                return stories.history(self.sources, request)
+            case ExplainRequest():
+                return stories.explain(self.sources, request)
+            case LettersRequest():
+                return letters.list_letters(self.sources, request)
+            case LetterRequest():
+                return letters.show(self.sources, request)
+            case CommandRequest():
+                return memories.command_result(self.sources, request)
+        raise TypeError(f"no reading answers {type(request).__name__}")
+
+    async def table(self, request: SqlRequest) -> pa.Table:
+        return await asyncio.to_thread(self._table, request)
+
+    def _table(self, request: SqlRequest) -> pa.Table:
+        shards = self.sources.shards
+        partition = request.partition
+        if partition is None:
+            if len(shards) > 1:
+                raise RequestError(
+                    f"the memory lies in {len(shards)} partitions, each with a database of its"
+                    " own; name one with --partition"
+                )
+            partition = 0
+        if not 0 <= partition < len(shards):
+            raise RequestError(f"there is no partition {partition}; there are {len(shards)}")
+        try:
+            return read_only_query(
+                shards[partition],
+                self.sources.log,
+                partition,
+                request.query,
+                QueryLimits(seconds=request.seconds),
+            )
+        except QueryRefused as error:
+            raise RequestError(str(error)) from error

@@ -1,0 +1,108 @@
+"""Memories one by one and in lists."""
+
+from __future__ import annotations
+
+import json
+
+from ops.reading.sources import Sources, from_all, no_memory
+from ops.requests import (
+    CommandRequest,
+    GetRequest,
+    JsonObject,
+    ListRequest,
+    RequestError,
+    ScopeRequest,
+)
+
+SHORTEST_ID = 8
+COLUMNS = (
+    "memory_id AS id, scope, type, content, who, session_id, source_id, occurred_at, created_at,"
+    " updated_at, updated_by, importance, confidence, decay_rate, pinned, tags, categories, why,"
+    " project, source_type, extraction_model, temporal_kind, valid_from, valid_until, version,"
+    " is_deleted, deleted_at, last_accessed, access_count, content_hash, metadata"
+)
+
+
+def get(sources: Sources, request: GetRequest) -> JsonObject:
+    """The memory with all its fields. Raises RequestError when there is none."""
+    return found(sources, request.memory_id)[1]
+
+
+def found(sources: Sources, memory_id: str) -> tuple[int, JsonObject]:
+    """The memory by its id or the beginning of it, with its partition."""
+    matches = from_all(
+        sources,
+        f"SELECT {COLUMNS} FROM memory_rows WHERE memory_id = ?"
+        f" OR (len(?) >= {SHORTEST_ID} AND starts_with(memory_id, ?)) ORDER BY 1 LIMIT 2",
+        [memory_id, memory_id, memory_id],
+    )
+    if not matches:
+        raise no_memory(memory_id)
+    if len(matches) > 1:
+        raise RequestError(f"more than one memory begins with {memory_id}; write more of its id")
+    partition, row = matches[0]
+    row["metadata"] = json.loads(str(row["metadata"]))
+    return partition, row
+
+
+def scope_of(sources: Sources, request: ScopeRequest) -> JsonObject:
+    """Full id and scope of a memory: what a command about it needs."""
+    row = found(sources, request.memory_id)[1]
+    return {"id": row["id"], "scope": row["scope"], "version": row["version"]}
+
+
+def list_memories(sources: Sources, request: ListRequest) -> JsonObject:
+    """A page of memories, newest first: `memories`, and `next` for the page after (or null)."""
+    conditions, parameters = ["is_deleted = ?"], [request.deleted]
+    given: list[tuple[str, object]] = [
+        ("scope = ?", request.scope),
+        ("session_id = ?", request.session),
+        ("who = ?", request.who),
+    ]
+    values: list[object] = [*parameters]
+    for condition, value in given:
+        if value is not None:
+            conditions.append(condition)
+            values.append(value)
+    if request.types:
+        conditions.append("type IN (SELECT unnest(?))")
+        values.append(list(request.types))
+    if request.before is not None:
+        at, _, memory_id = request.before.rpartition("/")
+        conditions.append("(occurred_at, memory_id) < (?::TIMESTAMPTZ, ?)")
+        values += [at, memory_id]
+    matches = from_all(
+        sources,
+        f"SELECT {COLUMNS} FROM memory_rows WHERE {' AND '.join(conditions)}"
+        f" ORDER BY occurred_at DESC, memory_id DESC LIMIT {int(request.limit) + 1}",
+        values,
+    )
+    page = sorted(
+        (row for _, row in matches),
+        key=lambda row: (str(row["occurred_at"]), str(row["id"])),
+        reverse=True,
+    )
+    more = len(page) > request.limit
+    page = page[: request.limit]
+    for row in page:
+        row["metadata"] = json.loads(str(row["metadata"]))
+    last = page[-1] if page and more else None
+    return {
+        "memories": [*page],
+        "next": None if last is None else f"{last['occurred_at']}/{last['id']}",
+    }
+
+
+def command_result(sources: Sources, request: CommandRequest) -> JsonObject | None:
+    """What became of a command; None while it is on its way."""
+    matches = from_all(
+        sources,
+        "SELECT command_id, scope, command, error, result, recorded_at FROM command_results"
+        " WHERE command_id = ?",
+        [request.command_id],
+    )
+    if not matches:
+        return None
+    row = matches[0][1]
+    row["result"] = json.loads(str(row["result"]))
+    return row

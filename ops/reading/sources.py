@@ -1,0 +1,87 @@
+"""What readings read: the log and the stores of a folder, and the models that are in use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import duckdb
+from pydantic import JsonValue
+
+from ops.requests import JsonObject, RequestError
+from ops.settings import Settings
+from stores.shard import Shard
+from streams.asking import Outage
+from streams.logs.base import Outgoing, partition_for
+from streams.logs.embedded import EmbeddedLog
+from streams.models.base import EmbeddingModel
+
+
+@dataclass(slots=True)
+class Sources:
+    """`append` adds records to the log. `running` are the stages that a worker of this process
+    runs; `outages` and `unusable` tell what its models are waiting for."""
+
+    settings: Settings
+    log: EmbeddedLog
+    shards: Sequence[Shard]
+    embedding: EmbeddingModel
+    append: Callable[[Sequence[Outgoing]], object]
+    running: frozenset[str] = frozenset()
+    outages: dict[str, Outage] = field(default_factory=dict)
+    unusable: Callable[[], str | None] = lambda: None
+
+    def partition_of(self, scope: str) -> int:
+        return partition_for(scope, len(self.shards))
+
+    def shard_of(self, scope: str) -> Shard:
+        return self.shards[self.partition_of(scope)]
+
+
+def rows(shard: Shard, query: str, parameters: Sequence[object] = ()) -> list[JsonObject]:
+    """The rows of a query as JSON objects; times as RFC 3339 in UTC."""
+    connection: duckdb.DuckDBPyConnection = shard.reader()
+    try:
+        result = connection.execute(query, list(parameters))
+        names = [column[0] for column in result.description or ()]
+        return [
+            {name: plain(value) for name, value in zip(names, row, strict=True)}
+            for row in result.fetchall()
+        ]
+    finally:
+        connection.close()
+
+
+def from_all(
+    sources: Sources, query: str, parameters: Sequence[object] = ()
+) -> list[tuple[int, JsonObject]]:
+    """The rows of a query on every partition, with the partition's number."""
+    return [
+        (number, row)
+        for number, shard in enumerate(sources.shards)
+        for row in rows(shard, query, parameters)
+    ]
+
+
+def plain(value: object) -> JsonValue:
+    """A value of the database as JSON."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, datetime):
+        return rfc3339(value)
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return str(value)
+
+
+def rfc3339(value: datetime) -> str:
+    """UTC, with a Z, in as few digits as the time needs."""
+    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def no_memory(memory_id: str) -> RequestError:
+    return RequestError(
+        f"there is no memory {memory_id}; `palimpsest list` shows what there is, and ids may be"
+        " shortened to their first 8 characters"
+    )

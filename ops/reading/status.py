@@ -1,0 +1,103 @@
+"""How the pipeline stands: stages and lag, the balance, dead letters, providers."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pydantic import JsonValue
+
+from ops.reading.sources import Sources, from_all
+from ops.requests import JsonObject
+from stores.balance import Balance, add_balances, read_balance
+from streams.topology import PipelineSettings, stages
+
+
+async def status(sources: Sources) -> JsonObject:
+    """The answer in the shape of `status --json`."""
+    return await asyncio.to_thread(_status, sources)
+
+
+def _status(sources: Sources) -> JsonObject:
+    counted = from_all(sources, "SELECT count(*) AS n FROM dead_letter_rows WHERE status = 'dead'")
+    return {
+        "stages": _stages(sources),
+        "balance": balance(sources),
+        "dead_letters": sum(int(str(row["n"])) for _, row in counted),
+        "providers": _providers(sources),
+    }
+
+
+def balance(sources: Sources) -> JsonObject:
+    """Where every turn and fact is, all scopes and partitions together."""
+    parts = [
+        read_balance(shard, sources.log, number)[:1] for number, shard in enumerate(sources.shards)
+    ]
+    return balance_json(add_balances([part[0] for part in parts if part]))
+
+
+def balance_json(total: Balance) -> JsonObject:
+    return {"turns": {**total.turns}, "facts": {**total.facts}, "holds": total.holds}
+
+
+def _stages(sources: Sources) -> list[JsonValue]:
+    found: list[JsonValue] = []
+    for partition, shard in enumerate(sources.shards):
+        for stage in stages(PipelineSettings()):
+            cursor = end = 0
+            for topic in stage.reads:
+                cursor += (
+                    shard.cursor_of(stage.name, topic.name)
+                    if stage.stateful
+                    else sources.log.position(stage.name, topic.name, partition)
+                )
+                end += sources.log.end_offset(topic.name, partition)
+            found.append(
+                {
+                    "stage": stage.name,
+                    "partition": partition,
+                    "cursor": cursor,
+                    "end": end,
+                    "lag": max(0, end - cursor),
+                    "state": _state(sources, stage.name, end - cursor),
+                }
+            )
+    return found
+
+
+def _state(sources: Sources, stage: str, lag: int) -> str:
+    """`stopped` without a worker, `waiting` for a model, else `running` or `idle`."""
+    if stage not in sources.running:
+        return "stopped"
+    if stage == "extract" and (sources.unusable() is not None or sources.outages):
+        return "waiting"
+    return "running" if lag > 0 else "idle"
+
+
+def _providers(sources: Sources) -> JsonObject:
+    settings = sources.settings
+    llm = sources.outages.get(f"llm:{settings.llm.provider}")
+    embedding = sources.outages.get("embedding")
+    return {
+        "llm": _provider(
+            settings.llm.provider,
+            settings.llm.model_name,
+            sources.unusable() or (None if llm is None else llm.reason),
+            bool(sources.running),
+        ),
+        "embedding": _provider(
+            settings.embedding.provider,
+            sources.embedding.model,
+            None if embedding is None else embedding.reason,
+            bool(sources.running),
+        ),
+    }
+
+
+def _provider(provider: str, model: str, trouble: str | None, running: bool) -> JsonObject:
+    state = "ok" if running else "not in use"
+    return {
+        "provider": provider,
+        "model": model,
+        "state": state if trouble is None else "waiting",
+        "reason": trouble,
+    }

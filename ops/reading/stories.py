@@ -1,0 +1,110 @@
+"""The story of a memory: the turns it came from, what was decided, what it was before."""
+
+from __future__ import annotations
+
+import json
+
+from pydantic import JsonValue
+
+from ops.reading.memories import COLUMNS, found
+from ops.reading.sources import Sources, rows
+from ops.requests import ExplainRequest, HistoryRequest, JsonObject
+from stores.shard import Shard
+
+MAX_HISTORY = 1_000
+
+
+def history(sources: Sources, request: HistoryRequest) -> JsonObject:
+    """The audit events of a memory in order."""
+    partition, memory = found(sources, request.memory_id)
+    limit = max(1, min(request.limit, MAX_HISTORY))
+    events = _events(sources.shards[partition], str(memory["id"]), limit)
+    return {"id": memory["id"], "events": events}
+
+
+def explain(sources: Sources, request: ExplainRequest) -> JsonObject:
+    """A memory with all that led to it.
+
+    `derived_from` are the turns it was drawn from (for a turn: `facts` drawn from it); `before`
+    are its earlier states, newest first; `decisions` what was proposed with it, about it or
+    against it, with the candidates seen and what became of each; `entities` whom it names.
+    """
+    partition, memory = found(sources, request.memory_id)
+    shard = sources.shards[partition]
+    memory_id = str(memory["id"])
+    return {
+        "memory": memory,
+        "derived_from": _related(shard, memory_id, "source_id", "target_id"),
+        "facts": _related(shard, memory_id, "target_id", "source_id"),
+        "before": _before(shard, memory_id),
+        "decisions": _decisions(shard, memory_id),
+        "entities": _entities(shard, memory_id),
+        "history": _events(shard, memory_id, MAX_HISTORY),
+    }
+
+
+def _events(shard: Shard, memory_id: str, limit: int) -> list[JsonValue]:
+    events = rows(
+        shard,
+        "SELECT event_id, event, old_content, new_content, changed_by, actor_type, reason,"
+        " metadata, session_id, correlation_id, created_at FROM history_rows"
+        f" WHERE memory_id = ? ORDER BY created_at, event_id LIMIT {limit}",
+        [memory_id],
+    )
+    for event in events:
+        event["metadata"] = json.loads(str(event["metadata"]))
+    return [*events]
+
+
+def _related(shard: Shard, memory_id: str, own: str, other: str) -> list[JsonValue]:
+    return [
+        *rows(
+            shard,
+            f"SELECT {COLUMNS} FROM memory_rows WHERE memory_id IN"
+            f" (SELECT {other} FROM memory_edges WHERE {own} = ? AND"
+            " relation_type = 'derived_from') ORDER BY occurred_at, memory_id",
+            [memory_id],
+        )
+    ]
+
+
+def _before(shard: Shard, memory_id: str) -> list[JsonValue]:
+    """Archived states, each under the id that the supersedes edge names."""
+    return [
+        *rows(
+            shard,
+            "SELECT memory_id || '@' || version AS id, version, type, content, reason,"
+            " archived_at FROM memory_archive WHERE memory_id = ? ORDER BY version DESC",
+            [memory_id],
+        )
+    ]
+
+
+def _decisions(shard: Shard, memory_id: str) -> list[JsonValue]:
+    decisions = rows(
+        shard,
+        "SELECT p.item_id, p.round, f.content AS fact, f.type AS fact_type, p.action,"
+        " p.target_id, p.confidence, p.reason, p.contradiction_risk, p.review_needed,"
+        " p.dropped, p.model, p.candidates, o.event AS outcome, o.reason AS outcome_reason,"
+        " o.memory_id, f.turn_memory_id, p.recorded_at"
+        " FROM proposals p JOIN fact_rows f USING (item_id)"
+        " LEFT JOIN outcomes o ON o.item_kind = 'fact' AND o.item_id = p.item_id"
+        " WHERE p.memory_id = $1 OR p.target_id = $1 OR o.memory_id = $1"
+        " ORDER BY p.recorded_at, p.item_id, p.round",
+        [memory_id],
+    )
+    for decision in decisions:
+        decision["candidates"] = json.loads(str(decision["candidates"]))
+    return [*decisions]
+
+
+def _entities(shard: Shard, memory_id: str) -> list[JsonValue]:
+    return [
+        *rows(
+            shard,
+            "SELECT e.name, e.entity_type AS type, m.mention_text AS mention, m.confidence"
+            " FROM memory_entity_mentions m JOIN entities e USING (entity_id)"
+            " WHERE m.memory_id = ? ORDER BY e.name",
+            [memory_id],
+        )
+    ]

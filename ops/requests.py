@@ -1,0 +1,184 @@
+"""What can be asked of a memory: one frozen request a reading, plain data both ways.
+
+The same requests are answered from the folder and by a running worker, so that what a person
+sees does not depend on which of the two it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import TypeAlias
+
+from pydantic import JsonValue
+
+JsonObject: TypeAlias = dict[str, JsonValue]
+
+
+class RequestError(Exception):
+    """A request that cannot be answered; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecallRequest:
+    """Memories of a scope for a text, best first. Filters as in `stores.recall.Query`; `limit`
+    in results, `neighbours` in turns on each side."""
+
+    scope: str
+    text: str
+    limit: int = 10
+    types: tuple[str, ...] = ()
+    tags_any: tuple[str, ...] = ()
+    tags_all: tuple[str, ...] = ()
+    who: str | None = None
+    pinned: bool | None = None
+    importance_min: float | None = None
+    project: str | None = None
+    session: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    as_of: datetime | None = None
+    categories: tuple[str, ...] = ()
+    group: bool = True
+    explain: bool = False
+    neighbours: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GetRequest:
+    """One memory by id, also a forgotten one."""
+
+    memory_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListRequest:
+    """Memories, newest first; `before` is the `next` of the page before."""
+
+    scope: str | None = None
+    types: tuple[str, ...] = ()
+    session: str | None = None
+    who: str | None = None
+    deleted: bool = False
+    limit: int = 20
+    before: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRequest:
+    """The audit events of a memory, oldest first, up to `limit`."""
+
+    memory_id: str
+    limit: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainRequest:
+    """Where a memory came from and what was decided about it."""
+
+    memory_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatusRequest:
+    """Stages, lag, balance, dead letters, providers."""
+
+
+@dataclass(frozen=True, slots=True)
+class LettersRequest:
+    """Dead letters, newest first, by status (`dead`, `redriven`, `dropped`; None for all)."""
+
+    status: str | None = "dead"
+    stage: str | None = None
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class LetterRequest:
+    """One dead letter with its record."""
+
+    letter_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveRequest:
+    """Send the records of these dead letters again; all that are dead when none is named."""
+
+    letter_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DropRequest:
+    """Give these dead letters up for good."""
+
+    letter_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRequest:
+    """The result of a command, null while it is not carried out."""
+
+    command_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeRequest:
+    """In which scope a memory lies."""
+
+    memory_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SqlRequest:
+    """One read-only statement. `partition` is needed where there are several; `seconds` it may
+    take."""
+
+    query: str
+    partition: int | None = None
+    seconds: float = 30.0
+
+
+Request: TypeAlias = (
+    RecallRequest
+    | GetRequest
+    | ListRequest
+    | HistoryRequest
+    | ExplainRequest
+    | StatusRequest
+    | LettersRequest
+    | LetterRequest
+    | RedriveRequest
+    | DropRequest
+    | CommandRequest
+    | ScopeRequest
+)
+
+REQUESTS: dict[str, type[Request]] = {
+    "recall": RecallRequest,
+    "get": GetRequest,
+    "list": ListRequest,
+    "history": HistoryRequest,
+    "explain": ExplainRequest,
+    "status": StatusRequest,
+    "letters": LettersRequest,
+    "letter": LetterRequest,
+    "redrive": RedriveRequest,
+    "drop": DropRequest,
+    "command": CommandRequest,
+    "scope": ScopeRequest,
+}
+
+NAMES: dict[type[Request], str] = {kind: name for name, kind in REQUESTS.items()}
+
+
+def as_json(request: Request | SqlRequest) -> JsonObject:
+    """The request as a JSON object; what is unset is left out."""
+    body: JsonObject = {}
+    for field in fields(request):
+        value = getattr(request, field.name)
+        if value is None:
+            continue
+        if isinstance(value, datetime):
+            value = value.isoformat()
+        body[field.name] = list(value) if isinstance(value, tuple) else value
+    return body

@@ -1,0 +1,43 @@
+"""Where the worker of a folder can be asked: a file that only its user may read."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+FILE_NAME = "worker.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """Address and secret of a worker's local interface."""
+
+    pid: int
+    port: int
+    token: str
+
+
+def announce(folder: Path, announcement: Announcement) -> Path:
+    """Write the file, mode 0600 from its first byte, in one step."""
+    path = folder / FILE_NAME
+    fresh = folder / f"{FILE_NAME}.{announcement.pid}"
+    fresh.unlink(missing_ok=True)
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(
+            {"pid": announcement.pid, "port": announcement.port, "token": announcement.token},
+            file,
+        )
+    fresh.replace(path)
+    return path
+
+
+def announced(folder: Path) -> Announcement | None:
+    """What the file says; None without one, or while it is not whole."""
+    try:
+        said = json.loads((folder / FILE_NAME).read_text(encoding="utf-8"))
+        return Announcement(int(said["pid"]), int(said["port"]), str(said["token"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,77 @@
+"""Asking a running worker over its local interface."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import httpx
+from pydantic import JsonValue
+
+from ops.requests import NAMES, JsonObject, Request, RequestError, SqlRequest, as_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ops.service.announcement import Announcement
+
+TIMEOUT_SECONDS = 60.0
+
+
+class NotThereError(Exception):
+    """The announced worker does not answer, or is another than announced."""
+
+
+class RemoteQueries:
+    """Answers from the worker that has the folder. Raises NotThereError when it is gone."""
+
+    def __init__(self, announcement: Announcement) -> None:
+        self._client = httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{announcement.port}",
+            headers={"Authorization": f"Bearer {announcement.token}"},
+            timeout=TIMEOUT_SECONDS,
+            trust_env=False,
+        )
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def ping(self) -> None:
+        """Return when the announced worker is there; raises NotThereError when it is not."""
+        await self._post("/ping", {})
+
+    async def answer(self, request: Request) -> JsonValue:
+        response = await self._post(f"/ask/{NAMES[type(request)]}", as_json(request))
+        answer: JsonValue = response.json()
+        return answer
+
+    async def table(self, request: SqlRequest) -> pa.Table:
+        from pyarrow import ipc
+
+        response = await self._post("/sql", as_json(request))
+        table: pa.Table = ipc.open_stream(response.content).read_all()
+        return table
+
+    async def _post(self, path: str, body: JsonObject) -> httpx.Response:
+        try:
+            response = await self._client.post(path, json=body)
+        except httpx.ConnectError as error:
+            raise NotThereError(str(error)) from error
+        except httpx.TimeoutException as error:
+            raise RequestError(
+                f"the worker did not answer within {TIMEOUT_SECONDS:g} s; it may be busy, try again"
+            ) from error
+        except httpx.HTTPError as error:
+            raise NotThereError(str(error)) from error
+        if response.status_code == 401:
+            raise NotThereError("the worker has another token")
+        if response.status_code != 200:
+            raise RequestError(_error(response))
+        return response
+
+
+def _error(response: httpx.Response) -> str:
+    try:
+        said = response.json()["error"]
+    except (ValueError, KeyError, TypeError):
+        said = response.text[:300]
+    return str(said)

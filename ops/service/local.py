@@ -1,0 +1,150 @@
+"""The worker's local interface: readings for other processes of the same user.
+
+A store can be open in one process only, so whoever wants to read while a worker runs asks the
+worker. The interface listens on the loopback address alone, on a free port, and answers only to
+the token in `<data_dir>/worker.json`, which only the folder's user may read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+import uvicorn
+from pydantic import TypeAdapter, ValidationError
+from starlette.applications import Starlette
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from ops.queries import Queries
+from ops.requests import REQUESTS, RequestError, SqlRequest
+from ops.service.announcement import Announcement, announce
+from schemas.codec import describe
+
+HOST = "127.0.0.1"
+MAX_BODY_BYTES = 1024 * 1024
+ARROW_TYPE = "application/vnd.apache.arrow.stream"
+
+RequestT = TypeVar("RequestT")
+
+
+class _RefusedError(Exception):
+    """A call that is not answered, with its status."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the worker: SIGTERM must finish its batch first."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def local_interface(queries: Queries, folder: Path) -> AsyncIterator[Announcement]:
+    """Serve `queries` until the context is left; the file of the folder is then gone."""
+    token = secrets.token_urlsafe(32)
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.bind((HOST, 0))
+        announcement = Announcement(os.getpid(), listener.getsockname()[1], token)
+        config = uvicorn.Config(
+            interface(queries, token), lifespan="off", log_level="critical", access_log=False
+        )
+        server = _Server(config)
+        serving = asyncio.create_task(server.serve([listener]), name="local interface")
+        try:
+            await _started(server, serving)
+            path = announce(folder, announcement)
+            try:
+                yield announcement
+            finally:
+                path.unlink(missing_ok=True)
+        finally:
+            server.should_exit = True
+            await serving
+
+
+def interface(queries: Queries, token: str) -> Starlette:
+    """The routes: `POST /ask/{name}` gives JSON, `POST /sql` an Arrow stream."""
+
+    async def ask(http: HttpRequest) -> Response:
+        try:
+            kind = REQUESTS.get(http.path_params["name"])
+            body = await _body(http, token)
+            if kind is None:
+                raise _RefusedError(404, f"there is no reading {http.path_params['name']}")
+            return JSONResponse(await queries.answer(_parsed(kind, body)))
+        except _RefusedError as error:
+            return JSONResponse({"error": str(error)}, error.status)
+        except RequestError as error:
+            return JSONResponse({"error": str(error)}, 422)
+
+    async def sql(http: HttpRequest) -> Response:
+        try:
+            table = await queries.table(_parsed(SqlRequest, await _body(http, token)))
+        except _RefusedError as error:
+            return JSONResponse({"error": str(error)}, error.status)
+        except RequestError as error:
+            return JSONResponse({"error": str(error)}, 422)
+        return Response(arrow_bytes(table), media_type=ARROW_TYPE)
+
+    async def ping(http: HttpRequest) -> Response:
+        try:
+            await _body(http, token)
+        except _RefusedError as error:
+            return JSONResponse({"error": str(error)}, error.status)
+        return JSONResponse({"pid": os.getpid()})
+
+    return Starlette(
+        routes=[
+            Route("/ask/{name}", ask, methods=["POST"]),
+            Route("/sql", sql, methods=["POST"]),
+            Route("/ping", ping, methods=["POST"]),
+        ]
+    )
+
+
+async def _started(server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
+    while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn has no event
+        await asyncio.sleep(0.005)
+
+
+async def _body(http: HttpRequest, token: str) -> bytes:
+    given = http.headers.get("authorization", "").encode()
+    if not hmac.compare_digest(given, f"Bearer {token}".encode()):
+        raise _RefusedError(401, "this is not the token of this worker")
+    body = bytearray()
+    async for part in http.stream():
+        body += part
+        if len(body) > MAX_BODY_BYTES:
+            raise _RefusedError(413, f"the request is larger than {MAX_BODY_BYTES} bytes")
+    return bytes(body)
+
+
+def _parsed(kind: type[RequestT], body: bytes) -> RequestT:
+    try:
+        return TypeAdapter(kind).validate_json(body)
+    except ValidationError as error:
+        raise _RefusedError(400, f"not a request of this kind: {describe(error)}") from None
+
+
+def arrow_bytes(table: pa.Table) -> bytes:
+    """The table as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
