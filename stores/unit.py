@@ -81,9 +81,10 @@ class UnitOfWork:
         by_type: dict[type, list[StoreAsk]] = defaultdict(list)
         for ask in asks:
             by_type[type(ask)].append(ask)
-        self._prefetch_loads(cast("list[Load]", by_type[Load]))
-        self._prefetch_graph(cast("list[LoadGraph]", by_type[LoadGraph]))
         facts = cast("list[LoadFacts]", by_type[LoadFacts])
+        loads = cast("list[Load]", by_type[Load])
+        self._prefetch_loads([*loads, *(ask.next for ask in facts)])
+        self._prefetch_graph(cast("list[LoadGraph]", by_type[LoadGraph]))
         self._fetch(FactRow, [(item_id,) for ask in facts for item_id in ask.item_ids])
 
     def _prefetch_loads(self, loads: Sequence[Load]) -> None:

@@ -138,7 +138,7 @@ def _undecided_facts(
     if body.round or not body.facts:
         return body.facts, not body.round
     ids = tuple(fact.item_id for fact in body.facts)
-    answer = yield LoadFacts(ids)
+    answer = yield LoadFacts(ids, Load(message.scope, (body.turn.memory_id,)))
     assert isinstance(answer, Facts)
     done = frozenset(answer.known)
     if message.redrive:

@@ -152,9 +152,11 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class LoadFacts:
-    """Facts by item id: which were taken note of before."""
+    """Facts by item id: which were taken note of before. `next` is what the stage may ask after
+    this, so that a batch reads it in bulk too."""
 
     item_ids: tuple[str, ...]
+    next: Load
 
 
 @dataclass(frozen=True, slots=True)
