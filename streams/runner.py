@@ -37,6 +37,9 @@ from streams.stage import (
     UnitPort,
 )
 
+KEPT_SESSIONS = 10_000
+"""Sessions whose newest turns are kept in memory; the one that was quiet longest goes first."""
+
 STEPS = ("decode", "drop", "ask", "step", "commit", "send", "acknowledge")
 
 
@@ -205,12 +208,15 @@ class StageRunner:
         return tuple(earlier for earlier in recent if earlier.id != message.id)
 
     def _remember(self, message: Message) -> None:
-        if self.stage.window:
-            recent = self._recent.setdefault(
-                _session(message), deque(maxlen=self.stage.window)
-            )
-            if all(earlier.id != message.id for earlier in recent):
-                recent.append(message)
+        if not self.stage.window:
+            return
+        session = _session(message)
+        recent = self._recent.pop(session, None) or deque(maxlen=self.stage.window)
+        self._recent[session] = recent
+        if all(earlier.id != message.id for earlier in recent):
+            recent.append(message)
+        while len(self._recent) > KEPT_SESSIONS:
+            del self._recent[next(iter(self._recent))]
 
     # --- 3: the models -----------------------------------------------------------------------
 
