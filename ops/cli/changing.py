@@ -1,7 +1,258 @@
-"""Commands to come."""
+"""remember, modify, forget, recover, confirm, flags: commands that change memory."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
+
+if TYPE_CHECKING:
+    from ops.settings import Settings
+    from schemas.messages import Command
+
+DONE = ("updated", "no_changes", "forgotten", "recovered", "confirmed", "set", "accepted")
+MemoryIds = Annotated[list[str], typer.Argument(metavar="ID…", help="Ids, or their first 8.")]
+MemoryId = Annotated[str, typer.Argument(metavar="ID", help="An id, or its first 8 characters.")]
+Wait = Annotated[float, typer.Option(min=0, help="Seconds to wait for a running worker's answer.")]
+IfVersion = Annotated[
+    int | None, typer.Option("--if-version", help="Only when the memory is at this version.")
+]
+
 
 def register(app: typer.Typer) -> None:
-    """Nothing yet."""
+    for function in (remember, modify, forget, recover, confirm, flags):
+        command(app)(function)
+
+
+def remember(
+    cli: Cli,
+    content: Annotated[str, typer.Argument(help="What to remember.")],
+    scope: Annotated[str, typer.Option("--scope", "-s", help="The memory space.")],
+    type: Annotated[  # noqa: A002
+        str | None, typer.Option(help="Its type; else inferred from its words.")
+    ] = None,
+    importance: Annotated[
+        float | None, typer.Option(min=0, max=1, help="From 0 to 1; else 0.8.")
+    ] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A tag; may be repeated.")] = None,
+    pinned: Annotated[bool, typer.Option("--pinned", help="No machine may change it.")] = False,
+    who: Annotated[str | None, typer.Option(help="Whose memory it is.")] = None,
+    project: Annotated[str | None, typer.Option(help="The project it belongs to.")] = None,
+    session: Annotated[str, typer.Option(help="The session it belongs to.")] = "",
+    wait: Wait = 5.0,
+    json: AsJson = False,
+) -> None:
+    """Remember a text on your wish. `critical:` before it pins it, `[a,b]:` tags it.
+
+    Example: palimpsest remember "Ana is allergic to peanuts" --scope support --pinned
+    """
+    from schemas.messages import RememberCommand
+
+    order = RememberCommand(
+        content=content,
+        type=type,
+        importance=importance,
+        tags=tuple(tag or ()),
+        pinned=pinned,
+        who=who,
+        project=project,
+        session_id=session,
+    )
+    _carry_out(cli, scope, order, wait, json)
+
+
+def modify(
+    cli: Cli,
+    memory_id: MemoryId,
+    reason: Annotated[str, typer.Option(help="Why; kept in the history.")],
+    content: Annotated[str | None, typer.Option(help="The new text.")] = None,
+    type: Annotated[str | None, typer.Option(help="The new type.")] = None,  # noqa: A002
+    importance: Annotated[
+        float | None, typer.Option(min=0, max=1, help="The new importance, from 0 to 1.")
+    ] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(help="The new tags, all of them; may be repeated.")
+    ] = None,
+    pinned: Annotated[bool | None, typer.Option(help="Pin it, or no longer.")] = None,
+    who: Annotated[str | None, typer.Option(help="Whose memory it is.")] = None,
+    if_version: IfVersion = None,
+    wait: Wait = 5.0,
+    json: AsJson = False,
+) -> None:
+    """Change a memory; the state before stays in its history.
+
+    Example: palimpsest modify 1f0c9a52 --content "Ana lives in Porto" --reason "she moved"
+    """
+    from schemas.messages import MemoryPatch, ModifyCommand
+
+    if all(given is None for given in (content, type, importance, tag, pinned, who)):
+        raise wrong_use("nothing to change; name at least one of --content, --type, --tag …")
+    found = _found(cli, (memory_id,))
+    patch = MemoryPatch(
+        memory_id=found[0][0],
+        content=content,
+        type=type,
+        importance=importance,
+        tags=None if tag is None else tuple(tag),
+        pinned=pinned,
+        who=who,
+        if_version=if_version,
+    )
+    _carry_out(cli, found[0][1], ModifyCommand(patches=(patch,), reason=reason), wait, json)
+
+
+def forget(
+    cli: Cli,
+    memory_ids: MemoryIds,
+    reason: Annotated[str, typer.Option(help="Why; kept in the history.")],
+    force: Annotated[bool, typer.Option("--force", help="Pinned ones too.")] = False,
+    if_version: IfVersion = None,
+    wait: Wait = 5.0,
+    json: AsJson = False,
+) -> None:
+    """Forget memories: hidden at once, recoverable for pipeline.recovery_days.
+
+    Example: palimpsest forget 1f0c9a52 --reason "Ana asked for it"
+    """
+    from schemas.messages import ForgetCommand
+
+    found = _found(cli, memory_ids)
+    scopes = {scope for _, scope in found}
+    if len(scopes) > 1:
+        raise wrong_use(f"these memories lie in several scopes: {', '.join(sorted(scopes))}")
+    order = ForgetCommand(
+        memory_ids=tuple(memory_id for memory_id, _ in found),
+        reason=reason,
+        force=force,
+        if_version=if_version,
+    )
+    _carry_out(cli, found[0][1], order, wait, json)
+
+
+def recover(
+    cli: Cli,
+    memory_id: MemoryId,
+    reason: Annotated[str, typer.Option(help="Why; kept in the history.")] = "",
+    if_version: IfVersion = None,
+    wait: Wait = 5.0,
+    json: AsJson = False,
+) -> None:
+    """Take a forgotten memory back.
+
+    Example: palimpsest recover 1f0c9a52
+    """
+    from schemas.messages import RecoverCommand
+
+    found = _found(cli, (memory_id,))
+    order = RecoverCommand(memory_id=found[0][0], reason=reason, if_version=if_version)
+    _carry_out(cli, found[0][1], order, wait, json)
+
+
+def confirm(
+    cli: Cli,
+    memory_id: MemoryId,
+    reason: Annotated[str, typer.Option(help="Why; kept in the history.")] = "",
+    wait: Wait = 5.0,
+    json: AsJson = False,
+) -> None:
+    """Vouch for a memory: it no longer decays, and no machine may change it.
+
+    Example: palimpsest confirm 1f0c9a52
+    """
+    from schemas.messages import ConfirmCommand
+
+    found = _found(cli, (memory_id,))
+    _carry_out(cli, found[0][1], ConfirmCommand(memory_id=found[0][0], reason=reason), wait, json)
+
+
+def flags(
+    cli: Cli,
+    scope: Annotated[str, typer.Argument(metavar="SCOPE", help="The memory space.")],
+    enabled: Annotated[bool | None, typer.Option(help="Extract from turns.")] = None,
+    shadow_mode: Annotated[bool | None, typer.Option(help="Decide, but write nothing.")] = None,
+    allow_update_delete: Annotated[
+        bool | None, typer.Option(help="Carry out UPDATE and DELETE.")
+    ] = None,
+    mutations_frozen: Annotated[bool | None, typer.Option(help="Change nothing at all.")] = None,
+    autonomous_frozen: Annotated[bool | None, typer.Option(help="No timers.")] = None,
+    reason: Annotated[str, typer.Option(help="Why; kept in the history.")] = "",
+    wait: Wait = 5.0,
+    json: AsJson = False,
+) -> None:
+    """Set flags of one scope, over those of the settings; the change is audited.
+
+    Example: palimpsest flags support --allow-update-delete
+    """
+    from schemas.messages import SetFlagsCommand
+
+    given = (enabled, shadow_mode, allow_update_delete, mutations_frozen, autonomous_frozen)
+    if all(flag is None for flag in given):
+        raise wrong_use("no flag given; see palimpsest flags --help")
+    order = SetFlagsCommand(
+        enabled=enabled,
+        shadow_mode=shadow_mode,
+        allow_update_delete=allow_update_delete,
+        mutations_frozen=mutations_frozen,
+        autonomous_frozen=autonomous_frozen,
+        reason=reason,
+    )
+    _carry_out(cli, scope, order, wait, json)
+
+
+def _found(cli: Cli, memory_ids: list[str] | tuple[str, ...]) -> list[tuple[str, str]]:
+    """Full id and scope of each memory."""
+    from ops.queries import Queries
+    from ops.requests import ScopeRequest
+
+    async def asking(queries: Queries) -> list[tuple[str, str]]:
+        found = []
+        for memory_id in memory_ids:
+            said = cast("dict[str, str]", await queries.answer(ScopeRequest(memory_id)))
+            found.append((said["id"], said["scope"]))
+        return found
+
+    return cli.with_queries(asking)
+
+
+def _carry_out(cli: Cli, scope: str, order: Command, wait: float, as_json: bool) -> None:
+    """Append the command; tell its result when a worker gives one in time."""
+    from ops.commanding import publish
+
+    settings = cli.settings
+    if not scope.strip():
+        raise wrong_use("the scope is empty")
+    command_id = publish(settings, scope, order)
+    result = asyncio.run(_result(settings, command_id, wait))
+    if result is None:
+        if as_json:
+            print_json({"command_id": command_id, "applied": False})
+        else:
+            typer.echo(
+                f"accepted as command {command_id}; it is applied by the running worker, or by"
+                " the next `palimpsest run`"
+            )
+        return
+    error = result["error"]
+    outcomes = result["result"] if isinstance(result["result"], list) else [result["result"]]
+    if as_json:
+        print_json({"command_id": command_id, "applied": error is None, **result})
+    elif error is None:
+        for outcome in cast("list[dict[str, object]]", outcomes):
+            typer.echo(", ".join(f"{name} {value}" for name, value in outcome.items()))
+    else:
+        complain(str(error))
+    refused = any(
+        outcome.get("status", DONE[0]) not in DONE
+        for outcome in cast("list[dict[str, object]]", outcomes)
+    )
+    if error is not None or refused:
+        raise typer.Exit(1)
+
+
+async def _result(settings: Settings, command_id: str, seconds: float) -> dict[str, object] | None:
+    from ops.commanding import result_of
+
+    return await result_of(settings, command_id, seconds)

@@ -1,7 +1,124 @@
-"""Commands to come."""
+"""dead-letters: what could not be processed."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, cast
 
 import typer
 
+from ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
+
+LetterId = Annotated[str, typer.Argument(metavar="ID", help="Its id, or the first 8.")]
+
+
+class Status(StrEnum):
+    dead = "dead"
+    redriven = "redriven"
+    dropped = "dropped"
+    all = "all"
+
 
 def register(app: typer.Typer) -> None:
-    """Nothing yet."""
+    group = typer.Typer(
+        help="Records that could not be processed: look, send again, or give up.",
+        no_args_is_help=True,
+    )
+    command(group, "list")(list_)
+    command(group)(show)
+    command(group)(redrive)
+    command(group)(drop)
+    app.add_typer(group, name="dead-letters")
+
+
+def list_(
+    cli: Cli,
+    status: Annotated[Status, typer.Option(help="Which ones.")] = Status.dead,
+    stage: Annotated[str | None, typer.Option(help="Only of this stage.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most.")] = 50,
+    json: AsJson = False,
+) -> None:
+    """List dead letters with their reasons, newest first.
+
+    Example: palimpsest dead-letters list
+    """
+    from ops.requests import LettersRequest
+
+    wanted = None if status is Status.all else status.value
+    answer = cast("dict[str, object]", cli.ask(LettersRequest(wanted, stage, limit)))
+    if json:
+        print_json(answer)
+        return
+    from ops.cli.tables import console, table
+
+    letters = cast("list[dict[str, object]]", answer["dead_letters"])
+    names = ("id", "status", "stage", "scope", "topic", "offset", "reason")
+    console().print(
+        table(
+            names,
+            [tuple(str(row[n])[:8] if n == "id" else row[n] for n in names) for row in letters],
+        )
+        if letters
+        else "no dead letters"
+    )
+
+
+def show(cli: Cli, letter_id: LetterId, json: AsJson = False) -> None:
+    """Show a dead letter with the record as it was.
+
+    Example: palimpsest dead-letters show 5b1f22aa
+    """
+    from ops.requests import LetterRequest
+
+    answer = cast("dict[str, object]", cli.ask(LetterRequest(letter_id)))
+    if json:
+        print_json(answer)
+        return
+    from ops.cli.tables import print_memory
+
+    print_memory(answer)
+
+
+def redrive(
+    cli: Cli,
+    letter_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID…]", help="Which ones.")
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="All that are dead.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Send the records again, to where they were; `palimpsest run` then processes them.
+
+    Example: palimpsest dead-letters redrive --all
+    """
+    from ops.requests import RedriveRequest
+
+    if bool(letter_ids) == all_:
+        raise wrong_use("name the dead letters, or say --all")
+    answer = cast("dict[str, list[object]]", cli.ask(RedriveRequest(tuple(letter_ids or ()))))
+    if json:
+        print_json(answer)
+    else:
+        typer.echo(f"{len(answer['redriven'])} sent again")
+        for refused in cast("list[dict[str, str]]", answer["refused"]):
+            complain(f"{refused['id']} cannot be redriven: {refused['reason']}")
+    if answer["refused"]:
+        raise typer.Exit(1)
+
+
+def drop(
+    cli: Cli,
+    letter_ids: Annotated[list[str], typer.Argument(metavar="ID…", help="Which ones.")],
+    json: AsJson = False,
+) -> None:
+    """Give dead letters up; what they held stays counted as dead.
+
+    Example: palimpsest dead-letters drop 5b1f22aa
+    """
+    from ops.requests import DropRequest
+
+    answer = cast("dict[str, list[object]]", cli.ask(DropRequest(tuple(letter_ids))))
+    if json:
+        print_json(answer)
+    else:
+        typer.echo(f"{len(answer['dropped'])} dropped")

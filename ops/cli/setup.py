@@ -1,7 +1,69 @@
-"""Commands to come."""
+"""settings and doctor: how it is set up, and whether that works."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
 
 import typer
 
+from ops.cli.common import AsJson, Cli, command, print_json
+
 
 def register(app: typer.Typer) -> None:
-    """Nothing yet."""
+    command(app)(settings)
+    command(app)(doctor)
+
+
+def settings(
+    cli: Cli,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="Only those that are not the default.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Print the effective settings and where each one came from; secrets are masked.
+
+    Flags win over the environment (PALIMPSEST_LLM__PROVIDER), that over palimpsest.toml, that
+    over the defaults.
+
+    Example: palimpsest settings --changed
+    """
+    effective = [
+        (key, value, source)
+        for key, value, source in cli.load().effective()
+        if not changed or source != "default"
+    ]
+    if json:
+        print_json({key: {"value": value, "source": source} for key, value, source in effective})
+        return
+    from ops.cli.tables import console, table
+
+    console().print(table(("setting", "value", "from"), list(effective)))
+
+
+def doctor(cli: Cli, json: AsJson = False) -> None:
+    """Check the set-up, and say what to do where something is wrong.
+
+    Looks at the data folder, disk, log, stores, language model, embedding model and versions.
+
+    Example: palimpsest doctor
+    """
+    from ops.doctor import examine
+
+    findings = asyncio.run(examine(cli.settings))
+    if json:
+        print_json(
+            [{"check": f.check, "ok": f.ok, "found": f.found, "advice": f.advice} for f in findings]
+        )
+    else:
+        from ops.cli.tables import console, text
+
+        out = console()
+        for finding in findings:
+            mark = "[green]ok[/]  " if finding.ok else "[red]bad[/] "
+            out.print(f"{mark}{finding.check:<16} {text(finding.found)}")
+            if finding.advice:
+                out.print(f"    [bold]{text(finding.advice)}[/]")
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(1)

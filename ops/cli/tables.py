@@ -44,8 +44,9 @@ def table(columns: tuple[str, ...], rows: list[tuple[object, ...]], title: str =
     return made
 
 
-def print_run(result: Json) -> None:
+def print_run(answer: object) -> None:
     """What `run` did."""
+    result = cast("Json", answer)
     out = console()
     stages = cast("dict[str, Json]", result["stages"])
     names = ("records", "skipped", "emitted", "dead", "batches", "seconds")

@@ -1,0 +1,68 @@
+"""Giving commands: appended to the log, carried out by the worker, answered when it did."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from typing import cast
+
+from pydantic import ValidationError
+
+from ops.access import queries, worker_runs
+from ops.bootstrap import log_lock, publisher, utc_now
+from ops.requests import CommandRequest, RequestError
+from ops.settings import Settings
+from schemas.codec import describe
+from schemas.envelope import Envelope, Frozen
+from schemas.messages import Command, MemoryCommand
+from schemas.topics import MEMORY_COMMANDS
+from streams.output import outgoing
+
+POLL_SECONDS = 0.05
+
+
+def publish(settings: Settings, scope: str, command: Command) -> str:
+    """Append a command of this machine's user; its id. Raises RequestError for what is no
+    command, and LogError."""
+    command_id = str(uuid.uuid4())
+    try:
+        message = Envelope[Frozen](
+            id=command_id,
+            schema=MEMORY_COMMANDS.schemas[0],
+            scope=scope,
+            occurred_at=utc_now(),
+            correlation_id=command_id,
+            body=MemoryCommand(command=command),
+        )
+    except ValidationError as error:
+        raise RequestError(describe(error)) from None
+    try:
+        record = outgoing(MEMORY_COMMANDS, message)
+    except (UnicodeEncodeError, ValueError) as error:
+        raise RequestError(f"the command has characters that are no text: {error}") from None
+    size = len(record.value or b"")
+    if size > settings.log.max_record_bytes:
+        raise RequestError(
+            f"the command takes {size} bytes, more than the {settings.log.max_record_bytes}"
+            " allowed (setting log.max_record_bytes)"
+        )
+    with publisher(settings) as append:
+        append([record])
+    return command_id
+
+
+async def result_of(
+    settings: Settings, command_id: str, seconds: float
+) -> dict[str, object] | None:
+    """The command's result once a running worker has carried it out; None when none runs, or
+    after `seconds`."""
+    if seconds <= 0 or not worker_runs(log_lock(settings)):
+        return None
+    deadline = time.monotonic() + seconds
+    async with queries(settings) as asked:
+        while True:
+            result = await asked.answer(CommandRequest(command_id))
+            if result is not None or time.monotonic() > deadline:
+                return cast("dict[str, object] | None", result)
+            await asyncio.sleep(POLL_SECONDS)

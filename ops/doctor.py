@@ -1,0 +1,168 @@
+"""Is everything there that is needed? What is not is told with what to do about it."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from ops.access import worker_runs
+from ops.bootstrap import (
+    EMBEDDING_STATE,
+    SetupError,
+    embedding_model,
+    has_log,
+    language_model,
+    log_lock,
+    open_log,
+    open_shard,
+    shard_folder,
+    shard_options,
+)
+from ops.settings import Settings
+from stores.lock import FolderInUse
+from stores.shard import StoreError
+from streams.logs.base import LogError
+
+LEAST_FREE_BYTES = 512 * 1024 * 1024
+PACKAGES = ("palimpsest", "duckdb", "pyarrow", "numpy", "pydantic")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check: what was found, and what to do when it is not well."""
+
+    check: str
+    ok: bool
+    found: str
+    advice: str = ""
+
+
+async def examine(settings: Settings) -> list[Finding]:
+    """All checks; none raises and none changes anything but a file that it removes again."""
+    return [
+        _versions(),
+        _folder(settings.data_dir),
+        _disk(settings.data_dir),
+        _log(settings),
+        _stores(settings),
+        await _model("language model", settings.llm.model_name, _check_language(settings)),
+        await _model("embedding model", settings.embedding.model_name, _check_embedding(settings)),
+    ]
+
+
+def _versions() -> Finding:
+    found = [f"python {platform.python_version()}"]
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
+    return Finding("versions", True, ", ".join(found))
+
+
+def _existing(folder: Path) -> Path:
+    folder = folder.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    return folder
+
+
+def _folder(data_dir: Path) -> Finding:
+    where = _existing(data_dir)
+    advice = "make it writable, or name another folder with --data-dir"
+    if not where.is_dir():
+        return Finding("data folder", False, f"{where} is no folder", advice)
+    try:
+        with tempfile.TemporaryFile(dir=where):
+            pass
+    except OSError as error:
+        return Finding("data folder", False, f"{where} cannot be written: {error.strerror}", advice)
+    known = data_dir.exists()
+    return Finding("data folder", True, f"{data_dir} {'is writable' if known else 'can be made'}")
+
+
+def _disk(data_dir: Path) -> Finding:
+    free = shutil.disk_usage(_existing(data_dir)).free
+    ok = free >= LEAST_FREE_BYTES
+    return Finding(
+        "disk", ok, f"{free / 2**30:.1f} GiB free", "" if ok else "free some space: the log grows"
+    )
+
+
+def _log(settings: Settings) -> Finding:
+    if settings.log.kind == "kafka":
+        return Finding("log", True, f"kafka at {settings.kafka.bootstrap_servers} (not asked)")
+    if not has_log(settings):
+        return Finding("log", True, "none yet; `palimpsest ingest FILE` makes it")
+    try:
+        with open_log(settings, "read") as log:
+            problems = log.check()
+            partitions = log.partitions("conversation-turns")
+            turns = sum(log.end_offset("conversation-turns", p) for p in range(partitions))
+    except LogError as error:
+        return Finding("log", False, str(error), "restore the data folder from a copy")
+    if problems:
+        return Finding("log", False, "; ".join(problems), "restore the log from a copy")
+    return Finding("log", True, f"sound, {partitions} partition(s), {turns} turns published")
+
+
+def _stores(settings: Settings) -> Finding:
+    if not has_log(settings) or not shard_folder(settings, 0).exists():
+        return Finding("stores", True, "none yet; `palimpsest run --once` makes them")
+    if worker_runs(log_lock(settings)):
+        return Finding("stores", True, "in use by a running worker (see `palimpsest status`)")
+    try:
+        model = embedding_model(settings.embedding)
+        shard = open_shard(settings, 0, shard_options(settings, model))
+    except (StoreError, FolderInUse, SetupError) as error:
+        return Finding("stores", False, str(error), "close what uses it, or let the log rebuild it")
+    try:
+        before = shard.state(EMBEDDING_STATE)
+    finally:
+        shard.close()
+    if before not in (None, model.model):
+        return Finding(
+            "stores",
+            False,
+            f"vectors are of {before}, embedding is set to {model.model}",
+            "set embedding to the model that the store was made with",
+        )
+    size = sum(f.stat().st_size for f in settings.data_dir.rglob("*") if f.is_file())
+    return Finding("stores", True, f"open and close; the folder takes {size / 2**20:.1f} MiB")
+
+
+def _check_language(settings: Settings) -> Callable[[], Awaitable[str | None]]:
+    async def check() -> str | None:
+        model = language_model(settings.llm)
+        try:
+            return await model.check()
+        finally:
+            await model.close()
+
+    return check
+
+
+def _check_embedding(settings: Settings) -> Callable[[], Awaitable[str | None]]:
+    async def check() -> str | None:
+        model = embedding_model(settings.embedding)
+        try:
+            return await model.check()
+        finally:
+            await model.close()
+
+    return check
+
+
+async def _model(check: str, name: str, usable: Callable[[], Awaitable[str | None]]) -> Finding:
+    try:
+        wrong = await usable()
+    except SetupError as error:
+        wrong = str(error)
+    if wrong is None:
+        return Finding(check, True, f"{name} answers")
+    return Finding(check, False, wrong, "see the settings llm.* and embedding.*")
