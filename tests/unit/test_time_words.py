@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stores.time_words import TimeFilter, read_times
+
+# A Wednesday.
+NOW = datetime(2024, 3, 13, 15, 30, tzinfo=UTC)
+
+
+def at(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+def says(query: str, since: str | None, until: str | None, now: datetime = NOW) -> TimeFilter:
+    found = read_times(query, now)
+    assert (found.since, found.until) == (at(since), at(until)), found
+    assert found
+    return found
+
+
+@pytest.mark.parametrize(
+    ("query", "since", "until"),
+    [
+        ("last_week", "2024-03-06T15:30", "2024-03-13T15:30:01"),
+        ("last_month", "2024-02-13T15:30", "2024-03-13T15:30:01"),
+        ("yesterday", "2024-03-12", "2024-03-13"),
+        ("today", "2024-03-13", "2024-03-14"),
+        ("the day before yesterday", "2024-03-11", "2024-03-12"),
+        ("what did Ana do last week?", "2024-03-04", "2024-03-11"),
+        ("the week before last", "2024-02-26", "2024-03-04"),
+        ("last weekend", "2024-03-09", "2024-03-11"),
+        ("plans of last month", "2024-02-01", "2024-03-01"),
+        ("this year", "2024-01-01", "2025-01-01"),
+        ("last night", "2024-03-12T12:00", "2024-03-13T12:00"),
+        ("in May 2023", "2023-05-01", "2023-06-01"),
+        ("early May 2023", "2023-05-01", "2023-06-01"),
+        ("2023-05-01..2023-05-31", "2023-05-01", "2023-06-01"),
+        ("2023-05-01..", "2023-05-01", None),
+        ("..2023-05-31", None, "2023-06-01"),
+        ("2023-05", "2023-05-01", "2023-06-01"),
+        ("2023/05/08", "2023-05-08", "2023-05-09"),
+        ("since June", "2023-06-01", None),
+        ("since last Monday", "2024-03-11", None),
+        ("before 8 May 2023", None, "2023-05-08"),
+        ("after May 8th, 2023", "2023-05-09", None),
+        ("until 8 May 2023", None, "2023-05-09"),
+        ("from May 2023 onwards", "2023-05-01", None),
+        ("on Monday", "2024-03-11", "2024-03-12"),
+        ("on Wednesday", "2024-03-13", "2024-03-14"),
+        ("last Wednesday", "2024-03-06", "2024-03-07"),
+        ("on the 8th of May", "2023-05-08", "2023-05-09"),
+        ("on 10 March", "2024-03-10", "2024-03-11"),
+        ("on 20 March", "2023-03-20", "2023-03-21"),
+        ("last March", "2023-03-01", "2023-04-01"),
+        ("in March", "2024-03-01", "2024-04-01"),
+        ("in may", "2023-05-01", "2023-06-01"),
+        ("since march", "2024-03-01", None),
+        ("between May and July 2023", "2023-05-01", "2023-08-01"),
+        ("from May to July 2023", "2023-05-01", "2023-08-01"),
+        ("from 1 to 12 May", "2023-05-01", "2023-05-13"),
+        ("in May or June", "2023-05-01", "2023-07-01"),
+        ("after 2022 and before February 2024", "2023-01-01", "2024-02-01"),
+        ("in 2023", "2023-01-01", "2024-01-01"),
+        ("3 days ago", "2024-03-10", "2024-03-11"),
+        ("two weeks ago", "2024-02-26", "2024-03-04"),
+        ("a year ago", "2023-01-01", "2024-01-01"),
+        ("the past two weeks", "2024-02-28T15:30", "2024-03-13T15:30:01"),
+        ("2023-05-08T10:00:00Z", "2023-05-08T10:00", "2023-05-08T10:00:01"),
+        ("2023-05-08T10:00+09:00", "2023-05-08T01:00", "2023-05-08T01:01"),
+    ],
+)
+def test_english(query: str, since: str | None, until: str | None) -> None:
+    says(query, since, until)
+
+
+@pytest.mark.parametrize(
+    ("query", "since", "until"),
+    [
+        ("先週何をしましたか", "2024-03-04", "2024-03-11"),
+        ("昨日の夜", "2024-03-12", "2024-03-13"),
+        ("2023年5月8日", "2023-05-08", "2023-05-09"),
+        ("２０２３年５月に", "2023-05-01", "2023-06-01"),
+        ("5月1日から5月31日まで", "2023-05-01", "2023-06-01"),
+        ("先週の月曜日に会った人", "2024-03-04", "2024-03-05"),
+        ("三日前", "2024-03-10", "2024-03-11"),
+        ("2か月前", "2024-01-01", "2024-02-01"),
+        ("過去2週間", "2024-02-28T15:30", "2024-03-13T15:30:01"),
+        ("6月以降", "2023-06-01", None),
+        ("5月8日より前", None, "2023-05-08"),
+        ("昨年", "2023-01-01", "2024-01-01"),
+        ("на прошлой неделе", "2024-03-04", "2024-03-11"),
+        ("вчера", "2024-03-12", "2024-03-13"),
+        ("в мае 2023 года", "2023-05-01", "2023-06-01"),
+        ("с 1 по 31 мая", "2023-05-01", "2023-06-01"),
+        ("с июня", "2023-06-01", None),
+        ("до 8 мая 2023", None, "2023-05-08"),
+        ("после 8 мая 2023", "2023-05-09", None),
+        ("три дня назад", "2024-03-10", "2024-03-11"),
+        ("месяц назад", "2024-02-01", "2024-03-01"),
+        ("в понедельник", "2024-03-11", "2024-03-12"),
+        ("в прошлом году", "2023-01-01", "2024-01-01"),
+        ("за последние 7 дней", "2024-03-06T15:30", "2024-03-13T15:30:01"),
+        ("08.05.2023", "2023-05-08", "2023-05-09"),
+        ("letzte Woche", "2024-03-04", "2024-03-11"),
+        ("vor 3 Tagen", "2024-03-10", "2024-03-11"),
+        ("vor dem 8. Mai 2023", None, "2023-05-08"),
+        ("seit Juni", "2023-06-01", None),
+        ("im März", "2024-03-01", "2024-04-01"),
+        ("Was hat sie gestern gemacht", "2024-03-12", "2024-03-13"),
+        ("zwischen Mai und Juli 2023", "2023-05-01", "2023-08-01"),
+    ],
+)
+def test_other_languages(query: str, since: str | None, until: str | None) -> None:
+    says(query, since, until)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "what may I march for",
+        "May I ask what April said?",
+        "they march 3 times",
+        "she may 8 or 9 times",
+        "what did August write to June",
+        "a poem by June",
+        "room 2023",
+        "release 2.10.2023.1",
+        "31 June",
+        "2023-13-40",
+        "next week",
+        "the last time we met",
+        "this is the third week of it",
+        "daytime",
+        "todayish",
+        "ERR-2023-05x",
+        "",
+        "а что в марке",
+        "月の光が好き",
+        "after 2023 and before 2020",
+        "9999-12-31..",
+    ],
+)
+def test_what_is_no_time_is_left_alone(query: str) -> None:
+    assert read_times(query, NOW) == TimeFilter()
+
+
+def test_the_words_are_told() -> None:
+    assert read_times("What did Ana say in May or June?", NOW).words == ("in May", "June")
+    assert read_times("since last week, what changed?", NOW).words == ("since last week",)
+
+
+def test_days_begin_in_the_zone_of_now() -> None:
+    tokyo = timezone(timedelta(hours=9))
+    # 15:30 UTC is half past midnight of the 14th in Tokyo.
+    found = read_times("yesterday", NOW.astimezone(tokyo))
+    assert found.since == datetime(2024, 3, 12, 15, tzinfo=UTC)
+    assert found.until == datetime(2024, 3, 13, 15, tzinfo=UTC)
+
+
+def test_now_needs_a_zone() -> None:
+    with pytest.raises(ValueError, match="time zone"):
+        read_times("yesterday", datetime(2024, 3, 13))
+
+
+def test_29_february_is_found_in_a_leap_year() -> None:
+    says("on 29 February", "2024-02-29", "2024-03-01")
+    says("on 29 February", "2024-02-29", "2024-03-01", datetime(2027, 1, 5, tzinfo=UTC))
+
+
+def test_the_end_of_a_month_a_month_back_exists() -> None:
+    says(
+        "last_month",
+        "2024-02-29T08:00",
+        "2024-03-31T08:00:01",
+        datetime(2024, 3, 31, 8, tzinfo=UTC),
+    )
+
+
+WORDS = (
+    "since before in last may March 8 31 2023 2023-05-01 .. to and week month ago a vor с по мая"
+    " назад 5月 から 先週 99 of the"
+)
+PIECES = st.sampled_from(WORDS.split())
+
+
+@given(st.lists(PIECES, max_size=9).map(" ".join) | st.text(max_size=60), st.datetimes())
+def test_never_raises_and_never_gives_an_empty_span(query: str, now: datetime) -> None:
+    found = read_times(query, now.replace(tzinfo=UTC))
+    assert bool(found) == (found.since is not None or found.until is not None)
+    if found.since is not None and found.until is not None:
+        assert found.since < found.until
