@@ -1,7 +1,88 @@
-"""Commands to come."""
+"""bench: figures of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, cast
 
 import typer
 
+from ops.cli.common import AsJson, Cli, command, print_json
+
+OTHERS = ("ops.bench.retrieval_cli",)
+"""Modules with a `register(group)` of their own, built beside this one."""
+
+
+class Provider(StrEnum):
+    instant = "instant"
+    rules = "rules"
+
 
 def register(app: typer.Typer) -> None:
-    """Nothing yet."""
+    group = typer.Typer(help="Measure this machine.", no_args_is_help=True)
+    command(group)(throughput)
+    for name in OTHERS:
+        if importlib.util.find_spec(name) is not None:
+            importlib.import_module(name).register(group)
+    app.add_typer(group, name="bench")
+
+
+def throughput(
+    cli: Cli,
+    turns: Annotated[int, typer.Option(min=1, help="Turns in all.")] = 2000,
+    scopes: Annotated[int, typer.Option(min=1, help="Scopes that they are spread over.")] = 20,
+    words: Annotated[int, typer.Option(min=1, help="Words a turn.")] = 14,
+    provider: Annotated[
+        Provider, typer.Option(help="instant: a model server without a model, over HTTP.")
+    ] = Provider.instant,
+    folder: Annotated[
+        Path | None, typer.Option(help="Keep the memory here; else a temporary folder.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Send turns through the whole pipeline without any model's time, and tell where time goes.
+
+    Example: palimpsest bench throughput --turns 5000 --scopes 50
+    """
+    from ops.bench.throughput import Load, measure
+
+    load = Load(turns, scopes, words, provider.value)
+    result = asyncio.run(measure(load, cli.overrides, folder))
+    if json:
+        print_json(result)
+        return
+    _show(cast("dict[str, object]", result))
+
+
+def _show(result: dict[str, object]) -> None:
+    from ops.cli.tables import console, table
+
+    out = console()
+    stages = cast("dict[str, dict[str, object]]", result["stages"])
+    steps = tuple(cast("dict[str, float]", next(iter(stages.values()))["seconds"]))
+    out.print(
+        table(
+            ("stage", "records", "batches", *(f"{step} s" for step in steps)),
+            [
+                (
+                    name,
+                    stage["records"],
+                    stage["batches"],
+                    *cast("dict[str, float]", stage["seconds"]).values(),
+                )
+                for name, stage in stages.items()
+            ],
+        )
+    )
+    out.print(
+        f"\n[bold]{result['turns_per_second']} turns/s[/]: {result['turns']} turns over"
+        f" {result['scopes']} scopes in {result['seconds']} s ({result['cpu_seconds']} s of"
+        f" processor), {result['memories']} memories"
+    )
+    out.print(
+        "[dim]The seconds of a stage are those of the clock, and stages run at the same time, so"
+        " they add up to more than the whole.[/]"
+    )

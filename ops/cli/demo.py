@@ -1,7 +1,46 @@
-"""Commands to come."""
+"""demo: everything once, with nothing else installed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import cast
 
 import typer
 
+from ops.cli.common import AsJson, Cli, command, on_terminal, print_json
+
+FOLDER = Path("palimpsest-demo")
+
 
 def register(app: typer.Typer) -> None:
-    """Nothing yet."""
+    command(app)(demo)
+
+
+def demo(cli: Cli, json: AsJson = False) -> None:
+    """Show it all: a conversation of two friends through the whole pipeline, then what is
+    remembered of it, and why. Takes less than a minute; leaves its folder to look around in.
+
+    Example: palimpsest demo
+    """
+    from ops.cli.watching import watched
+    from ops.demo.show import perform
+
+    told = [flag.partition("=")[0] for flag in cli.overrides]
+    extra = () if "pipeline.allow_update_delete" in told else ("pipeline.allow_update_delete=true",)
+    chosen = Cli(cli.data_dir or FOLDER, cli.config, (*extra, *cli.overrides))
+    if not json:
+        typer.echo("Maya and Tom talk twice, three weeks apart. Reading along …", err=True)
+    result = asyncio.run(
+        perform(
+            chosen.settings,
+            watched if on_terminal() else lambda _: contextlib.nullcontext(),
+        )
+    )
+    if json:
+        print_json(result)
+        return
+    from ops.cli.demo_story import tell
+
+    tell(cast("dict[str, object]", result))

@@ -1,0 +1,110 @@
+"""An instant model provider for benchmarks: a process of its own, speaking OpenAI's API.
+
+    python -m ops.bench.provider      prints its address and serves until it is stopped
+
+It answers at once and sensibly: the turn itself as the one fact, every decision an ADD. What a
+benchmark with it measures is the pipeline and the cost of asking, without any model's time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import JsonValue
+from pydantic_core import from_json
+
+MODEL = "instant"
+MAX_FACT_CHARACTERS = 500
+
+
+async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Serve one connection until it is closed."""
+    try:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = _content_length(head)
+            body = await reader.readexactly(length) if length else b""
+            said = _reply(body) if head.startswith(b"POST") else {"data": [{"id": MODEL}]}
+            payload = json.dumps(said).encode()
+            writer.write(
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
+                + str(len(payload)).encode()
+                + b"\r\n\r\n"
+                + payload
+            )
+            await writer.drain()
+    except (asyncio.IncompleteReadError, ConnectionError):
+        pass
+    finally:
+        writer.close()
+
+
+def _content_length(head: bytes) -> int:
+    for line in head.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            return int(value)
+    return 0
+
+
+def _reply(body: bytes) -> dict[str, JsonValue]:
+    request = from_json(body)
+    asked = str(request["messages"][-1]["content"])
+    text = json.dumps(_said(asked))
+    return {
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": text}}],
+        "usage": {"prompt_tokens": len(asked) // 4, "completion_tokens": len(text) // 4},
+    }
+
+
+def _said(asked: str) -> dict[str, JsonValue]:
+    if asked.startswith("New fact"):
+        return {"action": "ADD", "targetId": None, "confidence": 0.9, "reason": "it is new"}
+    if asked.startswith("A: "):
+        return {"contradicts": False, "confidence": 0.9, "reason": "they agree"}
+    parts = asked.split("\n----- turn ")
+    said = parts[1].partition("\n")[2] if len(parts) > 1 else asked
+    fact: dict[str, JsonValue] = {
+        "content": said[:MAX_FACT_CHARACTERS],
+        "type": "fact",
+        "confidence": 0.9,
+        "importance": 5,
+    }
+    return {"facts": [fact], "entities": []}
+
+
+async def serve() -> None:
+    """Serve on a free port of the loopback address; print the base URL first."""
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    sys.stdout.write(f"http://127.0.0.1:{port}/v1\n")
+    sys.stdout.flush()
+    await server.serve_forever()
+
+
+@contextlib.contextmanager
+def running_provider() -> Iterator[str]:
+    """The base URL of a provider process that ends with the context."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ops.bench.provider"],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+    finally:
+        process.terminate()
+        process.wait()
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(serve())

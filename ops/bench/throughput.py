@@ -1,0 +1,141 @@
+"""How many turns a second go through the whole pipeline, and where the time goes."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from ops.bench.provider import running_provider
+from ops.bootstrap import application, publisher
+from ops.ingest import in_batches, turn_id_of_message
+from ops.requests import JsonObject
+from ops.setting_sources import load_settings
+from ops.settings import Settings
+from schemas.envelope import Envelope, Frozen
+from schemas.messages import ConversationTurn
+from schemas.topics import CONVERSATION_TURNS
+from streams.logs.base import Outgoing
+from streams.output import outgoing
+from streams.runner import STEPS, StageRunner
+
+SEED = 20_260_301
+WORDS = 4_000
+SYLLABLES = ("ka", "lo", "mi", "ren", "tu", "sa", "vor", "eli", "dan", "po", "gri", "hem")
+FIRST_TURN = datetime(2026, 3, 1, tzinfo=UTC)
+SESSION_TURNS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What to send through: `turns` in all over `scopes`, with `words` each."""
+
+    turns: int
+    scopes: int
+    words: int = 14
+    provider: str = "instant"
+
+
+def vocabulary() -> list[str]:
+    """Words that no one said before, the same every time."""
+    chance = random.Random(SEED)
+    return ["".join(chance.choices(SYLLABLES, k=chance.randint(2, 4))) for _ in range(WORDS)]
+
+
+def records(load: Load) -> Iterator[Outgoing]:
+    """The turns as records: words by Zipf's law, scopes in turn."""
+    chance = random.Random(SEED + 1)
+    words = vocabulary()
+    weights = [1.0 / rank for rank in range(1, WORDS + 1)]
+    speakers = ("Ana", "Ben")
+    for number in range(load.turns):
+        scope = f"bench-{number % load.scopes}"
+        place = number // load.scopes
+        said = " ".join(chance.choices(words, weights, k=load.words))
+        turn = ConversationTurn(
+            turn_id=f"t{place}",
+            session_id=f"s{place // SESSION_TURNS}",
+            speaker=speakers[place % 2],
+            content=f"I keep {said}.",
+        )
+        message_id = turn_id_of_message(scope, turn)
+        message = Envelope[Frozen](
+            id=message_id,
+            schema=CONVERSATION_TURNS.schemas[0],
+            scope=scope,
+            occurred_at=FIRST_TURN + timedelta(seconds=number),
+            correlation_id=message_id,
+            body=turn,
+        )
+        yield outgoing(CONVERSATION_TURNS, message)
+
+
+async def measure(load: Load, overrides: Sequence[str], folder: Path | None) -> JsonObject:
+    """Publish, process to the end, and tell: turns a second, seconds by stage and step."""
+    with contextlib.ExitStack() as undo:
+        where = folder or Path(undo.enter_context(tempfile.TemporaryDirectory()))
+        settings = _settings(load, overrides, where, undo)
+        published = _publish(settings, load)
+        async with application(settings) as app:
+            began = time.perf_counter()
+            processor = time.process_time()
+            await app.run(until_drained=True)
+            seconds = time.perf_counter() - began
+            busy = time.process_time() - processor
+            stages = {name: _stage(of) for name, of in _by_stage(app.runners).items()}
+            stored = app.shards[0].reader().execute("SELECT count(*) FROM memory_rows").fetchone()
+    return {
+        "turns": load.turns,
+        "scopes": load.scopes,
+        "provider": load.provider,
+        "publish_seconds": round(published, 3),
+        "seconds": round(seconds, 3),
+        "cpu_seconds": round(busy, 3),
+        "turns_per_second": round(load.turns / seconds, 1),
+        "memories": 0 if stored is None else int(stored[0]),
+        "stages": {**stages},
+    }
+
+
+def _settings(
+    load: Load, overrides: Sequence[str], folder: Path, undo: contextlib.ExitStack
+) -> Settings:
+    chosen = ["embedding.provider=hashing"]
+    if load.provider == "instant":
+        url = undo.enter_context(running_provider())
+        chosen += ["llm.provider=openai", f"llm.base_url={url}", "llm.model=instant"]
+        chosen += ["llm.concurrency=16", "worker.model_batch_records=128"]
+    return load_settings([*chosen, *overrides], folder).settings
+
+
+def _publish(settings: Settings, load: Load) -> float:
+    ready = list(records(load))
+    began = time.perf_counter()
+    with publisher(settings) as append:
+        for batch in in_batches(ready):
+            append(batch)
+    return time.perf_counter() - began
+
+
+def _by_stage(runners: Sequence[StageRunner]) -> Mapping[str, list[StageRunner]]:
+    found: dict[str, list[StageRunner]] = {}
+    for runner in runners:
+        found.setdefault(runner.stage.name, []).append(runner)
+    return found
+
+
+def _stage(runners: Sequence[StageRunner]) -> JsonObject:
+    return {
+        "records": sum(runner.counts.records for runner in runners),
+        "dead": sum(runner.counts.dead for runner in runners),
+        "batches": sum(runner.counts.batches for runner in runners),
+        "seconds": {
+            step: round(sum(runner.counts.seconds.get(step, 0.0) for runner in runners), 3)
+            for step in STEPS
+        },
+    }
