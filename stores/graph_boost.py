@@ -1,0 +1,242 @@
+"""Which memories the knowledge graph brings nearer to a query, within a deadline.
+
+The entities that the query names, one hop to their neighbours, and the memories that mention any
+of these. Never makes a recall fail: an error gives an empty boost that says why.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import duckdb
+
+from stores.analysis import query_tokens
+
+MIN_TOKEN_CHARACTERS = 2
+MAX_ENTITIES = 20
+MAX_TOKENS = 64
+"""Tokens of a query that are looked up; what lies beyond is text, not a question."""
+
+Milliseconds = Callable[[], float]
+"""A clock that only goes forward, in milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphBoostSettings:
+    """`weight` is what recall adds to a score (0..1) at full strength; `timeout_ms` in
+    milliseconds; the limits in rows. `neighbour_strength` is that of a memory which mentions only
+    neighbours of what the query names."""
+
+    enabled: bool = True
+    weight: float = 0.15
+    timeout_ms: float = 500.0
+    max_entities: int = MAX_ENTITIES
+    max_neighbours: int = 50
+    max_memories: int = 200
+    neighbour_strength: float = 1.0
+
+
+DEFAULTS = GraphBoostSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class NamedEntity:
+    """An entity that a query names."""
+
+    entity_id: str
+    name: str
+    entity_type: str
+    summary: str | None
+    mentions: int
+
+
+@dataclass(frozen=True, slots=True)
+class BoostHit:
+    """Why a memory is boosted: `strength` 0..1, of the weight that recall adds; `entities` the
+    names by which it is reached, `direct` when the query itself names one of them."""
+
+    strength: float
+    entities: tuple[str, ...]
+    direct: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GraphBoost:
+    """`hits` by memory id. On a time-out what was gathered until then; on an error nothing."""
+
+    hits: Mapping[str, BoostHit] = field(default_factory=lambda: MappingProxyType({}))
+    named: tuple[NamedEntity, ...] = ()
+    timed_out: bool = False
+    error: str | None = None
+
+    @property
+    def strengths(self) -> dict[str, float]:
+        """Memory id to strength: the form in which recall takes it."""
+        return {memory_id: hit.strength for memory_id, hit in self.hits.items()}
+
+
+def graph_boost(
+    cursor: duckdb.DuckDBPyConnection,
+    scope: str,
+    query: str,
+    clock: Milliseconds,
+    settings: GraphBoostSettings = DEFAULTS,
+    language: str = "english",
+) -> GraphBoost:
+    """The boost for a query over the entities of one scope. Never raises."""
+    if not settings.enabled:
+        return GraphBoost()
+    deadline = clock() + settings.timeout_ms
+    try:
+        named = named_entities(cursor, scope, query, settings.max_entities, language)
+        if not named or clock() > deadline:
+            return GraphBoost(named=named, timed_out=bool(named))
+        names = {entity.entity_id: entity.name for entity in named}
+        around = _neighbours(cursor, scope, list(names), settings.max_neighbours)
+        timed_out = clock() > deadline
+        if timed_out:
+            return GraphBoost(named=named, timed_out=True)
+        hits = _memories(cursor, scope, names, around, settings)
+        return GraphBoost(hits, named, clock() > deadline)
+    except Exception as error:  # a boost is a favour: recall goes on without it, and says so
+        return GraphBoost(error=f"{type(error).__name__}: {error}")
+
+
+# --- names ----------------------------------------------------------------------------------
+
+
+def named_entities(
+    cursor: duckdb.DuckDBPyConnection,
+    scope: str,
+    query: str,
+    limit: int = MAX_ENTITIES,
+    language: str = "english",
+) -> tuple[NamedEntity, ...]:
+    """Entities of the scope of whose name or an alias a whole token stands in the query, the most
+    mentioned first.
+
+    Tokens are runs of at least 2 alphanumeric characters, compared as they are and by stem; the
+    function words of the language count only in a query of nothing else. A name in a script
+    without spaces must stand in the query as a whole.
+    """
+    folded = _fold(query)
+    tokens = query_words(query, language)
+    if not tokens:
+        return ()
+    rows = cursor.execute(
+        "SELECT entity_id, name, canonical_name, aliases, entity_type, summary, mentions"
+        " FROM entities WHERE scope = $1 AND (contains($2, canonical_name)"
+        " OR regexp_matches(canonical_name, $3)"
+        " OR (len(aliases) > 0 AND (len(list_filter(aliases, lambda a: contains($2, a))) > 0"
+        " OR regexp_matches(array_to_string(aliases, ' '), $3))))"
+        " ORDER BY mentions DESC, entity_id",
+        # Tokens are alphanumeric, so the pattern needs no escapes.
+        [scope, folded, "|".join(sorted(tokens))],
+    )
+    found: list[NamedEntity] = []
+    # The database finds what holds the letters; whole tokens are told apart here.
+    while len(found) < limit:
+        batch = rows.fetchmany(256)
+        if not batch:
+            break
+        for entity_id, name, canonical, aliases, kind, summary, mentions in batch:
+            if any(stands_in(known, folded, tokens, language) for known in (canonical, *aliases)):
+                found.append(NamedEntity(entity_id, name, kind, summary, mentions))
+    return tuple(found[:limit])
+
+
+def query_words(query: str, language: str = "english") -> frozenset[str]:
+    """The tokens of a query to look names up by, with their stems; at most MAX_TOKENS words."""
+    written = _WORD.findall(unicodedata.normalize("NFKC", query))[:MAX_TOKENS]
+    telling = frozenset(query_tokens(" ".join(written), language))
+    tokens: set[str] = set()
+    for place, word in enumerate(written):
+        stems = query_tokens(word, language)
+        # Will and May are function words only where they are not written as names.
+        if telling.intersection(stems) or (place and word[0].isupper()):
+            tokens.update((word.lower(), *filter(_WORD.fullmatch, stems)))
+    return frozenset(token for token in tokens if len(token) >= MIN_TOKEN_CHARACTERS)
+
+
+def stands_in(name: str, folded: str, tokens: frozenset[str], language: str) -> bool:
+    """Whether a canonical name or alias is named by a query (folded, and its tokens)."""
+    name = _fold(name)
+    if _UNSPACED.search(name):
+        return len(name) >= MIN_TOKEN_CHARACTERS and name in folded
+    for word in _WORD.findall(name):
+        if len(word) < MIN_TOKEN_CHARACTERS:
+            continue
+        if word in tokens or not tokens.isdisjoint(query_tokens(word, language)):
+            return True
+    return False
+
+
+_WORD = re.compile(r"[^\W_]+")
+_UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+
+
+def _fold(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).lower()
+
+
+# --- the graph ------------------------------------------------------------------------------
+
+
+def _neighbours(
+    cursor: duckdb.DuckDBPyConnection, scope: str, ids: Sequence[str], limit: int
+) -> dict[str, str]:
+    """Id to name of the entities one relation away, either way, the most told relations first."""
+    rows = cursor.execute(
+        """WITH named AS (SELECT unnest($1) AS id),
+        around AS (
+            SELECT target_entity_id AS id, mentions, confidence
+            FROM relations JOIN named ON named.id = source_entity_id WHERE scope = $2
+            UNION ALL
+            SELECT source_entity_id, mentions, confidence
+            FROM relations JOIN named ON named.id = target_entity_id WHERE scope = $2)
+        SELECT e.entity_id, e.name FROM around JOIN entities e ON e.entity_id = around.id
+        WHERE e.scope = $2 AND e.entity_id NOT IN (SELECT id FROM named)
+        GROUP BY ALL ORDER BY sum(around.mentions) DESC, max(around.confidence) DESC, e.entity_id
+        LIMIT $3""",
+        [list(ids), scope, limit],
+    )
+    return dict(rows.fetchall())
+
+
+def _memories(
+    cursor: duckdb.DuckDBPyConnection,
+    scope: str,
+    named: Mapping[str, str],
+    around: Mapping[str, str],
+    settings: GraphBoostSettings,
+) -> dict[str, BoostHit]:
+    """The active memories with the most mentions of these entities, those of named ones first."""
+    rows = cursor.execute(
+        """WITH wanted AS (SELECT unnest($1) AS entity_id, unnest($2) AS direct)
+        SELECT m.memory_id, list(m.entity_id ORDER BY m.entity_id), bool_or(wanted.direct)
+        FROM memory_entity_mentions m JOIN wanted USING (entity_id)
+            JOIN memory_rows r USING (memory_id)
+        WHERE m.scope = $3 AND r.scope = $3 AND NOT r.is_deleted
+        GROUP BY m.memory_id
+        ORDER BY count(*) FILTER (wanted.direct) DESC, count(*) DESC, m.memory_id
+        LIMIT $4""",
+        [
+            [*named, *around],
+            [True] * len(named) + [False] * len(around),
+            scope,
+            settings.max_memories,
+        ],
+    )
+    names = {**around, **named}
+    return {
+        memory_id: BoostHit(
+            1.0 if direct else settings.neighbour_strength,
+            tuple(names[entity_id] for entity_id in entity_ids),
+            direct,
+        )
+        for memory_id, entity_ids, direct in rows.fetchall()
+    }

@@ -1,0 +1,80 @@
+"""A store in memory with a few hand-made rows, for what reads rows and needs no pipeline."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import duckdb
+
+from schemas.rows import EdgeRow, EntityRow, MemoryRow, MentionRow, RelationRow, Row
+from stores.migrations import migrate
+from stores.tables import Tables
+
+BEGIN = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
+
+
+def empty_store() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(config={"threads": 1})
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    migrate(connection)
+    return connection
+
+
+def put(connection: duckdb.DuckDBPyConnection, *rows: Row) -> None:
+    tables = Tables(connection)
+    for row in rows:
+        tables.insert([row])
+
+
+def memory(memory_id: str, content: str = "", **fields: Any) -> MemoryRow:
+    """A fact, or with `type="episodic"` a turn; `minutes` after BEGIN."""
+    at = BEGIN + timedelta(minutes=fields.pop("minutes", 0))
+    given: dict[str, Any] = {
+        "scope": "s",
+        "type": "fact",
+        "content": content or memory_id,
+        "normalized_content": (content or memory_id).lower(),
+        "content_hash": f"hash-{memory_id}",
+        "dedup_key": None,
+        "embedding_key": f"key-{memory_id}",
+        "importance": 0.5,
+        "confidence": 0.9,
+        "occurred_at": at,
+        "created_at": at,
+        "updated_at": at,
+        "updated_by": "test",
+    }
+    return MemoryRow(memory_id=memory_id, **given | fields)
+
+
+def turn(memory_id: str, content: str = "", **fields: Any) -> MemoryRow:
+    return memory(memory_id, content, **{"type": "episodic", "session_id": "a", **fields})
+
+
+def edge(source: str, relation: str, target: str, **fields: Any) -> EdgeRow:
+    given: dict[str, Any] = {"scope": "s", **fields}
+    return EdgeRow(source_id=source, target_id=target, relation_type=relation, **given)
+
+
+def entity(entity_id: str, name: str, **fields: Any) -> EntityRow:
+    given: dict[str, Any] = {
+        "scope": "s",
+        "canonical_name": name.lower(),
+        "entity_type": "person",
+        "first_seen": BEGIN,
+        "updated_at": BEGIN,
+    }
+    return EntityRow(entity_id=entity_id, name=name, **given | fields)
+
+
+def relation(source: str, target: str, kind: str = "knows", **fields: Any) -> RelationRow:
+    given: dict[str, Any] = {"scope": "s", "confidence": 0.8, **fields}
+    return RelationRow(
+        source_entity_id=source, target_entity_id=target, relation_type=kind, **given
+    )
+
+
+def mention(memory_id: str, entity_id: str, **fields: Any) -> MentionRow:
+    given: dict[str, Any] = {"scope": "s", "mention_text": entity_id, "confidence": 0.9, **fields}
+    return MentionRow(memory_id=memory_id, entity_id=entity_id, **given)

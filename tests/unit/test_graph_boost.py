@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import duckdb
+import pytest
+
+from stores.graph_boost import GraphBoost, GraphBoostSettings, graph_boost, named_entities
+from tests.unit.small_store import empty_store, entity, memory, mention, put, relation
+
+
+def standing() -> float:
+    return 0.0
+
+
+def ticking(*times: float) -> Callable[[], float]:
+    """A clock that tells these times, then the last one for ever."""
+    told: Iterator[float] = iter(times)
+    last = times[-1]
+    return lambda: next(told, last)
+
+
+@pytest.fixture
+def store() -> duckdb.DuckDBPyConnection:
+    connection = empty_store()
+    put(
+        connection,
+        entity("ana", "Ana Lopez", mentions=5),
+        entity("ben", "Ben", mentions=3),
+        entity("pg", "PostgreSQL", aliases=("postgres", "the big database"), entity_type="system"),
+        entity("bart", "Bartholomew"),
+        entity("will", "Will"),
+        entity("olga", "Ольга"),
+        entity("kenta", "健太"),
+        entity("cafe", "Café Luna", entity_type="place"),
+        entity("other", "Ana", scope="t", mentions=99),
+        relation("ana", "ben"),
+        relation("pg", "ana", "used_by"),
+        relation("other", "ben", scope="t"),
+        memory("m-ana"),
+        memory("m-ben"),
+        memory("m-both"),
+        memory("m-gone", is_deleted=True),
+        memory("m-other", scope="t"),
+        mention("m-ana", "ana"),
+        mention("m-ben", "ben"),
+        mention("m-both", "ana"),
+        mention("m-both", "ben"),
+        mention("m-gone", "ana"),
+        mention("m-other", "ana", scope="t"),
+        mention("m-other", "other", scope="t"),
+    )
+    return connection
+
+
+def boost(store: duckdb.DuckDBPyConnection, query: str, **settings: object) -> GraphBoost:
+    return graph_boost(store, "s", query, standing, GraphBoostSettings(**settings))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("what does ANA like", ["Ana Lopez"]),
+        ("Ana's dog", ["Ana Lopez"]),
+        ("Ana and Ben", ["Ana Lopez", "Ben"]),
+        ("the art of banana bread", []),
+        ("an", []),
+        ("is postgres up?", ["PostgreSQL"]),
+        ("a database", ["PostgreSQL"]),
+        ("the big one", ["PostgreSQL"]),
+        ("the one", []),
+        ("What did Will say?", ["Will"]),
+        ("will it rain", []),
+        ("подарок Ольге", ["Ольга"]),
+        ("健太は何が好きですか", ["健太"]),
+        ("健康", []),
+        ("cafe luna", ["Café Luna"]),
+        ("", []),
+        ("%_'\"\\ (.*)", []),
+    ],
+)
+def test_names_by_whole_tokens(
+    store: duckdb.DuckDBPyConnection, query: str, names: list[str]
+) -> None:
+    assert [found.name for found in named_entities(store, "s", query)] == names
+
+
+def test_the_most_mentioned_entities_come_first_and_are_bounded() -> None:
+    store = empty_store()
+    put(store, *(entity(f"e{n:02}", f"Ana {n}", mentions=n) for n in range(30)))
+    found = named_entities(store, "s", "Ana")
+    assert [entity.mentions for entity in found] == list(range(29, 9, -1))
+
+
+def test_named_and_one_hop_either_way(store: duckdb.DuckDBPyConnection) -> None:
+    found = boost(store, "what does Ben eat")
+    assert set(found.hits) == {"m-ana", "m-ben", "m-both"}
+    assert found.hits["m-both"].entities == ("Ana Lopez", "Ben")
+    assert (found.hits["m-ben"].direct, found.hits["m-ana"].direct) == (True, False)
+    assert boost(store, "the PostgreSQL server").hits.keys() == {"m-ana", "m-both"}
+    assert not found.timed_out
+    assert found.error is None
+
+
+def test_strength_of_neighbours(store: duckdb.DuckDBPyConnection) -> None:
+    assert boost(store, "Ben").strengths == {"m-ana": 1.0, "m-ben": 1.0, "m-both": 1.0}
+    weaker = boost(store, "Ben", neighbour_strength=0.5).strengths
+    assert weaker == {"m-ana": 0.5, "m-ben": 1.0, "m-both": 1.0}
+
+
+def test_nothing_deleted_and_nothing_of_another_scope(store: duckdb.DuckDBPyConnection) -> None:
+    assert set(boost(store, "Ana").hits) == {"m-ana", "m-ben", "m-both"}
+    assert set(graph_boost(store, "t", "Ana Ben", standing).hits) == {"m-other"}
+    assert graph_boost(store, "u", "Ana", standing) == GraphBoost()
+
+
+def test_a_boost_that_is_off_is_empty(store: duckdb.DuckDBPyConnection) -> None:
+    assert boost(store, "Ana", enabled=False) == GraphBoost()
+
+
+def test_the_limits_hold() -> None:
+    store = empty_store()
+    put(store, entity("ana", "Ana"))
+    put(store, *(entity(f"n{n}", f"Friend {n}") for n in range(6)))
+    put(store, *(relation("ana", f"n{n}", mentions=n + 1) for n in range(6)))
+    put(store, *(memory(f"m{n}") for n in range(6)))
+    put(store, *(mention(f"m{n}", f"n{n}") for n in range(6)))
+    assert set(boost(store, "Ana", max_neighbours=2).hits) == {"m4", "m5"}
+    assert len(boost(store, "Ana", max_memories=3).hits) == 3
+
+
+@pytest.mark.parametrize(
+    ("times", "named", "hits"),
+    [((0.0, 501.0), 1, 0), ((0.0, 0.0, 501.0), 1, 0), ((0.0, 0.0, 0.0, 501.0), 1, 3)],
+)
+def test_past_the_deadline_what_was_gathered_counts(
+    store: duckdb.DuckDBPyConnection, times: tuple[float, ...], named: int, hits: int
+) -> None:
+    found = graph_boost(store, "s", "Ana", ticking(*times))
+    assert found.timed_out
+    assert (len(found.named), len(found.hits)) == (named, hits)
+
+
+def test_in_time_is_not_timed_out(store: duckdb.DuckDBPyConnection) -> None:
+    assert not graph_boost(store, "s", "Ana", ticking(0.0, 100.0, 300.0, 500.0)).timed_out
+
+
+def test_an_error_gives_an_empty_boost_and_is_told(store: duckdb.DuckDBPyConnection) -> None:
+    store.execute("DROP TABLE memory_entity_mentions")
+    found = boost(store, "Ana")
+    assert found.hits == {}
+    assert found.error is not None
+    assert "memory_entity_mentions" in found.error
