@@ -82,27 +82,26 @@ class ModelPort:
         Where it does not answer now, `required` waits for as long as that lasts; else the answer
         is None too: a turn is not held up, its vector is caught up on later.
         """
-        missing = [text for text in dict.fromkeys(texts) if text not in self._vectors]
+        # Held here too: while one call waits, another may push out what is kept.
+        vectors = {text: self._vectors.get(text) for text in texts}
+        missing = [text for text, vector in vectors.items() if vector is None]
         try:
             for start in range(0, len(missing), self.embed_batch):
                 part = missing[start : start + self.embed_batch]
-                self._keep(part, await self._embed_part(part, required))
+                vectors.update(zip(part, await self._embed_part(part, required), strict=True))
         except (PermanentModelError, TransientModelError, ModelUnavailable) as error:
             self.outages["embedding"] = Outage(str(error), 1)
             return Embedded((None,) * len(texts), str(error))
         self.outages.pop("embedding", None)
-        vectors = tuple(self._vectors[text] for text in texts)
+        # decide and apply-writes want the vector of the same fact shortly after one another.
+        self._vectors.update((text, vector) for text, vector in vectors.items() if vector is not None)
         self._forget_oldest()
-        return Embedded(vectors)
+        return Embedded(tuple(vectors[text] for text in texts))
 
     async def _embed_part(self, part: Sequence[str], required: bool) -> list[Vector]:
         if not required:
             return await self.embedding.embed_passages(part)
         return await self._persist("embedding", lambda: self.embedding.embed_passages(part))
-
-    def _keep(self, texts: Sequence[str], vectors: Sequence[Vector]) -> None:
-        # decide and apply-writes want the vector of the same fact shortly after one another.
-        self._vectors.update(zip(texts, vectors, strict=True))
 
     def _forget_oldest(self) -> None:
         while len(self._vectors) > KEPT_VECTORS:

@@ -6,17 +6,19 @@ It joins the parts by hand, so that a test can replace any of them.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import JsonValue
 
+from schemas.codec import decode
 from schemas.envelope import Envelope, Frozen, derived_id
 from schemas.messages import (
     Actor,
@@ -44,6 +46,8 @@ from streams.worker import BatchLimits, Worker
 
 BEGIN = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 DIMENSIONS = 256
+HUMAN = Actor()
+CAREFUL = Flags()
 FULL = Flags(allow_update_delete=True)
 
 
@@ -65,7 +69,7 @@ class Clock:
 
 
 def pipeline_settings(
-    flags: Flags = Flags(), decider: str = "rules", **decision: Any
+    flags: Flags = CAREFUL, decider: str = "rules", **decision: Any
 ) -> PipelineSettings:
     return PipelineSettings(
         extraction=ExtractionSettings(),
@@ -106,7 +110,7 @@ def published(body: ConversationTurn, scope: str = "ana", **fields: Any) -> Mess
 
 
 def commanded(
-    command: Command, number: int | str, scope: str = "ana", actor: Actor = Actor()
+    command: Command, number: int | str, scope: str = "ana", actor: Actor = HUMAN
 ) -> Message:
     body = MemoryCommand(command=command, actor=actor)
     return envelope(body, MEMORY_COMMANDS, derived_id("test-command", scope, number), scope)
@@ -173,7 +177,7 @@ def _extraction(content: str) -> str:
 
 
 def _decision(content: str, ids: Sequence[JsonValue]) -> str:
-    first = content.split()[0]
+    first = content.split(maxsplit=1)[0]
     if first == "Garbled":
         return "{"
     action = {"Now": "UPDATE", "Gone": "DELETE", "Same": "NONE", "Odd": "UPDATE"}.get(first, "ADD")
@@ -274,7 +278,7 @@ class Pipeline:
         self.ingest(*(turn(text, number, **fields) for number, text in numbered), scope=scope)
 
     def command(
-        self, *commands: Command, first: int = 1, scope: str = "ana", actor: Actor = Actor()
+        self, *commands: Command, first: int = 1, scope: str = "ana", actor: Actor = HUMAN
     ) -> None:
         self.publish(
             *(commanded(c, number, scope, actor) for number, c in enumerate(commands, first))
@@ -313,12 +317,12 @@ class Pipeline:
                 self.shard if stage.stateful else None,
                 self.clock,
                 lambda: 0.0,
-                self.max_record_bytes,
-                self._after,
+                max_record_bytes=self.max_record_bytes,
+                after=self._after,
             )
             for stage in stages(self.settings)
         ]
-        worker = Worker(self.log, self.runners, BatchLimits())
+        worker = Worker(self.log, self.runners, BatchLimits(stop_seconds=0.0))
         for lane in worker._lanes:
             lane.batch = (
                 self.batch if isinstance(self.batch, int) else self.batch.get(lane.name, 256)
@@ -396,8 +400,6 @@ class Pipeline:
         return self.log.read(topic.name, 0, 0, 100_000, 1 << 30)
 
     def messages(self, topic: Topic) -> list[Message]:
-        from schemas.codec import decode
-
         return [decode(r.value, TOPICS[r.topic], r.timestamp) for r in self.records(topic)]
 
     def dead_letters(self) -> list[DeadLetter]:
@@ -411,19 +413,11 @@ def _topic_of(message: Message) -> Topic:
 
 def redriven(letter: DeadLetter, count: int = 1) -> tuple[Topic, Message]:
     """The message of a dead letter as a redrive sends it: under another id, marked."""
-    import base64
-
     topic = TOPICS[letter.topic]
     raw = json.loads(base64.b64decode(letter.value_base64))
     raw["id"] = derived_id("redrive", raw["id"], count)
     raw["redrive"] = count
-    from schemas.codec import decode
-
     return topic, decode(json.dumps(raw).encode(), topic, None)
-
-
-def unique_id() -> str:
-    return str(uuid.uuid4())
 
 
 def differing(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
@@ -433,6 +427,4 @@ def differing(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
 
 def interleaved(*groups: Iterable[Message]) -> list[Message]:
     """One of each in turn."""
-    from itertools import chain, zip_longest
-
     return [m for m in chain.from_iterable(zip_longest(*groups)) if m is not None]
