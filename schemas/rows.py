@@ -410,9 +410,19 @@ def linked_text(memory_type: str, who: str, content: str) -> str:
     return f"{who}: {content}" if memory_type == "episodic" and who else content
 
 
-def index_text(memory_type: str, who: str, normalized_content: str) -> str:
-    """The text that a memory's full-text entry is made from."""
-    return f"{who} {normalized_content}" if memory_type == "episodic" else normalized_content
+MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+
+
+def index_text(memory_type: str, who: str, content: str, occurred_at: datetime) -> str:
+    """The text that a memory's full-text entry is made from: a turn with its day (UTC) and its
+    speaker, because that is how people ask for what was said; a fact stands alone."""
+    if memory_type != "episodic":
+        return content
+    day = f"({occurred_at.day} {MONTHS[occurred_at.month - 1]}, {occurred_at.year})"
+    return f"{day} {who}: {content}" if who else f"{day} {content}"
 
 
 ROW_TYPES: tuple[type[Row], ...] = (

@@ -2,35 +2,38 @@
 
 It sees the committed facts of a scope (the resident index) and, over them, what the running
 batch has written or foreseen, as if both were one index: the answer does not depend on where a
-batch was cut.
+batch was cut. So cosines are raw, not centred as in recall, and every score that decides is
+computed by itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from schemas.messages import ScoredCandidate
 from schemas.rows import MemoryRow
+from stores.analysis import query_tokens
 from stores.fulltext import terms_of
 from stores.index_cache import IndexCache
-from stores.scope_index import (
-    Document,
-    Floats,
-    Mask,
-    Part,
-    Vector,
-    cosines,
-    document_of,
-    exact_cosine,
-    keyword_scores,
-    query_terms,
+from stores.part import Floats, Integers, Mask, Part, Vector, digest, from_microseconds
+from stores.ranking import keyword_coverage
+from stores.scope_index import ScopeIndex
+from stores.scoring import (
+    at_least_best,
+    best_of_parts,
+    keyword_sums,
+    masked,
+    row_cosines,
+    vector_pool,
 )
 from streams.stage import Candidates, FindCandidates, NearDuplicates
 
 POOL = 20
+"""Candidates taken from each leg before blending."""
 
 
 class SearchOptions(Protocol):
@@ -40,8 +43,6 @@ class SearchOptions(Protocol):
     def language(self) -> str: ...
     @property
     def candidate_alpha(self) -> float: ...
-    @property
-    def keyword_half(self) -> float: ...
     @property
     def min_score(self) -> float: ...
 
@@ -61,12 +62,21 @@ class _Overlay:
     hidden: set[str]
 
 
+@dataclass(frozen=True, slots=True)
+class _Products:
+    """Matrix products of a part as it was, by the query's bytes."""
+
+    state: tuple[int, int, int]
+    by_query: dict[bytes, Vector]
+
+
 class CandidateSearch:
     """Searches of one batch."""
 
     def __init__(self, shard: SearchShard) -> None:
         self._shard = shard
         self._overlays: dict[str, _Overlay] = {}
+        self._products: dict[str, _Products] = {}
 
     def show(self, row: MemoryRow, vector: Vector | None) -> None:
         """Let later searches of the batch see a staged row."""
@@ -76,57 +86,40 @@ class CandidateSearch:
         overlay.hidden.add(row.memory_id)
         overlay.part.remove(row.memory_id)
         if not row.is_deleted:
-            terms = terms_of(row, self._shard.options.language)
-            overlay.part.put(document_of(row, terms, vector))
+            overlay.part.put(row, terms_of(row, self._shard.options.language), vector)
 
     def candidates(self, ask: FindCandidates, as_of: int) -> Candidates:
         """Up to `limit` active memories by the blended score, best first, ties by id.
 
-        score = alpha x cosine + (1 - alpha) x s / (s + half), s being BM25 over the scope's
-        facts. Both legs score every memory that either of them brought into the pool.
+        score = alpha x cosine + (1 - alpha) x keyword, keyword being the share of the fact's
+        information that the memory holds (`ranking.keyword_coverage`) by the statistics of the
+        scope's facts. Both legs score every memory that either of them brought into the pool.
         """
-        parts = self._parts(ask.scope)
-        masks = [self._visible(ask.scope, number, part) for number, part in enumerate(parts)]
-        options = self._shard.options
-        keyword = keyword_scores(parts, query_terms(ask.text, options.language), masks)
-        vector = cosines(parts, ask.vector) if ask.vector is not None else None
-        scored = []
-        for number, part in enumerate(parts):
-            visible = masks[number]
-            if not visible.any():
-                continue
-            pool = _best(np.where(visible, keyword[number], 0.0), POOL)
-            if vector is not None:
-                pool |= _best(np.where(visible, vector[number], 0.0), POOL)
-            for place in pool:
-                document = part.documents[place]
-                candidate = _candidate(
-                    document, float(keyword[number][place]), ask.vector, part, place, options
-                )
-                if candidate.score >= options.min_score:
-                    scored.append(candidate)
-        scored.sort(key=lambda candidate: (-candidate.score, candidate.memory_id))
-        return Candidates(tuple(scored[: ask.limit]), as_of)
+        index = self._shard.indexes.get(ask.scope)
+        with index.lock:
+            found = self._search(index, ask)
+        return Candidates(found, as_of)
 
     def near_duplicates(self, ask: NearDuplicates, as_of: int) -> Candidates:
         """Memories that the decision could not have seen and that nearly say the same."""
-        found = []
-        for number, part in enumerate(self._parts(ask.scope)):
-            visible = self._visible(ask.scope, number, part)
-            for place in np.flatnonzero(visible):
-                document = part.documents[place]
-                unseen = document.write_seq > ask.as_of and not (
-                    0 <= document.decision_order < ask.decision_order
-                )
-                if not unseen:
+        found: list[ScoredCandidate] = []
+        index = self._shard.indexes.get(ask.scope)
+        with index.lock:
+            for part, visible in self._parts(index, ask.scope):
+                places = _unseen(part, visible, ask)
+                if not len(places):
                     continue
-                cosine = (
-                    exact_cosine(part.vectors[place], ask.vector)
-                    if ask.vector is not None
-                    else 0.0
-                )
-                if cosine >= ask.cosine or document.content_hash == ask.content_hash:
-                    found.append(_scored(document, cosine, cosine, None))
+                cosines = np.zeros(len(places))
+                if ask.vector is not None:
+                    cosines = row_cosines(part.vectors[places], ask.vector)
+                same = part.meta["digest"][places] == digest(ask.content_hash)
+                near = same | (cosines >= ask.cosine)
+                found += [
+                    _shown(_Score(part, place, part.ids[place], cosine, cosine, None))
+                    for place, cosine in zip(
+                        places[near].tolist(), np.round(cosines[near], 6).tolist(), strict=True
+                    )
+                ]
         found.sort(key=lambda candidate: (-candidate.score, candidate.memory_id))
         return Candidates(tuple(found), as_of)
 
@@ -134,16 +127,75 @@ class CandidateSearch:
         """Ids of the scope's committed active memories that have all the terms of a name; None
         where it has none to ask for."""
         index = self._shard.indexes.get(scope)
-        terms = query_terms(name, self._shard.options.language)
+        terms = query_tokens(name, self._shard.options.language)
         if not terms:
             return None
-        found: set[str] = set()
-        for part in (index.turns, index.facts):
-            found |= _with_all_terms(part, terms)
-        return found
+        with index.lock:
+            return {
+                part.ids[place] for part in index.parts for place in _with_all_terms(part, terms)
+            }
 
-    def _parts(self, scope: str) -> list[Part]:
-        return [self._shard.indexes.get(scope).facts, self._overlay(scope).part]
+    def _search(self, index: ScopeIndex, ask: FindCandidates) -> tuple[ScoredCandidate, ...]:
+        seen = self._parts(index, ask.scope)
+        parts = [part for part, _ in seen]
+        masks = [visible for _, visible in seen]
+        options = self._shard.options
+        sums, query_idf = keyword_sums(parts, query_tokens(ask.text, options.language), masks)
+        near = [at_least_best(found, POOL) for found in sums]
+        hits = [found[places] for found, places in zip(sums, near, strict=True)]
+        pools = best_of_parts(parts, near, hits, POOL)
+        if ask.vector is not None:
+            pools = self._with_vector_hits(parts, masks, ask, pools)
+        scored: list[_Score] = []
+        for part, found, places in zip(parts, sums, pools, strict=True):
+            if len(places):
+                keyword = keyword_coverage(found[places], query_idf)
+                scored += _scores(part, places, keyword, ask.vector, options)
+        scored.sort(key=lambda found: (-found.score, found.memory_id))
+        return tuple(_shown(found) for found in scored[: ask.limit])
+
+    def _with_vector_hits(
+        self,
+        parts: Sequence[Part],
+        masks: Sequence[Mask | None],
+        ask: FindCandidates,
+        pools: Sequence[Integers],
+    ) -> list[Integers]:
+        vector = ask.vector
+        assert vector is not None
+        products = [
+            self._committed(ask, parts[0], vector),
+            *(p.vectors @ vector for p in parts[1:]),
+        ]
+        visible = [masked(found, mask) for found, mask in zip(products, masks, strict=True)]
+        near = vector_pool(
+            parts, visible, lambda n, places: row_cosines(parts[n].vectors[places], vector), POOL
+        )
+        return [np.union1d(a, b) for a, b in zip(pools, near, strict=True)]
+
+    def _committed(self, ask: FindCandidates, part: Part, vector: Vector) -> Vector:
+        """Products of the committed facts with a query; those of the batch's other queries are
+        computed with the first, because reading the vectors is what takes the time."""
+        state = (part.places, part.vector_count, id(part))
+        known = self._products.get(ask.scope)
+        if known is None or known.state != state:
+            known = self._products[ask.scope] = _Products(state, {})
+        key = vector.tobytes()
+        if key not in known.by_query:
+            together = {key: vector} | {other.tobytes(): other for other in ask.batch}
+            queries = np.stack(list(together.values()), axis=1)
+            columns = np.asfortranarray(part.vectors @ queries)
+            for number, other in enumerate(together):
+                known.by_query[other] = columns[:, number]
+        return known.by_query[key]
+
+    def _parts(self, index: ScopeIndex, scope: str) -> list[tuple[Part, Mask | None]]:
+        """The committed facts and the batch's, each with what of it is visible (None: all)."""
+        overlay = self._overlay(scope)
+        return [
+            (index.facts, _visible(index.facts, overlay.hidden)),
+            (overlay.part, _visible(overlay.part, ())),
+        ]
 
     def _overlay(self, scope: str) -> _Overlay:
         overlay = self._overlays.get(scope)
@@ -152,62 +204,82 @@ class CandidateSearch:
             self._overlays[scope] = overlay
         return overlay
 
-    def _visible(self, scope: str, number: int, part: Part) -> Mask:
-        visible = part.alive.copy()
-        if number == 0:
-            for memory_id in self._overlay(scope).hidden:
-                place = part.place_of.get(memory_id)
-                if place is not None:
-                    visible[place] = False
-        return visible
+
+def _visible(part: Part, hidden: set[str] | tuple[()]) -> Mask | None:
+    places = [place for i in hidden if (place := part.place_of.get(i)) is not None]
+    if not places and part.is_full_of_life:
+        return None
+    visible = part.alive.copy()
+    visible[places] = False
+    return visible
 
 
-def _best(scores: Floats, count: int) -> set[int]:
-    """Places of the `count` highest positive scores."""
-    if len(scores) > count:
-        chosen = np.argpartition(-scores, count - 1)[:count]
-    else:
-        chosen = np.arange(len(scores))
-    return {int(place) for place in chosen if scores[place] > 0.0}
+def _unseen(part: Part, visible: Mask | None, ask: NearDuplicates) -> Integers:
+    """Places that the decision could not have seen."""
+    if part.newest_write <= ask.as_of:
+        return np.zeros(0, dtype=np.int64)
+    meta = part.meta
+    order = meta["decision_order"]
+    unseen = meta["write_seq"] > ask.as_of
+    unseen &= (order < 0) | (order >= ask.decision_order)
+    if visible is not None:
+        unseen &= visible
+    return np.flatnonzero(unseen)
 
 
-def _with_all_terms(part: Part, terms: list[str]) -> set[str]:
-    places: set[int] | None = None
+def _with_all_terms(part: Part, terms: Sequence[str]) -> list[int]:
+    having: Integers | None = None
     for term in terms:
-        pair = part.postings(term)
+        pair = part.postings.get(term)
         if pair is None:
-            return set()
-        here = {int(place) for place in pair[0] if part.alive[place]}
-        places = here if places is None else places & here
-    return {part.documents[place].memory_id for place in places or ()}
+            return []
+        here = pair[0].astype(np.int64)
+        having = here if having is None else np.intersect1d(having, here)
+    if having is None:
+        return []
+    found: list[int] = having[part.alive[having]].tolist()
+    return found
 
 
-def _candidate(
-    document: Document,
-    keyword: float,
-    vector: Vector | None,
-    part: Part,
-    place: int,
-    options: SearchOptions,
-) -> ScoredCandidate:
-    scaled = keyword / (keyword + options.keyword_half)
-    if vector is None:
-        return _scored(document, scaled, None, scaled)
-    cosine = exact_cosine(part.vectors[place], vector)
-    alpha = options.candidate_alpha
-    score = alpha * max(cosine, 0.0) + (1.0 - alpha) * scaled
-    return _scored(document, score, cosine, scaled)
+class _Score(NamedTuple):
+    part: Part
+    place: int
+    memory_id: str
+    score: float
+    cosine: float | None
+    keyword: float | None
 
 
-def _scored(
-    document: Document, score: float, cosine: float | None, keyword: float | None
-) -> ScoredCandidate:
-    return ScoredCandidate(
-        memory_id=document.memory_id,
-        version=document.version,
-        type=document.type,
-        content=document.content,
-        score=round(score, 6),
-        cosine=None if cosine is None else round(cosine, 6),
-        keyword=None if keyword is None else round(keyword, 6),
+def _scores(
+    part: Part, places: Integers, keyword: Floats, vector: Vector | None, options: SearchOptions
+) -> list[_Score]:
+    """The places of the pool that are worth showing, scored to six digits."""
+    cosines: list[float | None] = [None] * len(places)
+    scores = keyword
+    if vector is not None:
+        exact = row_cosines(part.vectors[places], vector)
+        alpha = options.candidate_alpha
+        scores = alpha * np.maximum(exact, 0.0) + (1.0 - alpha) * keyword
+        cosines = list(np.round(exact, 6).tolist())
+    rounded = np.round(scores, 6).tolist()
+    keywords = np.round(keyword, 6).tolist()
+    return [
+        _Score(part, place, part.ids[place], rounded[n], cosines[n], keywords[n])
+        for n, place in enumerate(places.tolist())
+        if rounded[n] >= options.min_score
+    ]
+
+
+def _shown(found: _Score) -> ScoredCandidate:
+    meta = found.part.meta[found.place]
+    # Without validation: every value comes from a row that was validated.
+    return ScoredCandidate.model_construct(
+        memory_id=found.memory_id,
+        version=int(meta["version"]),
+        type=found.part.numbers.names[int(meta["kind"])],
+        content=found.part.contents[found.place],
+        score=found.score,
+        cosine=found.cosine,
+        keyword=found.keyword,
+        occurred_at=from_microseconds(int(meta["occurred"])),
     )

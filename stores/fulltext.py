@@ -21,7 +21,8 @@ MAX_TERM_COUNT = 65_535
 
 def terms_of(row: MemoryRow, language: str) -> Counter[str]:
     """The terms of a memory with their counts."""
-    return Counter(tokens(index_text(row.type, row.who, row.normalized_content), language))
+    text = index_text(row.type, row.who, row.content, row.occurred_at)
+    return Counter(tokens(text, language))
 
 
 def write_postings(

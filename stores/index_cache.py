@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
 import duckdb
-import numpy as np
 
-from stores.scope_index import Document, ScopeIndex
+from stores.index_load import load_index
+from stores.scope_index import ScopeIndex
+
+Change = Callable[[ScopeIndex], None]
 
 
 class IndexOptions(Protocol):
@@ -22,7 +25,11 @@ class IndexOptions(Protocol):
 
 
 class IndexCache:
-    """Scope indexes by scope, bounded in bytes. The newest used scope always stays."""
+    """Scope indexes by scope, bounded in bytes. The newest used scope always stays.
+
+    Any thread may ask; a scope that two ask for is loaded once. What is committed while a scope
+    is being loaded is kept and applied after: applying a change twice is the same as once.
+    """
 
     def __init__(
         self, reader: Callable[[], duckdb.DuckDBPyConnection], options: IndexOptions
@@ -30,71 +37,81 @@ class IndexCache:
         self._reader = reader
         self._options = options
         self._resident: OrderedDict[str, ScopeIndex] = OrderedDict()
+        self._lock = threading.Lock()
+        self._loading: dict[str, list[Change]] = {}
+        self._load_locks: dict[str, threading.Lock] = {}
 
     def get(self, scope: str) -> ScopeIndex:
         """The index of a scope, loaded when it is not resident."""
-        index = self._resident.get(scope)
-        if index is None:
-            index = self._load(scope)
-            self._resident[scope] = index
-            self._make_room()
-        self._resident.move_to_end(scope)
-        return index
+        index = self.resident(scope)
+        if index is not None:
+            return index
+        with self._lock:
+            load_lock = self._load_locks.setdefault(scope, threading.Lock())
+        with load_lock:
+            index = self.resident(scope)
+            return self._load(scope) if index is None else index
 
     def resident(self, scope: str) -> ScopeIndex | None:
-        """The index if it is resident: what is not need not be kept current."""
-        return self._resident.get(scope)
+        """The index if it is resident."""
+        with self._lock:
+            index = self._resident.get(scope)
+            if index is not None:
+                self._resident.move_to_end(scope)
+            return index
+
+    def change(self, scope: str, change: Change) -> None:
+        """Apply a committed change to the index, now or when its loading ends; what is not
+        resident need not be kept current."""
+        with self._lock:
+            waiting = self._loading.get(scope)
+            if waiting is not None:
+                waiting.append(change)
+            index = self._resident.get(scope)
+        if index is not None:
+            change(index)
+
+    def wanted(self, scope: str) -> bool:
+        """Whether `change` would do anything."""
+        with self._lock:
+            return scope in self._resident or scope in self._loading
 
     def forget(self, scope: str) -> None:
-        self._resident.pop(scope, None)
+        with self._lock:
+            self._resident.pop(scope, None)
 
     def clear(self) -> None:
-        self._resident.clear()
+        with self._lock:
+            self._resident.clear()
 
-    def _make_room(self) -> None:
-        while len(self._resident) > 1 and (
-            sum(index.bytes_used() for index in self._resident.values())
-            > self._options.index_bytes
-        ):
-            self._resident.popitem(last=False)
+    def bytes_used(self) -> int:
+        with self._lock:
+            return sum(index.bytes_used() for index in self._resident.values())
 
     def _load(self, scope: str) -> ScopeIndex:
+        with self._lock:
+            self._loading[scope] = []
         connection = self._reader()
-        index = ScopeIndex(self._options.dimensions)
-        terms = self._terms(connection, scope)
-        rows = connection.execute(
-            "SELECT m.memory_id, m.version, m.type, m.content, m.content_hash, m.write_seq,"
-            " coalesce(m.decision_order, -1), d.length, e.vector"
-            " FROM memory_rows m JOIN fts_docs d USING (memory_id)"
-            " LEFT JOIN embeddings e ON e.embedding_key = m.embedding_key AND e.model = ?"
-            " WHERE m.scope = ? AND NOT m.is_deleted ORDER BY m.write_seq, m.memory_id",
-            [self._options.embedding_model, scope],
-        )
-        for memory_id, version, kind, content, digest, seq, order, length, vector in rows.fetchall():
-            index.put(
-                Document(
-                    memory_id=memory_id,
-                    terms=terms.get(memory_id, {}),
-                    length=length,
-                    vector=None if vector is None else np.asarray(vector, dtype=np.float32),
-                    version=version,
-                    type=kind,
-                    content="" if kind == "episodic" else content,
-                    content_hash=digest,
-                    write_seq=seq,
-                    decision_order=order,
-                )
+        try:
+            index = load_index(
+                connection, scope, self._options.embedding_model, self._options.dimensions
             )
+        except BaseException:
+            with self._lock:
+                del self._loading[scope]
+            raise
+        finally:
+            connection.close()
+        with self._lock:
+            for change in self._loading.pop(scope):
+                change(index)
+            self._resident[scope] = index
+            self._load_locks.pop(scope, None)
+            self._make_room()
         return index
 
-    @staticmethod
-    def _terms(
-        connection: duckdb.DuckDBPyConnection, scope: str
-    ) -> dict[str, dict[str, int]]:
-        terms: dict[str, dict[str, int]] = {}
-        rows = connection.execute(
-            "SELECT memory_id, term, tf FROM fts_postings WHERE scope = ?", [scope]
-        )
-        for memory_id, term, count in rows.fetchall():
-            terms.setdefault(memory_id, {})[term] = count
-        return terms
+    def _make_room(self) -> None:
+        used = {scope: index.bytes_used() for scope, index in self._resident.items()}
+        while len(self._resident) > 1 and sum(used.values()) > self._options.index_bytes:
+            scope, _ = self._resident.popitem(last=False)
+            del used[scope]

@@ -1,258 +1,153 @@
-"""The resident index of one scope: postings and vectors as arrays, exact and incremental.
+"""The resident index of one scope: postings, vectors and what filters ask, exact and incremental.
 
-It is a cache of DuckDB's rows (`fts_postings`, `embeddings`), loaded when a scope is first
-searched and kept current after every commit. An index has *parts* (raw turns, all else, and
-what a batch has decided but not yet written); a search runs over any of them together, with
-statistics over just those, so what a search sees does not depend on how its documents are split
-into parts.
+It is a cache of DuckDB's rows, loaded when a scope is first searched and kept current after every
+commit. Its two parts are raw turns and everything else. `lock` is held by whoever changes it, and
+by readers while they follow its lists and maps; columns already taken may be read without it.
 """
 
 from __future__ import annotations
 
-import math
+import threading
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
-from schemas.rows import MemoryRow
-from stores.analysis import tokens
+from schemas.rows import EdgeRow, MemoryRow
+from stores.analysis import query_tokens
 from stores.fulltext import terms_of
+from stores.part import Numbers, Part, Vector
 
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-Vector = NDArray[np.float32]
-
-K1 = 1.2
-B = 0.75
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """What the index keeps of a memory. `decision_order` is -1 where no decision wrote it."""
-
-    memory_id: str
-    terms: Mapping[str, int]
-    length: int
-    vector: Vector | None
-    version: int = 1
-    type: str = "fact"
-    content: str = ""
-    content_hash: str = ""
-    write_seq: int = 0
-    decision_order: int = -1
-
-
-class Part:
-    """Documents with their postings and vectors. Replacing or removing one leaves its old place
-    dead; dead places are skipped by every search and by the statistics."""
-
-    def __init__(self, dimensions: int) -> None:
-        self.documents: list[Document] = []
-        self.place_of: dict[str, int] = {}
-        self._postings: dict[str, tuple[array[int], array[int]]] = {}
-        self._alive = np.zeros(16, dtype=bool)
-        self._lengths = np.zeros(16, dtype=np.float64)
-        self._vectors = np.zeros((16, dimensions), dtype=np.float32)
-        self.total_length = 0
-
-    def __len__(self) -> int:
-        return len(self.place_of)
-
-    @property
-    def places(self) -> int:
-        return len(self.documents)
-
-    @property
-    def alive(self) -> NDArray[np.bool_]:
-        return self._alive[: self.places]
-
-    @property
-    def lengths(self) -> Floats:
-        return self._lengths[: self.places]
-
-    @property
-    def vectors(self) -> NDArray[np.float32]:
-        """(places, dimensions); a row of zeros where there is no vector."""
-        return self._vectors[: self.places]
-
-    def bytes_used(self) -> int:
-        """A close estimate of resident bytes: vectors, postings and per-document overhead."""
-        postings = sum(8 * len(pair[0]) + 200 for pair in self._postings.values())
-        return int(self._vectors.nbytes) + postings + 600 * self.places
-
-    def put(self, document: Document) -> None:
-        """Add a document, replacing the one with its id."""
-        self.remove(document.memory_id)
-        place = self.places
-        if place == len(self._alive):
-            self._grow()
-        self.documents.append(document)
-        self.place_of[document.memory_id] = place
-        self._alive[place] = True
-        self._lengths[place] = document.length
-        if document.vector is not None:
-            self._vectors[place] = document.vector
-        self.total_length += document.length
-        for term, count in document.terms.items():
-            pair = self._postings.get(term)
-            if pair is None:
-                pair = self._postings[term] = (array("i"), array("i"))
-            pair[0].append(place)
-            pair[1].append(count)
-
-    def remove(self, memory_id: str) -> bool:
-        place = self.place_of.pop(memory_id, None)
-        if place is None:
-            return False
-        self._alive[place] = False
-        self.total_length -= self.documents[place].length
-        return True
-
-    def update(self, row: MemoryRow, vector: Vector | None) -> None:
-        """Note version and write sequence of a document whose text stays as it is."""
-        place = self.place_of.get(row.memory_id)
-        if place is None:
-            return
-        self.documents[place] = replace(
-            self.documents[place],
-            version=row.version,
-            type=row.type,
-            write_seq=row.write_seq,
-            decision_order=_order(row),
-        )
-        if vector is not None:
-            self._vectors[place] = vector
-
-    def set_vector(self, memory_id: str, vector: Vector) -> None:
-        place = self.place_of.get(memory_id)
-        if place is not None:
-            self._vectors[place] = vector
-
-    def postings(self, term: str) -> tuple[NDArray[np.int32], NDArray[np.int32]] | None:
-        """Places and counts of a term, dead places included; None where it never occurs.
-
-        The arrays are copies: a view would forbid the postings to grow while it lives.
-        """
-        pair = self._postings.get(term)
-        if pair is None:
-            return None
-        return np.array(pair[0], dtype=np.int32), np.array(pair[1], dtype=np.int32)
-
-    def _grow(self) -> None:
-        size = 2 * len(self._alive)
-        self._alive = np.resize(self._alive, size)
-        self._lengths = np.resize(self._lengths, size)
-        vectors = np.zeros((size, self._vectors.shape[1]), dtype=np.float32)
-        vectors[: len(self._vectors)] = self._vectors
-        self._vectors = vectors
-
-
-def keyword_scores(
-    parts: Sequence[Part], terms: Iterable[str], masks: Sequence[Mask] | None = None
-) -> list[Floats]:
-    """BM25 (k1 1.2, b 0.75) of every place of every part, 0 where no term occurs.
-
-    Only the places of `masks` count, also for the statistics (default: the living ones). idf is
-    ln(1 + (N - df + 0.5) / (df + 0.5)): Robertson and Zaragoza, "The Probabilistic Relevance
-    Framework: BM25 and Beyond" (2009), with the 1 added so that it is never negative.
-    """
-    scores = [np.zeros(part.places) for part in parts]
-    if masks is None:
-        masks = [part.alive for part in parts]
-    count = sum(int(mask.sum()) for mask in masks)
-    if not count:
-        return scores
-    lengths = sum(
-        float(part.lengths[mask].sum()) for part, mask in zip(parts, masks, strict=True)
-    )
-    average = max(lengths / count, 1.0)
-    for term in sorted(set(terms)):
-        found = []
-        df = 0
-        for number, part in enumerate(parts):
-            pair = part.postings(term)
-            if pair is None:
-                continue
-            counted = masks[number][pair[0]]
-            places, counts = pair[0][counted], pair[1][counted]
-            df += len(places)
-            found.append((number, places, counts))
-        if not df:
-            continue
-        idf = math.log(1.0 + (count - df + 0.5) / (df + 0.5))
-        for number, places, counts in found:
-            norm = K1 * (1.0 - B + B * parts[number].lengths[places] / average)
-            scores[number][places] += idf * counts * (K1 + 1.0) / (counts + norm)
-    return scores
-
-
-def cosines(parts: Sequence[Part], vector: Vector) -> list[Floats]:
-    """Cosine of a unit query vector to every place; 0 where a place has no vector."""
-    return [(part.vectors @ vector).astype(np.float64) for part in parts]
-
-
-def exact_cosine(a: Vector, b: Vector) -> float:
-    """Cosine of two unit vectors in double precision: the same whatever batch it is part of."""
-    return float(np.dot(a.astype(np.float64), b.astype(np.float64)))
+DERIVED_FROM = "derived_from"
+STALE_SHARE = 0.02
+"""By how much the number of vectors may change before the lengths of `rest_lengths` are computed
+anew: they only choose which places are scored exactly."""
 
 
 class ScopeIndex:
-    """The parts of one scope: raw turns (`turns`) and everything else (`facts`)."""
+    """Raw turns (`turns`) and everything else (`facts`) of a scope, and how they hang together."""
 
     def __init__(self, dimensions: int) -> None:
-        self.turns = Part(dimensions)
-        self.facts = Part(dimensions)
+        self.lock = threading.RLock()
+        self.numbers = Numbers()
+        self.turns = Part(dimensions, self.numbers)
+        self.facts = Part(dimensions, self.numbers)
+        self.seats: dict[int, array[int]] = {}
+        """Places of a session's turns by position, by the session's number; -1 for a gap."""
+        self.drawn_from: dict[str, list[str]] = {}
+        """Ids that a memory was derived from, by its id."""
+        self.gave: dict[str, list[str]] = {}
+        """Ids of the memories that were derived from one, by its id."""
+        self._rest: dict[int, tuple[int, Vector]] = {}
+        self._speakers: tuple[tuple[int, int], list[int]] = ((-1, -1), [])
+        self._name_terms: dict[tuple[int, str], frozenset[str]] = {}
+
+    @property
+    def parts(self) -> tuple[Part, Part]:
+        return self.turns, self.facts
 
     def part_of(self, memory_type: str) -> Part:
         return self.turns if memory_type == "episodic" else self.facts
-
-    def put(self, document: Document) -> None:
-        other = self.facts if document.type == "episodic" else self.turns
-        other.remove(document.memory_id)
-        self.part_of(document.type).put(document)
 
     def put_row(self, row: MemoryRow, vector: Vector | None, language: str) -> None:
         """Index a memory anew, or drop it when it is deleted."""
         if row.is_deleted:
             self.remove(row.memory_id)
         else:
-            self.put(document_of(row, terms_of(row, language), vector))
+            self.put(row, terms_of(row, language), vector)
+
+    def put(self, row: MemoryRow, terms: Mapping[str, int], vector: Vector | None) -> None:
+        with self.lock:
+            if row.type != "episodic":
+                self.turns.remove(row.memory_id)
+                self.facts.put(row, terms, vector)
+                return
+            self.facts.remove(row.memory_id)
+            old = self.turns.place_of.get(row.memory_id)
+            session = self.numbers.of(row.session_id)
+            seats = self.seats.setdefault(session, array("i")) if session >= 0 else None
+            position = 0
+            if old is not None and int(self.turns.meta[old]["session"]) == session:
+                position = int(self.turns.meta[old]["position"])
+            elif seats is not None:
+                position = len(seats)
+                seats.append(-1)
+            place = self.turns.put(row, terms, vector, position)
+            if seats is not None:
+                seats[position] = place
 
     def update_row(self, row: MemoryRow, vector: Vector | None) -> None:
         """Note what changed of a memory whose text did not."""
-        self.part_of(row.type).update(row, vector)
+        with self.lock:
+            self.part_of(row.type).update(row, vector)
 
     def remove(self, memory_id: str) -> None:
-        self.turns.remove(memory_id)
-        self.facts.remove(memory_id)
+        with self.lock:
+            self.turns.remove(memory_id)
+            self.facts.remove(memory_id)
+
+    def set_vector(self, memory_id: str, vector: Vector) -> None:
+        """The vector of a memory that had none."""
+        with self.lock:
+            self.turns.set_vector(memory_id, vector)
+            self.facts.set_vector(memory_id, vector)
+            self._rest.clear()
+
+    def link(self, edge: EdgeRow) -> None:
+        """Note an edge, if it is of a kind that ranking asks for. A repeat is nothing new."""
+        if edge.relation_type == DERIVED_FROM:
+            with self.lock:
+                self.link_ids(edge.source_id, edge.target_id)
+
+    def link_ids(self, derived: str, source: str) -> None:
+        sources = self.drawn_from.setdefault(derived, [])
+        if source not in sources:
+            sources.append(source)
+            self.gave.setdefault(source, []).append(derived)
+
+    def rest_lengths(self, number: int, off: Vector) -> Vector:
+        """Length of every vector of part `number` less what is nearly `off`."""
+        part = self.parts[number]
+        made_at, lengths = self._rest.get(number, (-1, np.zeros(0, dtype=np.float32)))
+        count = sum(each.vector_count for each in self.parts)
+        if made_at < 0 or abs(count - made_at) > STALE_SHARE * made_at:
+            made_at, lengths = count, np.zeros(0, dtype=np.float32)
+        if len(lengths) < part.places or not len(lengths):
+            # |x - s m|^2 = |x|^2 - 2 s x.m + s^2 |m|^2, without a second array of vectors.
+            new = part.vectors[len(lengths) :]
+            squares = 1.0 - 2.0 * (new @ off) + float(off @ off)
+            lengths = np.concatenate((lengths, np.sqrt(np.maximum(squares, 1e-6))))
+            self._rest[number] = (made_at, lengths)
+        return lengths
+
+    def named_speaker(self, asked: frozenset[str], language: str) -> int | None:
+        """The number of the one speaker of the scope whose name's terms are all asked for; None
+        where it is none or several."""
+        speaking = self._speaking()
+        if len(speaking) < 2:
+            return None
+        named = [
+            who for who in speaking if (terms := self.name_terms(who, language)) and terms <= asked
+        ]
+        return named[0] if len(named) == 1 else None
+
+    def _speaking(self) -> list[int]:
+        state = (self.turns.places, len(self.turns))
+        if self._speakers[0] != state:
+            who = self.turns.meta["who"][self.turns.alive]
+            counts = np.bincount(who[who >= 0])
+            self._speakers = (state, np.flatnonzero(counts).tolist())
+        return self._speakers[1]
+
+    def name_terms(self, who: int, language: str) -> frozenset[str]:
+        """The terms of a person's name, by its number."""
+        key = (who, language)
+        if key not in self._name_terms:
+            name = self.numbers.names[who]
+            self._name_terms[key] = frozenset(query_tokens(name, language))
+        return self._name_terms[key]
 
     def bytes_used(self) -> int:
-        return self.turns.bytes_used() + self.facts.bytes_used()
-
-
-def query_terms(text: str, language: str) -> list[str]:
-    """The distinct terms of a query, in a fixed order."""
-    return sorted(set(tokens(text, language)))
-
-
-def document_of(row: MemoryRow, terms: Mapping[str, int], vector: Vector | None) -> Document:
-    """The index entry of a row. A turn's content is not kept: it is read when it is shown."""
-    return Document(
-        memory_id=row.memory_id,
-        terms=terms,
-        length=sum(terms.values()),
-        vector=vector,
-        version=row.version,
-        type=row.type,
-        content="" if row.type == "episodic" else row.content,
-        content_hash=row.content_hash,
-        write_seq=row.write_seq,
-        decision_order=_order(row),
-    )
-
-
-def _order(row: MemoryRow) -> int:
-    return -1 if row.decision_order is None else row.decision_order
+        links = 300 * len(self.drawn_from) + 300 * len(self.gave)
+        seats = sum(4 * len(seats) + 100 for seats in self.seats.values())
+        return self.turns.bytes_used() + self.facts.bytes_used() + links + seats

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from schemas.rows import (
+    EdgeRow,
     EntityRow,
     FactRow,
     FlagsRow,
@@ -24,6 +26,7 @@ from schemas.rows import (
 from stores.candidates import CandidateSearch
 from stores.fulltext import write_postings
 from stores.names import NameView
+from stores.scope_index import ScopeIndex
 from stores.texts import TextSearch
 from streams.stage import (
     Answer,
@@ -111,9 +114,16 @@ class UnitOfWork:
                 return self._search.near_duplicates(ask, self.write_seq)
             case LoadGraph():
                 return self._graph(ask)
+            case Foresee():
+                self._foresee(ask.row, ask.vector)
+                return None
             case LoadFacts():
                 found = {item: self._row(FactRow, (item,)) for item in ask.item_ids}
                 return Facts({item: row for item, row in found.items() if row is not None})
+
+    def _foresee(self, row: MemoryRow, vector: Vector | None) -> None:
+        self._foreseen[row.key] = row
+        self._search.show(row, self._vector_of(row) if vector is None else vector)
 
     def _load(self, ask: Load) -> Loaded:
         memories = {key: self._row(MemoryRow, (key,)) for key in ask.memory_ids}
@@ -266,9 +276,6 @@ class UnitOfWork:
                     self._stage_row(row)
                 case KeepVector(key, vector):
                     self._vectors[key] = vector
-                case Foresee(row, vector):
-                    self._foreseen[row.key] = row
-                    self._search.show(row, self._vector_of(row) if vector is None else vector)
 
     def _stage_row(self, row: Row) -> None:
         if isinstance(row, REWRITTEN):
@@ -367,15 +374,20 @@ class UnitOfWork:
             )
 
     def _refresh_indexes(self) -> None:
+        language = self._shard.options.language
         for row in self._staged[MemoryRow].values():
             memory = cast("MemoryRow", row)
-            index = self._shard.indexes.resident(memory.scope)
-            if index is not None:
+            if self._shard.indexes.wanted(memory.scope):
                 vector = self._vector_of(memory)
-                if self._text_changed(memory):
-                    index.put_row(memory, vector, self._shard.options.language)
-                else:
-                    index.update_row(memory, vector)
+                change = (
+                    partial(ScopeIndex.put_row, row=memory, vector=vector, language=language)
+                    if self._text_changed(memory)
+                    else partial(ScopeIndex.update_row, row=memory, vector=vector)
+                )
+                self._shard.indexes.change(memory.scope, change)
+        for row in self._staged[EdgeRow].values():
+            edge = cast("EdgeRow", row)
+            self._shard.indexes.change(edge.scope, partial(ScopeIndex.link, edge=edge))
         self._names.commit()
 
 

@@ -16,7 +16,7 @@ from schemas.messages import (
     ProposalsIntent,
     ScoredCandidate,
 )
-from schemas.rows import ExtractionRow, FactRow, ProposalRow
+from schemas.rows import ExtractionRow, FactRow, MemoryRow, ProposalRow
 from schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
 from streams.contradiction import contradicts, shared_tokens
 from streams.extract import model_call
@@ -61,7 +61,6 @@ from streams.stage import (
     Put,
     Stage,
     Step,
-    Vector,
     Write,
 )
 from streams.text import content_hash, storage_content
@@ -93,6 +92,7 @@ def decide_stage(settings: DecisionSettings, flags: Flags) -> Stage:
         assert isinstance(embedded, Embedded)
         facts, is_first = yield from _undecided_facts(message, body)
         vectors = dict(zip((f.item_id for f in body.facts), embedded.vectors, strict=True))
+        batch = tuple(vector for vector in embedded.vectors if vector is not None)
         writes: list[Write] = [Put(_extraction_row(message, body))]
         proposals: list[Proposal] = []
         failed: list[tuple[Fact, Undecided]] = []
@@ -100,7 +100,7 @@ def decide_stage(settings: DecisionSettings, flags: Flags) -> Stage:
         for fact in facts:
             vector = vectors[fact.item_id]
             found = yield FindCandidates(
-                message.scope, storage_content(fact.content), vector, settings.candidates
+                message.scope, storage_content(fact.content), vector, settings.candidates, batch
             )
             assert isinstance(found, Candidates)
             as_of = found.as_of
@@ -112,7 +112,9 @@ def decide_stage(settings: DecisionSettings, flags: Flags) -> Stage:
                 continue
             proposals.append(proposal)
             writes.append(Put(_proposal_row(message, body, proposal, as_of)))
-            writes += yield from _foreseen(message, body, proposal, vector, context, settings, flags)
+            expected = yield from _foreseen(message, body, proposal, context, settings, flags)
+            if expected is not None:
+                yield Foresee(expected, None if expected.is_deleted else vector)
         return Step(
             writes=tuple(writes),
             emits=_emits(body, proposals, as_of, context.record.offset, is_first),
@@ -288,38 +290,37 @@ def _foreseen(
     message: Message,
     body: FactsExtracted,
     proposal: Proposal,
-    vector: Vector | None,
     context: Context,
     settings: DecisionSettings,
     defaults: Flags,
-) -> Generator[Ask, Answer, tuple[Foresee, ...]]:
+) -> Generator[Ask, Answer, MemoryRow | None]:
     """What apply-writes is expected to make of the proposal, for the facts decided after it."""
     if proposal.dropped or proposal.action == "NONE":
-        return ()
+        return None
     targets = () if proposal.target_id is None else (proposal.target_id,)
     loaded = yield Load(message.scope, memory_ids=(body.turn.memory_id, *targets))
     assert isinstance(loaded, Loaded)
     flags = effective(defaults, loaded.flags)
     source = loaded.memories.get(body.turn.memory_id)
     if source is not None and source.is_deleted:
-        return ()
+        return None
     if not flags.enabled or flags.shadow_mode or flags.mutations_frozen:
-        return ()
+        return None
     order = context.record.offset
     if proposal.action == "ADD":
         if skip_reason(proposal.fact, settings.min_fact_confidence):
-            return ()
-        row = fact_memory(message, body.turn, proposal, body.call.model, loaded.write_seq, order)
-        return (Foresee(row, vector),)
+            return None
+        model = body.call.model
+        return fact_memory(message, body.turn, proposal, model, loaded.write_seq, order)
     target = loaded.memories.get(proposal.target_id or "")
     if target is None or not flags.allow_update_delete:
-        return ()
+        return None
     if target.is_deleted or protected(target):
-        return ()
+        return None
     row = changed(target, message.recorded, "pipeline", loaded.write_seq, order)
     if proposal.action == "DELETE":
-        return (Foresee(deleted(row, message.recorded), None),)
-    return (Foresee(with_content(row, proposal.fact.content), vector),)
+        return deleted(row, message.recorded)
+    return with_content(row, proposal.fact.content)
 
 
 def _emits(

@@ -64,12 +64,14 @@ class Generate:
 
 @dataclass(frozen=True, slots=True)
 class FindCandidates:
-    """Active memories of the scope (raw turns excluded) closest to a fact, best first."""
+    """Active memories of the scope (raw turns excluded) closest to a fact, best first. `batch`
+    are the vectors of other facts that will be asked for too: one pass serves all."""
 
     scope: str
     text: str
     vector: Vector | None
     limit: int
+    batch: tuple[Vector, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +166,17 @@ class Facts:
     known: Mapping[str, FactRow]
 
 
+@dataclass(frozen=True, slots=True)
+class Foresee:
+    """A memory that a later stage is expected to write: seen by the searches of what follows, in
+    this record and the batch's later ones; never stored by this stage. Answered by None."""
+
+    row: MemoryRow
+    vector: Vector | None
+
+
 ModelAsk: TypeAlias = Embed | Generate
-StoreAsk: TypeAlias = (
-    FindCandidates | NearDuplicates | Load | LoadGraph | LoadFacts
-)
+StoreAsk: TypeAlias = FindCandidates | NearDuplicates | Load | LoadGraph | LoadFacts | Foresee
 Ask: TypeAlias = ModelAsk | StoreAsk
 Answer: TypeAlias = Embedded | Reply | Candidates | Loaded | Graph | Facts | None
 
@@ -191,16 +200,7 @@ class KeepVector:
     vector: Vector
 
 
-@dataclass(frozen=True, slots=True)
-class Foresee:
-    """A memory that a later stage is expected to write: seen by the searches of later records in
-    this batch, never stored by this stage."""
-
-    row: MemoryRow
-    vector: Vector | None
-
-
-Write: TypeAlias = Put | KeepVector | Foresee
+Write: TypeAlias = Put | KeepVector
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,11 +228,13 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """All that processing one record results in."""
+    """All that processing one record results in. `moved` sends the record as it is to the
+    partition where its scope belongs."""
 
     writes: tuple[Write, ...] = ()
     emits: tuple[Emit, ...] = ()
     dead: Failure | None = None
+    moved: bool = False
 
 
 Process: TypeAlias = Generator[Ask, Answer, Step]
@@ -240,10 +242,12 @@ Process: TypeAlias = Generator[Ask, Answer, Step]
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a stage knows of a record beside its message."""
+    """What a stage knows of a record beside its message. `misplaced`: a producer put it into
+    another partition than its scope's."""
 
     record: Record
     recent: Sequence[Message] = ()
+    misplaced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

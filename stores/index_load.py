@@ -1,0 +1,154 @@
+"""Reading a scope's index from DuckDB: whole columns by Arrow, no object per posting."""
+
+from __future__ import annotations
+
+from array import array
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from stores.part import META, NEVER, Block, Mask, Part, Vector, digest
+from stores.scope_index import DERIVED_FROM, ScopeIndex
+
+_ORDERED = (
+    "SELECT m.*, d.length, row_number() OVER (PARTITION BY m.type = 'episodic'"
+    " ORDER BY m.write_seq, m.memory_id) - 1 AS place"
+    " FROM memory_rows m JOIN fts_docs d ON d.memory_id = m.memory_id"
+    " WHERE m.scope = $scope AND NOT m.is_deleted"
+)
+_ROWS = (
+    "SELECT m.memory_id, m.type, CASE WHEN m.type = 'episodic' THEN '' ELSE m.content END AS text,"
+    " m.content_hash, m.write_seq, coalesce(m.decision_order, -1) AS decision_order, m.version,"
+    " epoch_us(m.occurred_at) AS occurred, epoch_us(m.created_at) AS created,"
+    f" coalesce(epoch_us(m.valid_until), {NEVER}) AS ends, m.access_count, m.importance, m.who,"
+    " m.session_id, coalesce(m.project, '') AS project, m.pinned, m.tags, m.categories, m.length,"
+    f" e.vector FROM ({_ORDERED}) m"
+    " LEFT JOIN embeddings e ON e.embedding_key = m.embedding_key AND e.model = $model"
+    " WHERE (m.type = 'episodic') = $turns ORDER BY m.place"
+)
+_POSTINGS = (
+    "SELECT p.term, o.place::INTEGER AS place, p.tf FROM fts_postings p"
+    f" JOIN (SELECT memory_id, type, place FROM ({_ORDERED})) o ON o.memory_id = p.memory_id"
+    " WHERE p.scope = $scope AND (o.type = 'episodic') = $turns ORDER BY p.term, o.place"
+)
+
+
+def load_index(
+    connection: duckdb.DuckDBPyConnection, scope: str, model: str, dimensions: int
+) -> ScopeIndex:
+    """The index of a scope as one snapshot of the store has it."""
+    index = ScopeIndex(dimensions)
+    connection.execute("BEGIN")
+    try:
+        for part, turns in ((index.turns, True), (index.facts, False)):
+            asked: dict[str, object] = {"scope": scope, "turns": turns}
+            rows = _table(connection, _ROWS, {**asked, "model": model})
+            if rows.num_rows:
+                part.load(_block(rows, part, dimensions))
+                _load_postings(part, _table(connection, _POSTINGS, asked))
+        edges = connection.execute(
+            "SELECT relation_type, source_id, target_id FROM memory_edges WHERE scope = ?"
+            " AND relation_type IN ('derived_from', 'temporal')"
+            " ORDER BY source_id, target_id",
+            [scope],
+        ).fetchall()
+    finally:
+        connection.execute("COMMIT")
+    following = {}
+    for relation, source, target in edges:
+        if relation == DERIVED_FROM:
+            index.link_ids(source, target)
+        else:
+            following[source] = target
+    _seat(index, following)
+    return index
+
+
+def _table(
+    connection: duckdb.DuckDBPyConnection, query: str, parameters: dict[str, object]
+) -> pa.Table:
+    table: pa.Table = connection.sql(query, params=parameters).to_arrow_table()
+    return table
+
+
+def _block(rows: pa.Table, part: Part, dimensions: int) -> Block:
+    meta = np.zeros(rows.num_rows, dtype=META)
+    for field, column in (
+        ("write_seq", "write_seq"), ("decision_order", "decision_order"), ("version", "version"),
+        ("occurred", "occurred"), ("created", "created"), ("ends", "ends"),
+        ("accesses", "access_count"), ("importance", "importance"), ("pinned", "pinned"),
+    ):  # fmt: skip
+        meta[field] = rows[column].to_numpy()
+    meta["digest"] = [digest(value) for value in rows["content_hash"].to_pylist()]
+    for field, column in (
+        ("kind", "type"), ("who", "who"), ("session", "session_id"), ("project", "project"),
+    ):  # fmt: skip
+        meta[field] = [part.numbers.of(name) for name in rows[column].to_pylist()]
+    vectors, has_vector = _vectors(rows["vector"], dimensions)
+    return Block(
+        ids=rows["memory_id"].to_pylist(),
+        contents=rows["text"].to_pylist(),
+        meta=meta,
+        lengths=rows["length"].to_numpy().astype(np.float64),
+        vectors=vectors,
+        has_vector=has_vector,
+        tags=_tuples(rows["tags"]),
+        categories=_tuples(rows["categories"]),
+    )
+
+
+def _tuples(column: pa.ChunkedArray) -> list[tuple[str, ...]]:
+    known: dict[tuple[str, ...], tuple[str, ...]] = {}
+    # One object for each distinct list: most memories have none.
+    return [known.setdefault(found, found) for found in map(tuple, column.to_pylist())]
+
+
+def _vectors(column: pa.ChunkedArray, dimensions: int) -> tuple[Vector, Mask]:
+    vectors = np.zeros((len(column), dimensions), dtype=np.float32)
+    has_vector = np.zeros(len(column), dtype=np.bool_)
+    first = 0
+    for chunk in column.chunks:
+        sizes = np.asarray(chunk.value_lengths().fill_null(0))
+        here = sizes == dimensions
+        if here.any():
+            # Only lists of the right size: their values then lie in rows one after another.
+            values = np.asarray(chunk.filter(pa.array(here)).flatten())
+            rows = np.flatnonzero(here) + first
+            vectors[rows] = values.reshape(len(rows), dimensions)
+            has_vector[rows] = True
+        first += len(chunk)
+    return vectors, has_vector
+
+
+def _load_postings(part: Part, rows: pa.Table) -> None:
+    if not rows.num_rows:
+        return
+    encoded = rows["term"].combine_chunks().dictionary_encode()
+    part.postings.load(
+        encoded.dictionary.to_pylist(),
+        encoded.indices.to_numpy(),
+        rows["place"].to_numpy(),
+        rows["tf"].to_numpy(),
+    )
+
+
+def _seat(index: ScopeIndex, following: dict[str, str]) -> None:
+    """Positions of the turns in their sessions: the order in which they arrived, as the temporal
+    edges tell it. A turn of the chain that is gone leaves its seat empty."""
+    part = index.turns
+    followed = set(following.values())
+    starts = [i for i in [*following, *part.ids] if i not in followed]
+    for start in dict.fromkeys(starts):
+        chain = [start]
+        while chain[-1] in following and len(chain) <= len(following):
+            chain.append(following[chain[-1]])
+        places = [part.place_of.get(memory_id, -1) for memory_id in chain]
+        session = next((int(part.meta[p]["session"]) for p in places if p >= 0), -1)
+        if session < 0:
+            continue
+        seats = index.seats.setdefault(session, array("i"))
+        for place in places:
+            if place >= 0:
+                part.meta[place]["position"] = len(seats)
+            seats.append(place)

@@ -1,0 +1,305 @@
+"""A part of a scope's index: documents as columns, with their postings and vectors.
+
+A *place* is the number of a document's row in every column. Replacing or removing a document
+leaves its old place dead; dead places are skipped by every search and by the statistics. Columns
+only grow at their end and growing replaces them, so arrays that a reader holds stay as they were
+up to the places that it knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.rows import MemoryRow
+from stores.postings import Postings
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Vector = NDArray[np.float32]
+
+META = np.dtype(
+    [
+        ("write_seq", "i8"),
+        ("decision_order", "i8"),
+        ("version", "i8"),
+        ("digest", "i8"),
+        ("occurred", "i8"),
+        ("created", "i8"),
+        ("ends", "i8"),
+        ("accesses", "i8"),
+        ("importance", "f8"),
+        ("kind", "i4"),
+        ("who", "i4"),
+        ("session", "i4"),
+        ("position", "i4"),
+        ("project", "i4"),
+        ("pinned", "?"),
+    ]
+)
+"""What is known of a place beside its text: times in microseconds since 1970, `kind`, `who`,
+`session` and `project` as numbers of `Numbers`, -1 for none; `position` in the session."""
+
+NEVER = np.iinfo(np.int64).max
+UNIT = float(2**30)
+"""Vectors are summed as integers of this fraction: exact, so the mean does not depend on the
+order in which memories came and went."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Numbers:
+    """Names as small numbers, in order of first sight."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self.names: list[str] = []
+
+    def of(self, name: str | None) -> int:
+        """The number of a name, a new one for a new name; -1 for none."""
+        if not name:
+            return -1
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._numbers[name] = len(self.names)
+            self.names.append(name)
+        return number
+
+    def known(self, name: str) -> int:
+        """The number of a name, -2 (which nothing has) for one never seen."""
+        return self._numbers.get(name, -2)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Many documents at once, as columns of equal length n. `vectors` (n, d) has rows of zeros
+    where `has_vector` is false."""
+
+    ids: list[str]
+    contents: list[str]
+    meta: NDArray[np.void]
+    lengths: Floats
+    vectors: Vector
+    has_vector: Mask
+    tags: list[tuple[str, ...]]
+    categories: list[tuple[str, ...]]
+
+
+class Part:
+    """Documents of one kind. Not for writing by two threads at once."""
+
+    def __init__(self, dimensions: int, numbers: Numbers | None = None) -> None:
+        self.numbers = numbers or Numbers()
+        self.ids: list[str] = []
+        self.contents: list[str] = []
+        self.tags: list[tuple[str, ...]] = []
+        self.categories: list[tuple[str, ...]] = []
+        self.place_of: dict[str, int] = {}
+        self.postings = Postings()
+        self._meta = np.zeros(16, dtype=META)
+        self._alive = np.zeros(16, dtype=np.bool_)
+        self._has_vector = np.zeros(16, dtype=np.bool_)
+        self._lengths = np.zeros(16, dtype=np.float64)
+        self._vectors = np.zeros((16, dimensions), dtype=np.float32)
+        self.total_length = 0.0
+        self.newest_write = -1
+        """The largest write sequence of any document that ever was here."""
+        self.vector_sum = np.zeros(dimensions, dtype=np.int64)
+        self.vector_count = 0
+
+    def __len__(self) -> int:
+        return len(self.place_of)
+
+    @property
+    def places(self) -> int:
+        return len(self.ids)
+
+    @property
+    def is_full_of_life(self) -> bool:
+        """Whether no place is dead: masks are then not needed."""
+        return len(self.place_of) == len(self.ids)
+
+    @property
+    def alive(self) -> Mask:
+        return self._alive[: self.places]
+
+    @property
+    def has_vector(self) -> Mask:
+        return self._has_vector[: self.places]
+
+    @property
+    def lengths(self) -> Floats:
+        return self._lengths[: self.places]
+
+    @property
+    def meta(self) -> NDArray[np.void]:
+        """(places,) of `META`."""
+        return self._meta[: self.places]
+
+    @property
+    def vectors(self) -> Vector:
+        """(places, dimensions); a row of zeros where there is no vector."""
+        return self._vectors[: self.places]
+
+    def bytes_used(self) -> int:
+        """A close estimate of resident bytes."""
+        columns = self._vectors.nbytes + self._meta.nbytes + 10 * len(self._alive)
+        texts = sum(map(len, self.contents)) if len(self.contents) < 1000 else 0
+        if not texts:
+            texts = 100 * len(self.contents)
+        return int(columns) + texts + 300 * self.places + self.postings.bytes_used()
+
+    def put(
+        self,
+        row: MemoryRow,
+        terms: Mapping[str, int],
+        vector: Vector | None,
+        position: int = 0,
+    ) -> int:
+        """Add a document, replacing the one with its id. Gives its place. A turn's content is not
+        kept: it is read when it is shown."""
+        self.remove(row.memory_id)
+        place = self.places
+        self._make_room(1)
+        self.ids.append(row.memory_id)
+        self.contents.append("" if row.type == "episodic" else row.content)
+        self.tags.append(row.tags)
+        self.categories.append(row.categories)
+        self._meta[place] = meta_of(row, self.numbers, position)
+        self.newest_write = max(self.newest_write, row.write_seq)
+        self.place_of[row.memory_id] = place
+        self._alive[place] = True
+        length = sum(terms.values())
+        self._lengths[place] = length
+        self.total_length += length
+        if vector is not None:
+            self._set_vector(place, vector)
+        self.postings.add(place, terms)
+        return place
+
+    def load(self, block: Block) -> None:
+        """Add many documents whose ids are new; their postings come apart."""
+        first, count = self.places, len(block.ids)
+        self._make_room(count)
+        here = slice(first, first + count)
+        self._meta[here] = block.meta
+        self._alive[here] = True
+        self._has_vector[here] = block.has_vector
+        self._lengths[here] = block.lengths
+        self._vectors[here] = block.vectors
+        self.ids += block.ids
+        self.contents += block.contents
+        self.tags += block.tags
+        self.categories += block.categories
+        self.place_of.update(zip(block.ids, range(first, first + count), strict=True))
+        self.total_length += float(block.lengths.sum())
+        self.newest_write = max(self.newest_write, int(block.meta["write_seq"].max(initial=-1)))
+        self.vector_count += int(block.has_vector.sum())
+        for start in range(0, count, 4096):
+            self.vector_sum += _whole(block.vectors[start : start + 4096]).sum(axis=0)
+
+    def remove(self, memory_id: str) -> bool:
+        place = self.place_of.pop(memory_id, None)
+        if place is None:
+            return False
+        self._alive[place] = False
+        self.total_length -= float(self._lengths[place])
+        if self._has_vector[place]:
+            self.vector_sum -= _whole(self._vectors[place])
+            self.vector_count -= 1
+        return True
+
+    def update(self, row: MemoryRow, vector: Vector | None) -> None:
+        """Note what changed of a document whose text stays as it is."""
+        place = self.place_of.get(row.memory_id)
+        if place is None:
+            return
+        position = int(self._meta[place]["position"])
+        self._meta[place] = meta_of(row, self.numbers, position)
+        self.newest_write = max(self.newest_write, row.write_seq)
+        self.tags[place] = row.tags
+        self.categories[place] = row.categories
+        if vector is not None and not self._has_vector[place]:
+            self._set_vector(place, vector)
+
+    def set_vector(self, memory_id: str, vector: Vector) -> None:
+        """The vector of a document that had none."""
+        place = self.place_of.get(memory_id)
+        if place is not None and not self._has_vector[place]:
+            self._set_vector(place, vector)
+
+    def _set_vector(self, place: int, vector: Vector) -> None:
+        self._vectors[place] = vector
+        self._has_vector[place] = True
+        self.vector_sum += _whole(self._vectors[place])
+        self.vector_count += 1
+
+    def _make_room(self, count: int) -> None:
+        needed = self.places + count
+        size = len(self._alive)
+        if needed <= size:
+            return
+        # By a half: at 100,000 memories doubling would hold 150 MB of vectors in reserve.
+        size = max(needed, size + size // 2 if size >= 1024 else 2 * size)
+        for name in ("_meta", "_alive", "_has_vector", "_lengths", "_vectors"):
+            old = getattr(self, name)
+            new = np.zeros((size, *old.shape[1:]), dtype=old.dtype)
+            new[: self.places] = old[: self.places]
+            setattr(self, name, new)
+
+
+def meta_of(row: MemoryRow, numbers: Numbers, position: int) -> tuple[object, ...]:
+    """A row as one entry of `META`."""
+    return (
+        row.write_seq,
+        -1 if row.decision_order is None else row.decision_order,
+        row.version,
+        digest(row.content_hash),
+        microseconds(row.occurred_at),
+        microseconds(row.created_at),
+        NEVER if row.valid_until is None else microseconds(row.valid_until),
+        row.access_count,
+        row.importance,
+        numbers.of(row.type),
+        numbers.of(row.who),
+        numbers.of(row.session_id),
+        position,
+        numbers.of(row.project),
+        row.pinned,
+    )
+
+
+def digest(content_hash: str) -> int:
+    """The first 63 bits of a content hash in hex; 0 for what is none."""
+    try:
+        return int(content_hash[:16], 16) >> 1
+    except ValueError:
+        return 0
+
+
+def microseconds(time: datetime) -> int:
+    """Since 1970, exactly."""
+    return (time - _EPOCH) // _MICROSECOND
+
+
+def from_microseconds(value: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=value)
+
+
+def mean_vector(parts: Sequence[Part]) -> tuple[Vector, int]:
+    """The mean (d,) of the vectors of some parts, and how many they are; the same whatever the
+    order in which they came."""
+    count = sum(part.vector_count for part in parts)
+    total = np.sum([part.vector_sum for part in parts], axis=0, dtype=np.int64)
+    mean: Vector = np.asarray(total / (UNIT * max(count, 1)), dtype=np.float32)
+    return mean, count
+
+
+def _whole(vectors: Vector) -> Integers:
+    whole: Integers = np.rint(vectors * np.float32(UNIT)).astype(np.int64)
+    return whole

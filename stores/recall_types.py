@@ -1,0 +1,122 @@
+"""What recall is asked and what it answers, as plain frozen data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+Method = Literal["hybrid", "keyword", "vector", "none"]
+"""Which legs took part in a search; `none` where there was nothing to search by."""
+
+Fusion = Literal["hybrid", "rrf", "keyword", "vector"]
+"""How legs are joined: the blend, by reciprocal rank, or one leg alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A question to one scope, up to `limit` results.
+
+    Filters, all of which a result must pass, applied before the search: any of `types`; any of
+    `tags_any`, all of `tags_all`, any of `categories`; `who` said it, or said what it was drawn
+    from (case ignored); `pinned`; `importance_min` and more; `project`; `session`; told at or
+    after `since` and before `until`. `as_of` leaves out what was not yet stored then; what is
+    found has its present text. Times have a zone.
+
+    `group`: a turn and the facts drawn from it are one result. `explain` tells the parts of each
+    score. `neighbours`: turns of the session on each side, given with a result that is a turn.
+    """
+
+    scope: str
+    text: str
+    limit: int = 10
+    types: tuple[str, ...] = ()
+    tags_any: tuple[str, ...] = ()
+    tags_all: tuple[str, ...] = ()
+    who: str | None = None
+    pinned: bool | None = None
+    importance_min: float | None = None
+    project: str | None = None
+    session: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    as_of: datetime | None = None
+    categories: tuple[str, ...] = ()
+    group: bool = True
+    explain: bool = False
+    neighbours: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What a result has of its own, each 0..1 and before anything is weighed: `keyword` the share
+    of the query's information that its text holds, `vector` the centred cosine, `graph` what the
+    graph gave it, `recency` and `importance`. None: that leg was off, or the memory has no
+    vector."""
+
+    keyword: float | None
+    vector: float | None
+    graph: float
+    recency: float
+    importance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """How a score came about. `parts` add up to it: `keyword` and `vector` as blended, then what
+    each further step added or took (`facts`, `neighbours`, `named`, `graph`, `ended`, `profile`).
+    `ranks` is the place in each leg among what was considered, from 1; None where it is no hit.
+    `grouped` are the memories that this result stands for beside itself."""
+
+    parts: Mapping[str, float]
+    ranks: Mapping[str, int | None]
+    grouped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A turn `offset` places after (before: negative) a result in its session."""
+
+    id: str
+    offset: int
+    content: str
+    who: str
+    occurred_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RecallResult:
+    """A memory that was found. `derived_from` are the ids of the memories that it was drawn from;
+    `source_ids` the source ids of these, a turn's own for a turn."""
+
+    id: str
+    content: str
+    type: str
+    score: float
+    scores: Scores
+    source: Literal["hybrid", "vector", "keyword"]
+    scope: str
+    who: str
+    session_id: str
+    source_id: str | None
+    source_ids: tuple[str, ...]
+    derived_from: tuple[str, ...]
+    tags: tuple[str, ...]
+    categories: tuple[str, ...]
+    pinned: bool
+    importance: float
+    occurred_at: datetime
+    created_at: datetime
+    project: str | None = None
+    neighbours: tuple[Neighbour, ...] = ()
+    explanation: Explanation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecallAnswer:
+    """Results, best first, ties by id."""
+
+    query: str
+    method: Method
+    results: tuple[RecallResult, ...] = field(default=())
