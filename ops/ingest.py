@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import BinaryIO, Final
+from typing import IO, Final
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -61,7 +61,7 @@ def turn_id_of_message(scope: str, turn: ConversationTurn) -> str:
 # --- one JSON object a line -------------------------------------------------------------------
 
 
-def read_turns(file: BinaryIO, name: str, reading: Reading) -> Iterator[tuple[Outgoing | Bad, int]]:
+def read_turns(file: IO[bytes], name: str, reading: Reading) -> Iterator[tuple[Outgoing | Bad, int]]:
     """A record, or what is bad, for every line that is not empty; and the bytes read for it.
 
     A line is the body of a turn, with `scope` and `occurred_at` beside its fields if they are
@@ -167,7 +167,7 @@ def _texts(value: object, where: str) -> Iterator[tuple[str, str]]:
 # --- LoCoMo -----------------------------------------------------------------------------------
 
 
-def read_locomo(file: BinaryIO, name: str, stem: str, reading: Reading) -> Iterator[Outgoing | Bad]:
+def read_locomo(file: IO[bytes], name: str, stem: str, reading: Reading) -> Iterator[Outgoing | Bad]:
     """The utterances of a LoCoMo file (one conversation, or a list of samples), in order."""
     try:
         raw = json.loads(file.read().decode("utf-8"))

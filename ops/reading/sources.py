@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -13,19 +13,20 @@ from ops.requests import JsonObject, RequestError
 from ops.settings import Settings
 from stores.shard import Shard
 from streams.asking import Outage
-from streams.logs.base import Outgoing, partition_for
-from streams.logs.embedded import EmbeddedLog
+from streams.logs.base import LogReader, Outgoing, partition_for
 from streams.models.base import EmbeddingModel
 
 
 @dataclass(slots=True)
 class Sources:
-    """`append` adds records to the log. `running` are the stages that a worker of this process
+    """`shards` are those open here now, by partition, of `partitions` that there are. `append`
+    adds records to the log. `running` are the stages that a worker of this process
     runs; `outages` and `unusable` tell what its models are waiting for."""
 
     settings: Settings
-    log: EmbeddedLog
-    shards: Sequence[Shard]
+    log: LogReader
+    shards: Mapping[int, Shard]
+    partitions: int
     embedding: EmbeddingModel
     append: Callable[[Sequence[Outgoing]], object]
     running: frozenset[str] = frozenset()
@@ -33,10 +34,17 @@ class Sources:
     unusable: Callable[[], str | None] = lambda: None
 
     def partition_of(self, scope: str) -> int:
-        return partition_for(scope, len(self.shards))
+        return partition_for(scope, self.partitions)
 
     def shard_of(self, scope: str) -> Shard:
-        return self.shards[self.partition_of(scope)]
+        return self.shard(self.partition_of(scope))
+
+    def shard(self, partition: int) -> Shard:
+        """Raises RequestError for one that is not open here."""
+        found = self.shards.get(partition)
+        if found is None:
+            raise RequestError(f"partition {partition} is not open in this process; try again")
+        return found
 
 
 def rows(shard: Shard, query: str, parameters: Sequence[object] = ()) -> list[JsonObject]:
@@ -59,7 +67,7 @@ def from_all(
     """The rows of a query on every partition, with the partition's number."""
     return [
         (number, row)
-        for number, shard in enumerate(sources.shards)
+        for number, shard in sources.shards.items()
         for row in rows(shard, query, parameters)
     ]
 

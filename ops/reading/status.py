@@ -30,7 +30,7 @@ def _status(sources: Sources) -> JsonObject:
 def balance(sources: Sources) -> JsonObject:
     """Where every turn and fact is, all scopes and partitions together."""
     parts = [
-        read_balance(shard, sources.log, number)[:1] for number, shard in enumerate(sources.shards)
+        read_balance(shard, sources.log, number)[:1] for number, shard in sources.shards.items()
     ]
     return balance_json(add_balances([part[0] for part in parts if part]))
 
@@ -41,7 +41,7 @@ def balance_json(total: Balance) -> JsonObject:
 
 def _stages(sources: Sources) -> list[JsonValue]:
     found: list[JsonValue] = []
-    for partition, shard in enumerate(sources.shards):
+    for partition, shard in sources.shards.items():
         for stage in stages(PipelineSettings()):
             cursor = end = 0
             for topic in stage.reads:

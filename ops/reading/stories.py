@@ -18,7 +18,7 @@ def history(sources: Sources, request: HistoryRequest) -> JsonObject:
     """The audit events of a memory in order."""
     partition, memory = found(sources, request.memory_id)
     limit = max(1, min(request.limit, MAX_HISTORY))
-    events = _events(sources.shards[partition], str(memory["id"]), limit)
+    events = _events(sources.shard(partition), str(memory["id"]), limit)
     return {"id": memory["id"], "events": events}
 
 
@@ -30,7 +30,7 @@ def explain(sources: Sources, request: ExplainRequest) -> JsonObject:
     against it, with the candidates seen and what became of each; `entities` whom it names.
     """
     partition, memory = found(sources, request.memory_id)
-    shard = sources.shards[partition]
+    shard = sources.shard(partition)
     memory_id = str(memory["id"])
     return {
         "memory": memory,
@@ -94,8 +94,27 @@ def _decisions(shard: Shard, memory_id: str) -> list[JsonValue]:
         [memory_id],
     )
     for decision in decisions:
-        decision["candidates"] = json.loads(str(decision["candidates"]))
+        decision["candidates"] = _with_contents(shard, json.loads(str(decision["candidates"])))
     return [*decisions]
+
+
+def _with_contents(shard: Shard, candidates: list[JsonObject]) -> list[JsonValue]:
+    """The candidates with the text that each had in the version that was seen."""
+    texts = {
+        (str(row["memory_id"]), row["version"]): row["content"]
+        for row in rows(
+            shard,
+            "SELECT memory_id, version, content FROM memory_rows"
+            " WHERE memory_id IN (SELECT unnest($1))"
+            " UNION ALL SELECT memory_id, version, content FROM memory_archive"
+            " WHERE memory_id IN (SELECT unnest($1))",
+            [[candidate["memory_id"] for candidate in candidates]],
+        )
+    }
+    return [
+        {**candidate, "content": texts.get((str(candidate["memory_id"]), candidate["version"]))}
+        for candidate in candidates
+    ]
 
 
 def _entities(shard: Shard, memory_id: str) -> list[JsonValue]:

@@ -1,0 +1,118 @@
+"""The program as its users run it: a process of its own, in a folder of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 60.0
+
+
+class Program:
+    """Runs `palimpsest` with `folder` as its working folder, with the hashing embedder unless
+    the environment says otherwise."""
+
+    def __init__(self, folder: Path, **environment: str) -> None:
+        self.folder = folder
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith("PALIMPSEST_")},
+            "PYTHONPATH": str(ROOT),
+            "PALIMPSEST_EMBEDDING__PROVIDER": "hashing",
+            "NO_COLOR": "1",
+            **environment,
+        }
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "palimpsest-data"
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "ops.cli.main", *arguments]
+
+    def run(
+        self, *arguments: str, stdin: bytes | None = None, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            self.command(*arguments),
+            cwd=self.folder,
+            env={**self.environment, **environment},
+            input=stdin,
+            capture_output=True,
+            timeout=PATIENCE_S * 2,
+            check=False,
+        )
+        return subprocess.CompletedProcess(
+            done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
+        )
+
+    def ok(self, *arguments: str, stdin: bytes | None = None) -> str:
+        """Standard output of a command that must succeed."""
+        done = self.run(*arguments, stdin=stdin)
+        assert done.returncode == 0, done.stderr + done.stdout
+        return done.stdout
+
+    def json(self, *arguments: str) -> Any:
+        """What a command that must succeed prints as JSON."""
+        return json.loads(self.ok(*arguments, "--json"))
+
+    def fails(self, *arguments: str, code: int = 1, stdin: bytes | None = None) -> str:
+        """Standard error of a command that must fail, without a traceback."""
+        done = self.run(*arguments, stdin=stdin)
+        assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+        assert "Traceback" not in done.stderr, done.stderr
+        return done.stderr
+
+    def turns(self, *contents: str, name: str = "turns.jsonl", **fields: str) -> str:
+        """A file of turns with these contents."""
+        lines = [
+            json.dumps(
+                {
+                    "turn_id": f"t{number}",
+                    "session_id": "s1",
+                    "speaker": "Ana",
+                    "content": content,
+                    "occurred_at": f"2026-03-01T10:00:{number:02d}Z",
+                    **fields,
+                }
+            )
+            for number, content in enumerate(contents)
+        ]
+        (self.folder / name).write_text("\n".join(lines) + "\n")
+        return name
+
+    @contextlib.contextmanager
+    def worker(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+        """A worker that answers on its local interface; stopped by SIGTERM at the end."""
+        process = subprocess.Popen(
+            self.command("run", *arguments),
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        try:
+            until(lambda: (self.data / "worker.json").exists() or process.poll() is not None)
+            assert process.poll() is None, process.communicate()
+            yield process
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=PATIENCE_S)
+
+
+def until(true: object) -> None:
+    """Return once `true()` holds; fail after a minute."""
+    assert callable(true)
+    deadline = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.02)

@@ -1,0 +1,124 @@
+"""Reading while a worker runs: the worker answers, and only to whom it should."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.flows.program import Program, until
+
+SAID = ("I live in Lisbon with my sister Nora.", "I am allergic to walnuts.")
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    program = Program(tmp_path)
+    program.ok("ingest", program.turns(*SAID), "--scope", "home")
+    return program
+
+
+def address(program: Program) -> tuple[str, str]:
+    said = json.loads((program.data / "worker.json").read_text())
+    return f"http://127.0.0.1:{said['port']}", said["token"]
+
+
+def processed(program: Program) -> bool:
+    status = program.json("status")
+    return all(stage["lag"] == 0 for stage in status["stages"])
+
+
+READS = (
+    ("recall", "where does Ana live?", "-s", "home"),
+    ("list",),
+    ("sql", "SELECT * FROM memories ORDER BY memory_id"),
+    ("dead-letters", "list"),
+)
+
+
+def test_the_answers_are_the_same_with_a_worker_and_without(program: Program) -> None:
+    program.ok("run", "--once")
+    without = [program.json(*read) for read in READS]
+    found = program.json("list", "--type", "fact")
+    memory_id = str(found["memories"][0]["id"])
+    one = [program.json(name, memory_id) for name in ("get", "history", "explain")]
+    with program.worker():
+        assert [program.json(*read) for read in READS] == without
+        assert [program.json(name, memory_id) for name in ("get", "history", "explain")] == one
+        assert "there is no memory" in program.fails("get", "nothing-such")
+        assert "SELECT" in program.fails("sql", "DROP TABLE memory_rows")
+
+
+def test_a_worker_takes_up_what_is_published_and_answers_commands(program: Program) -> None:
+    with program.worker():
+        until(lambda: processed(program))
+        program.ok(
+            "ingest",
+            program.turns("I moved to Porto.", name="b.jsonl", turn_id="late"),
+            "--scope",
+            "home",
+        )
+        until(lambda: processed(program))
+        done = program.json("remember", "Ana plays the harp", "-s", "home")
+        assert done["applied"] is True
+        memory_id = done["result"]["id"]
+        assert "status forgotten" in program.ok("forget", str(memory_id), "--reason", "asked")
+        assert "status deleted" in program.run("forget", str(memory_id), "--reason", "x").stdout
+        status = program.json("status")
+        assert {stage["state"] for stage in status["stages"]} == {"idle"}
+
+
+def test_a_second_worker_is_refused(program: Program) -> None:
+    with program.worker() as worker:
+        told = program.fails("run", "--once")
+        assert str(worker.pid) in told
+        assert worker.poll() is None
+
+
+def test_a_dead_workers_file_is_no_hindrance(program: Program) -> None:
+    with program.worker() as worker:
+        worker.kill()
+        worker.wait()
+        assert (program.data / "worker.json").exists()
+        assert processed(program) in (True, False)
+    program.ok("run", "--once")
+    assert processed(program)
+
+
+def test_many_readers_at_once(program: Program) -> None:
+    import subprocess
+
+    program.ok("run", "--once")
+    readers = [
+        subprocess.Popen(
+            program.command("list", "--json"), cwd=program.folder, env=program.environment,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for _ in range(4)
+    ]  # fmt: skip
+    answers = [reader.communicate(timeout=60) for reader in readers]
+    assert [reader.returncode for reader in readers] == [0] * 4, answers
+    assert len({answer[0] for answer in answers}) == 1
+
+
+def test_only_the_folders_user_is_answered(program: Program) -> None:
+    with program.worker():
+        file = program.data / "worker.json"
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        url, token = address(program)
+        assert re.fullmatch(r"[\w-]{40,}", token)
+        own = {"Authorization": f"Bearer {token}"}
+        for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": f"Bearer {token}x"}):
+            for path in ("/ask/status", "/sql", "/ping", "/ask/nothing"):
+                assert httpx.post(url + path, json={}, headers=headers).status_code == 401
+        assert httpx.post(f"{url}/ask/status", json={}, headers=own).status_code == 200
+        assert httpx.post(f"{url}/ask/nothing", json={}, headers=own).status_code == 404
+        assert httpx.post(f"{url}/ask/get", json={"x": 1}, headers=own).status_code == 400
+        assert httpx.post(f"{url}/ask/get", content=b"\xff", headers=own).status_code == 400
+        big = httpx.post(f"{url}/ask/get", content=b" " * 2_000_000, headers=own)
+        assert big.status_code == 413
+        assert httpx.get(f"{url}/ask/status", headers=own).status_code == 405

@@ -1,0 +1,180 @@
+"""Settings: precedence, refusal of what is unknown, where a value is from, secrets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ops.bootstrap import SetupError, embedding_model, language_model, shard_options
+from ops.setting_sources import MASK, SettingsError, load_settings, reference
+from ops.settings import Settings
+
+
+def loaded(*flags: str, file: Path | None = None, **environment: str) -> Settings:
+    return load_settings(flags, None, file, environment).settings
+
+
+def toml(folder: Path, text: str) -> Path:
+    path = folder / "palimpsest.toml"
+    path.write_text(text)
+    return path
+
+
+def test_flags_beat_environment_beats_file_beats_default(tmp_path: Path) -> None:
+    file = toml(
+        tmp_path, '[llm]\nmodel = "file"\nconcurrency = 2\ntimeout_seconds = 9\n[log]\npartitions=3'
+    )
+    found = load_settings(
+        ["llm.model=flag"],
+        None,
+        file,
+        {"PALIMPSEST_LLM__MODEL": "environment", "PALIMPSEST_LLM__CONCURRENCY": "7"},
+    )
+    settings = found.settings
+    assert settings.llm.model == "flag"
+    assert settings.llm.concurrency == 7
+    assert settings.llm.timeout_seconds == 9.0
+    assert settings.log.partitions == 3
+    assert settings.worker.batch_records == 256
+    sources = {key: source for key, _, source in found.effective()}
+    assert sources["llm.model"] == "flag --set llm.model"
+    assert sources["llm.concurrency"] == "environment PALIMPSEST_LLM__CONCURRENCY"
+    assert sources["llm.timeout_seconds"] == f"file {file}"
+    assert sources["worker.batch_records"] == "default"
+
+
+def test_the_file_of_the_working_folder_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toml(tmp_path, 'data_dir = "elsewhere"')
+    monkeypatch.chdir(tmp_path)
+    assert loaded().data_dir == Path("elsewhere")
+    assert load_settings((), Path("given"), None, {}).settings.data_dir == Path("given")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[llm]\nprovidre = 'rules'", "llm.provider"),
+        ("[lmm]\nprovider = 'rules'", "lmm"),
+        ("datadir = 'x'", "data_dir"),
+        ("llm = 'rules'", "[llm]"),
+        ("[llm", "not TOML"),
+        ("[llm]\nconcurrency = 'many'", "llm.concurrency"),
+        ("[llm]\nconcurrency = 0", "greater than or equal to 1"),
+    ],
+)
+def test_a_wrong_file_is_told(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        loaded(file=toml(tmp_path, text))
+    assert told in str(error.value)
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="nowhere"):
+        loaded(file=tmp_path / "nowhere.toml")
+
+
+def test_unknown_variables_are_refused_with_the_nearest_name() -> None:
+    with pytest.raises(SettingsError, match="did you mean PALIMPSEST_LLM__PROVIDER"):
+        loaded(PALIMPSEST_LLM__PROVIDRE="rules")
+    with pytest.raises(SettingsError, match="PALIMPSEST_PROVIDER"):
+        loaded(PALIMPSEST_PROVIDER="rules")
+
+
+def test_unknown_flags_are_refused_with_the_nearest_name() -> None:
+    with pytest.raises(SettingsError, match=r"did you mean llm\.model"):
+        loaded("llm.modle=x")
+    with pytest.raises(SettingsError, match="KEY=VALUE"):
+        loaded("llm.model")
+
+
+def test_a_wrong_value_is_told_with_its_source() -> None:
+    with pytest.raises(SettingsError, match="environment PALIMPSEST_LLM__CONCURRENCY"):
+        loaded(PALIMPSEST_LLM__CONCURRENCY="zero")
+    with pytest.raises(SettingsError, match=r"flag --set llm\.provider"):
+        loaded("llm.provider=nobody")
+
+
+def test_secrets_are_never_shown() -> None:
+    found = load_settings((), None, None, {"PALIMPSEST_LLM__API_KEY": "sk-hidden"})
+    key = found.settings.llm.api_key
+    assert key is not None
+    assert key.get_secret_value() == "sk-hidden"
+    shown = {key: value for key, value, _ in found.effective()}
+    assert shown["llm.api_key"] == MASK
+    assert shown["embedding.api_key"] is None
+    assert "sk-hidden" not in repr(found)
+
+
+def test_a_list_is_written_with_commas() -> None:
+    assert loaded("extraction.roles=user, tool").extraction.roles == ("user", "tool")
+    assert loaded(PALIMPSEST_EXTRACTION__ROLES="user").extraction.roles == ("user",)
+    assert loaded(PALIMPSEST_EXTRACTION__ROLES='["system"]').extraction.roles == ("system",)
+
+
+def test_an_empty_variable_is_as_if_not_set() -> None:
+    assert loaded(PALIMPSEST_LLM__MODEL="").llm.model is None
+
+
+def test_every_setting_says_what_it_is() -> None:
+    for setting in reference():
+        assert setting.description, setting.key
+        assert setting.type, setting.key
+
+
+def test_the_decider_follows_the_provider() -> None:
+    assert loaded().deciding.decider == "rules"
+    assert loaded("llm.provider=ollama").deciding.decider == "model"
+    assert loaded("llm.provider=ollama", "decision.decider=rules").deciding.decider == "rules"
+
+
+def test_bands_belong_to_the_embedding_model() -> None:
+    own, general = loaded(), loaded("embedding.provider=ollama", "embedding.model=bge-m3:latest")
+    assert own.deciding.near > general.deciding.near
+    assert (general.deciding.exact, general.deciding.near) == (0.98, 0.70)
+    assert loaded("decision.near=0.5").applying.near == 0.5
+
+
+def test_settings_reach_the_parts() -> None:
+    settings = loaded(
+        "worker.max_attempts=5",
+        "pipeline.shadow_mode=true",
+        "pipeline.min_fact_confidence=0.4",
+        "extraction.context_turns=0",
+        "store.memory_limit=256",
+        "embedding.provider=hashing",
+        "embedding.dimensions=64",
+    )
+    assert settings.extracting.max_attempts == settings.deciding.max_attempts == 5
+    assert settings.applying.flags.shadow_mode
+    assert settings.applying.min_fact_confidence == settings.deciding.min_fact_confidence == 0.4
+    assert settings.extracting.context_turns == 0
+    options = shard_options(settings, embedding_model(settings.embedding))
+    assert (options.memory_limit, options.dimensions) == (256, 64)
+
+
+@pytest.mark.parametrize("provider", ["rules", "ollama", "openai", "anthropic"])
+def test_every_provider_can_be_made(provider: str) -> None:
+    settings = loaded(f"llm.provider={provider}", "llm.api_key=k")
+    assert language_model(settings.llm).model == settings.llm.model_name
+
+
+@pytest.mark.parametrize("provider", ["local", "ollama", "openai", "hashing"])
+def test_every_embedding_provider_can_be_made(provider: str) -> None:
+    settings = loaded(f"embedding.provider={provider}")
+    model = embedding_model(settings.embedding)
+    assert model.model.startswith(settings.embedding.model_name)
+    assert model.dimensions == settings.embedding.known.dimensions
+
+
+def test_a_model_of_unknown_size_asks_for_its_dimensions() -> None:
+    settings = loaded("embedding.provider=ollama", "embedding.model=mine")
+    with pytest.raises(SetupError, match=r"embedding\.dimensions"):
+        embedding_model(settings.embedding)
+
+
+def test_a_base_url_that_is_none_is_told() -> None:
+    with pytest.raises(SetupError, match="http"):
+        language_model(loaded("llm.provider=ollama", "llm.base_url=localhost").llm)
