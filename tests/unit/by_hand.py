@@ -1,0 +1,248 @@
+"""Driving a stage by hand: values in, asks and a step out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from schemas.envelope import Frozen
+from schemas.identity import turn_memory_id
+from schemas.messages import (
+    Fact,
+    MemoryChange,
+    ModelCall,
+    Outcome,
+    Proposal,
+    ProposalsIntent,
+    ScoredCandidate,
+    TurnReference,
+)
+from schemas.rows import FlagsRow, MemoryRow, Row, SessionRow, dedup_key, embedding_key
+from schemas.topics import MEMORY_WRITES, Topic
+from streams.logs.base import Record
+from streams.memory import CONFIRMED_DECAY_RATE
+from streams.models.base import Reply
+from streams.models.hashing import hashed
+from streams.stage import (
+    Answer,
+    Ask,
+    Candidates,
+    Context,
+    Embed,
+    Embedded,
+    Facts,
+    FindCandidates,
+    Foresee,
+    Generate,
+    Graph,
+    Load,
+    Loaded,
+    LoadFacts,
+    LoadGraph,
+    Message,
+    NearDuplicates,
+    Process,
+    Put,
+    Step,
+)
+from streams.text import content_hash, normalized_content
+from tests.harness import BEGIN, envelope
+
+SCOPE = "ana"
+TURN = TurnReference(
+    turn_id="t1", memory_id=turn_memory_id(SCOPE, "t1"), session_id="s1", speaker="Ana"
+)
+CALL = ModelCall(provider="scripted", model="scripted-1", prompt_version="p1")
+
+
+def record(offset: int = 0, topic: str = "memory-writes", value: bytes = b"{}") -> Record:
+    return Record(topic, 0, offset, SCOPE.encode(), value, BEGIN)
+
+
+def context(recent: Sequence[Message] = (), offset: int = 0) -> Context:
+    return Context(record(offset), recent)
+
+
+@dataclass
+class Store:
+    """What the asks of one record find."""
+
+    memories: Mapping[str, MemoryRow] = field(default_factory=dict)
+    session: SessionRow | None = None
+    entities: Mapping[str, str] = field(default_factory=dict)
+    flags: FlagsRow | None = None
+    settled: frozenset[str] = frozenset()
+    write_seq: int = 10
+    candidates: Callable[[FindCandidates], Sequence[ScoredCandidate]] = lambda ask: ()
+    near: Sequence[ScoredCandidate] = ()
+    known_facts: Mapping[str, Any] = field(default_factory=dict)
+    graph: Graph = field(default_factory=lambda: Graph({}, {}, {}, {}))
+    replies: list[str | Exception | None] = field(default_factory=list)
+    without_vectors: bool = False
+
+    @classmethod
+    def of(cls, *rows: MemoryRow, **rest: Any) -> Store:
+        return cls(memories={row.memory_id: row for row in rows}, **rest)
+
+    def answer(self, ask: Ask) -> Answer:
+        match ask:
+            case Embed():
+                if self.without_vectors:
+                    return Embedded((None,) * len(ask.texts), "down")
+                return Embedded(tuple(hashed(text) for text in ask.texts))
+            case Generate():
+                reply = self.replies.pop(0)
+                if isinstance(reply, Exception):
+                    raise reply
+                return None if reply is None else Reply(reply, "scripted-1", "scripted", 10, 5)
+            case FindCandidates():
+                return Candidates(tuple(self.candidates(ask)), self.write_seq)
+            case NearDuplicates():
+                return Candidates(tuple(self.near), self.write_seq)
+            case LoadFacts():
+                return Facts({k: v for k, v in self.known_facts.items() if k in ask.item_ids})
+            case LoadGraph():
+                return self.graph
+            case Foresee():
+                return None
+            case Load():
+                return self._load(ask)
+
+    def _load(self, ask: Load) -> Loaded:
+        active = [m for m in self.memories.values() if not m.is_deleted and m.type != "episodic"]
+        return Loaded(
+            memories={k: m for k, m in self.memories.items() if k in ask.memory_ids},
+            by_hash={m.content_hash: m for m in active if m.content_hash in ask.content_hashes},
+            by_source={m.source_id: m for m in active if m.source_id in ask.source_ids},
+            session=self.session,
+            entities={n: e for n, e in self.entities.items() if n in ask.names},
+            flags=self.flags,
+            settled=self.settled & set(ask.item_ids),
+            write_seq=self.write_seq,
+        )
+
+
+@dataclass
+class Driven:
+    """What a stage asked, and what it ended in."""
+
+    asks: list[Ask]
+    step: Step
+
+    def of(self, kind: type) -> list[Any]:
+        return [ask for ask in self.asks if isinstance(ask, kind)]
+
+    def rows(self, kind: type[Row]) -> list[Any]:
+        """Rows put, in order."""
+        puts = [write for write in self.step.writes if isinstance(write, Put)]
+        return [put.row for put in puts if isinstance(put.row, kind)]
+
+    def emitted(self, topic: Topic) -> list[Frozen]:
+        return [emit.body for emit in self.step.emits if emit.topic == topic]
+
+    def outcomes(self) -> list[Outcome]:
+        changes = [e.body for e in self.step.emits if isinstance(e.body, MemoryChange)]
+        return [outcome for change in changes for outcome in change.outcomes]
+
+    def ends(self) -> list[tuple[str, str]]:
+        return [(outcome.event, outcome.reason) for outcome in self.outcomes()]
+
+
+def drive(process: Process, store: Store | None = None) -> Driven:
+    """Run a stage's process to its end; an Exception among the replies is thrown into it."""
+    store = store or Store()
+    asks: list[Ask] = []
+    try:
+        ask = next(process)
+        while True:
+            asks.append(ask)
+            try:
+                answer = store.answer(ask)
+            except Exception as error:
+                ask = process.throw(error)
+            else:
+                ask = process.send(answer)
+    except StopIteration as stop:
+        return Driven(asks, stop.value)
+
+
+def memory(memory_id: str, content: str, **fields: Any) -> MemoryRow:
+    """An active fact; `confirmed=True` for one that a person vouched for."""
+    digest = content_hash(content)
+    scope = fields.get("scope", SCOPE)
+    episodic = fields.get("type") == "episodic" or fields.get("is_deleted")
+    if fields.pop("confirmed", False):
+        fields["decay_rate"] = CONFIRMED_DECAY_RATE
+    values: dict[str, Any] = {
+        "memory_id": memory_id,
+        "scope": scope,
+        "type": "fact",
+        "content": content,
+        "normalized_content": normalized_content(content),
+        "content_hash": digest,
+        "dedup_key": None if episodic else dedup_key(scope, digest),
+        "embedding_key": embedding_key(content),
+        "importance": 0.9,
+        "confidence": 0.9,
+        "occurred_at": BEGIN,
+        "created_at": BEGIN,
+        "updated_at": BEGIN,
+        "updated_by": "pipeline",
+        **fields,
+    }
+    return MemoryRow(**values)
+
+
+def candidate(row: MemoryRow, cosine: float | None = 0.8, keyword: float = 0.5) -> ScoredCandidate:
+    return ScoredCandidate(
+        memory_id=row.memory_id,
+        version=row.version,
+        type=row.type,
+        content=row.content,
+        score=0.6,
+        cosine=cosine,
+        keyword=keyword,
+    )
+
+
+def fact(content: str, number: int = 0, confidence: float = 0.9, **fields: Any) -> Fact:
+    return Fact(item_id=f"f{number}", content=content, confidence=confidence, **fields)
+
+
+def proposal(content: str, action: str = "ADD", number: int = 0, **fields: Any) -> Proposal:
+    confidence = fields.pop("fact_confidence", 0.9)
+    return Proposal.model_validate(
+        {
+            "item_id": f"f{number}",
+            "memory_id": f"m-f{number}",
+            "fact": fact(content, number, confidence),
+            "action": action,
+            "confidence": 0.9,
+            "reason": "because",
+            **fields,
+        }
+    )
+
+
+def proposals(*given: Proposal, **fields: Any) -> ProposalsIntent:
+    return ProposalsIntent.model_validate(
+        {
+            "turn": TURN,
+            "proposals": given,
+            "call": CALL,
+            "as_of": 10,
+            "decision_order": 3,
+            **fields,
+        }
+    )
+
+
+def write_message(body: Frozen, message_id: str = "w1", **fields: Any) -> Message:
+    return envelope(body, MEMORY_WRITES, message_id, SCOPE, **fields)
+
+
+def vector_of(text: str) -> np.ndarray[Any, Any]:
+    return hashed(text)

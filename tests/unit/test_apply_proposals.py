@@ -1,0 +1,397 @@
+"""apply-writes on proposals: modes, gates in order, guarded paths, sending back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from schemas.messages import (
+    CacheInvalidation,
+    FactsExtracted,
+    MemoryChange,
+    MemoryWrite,
+    Proposal,
+    ProposalsIntent,
+    Triple,
+)
+from schemas.rows import ArchiveRow, EdgeRow, FlagsRow, MemoryRow, OutcomeRow
+from schemas.topics import CACHE_INVALIDATIONS, FACTS_EXTRACTED, MEMORY_CHANGES
+from streams.apply_writes import apply_writes_stage
+from streams.settings import ApplySettings, Flags
+from streams.stage import KeepVector, NearDuplicates
+from tests.harness import CAREFUL, FULL
+from tests.unit.by_hand import (
+    SCOPE,
+    TURN,
+    Driven,
+    Store,
+    candidate,
+    context,
+    drive,
+    memory,
+    proposal,
+    proposals,
+    write_message,
+)
+
+TEA = memory("tea", "Ana likes green tea", version=3)
+UPDATE = proposal("Ana likes black tea", "UPDATE", target_id="tea", target_version=3)
+DELETE = proposal("Ana is off tea", "DELETE", target_id="tea", target_version=3)
+ADD = proposal("Ana likes black tea")
+NONE = proposal("Ana likes green tea.", "NONE", target_id="tea", reason="duplicate_exact")
+FORGOTTEN = memory(TURN.memory_id, "I like tea", type="episodic", is_deleted=True)
+
+
+def apply(
+    intent: ProposalsIntent, store: Store | None = None, flags: Flags = FULL
+) -> Driven:
+    stage = apply_writes_stage(ApplySettings(flags=flags))
+    return drive(stage.process(write_message(MemoryWrite(write=intent)), context()), store)
+
+
+def settled(driven: Driven) -> list[tuple[str, str]]:
+    return [(row.item_id, row.event) for row in driven.rows(OutcomeRow)]
+
+
+# --- ADD --------------------------------------------------------------------------------------
+
+
+def test_an_add_creates_a_memory_that_says_where_it_is_from() -> None:
+    driven = apply(proposals(ADD))
+    [row] = driven.rows(MemoryRow)
+    assert (row.memory_id, row.content, row.who, row.why) == (
+        "m-f0",
+        "Ana likes black tea",
+        "pipeline",
+        "extracted-fact",
+    )
+    assert (row.importance, row.confidence, row.extraction_model) == (0.9, 0.9, "scripted-1")
+    assert (row.write_seq, row.version) == (11, 1)
+    [edge] = driven.rows(EdgeRow)
+    assert (edge.source_id, edge.target_id, edge.relation_type) == (
+        "m-f0",
+        TURN.memory_id,
+        "derived_from",
+    )
+    assert driven.ends() == [("created", "because")]
+    assert settled(driven) == [("f0", "created")]
+    [invalidation] = driven.emitted(CACHE_INVALIDATIONS)
+    assert isinstance(invalidation, CacheInvalidation)
+    assert invalidation.memory_ids == ("m-f0",)
+    assert [w for w in driven.step.writes if isinstance(w, KeepVector)]
+
+
+def test_without_a_vector_the_memory_is_written_all_the_same() -> None:
+    driven = apply(proposals(ADD), Store(without_vectors=True))
+    assert len(driven.rows(MemoryRow)) == 1
+    assert not [w for w in driven.step.writes if isinstance(w, KeepVector)]
+
+
+SAME = memory("same", "Ana likes black tea!")
+NEAR = candidate(memory("near", "Ana likes Black Tea much"), 0.8)
+
+
+def weak(content: str) -> Proposal:
+    return proposal(content, fact_confidence=0.69)
+
+
+@pytest.mark.parametrize(
+    ("given", "store", "end"),
+    [
+        # Each passes one gate more than the one before it, and would stop at all later ones.
+        (weak("!!"), Store.of(SAME, FORGOTTEN, near=[NEAR]), ("skipped", "low_fact_confidence")),
+        (proposal("!!"), Store.of(SAME, FORGOTTEN, near=[NEAR]), ("skipped", "empty_fact_content")),
+        (ADD, Store.of(SAME, FORGOTTEN, near=[NEAR]), ("deduped", "same content")),
+        (ADD, Store.of(FORGOTTEN, near=[NEAR]), ("skipped", "source_forgotten")),
+        (
+            ADD,
+            Store.of(near=[NEAR]),
+            ("reconsidered", "decided on what has changed since"),
+        ),
+        (ADD, Store(), ("created", "because")),
+    ],
+)
+def test_the_gates_of_an_add_in_order(
+    given: Proposal, store: Store, end: tuple[str, str]
+) -> None:
+    driven = apply(proposals(given), store)
+    assert driven.ends() == [end]
+    assert len(driven.rows(MemoryRow)) == (1 if end[0] == "created" else 0)
+
+
+def test_a_deduped_fact_names_the_existing_memory() -> None:
+    [outcome] = apply(proposals(ADD), Store.of(SAME)).outcomes()
+    assert outcome.memory_id == "same"
+
+
+def test_exactly_the_least_confidence_is_enough() -> None:
+    assert apply(proposals(proposal("Ana likes tea", fact_confidence=0.7))).ends()[0][0] == "created"
+
+
+def test_two_facts_of_one_content_make_one_memory() -> None:
+    driven = apply(proposals(ADD, proposal("ANA likes black tea.", number=1)))
+    assert [event for event, _ in driven.ends()] == ["created", "deduped"]
+    assert driven.outcomes()[1].memory_id == "m-f0"
+
+
+def test_a_content_is_free_again_once_its_memory_says_something_else() -> None:
+    again = proposal(TEA.content, number=1)
+    for first in (UPDATE, DELETE):
+        driven = apply(proposals(first, again), Store.of(TEA))
+        assert [event for event, _ in driven.ends()][1] == "created"
+        assert driven.rows(MemoryRow)[-1].memory_id == "m-f1"
+
+
+# --- stale decisions --------------------------------------------------------------------------
+
+
+def test_what_the_decider_had_seen_is_no_newcomer() -> None:
+    seen = ADD.model_copy(update={"candidates": (NEAR,)})
+    assert apply(proposals(seen), Store(near=[NEAR])).ends()[0][0] == "created"
+
+
+def test_a_stale_fact_goes_back_to_decide_with_the_next_round() -> None:
+    other = proposal("Ana has a cat", number=1)
+    store = Store(near=[NEAR])
+    driven = apply(proposals(ADD, other, round=1), store)
+    [again] = driven.emitted(FACTS_EXTRACTED)
+    assert isinstance(again, FactsExtracted)
+    assert ([f.item_id for f in again.facts], again.round, again.triples) == (["f0", "f1"], 2, ())
+    assert settled(driven) == []
+    assert [o.memory_id for o in driven.outcomes()] == ["near", "near"]
+
+
+def test_after_three_rounds_a_fact_is_applied_as_decided() -> None:
+    driven = apply(proposals(ADD, round=3), Store(near=[NEAR]))
+    assert driven.ends() == [("created", "because")]
+    assert driven.of(NearDuplicates) == []
+
+
+def test_the_near_duplicate_check_knows_what_was_decided_before() -> None:
+    [first, second] = apply(
+        proposals(ADD, proposal("Ana has a cat", number=1), decision_order=3, as_of=9)
+    ).of(NearDuplicates)
+    assert (first.as_of, first.scope, first.cosine) == (9, SCOPE, 0.70)
+    assert second.decision_order == first.decision_order + 1
+
+
+# --- UPDATE and DELETE ------------------------------------------------------------------------
+
+
+def test_an_update_archives_first_and_leaves_a_trace() -> None:
+    driven = apply(proposals(UPDATE), Store.of(TEA))
+    [old] = driven.rows(ArchiveRow)
+    assert (old.memory_id, old.version, old.content) == ("tea", 3, TEA.content)
+    assert json.loads(old.state)["content_hash"] == TEA.content_hash
+    [row] = driven.rows(MemoryRow)
+    assert (row.memory_id, row.version, row.content) == ("tea", 4, "Ana likes black tea")
+    assert row.content_hash != TEA.content_hash
+    assert row.embedding_key != TEA.embedding_key
+    edges = {(e.relation_type, e.target_id) for e in driven.rows(EdgeRow)}
+    assert edges == {("supersedes", "tea@3"), ("derived_from", TURN.memory_id)}
+    [outcome] = driven.outcomes()
+    assert (outcome.event, outcome.old_content, outcome.new_content, outcome.version) == (
+        "modified",
+        TEA.content,
+        "Ana likes black tea",
+        4,
+    )
+
+
+def test_a_delete_archives_first_and_frees_the_content() -> None:
+    driven = apply(proposals(DELETE), Store.of(TEA))
+    assert [row.version for row in driven.rows(ArchiveRow)] == [3]
+    [row] = driven.rows(MemoryRow)
+    assert (row.is_deleted, row.version, row.dedup_key, row.content) == (
+        True,
+        4,
+        None,
+        TEA.content,
+    )
+    assert driven.ends() == [("deleted", "because")]
+
+
+@pytest.mark.parametrize("given", [UPDATE, DELETE], ids=["update", "delete"])
+@pytest.mark.parametrize(
+    ("target", "end"),
+    [
+        (None, ("skipped", "target_gone")),
+        (replace(TEA, is_deleted=True), ("skipped", "target_gone")),
+        (replace(TEA, pinned=True), ("skipped", "pinned")),
+        (replace(TEA, decay_rate=0.0), ("skipped", "pinned")),
+        (replace(TEA, pinned=True, version=9), ("skipped", "pinned")),
+        (replace(TEA, version=4), ("reconsidered", "decided on what has changed since")),
+    ],
+    ids=["gone", "deleted", "pinned", "confirmed", "pinned-and-changed", "changed"],
+)
+def test_what_guards_a_target(
+    given: Proposal, target: MemoryRow | None, end: tuple[str, str]
+) -> None:
+    store = Store() if target is None else Store.of(target)
+    driven = apply(proposals(given), store)
+    assert driven.ends() == [end]
+    assert driven.rows(MemoryRow) == []
+    assert driven.rows(ArchiveRow) == []
+
+
+def test_a_version_conflict_ends_after_three_rounds() -> None:
+    driven = apply(proposals(UPDATE, round=3), Store.of(replace(TEA, version=4)))
+    assert driven.ends() == [("skipped", "version_conflict")]
+
+
+def test_an_update_to_what_another_memory_says_is_deduped() -> None:
+    driven = apply(proposals(UPDATE), Store.of(TEA, SAME))
+    assert driven.ends() == [("deduped", "same content")]
+    assert driven.outcomes()[0].memory_id == "same"
+    assert driven.rows(MemoryRow) == []
+
+
+def test_an_update_that_only_changes_the_spelling_is_one() -> None:
+    spelled = proposal("ANA likes green tea!", "UPDATE", target_id="tea", target_version=3)
+    driven = apply(proposals(spelled), Store.of(TEA))
+    assert driven.ends() == [("modified", "because")]
+
+
+@pytest.mark.parametrize("given", [UPDATE, DELETE])
+def test_nothing_drawn_from_a_forgotten_turn_is_carried_out(given: Proposal) -> None:
+    assert apply(proposals(given), Store.of(TEA, FORGOTTEN)).ends() == [
+        ("skipped", "source_forgotten")
+    ]
+
+
+def test_changes_of_one_intent_build_on_each_other() -> None:
+    second = proposal("Ana is off tea", "DELETE", number=1, target_id="tea", target_version=4)
+    driven = apply(proposals(UPDATE, second), Store.of(TEA))
+    assert [event for event, _ in driven.ends()] == ["modified", "deleted"]
+    assert [row.version for row in driven.rows(ArchiveRow)] == [3, 4]
+    assert [row.write_seq for row in driven.rows(MemoryRow)] == [11, 12]
+
+
+# --- modes ------------------------------------------------------------------------------------
+
+ALL = (
+    ADD,
+    *(p.model_copy(update={"item_id": f"f{n}"}) for n, p in enumerate((UPDATE, NONE), 1)),
+    DELETE.model_copy(update={"item_id": "f3", "target_version": 4}),
+)
+
+
+@pytest.mark.parametrize(
+    ("flags", "events"),
+    [
+        (FULL, ["created", "modified", "none", "deleted"]),
+        (CAREFUL, ["created", "blocked", "none", "blocked"]),
+        (Flags(shadow_mode=True, allow_update_delete=True), ["shadowed"] * 4),
+        (Flags(mutations_frozen=True, allow_update_delete=True), ["shadowed"] * 4),
+        (Flags(enabled=False, allow_update_delete=True), ["skipped"] * 4),
+        (Flags(autonomous_frozen=True), ["created", "blocked", "none", "blocked"]),
+    ],
+)
+def test_modes(flags: Flags, events: list[str]) -> None:
+    white = proposal("Ana likes white tea", number=0)
+    driven = apply(proposals(white, *ALL[1:]), Store.of(TEA), flags)
+    assert [event for event, _ in driven.ends()] == events
+    assert [event for _, event in settled(driven)] == events
+    if "created" not in events:
+        assert driven.rows(MemoryRow) == []
+
+
+def test_flags_of_the_scope_go_before_the_settings() -> None:
+    row = FlagsRow(scope=SCOPE, shadow_mode=True)
+    driven = apply(proposals(ADD), Store(flags=row))
+    [outcome] = driven.outcomes()
+    assert (outcome.event, outcome.reason, outcome.changed_by) == (
+        "shadowed",
+        "shadow_mode",
+        "pipeline-shadow",
+    )
+    row = FlagsRow(scope=SCOPE, allow_update_delete=True)
+    assert apply(proposals(UPDATE), Store.of(TEA, flags=row), CAREFUL).ends()[0][0] == "modified"
+
+
+@pytest.mark.parametrize(
+    ("given", "store", "flags", "key", "value"),
+    [
+        (UPDATE, Store.of(TEA), CAREFUL, "blocked_reason", "update_delete_not_allowed"),
+        (weak("Ana sleeps"), Store(), FULL, "skipped_reason", "low_fact_confidence"),
+    ],
+)
+def test_the_reason_stands_in_the_metadata(
+    given: Proposal, store: Store, flags: Flags, key: str, value: str
+) -> None:
+    [outcome] = apply(proposals(given), store, flags).outcomes()
+    assert outcome.metadata[key] == value
+
+
+def test_a_dropped_proposal_is_recorded_in_every_mode() -> None:
+    odd = ADD.model_copy(update={"dropped": "UPDATE names nobody"})
+    for flags in (FULL, CAREFUL, Flags(shadow_mode=True), Flags(enabled=False)):
+        assert apply(proposals(odd), flags=flags).ends() == [("dropped", "UPDATE names nobody")]
+
+
+def test_settled_items_are_passed_over() -> None:
+    other = proposal("Ana has a cat", number=1)
+    driven = apply(proposals(ADD, other), Store(settled=frozenset({"f0"})))
+    assert [outcome.item_id for outcome in driven.outcomes()] == ["f1"]
+    nothing = apply(proposals(ADD), Store(settled=frozenset({"f0"})))
+    assert nothing.step.writes == ()
+    assert nothing.step.emits == ()
+
+
+# --- what goes on -----------------------------------------------------------------------------
+
+TRIPLE = Triple(source="Ana", relationship="likes", target="tea")
+
+
+def graph_of(driven: Driven) -> Any:
+    [change] = driven.emitted(MEMORY_CHANGES)
+    assert isinstance(change, MemoryChange)
+    return change.graph
+
+
+def test_the_graph_gets_the_triples_with_turn_and_new_memories() -> None:
+    graph = graph_of(apply(proposals(ADD, weak("Ana sleeps"), triples=(TRIPLE,))))
+    assert graph.memory_ids == (TURN.memory_id, "m-f0")
+    assert graph.triples == (TRIPLE,)
+
+
+@pytest.mark.parametrize(
+    ("flags", "store"),
+    [
+        (Flags(shadow_mode=True), Store()),
+        (Flags(mutations_frozen=True), Store()),
+        (Flags(enabled=False), Store()),
+        (FULL, Store.of(FORGOTTEN)),
+    ],
+)
+def test_the_graph_gets_nothing_where_nothing_may_be_written(flags: Flags, store: Store) -> None:
+    assert graph_of(apply(proposals(ADD, triples=(TRIPLE,)), store, flags)) is None
+
+
+def test_all_that_led_to_an_outcome_is_on_record() -> None:
+    rich = ADD.model_copy(update={"candidates": (NEAR,), "warnings": ("odd",)})
+    [outcome] = apply(proposals(rich, triples=(TRIPLE,))).outcomes()
+    assert outcome.metadata | {} == {
+        "proposed_action": "ADD",
+        "target_id": None,
+        "fact": "Ana likes black tea",
+        "fact_type": "fact",
+        "confidence": 0.9,
+        "decision_reason": "because",
+        "candidates": [
+            {"memory_id": "near", "version": 1, "score": 0.6, "cosine": 0.8, "keyword": 0.5}
+        ],
+        "source_memory": TURN.memory_id,
+        "extraction_model": "scripted-1",
+        "prompt_version": "p1",
+        "decision_model": None,
+        "fact_count": 1,
+        "entity_count": 1,
+        "contradiction_risk": False,
+        "review_needed": False,
+        "round": 0,
+        "warnings": ["odd"],
+    }

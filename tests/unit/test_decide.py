@@ -1,0 +1,295 @@
+"""decide: bands, model, contradictions, dropped proposals, and what later facts foresee."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from schemas.messages import FactsExtracted, MemoryWrite, ProposalsIntent, ScoredCandidate, Triple
+from schemas.rows import ExtractionRow, FactRow, FlagsRow, ProposalRow
+from schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
+from streams.decide import decide_stage
+from streams.settings import DecisionSettings, Flags
+from streams.stage import Embed, FindCandidates, Foresee, Generate, ModelUnavailable
+from tests.harness import CAREFUL, FULL, envelope
+from tests.unit.by_hand import (
+    CALL,
+    SCOPE,
+    TURN,
+    Driven,
+    Store,
+    candidate,
+    context,
+    drive,
+    fact,
+    memory,
+)
+
+RULES = DecisionSettings()
+MODEL = DecisionSettings(decider="model")
+TEA = memory("tea", "Ana likes green tea a lot")
+
+
+def decide(
+    body: FactsExtracted,
+    store: Store | None = None,
+    settings: DecisionSettings = RULES,
+    flags: Flags = CAREFUL,
+    **fields: Any,
+) -> Driven:
+    stage = decide_stage(settings, flags)
+    message = envelope(body, FACTS_EXTRACTED, "x1", SCOPE, **fields)
+    return drive(stage.process(message, context(offset=7)), store)
+
+
+def facts(*contents: str, **fields: Any) -> FactsExtracted:
+    given = tuple(fact(text, number) for number, text in enumerate(contents))
+    return FactsExtracted.model_validate({"turn": TURN, "facts": given, "call": CALL, **fields})
+
+
+def finding(*found: ScoredCandidate, **rest: Any) -> Store:
+    rows = {c.memory_id: memory(c.memory_id, c.content, version=c.version) for c in found}
+    return Store(memories=rows, candidates=lambda ask: found, **rest)
+
+
+def intent(driven: Driven) -> ProposalsIntent:
+    [body] = driven.emitted(MEMORY_WRITES)
+    assert isinstance(body, MemoryWrite)
+    assert isinstance(body.write, ProposalsIntent)
+    return body.write
+
+
+def said(action: str, target: str | None = None, reason: str = "so it is") -> str:
+    return json.dumps(
+        {"action": action, "targetId": target, "confidence": 0.8, "reason": reason}
+    )
+
+
+def test_nothing_similar_is_added_without_a_model() -> None:
+    driven = decide(facts("Ana likes green tea"), settings=MODEL)
+    [proposal] = intent(driven).proposals
+    assert (proposal.action, proposal.reason, proposal.target_id) == (
+        "ADD",
+        "no similar memory",
+        None,
+    )
+    assert proposal.confidence == proposal.fact.confidence
+    assert driven.of(Generate) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "cosine", "action", "reason"),
+    [
+        ("Ana likes green tea a lot!", 0.1, "NONE", "duplicate_exact"),
+        ("Ana also likes the green tea a lot", 0.98, "NONE", "duplicate_exact"),
+        ("Ana likes green tea a little", 0.98, "ADD", "similar, yet not the same"),
+        ("Ana likes green tea a little", 0.9799, "ADD", "similar, yet not the same"),
+        ("Ana likes green tea a little", 0.70, "ADD", "similar, yet not the same"),
+        ("Ana likes green tea a little", 0.6999, "ADD", "distinct"),
+    ],
+)
+def test_bands(content: str, cosine: float, action: str, reason: str) -> None:
+    store = finding(candidate(TEA, cosine, keyword=0.0))
+    [proposal] = intent(decide(facts(content), store)).proposals
+    assert (proposal.action, proposal.reason) == (action, reason)
+    assert proposal.target_id == ("tea" if action == "NONE" else None)
+
+
+def test_a_keyword_candidate_is_never_distinct_unasked() -> None:
+    store = finding(candidate(TEA, 0.2, keyword=0.5), replies=[said("ADD")])
+    driven = decide(facts("Ana grows green tea"), store, MODEL)
+    assert len(driven.of(Generate)) == 1
+
+
+def test_the_rules_see_contradictions() -> None:
+    store = finding(candidate(memory("m", "The cache is enabled on the server", version=4)))
+    [proposal] = intent(decide(facts("The cache is disabled on the server"), store)).proposals
+    assert (proposal.action, proposal.target_id, proposal.target_version) == ("UPDATE", "m", 4)
+    assert proposal.contradiction_risk
+    assert proposal.review_needed
+
+
+@pytest.mark.parametrize(("action", "target"), [("ADD", None), ("UPDATE", "tea"), ("DELETE", "tea")])
+def test_the_model_decides_in_between(action: str, target: str | None) -> None:
+    store = finding(candidate(TEA, 0.8), replies=[said(action, target)])
+    driven = decide(facts("Ana likes black tea"), store, MODEL)
+    [proposal] = intent(driven).proposals
+    assert (proposal.action, proposal.target_id, proposal.reason) == (action, target, "so it is")
+    assert proposal.confidence == 0.8
+    assert proposal.target_version == (None if target is None else 1)
+    assert proposal.decider is not None
+    assert proposal.dropped is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        said("UPDATE", "somebody"),
+        said("DELETE"),
+        said("UPDATE", "tea", reason=" "),
+        said("REPLACE", "tea"),
+    ],
+)
+def test_a_proposal_that_names_nobody_is_dropped_on_record(wrong: str) -> None:
+    store = finding(candidate(TEA, 0.8), replies=[wrong])
+    driven = decide(facts("Ana likes black tea"), store, MODEL)
+    [proposal] = intent(driven).proposals
+    assert proposal.dropped
+    assert driven.rows(ProposalRow)[0].dropped == proposal.dropped
+    assert driven.of(Foresee) == []
+
+
+def test_an_unreadable_decision_is_asked_again() -> None:
+    store = finding(candidate(TEA, 0.8), replies=["{", "never", said("ADD")])
+    [proposal] = intent(decide(facts("Ana likes black tea"), store, MODEL)).proposals
+    assert proposal.decider is not None
+    assert proposal.decider.attempts == 3
+
+
+def test_one_undecided_fact_does_not_take_the_others_with_it() -> None:
+    replies: list[str | Exception | None] = ["{", "{", "{", said("ADD")]
+    store = finding(candidate(TEA, 0.8), replies=replies)
+    driven = decide(facts("Ana likes black tea", "Ana likes white tea"), store, MODEL)
+    assert [p.item_id for p in intent(driven).proposals] == ["f1"]
+    dead = driven.step.dead
+    assert dead is not None
+    assert (dead.failure, dead.item_ids, dead.raw_output) == ("malformed-output", ("f0",), "{")
+    assert [row.item_id for row in driven.rows(FactRow)] == ["f0", "f1"]
+
+
+def test_a_model_that_refuses_for_good_leaves_the_fact_dead() -> None:
+    store = finding(candidate(TEA, 0.8), replies=[ModelUnavailable("401: set a valid API key")])
+    driven = decide(facts("Ana likes black tea"), store, MODEL)
+    dead = driven.step.dead
+    assert dead is not None
+    assert (dead.failure, dead.item_ids) == ("invalid", ("f0",))
+    assert "API key" in dead.reason
+    assert driven.step.emits == ()
+
+
+def test_contradiction_by_model_is_asked_only_where_words_do_not_tell() -> None:
+    semantic = DecisionSettings(decider="model", semantic_contradiction=True)
+    known = candidate(memory("m", "Ana lives in a flat in Oslo"), 0.8)
+    update = said("UPDATE", "m")
+    yes = '{"contradicts": true, "confidence": 0.9, "reason": "two places"}'
+    for content, replies, risk in (
+        ("Ana lives in a flat in Bergen", [update, yes], True),
+        ("Ana lives in a flat in Bergen", [update, None], False),
+        ("Ana lives in a flat in Bergen", [update, "{"], False),
+        ("Ana never lives in a flat in Oslo", [update], True),
+        ("Rita moved in Oslo", [update], False),
+    ):
+        store = finding(known, replies=list(replies))
+        driven = decide(facts(content), store, semantic)
+        [proposal] = intent(driven).proposals
+        assert (proposal.contradiction_risk, proposal.review_needed) == (risk, risk), content
+        asks = driven.of(Generate)
+        assert [ask.advisory for ask in asks] == [False, True][: len(asks)]
+        assert store.replies == []
+
+
+def test_later_facts_foresee_what_earlier_ones_will_do() -> None:
+    replies: list[str | Exception | None] = [
+        said("ADD"),
+        said("UPDATE", "tea"),
+        said("DELETE", "tea"),
+    ]
+    store = finding(candidate(TEA, 0.8), replies=replies)
+    contents = ("Ana likes black tea", "Ana likes white tea", "Ana likes no tea")
+    driven = decide(facts(*contents), store, MODEL, FULL)
+    added, updated, deleted = (ask.row for ask in driven.of(Foresee))
+    assert (added.content, added.version) == ("Ana likes black tea", 1)
+    assert (updated.memory_id, updated.content, updated.version) == (
+        "tea",
+        "Ana likes white tea",
+        2,
+    )
+    assert deleted.is_deleted
+    kinds = [type(a) for a in driven.asks if isinstance(a, FindCandidates | Foresee)]
+    assert kinds == [FindCandidates, Foresee] * 3
+
+
+@pytest.mark.parametrize(
+    ("target", "flags", "row"),
+    [
+        (TEA, CAREFUL, None),
+        (memory("tea", TEA.content, pinned=True), FULL, None),
+        (memory("tea", TEA.content, confirmed=True), FULL, None),
+        (memory("tea", TEA.content, is_deleted=True), FULL, None),
+        (TEA, FULL, FlagsRow(scope=SCOPE, shadow_mode=True)),
+        (TEA, FULL, FlagsRow(scope=SCOPE, mutations_frozen=True)),
+        (TEA, FULL, FlagsRow(scope=SCOPE, allow_update_delete=False)),
+    ],
+)
+def test_what_will_not_be_done_is_not_foreseen(
+    target: Any, flags: Flags, row: FlagsRow | None
+) -> None:
+    for action in ("UPDATE", "DELETE"):
+        store = Store.of(target, flags=row, replies=[said(action, "tea")])
+        store.candidates = lambda ask: (candidate(TEA, 0.8),)
+        driven = decide(facts("Ana likes white tea"), store, MODEL, flags)
+        assert intent(driven).proposals[0].action == action
+        assert driven.of(Foresee) == []
+
+
+def test_nothing_is_foreseen_of_a_forgotten_turn_or_of_a_weak_fact() -> None:
+    turn = memory(TURN.memory_id, "I like tea", type="episodic", is_deleted=True)
+    assert decide(facts("Ana likes tea"), Store.of(turn)).of(Foresee) == []
+    weak = FactsExtracted(turn=TURN, facts=(fact("Ana likes tea", confidence=0.69),), call=CALL)
+    assert decide(weak).of(Foresee) == []
+    fair = FactsExtracted(turn=TURN, facts=(fact("Ana likes tea", confidence=0.7),), call=CALL)
+    assert len(decide(fair).of(Foresee)) == 1
+
+
+def test_the_proposal_says_what_was_seen_and_when() -> None:
+    driven = decide(facts("Ana likes white tea"), finding(candidate(TEA, 0.75), write_seq=42))
+    given = intent(driven)
+    assert (given.as_of, given.decision_order, given.round) == (42, 7, 0)
+    [row] = driven.rows(ProposalRow)
+    assert json.loads(row.candidates) == [
+        {"memory_id": "tea", "version": 1, "score": 0.6, "cosine": 0.75, "keyword": 0.5}
+    ]
+    assert driven.rows(ExtractionRow)[0].facts == 1
+
+
+def test_known_facts_of_a_repeated_turn_are_not_decided_again() -> None:
+    triple = Triple(source="Ana", relationship="likes", target="tea")
+    body = facts("Ana likes tea", "Ana likes cake", triples=(triple,))
+    driven = decide(body, Store(known_facts={"f0": object()}))
+    assert [p.item_id for p in intent(driven).proposals] == ["f1"]
+    assert intent(driven).triples == ()
+    driven = decide(body, Store(known_facts={"f0": object(), "f1": object()}))
+    assert driven.step.emits == ()
+    assert driven.rows(FactRow) == []
+
+
+def test_a_redrive_decides_what_came_to_no_end_and_repeats_no_triples() -> None:
+    triple = Triple(source="Ana", relationship="likes", target="tea")
+    body = facts("Ana likes tea", "Ana likes cake", triples=(triple,))
+    store = Store(known_facts={"f0": object(), "f1": object()}, settled=frozenset({"f0"}))
+    driven = decide(body, store, redrive=1)
+    assert [p.item_id for p in intent(driven).proposals] == ["f1"]
+    assert intent(driven).triples == ()
+    fresh = decide(body, Store(), redrive=1)
+    assert len(intent(fresh).proposals) == 2
+    assert intent(fresh).triples == (triple,)
+
+
+def test_a_reconsidered_fact_is_decided_anew_in_its_round() -> None:
+    driven = decide(facts("Ana likes tea", round=2), Store(known_facts={"f0": object()}))
+    assert intent(driven).round == 2
+    assert [row.round for row in driven.rows(ProposalRow)] == [2]
+
+
+def test_triples_without_facts_go_on() -> None:
+    triple = Triple(source="Ana", relationship="likes", target="tea")
+    driven = decide(facts(triples=(triple,)))
+    assert (intent(driven).proposals, intent(driven).triples) == ((), (triple,))
+    assert decide(facts()).step.emits == ()
+
+
+def test_an_embedding_outage_is_waited_out() -> None:
+    [ask] = decide(facts("Ana likes tea")).of(Embed)
+    assert ask.required
