@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+
+import numpy as np
+import pytest
+
+from stores.rerank import ContentCosine, Reranked, RerankSettings, Vector, mmr, rerank
+
+SCORES = [0.9, 0.8, 0.7, 0.6]
+TEXTS = ["a", "b", "c", "d"]
+
+
+class Fixed:
+    """Answers with these scores, or raises this error."""
+
+    def __init__(self, answer: Sequence[float] | Exception) -> None:
+        self.answer = answer
+        self.asked: list[tuple[str, tuple[str, ...]]] = []
+
+    async def scores(self, query: str, texts: Sequence[str]) -> Sequence[float]:
+        self.asked.append((query, tuple(texts)))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+async def never_in_time(scores: Awaitable[Sequence[float]], seconds: float) -> Sequence[float]:
+    assert seconds == 2.0
+    await scores
+    raise TimeoutError
+
+
+def reranked(model: Fixed | None, **settings: object) -> Reranked:
+    chosen = RerankSettings(**{"method": "cosine", **settings})  # type: ignore[arg-type]
+    return asyncio.run(rerank("q", SCORES, TEXTS, model, chosen))
+
+
+def test_cosine_is_seven_to_three() -> None:
+    found = reranked(Fixed([0.0, 1.0, 0.5, 0.9]))
+    assert found.scores == pytest.approx((0.63, 0.86, 0.64, 0.69))
+    assert found.order == (1, 3, 2, 0)
+    assert (found.applied, found.reason) == (True, "cosine")
+
+
+def test_a_cross_encoder_decides_alone_and_ties_keep_their_order() -> None:
+    found = reranked(Fixed([-2.0, 5.0, 5.0, 7.5]), method="cross-encoder")
+    assert found.order == (3, 1, 2, 0)
+
+
+def test_only_the_first_are_looked_at() -> None:
+    model = Fixed([0.0, 1.0])
+    assert reranked(model, top_n=2).order == (1, 0, 2, 3)
+    assert model.asked == [("q", ("a", "b"))]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (OSError("gone"), "OSError: gone"),
+        ([0.1, 0.2], "2 usable scores for 4 texts"),
+        ([0.1, 0.2, float("nan"), 0.3], "4 usable scores for 4 texts"),
+    ],
+)
+def test_on_an_error_the_order_stays(answer: Sequence[float] | Exception, reason: str) -> None:
+    found = reranked(Fixed(answer))
+    assert (found.order, found.applied, found.reason) == ((0, 1, 2, 3), False, reason)
+
+
+def test_past_the_time_the_order_stays() -> None:
+    settings = RerankSettings(method="cosine")
+    found = asyncio.run(rerank("q", SCORES, TEXTS, Fixed([0, 0, 0, 1]), settings, never_in_time))
+    assert (found.order, found.reason) == ((0, 1, 2, 3), "longer than 2000 ms")
+
+
+def test_a_real_clock_ends_it_too() -> None:
+    class Slow:
+        async def scores(self, query: str, texts: Sequence[str]) -> Sequence[float]:
+            await asyncio.Event().wait()
+            return []
+
+    settings = RerankSettings(method="cross-encoder", timeout_ms=1.0)
+    assert not asyncio.run(rerank("q", SCORES, TEXTS, Slow(), settings)).applied
+
+
+def test_cancellation_is_not_swallowed() -> None:
+    class Cancelled:
+        async def scores(self, query: str, texts: Sequence[str]) -> Sequence[float]:
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(rerank("q", SCORES, TEXTS, Cancelled(), RerankSettings(method="cosine")))
+
+
+def test_off_without_a_model_and_without_results() -> None:
+    model = Fixed([])
+    assert reranked(model, method="off").reason == "off"
+    assert reranked(None).reason == "no model"
+    assert asyncio.run(rerank("q", [], [], model, RerankSettings(method="cosine"))).order == ()
+    assert model.asked == []
+
+
+def unit(*rows: tuple[float, ...]) -> Vector:
+    vectors: Vector = np.array(rows, dtype=np.float32)
+    lengths: Vector = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.divide(vectors, lengths, dtype=np.float32)
+
+
+def test_content_cosine_embeds_both_sides() -> None:
+    class Axes:
+        async def embed_passages(self, texts: Sequence[str]) -> list[Vector]:
+            return list(unit(*((1.0, float(len(text))) for text in texts)))
+
+        async def embed_query(self, text: str) -> Vector:
+            return np.array([1.0, 0.0], dtype=np.float32)
+
+    cosines = asyncio.run(ContentCosine(Axes()).scores("q", ["", "a"]))
+    assert cosines == pytest.approx([1.0, 2**-0.5])
+
+
+def test_mmr_puts_what_is_different_before_what_is_alike() -> None:
+    vectors = unit((1, 0), (1, 0.01), (0, 1))
+    assert mmr([0.9, 0.85, 0.5], vectors, relevance=0.5) == (0, 2, 1)
+    assert mmr([0.9, 0.85, 0.5], vectors, relevance=1.0) == (0, 1, 2)
+    assert mmr([], unit((1, 0)), 0.5) == ()
