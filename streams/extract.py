@@ -24,7 +24,11 @@ def extract_stage(settings: ExtractionSettings) -> Stage:
             if isinstance(earlier.body, NormalizedTurn)
         ]
         prompt = extraction_prompt(
-            turn, message.occurred_at, recent, settings.max_input_characters
+            turn,
+            message.occurred_at,
+            recent,
+            settings.max_input_characters,
+            settings.max_output_tokens,
         )
         why = ""
         raw = ""

@@ -32,7 +32,7 @@ MAX_FACTS: Final = 20
 MAX_TRIPLES: Final = 50
 MAX_CATEGORIES: Final = 8
 
-EXTRACTION_OUTPUT_TOKENS: Final = 2_048
+DEFAULT_OUTPUT_TOKENS: Final = 2_048
 DECISION_OUTPUT_TOKENS: Final = 256
 
 Schema = dict[str, JsonValue]
@@ -248,6 +248,7 @@ def extraction_prompt(
     occurred_at: datetime,
     context: Sequence[ContextTurn],
     max_characters: int = DEFAULT_MAX_CHARACTERS,
+    max_output_tokens: int = DEFAULT_OUTPUT_TOKENS,
 ) -> Prompt:
     """Ask for the facts and triples of one turn.
 
@@ -265,7 +266,7 @@ def extraction_prompt(
         system=_EXTRACTION_SYSTEM,
         user=_extraction_question(turn, content, occurred_at, earlier),
         schema=EXTRACTION_SCHEMA,
-        max_output_tokens=EXTRACTION_OUTPUT_TOKENS,
+        max_output_tokens=max_output_tokens,
         subject={
             "content": content,
             "speaker": turn.speaker,

@@ -18,11 +18,13 @@ class Flags:
 
 @dataclass(frozen=True, slots=True)
 class ExtractionSettings:
-    """`max_input_characters` of a turn are shown to the model; `max_attempts` counts the first."""
+    """`max_input_characters` of a turn are shown to the model, which may answer with
+    `max_output_tokens`; `max_attempts` counts the first."""
 
     roles: tuple[str, ...] = ("user", "assistant")
     context_turns: int = 2
     max_input_characters: int = 12_000
+    max_output_tokens: int = 2_048
     max_attempts: int = 3
 
 
