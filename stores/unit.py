@@ -126,6 +126,9 @@ class UnitOfWork:
         self._search.show(row, self._vector_of(row) if vector is None else vector)
 
     def _load(self, ask: Load) -> Loaded:
+        # A stage's second ask was not there to be prefetched.
+        self._fetch_by("dedup_key", self._by_hash, _wanted([ask], "content_hashes"))
+        self._fetch_by("source_id", self._by_source, _wanted([ask], "source_ids"))
         memories = {key: self._row(MemoryRow, (key,)) for key in ask.memory_ids}
         return Loaded(
             memories={key: row for key, row in memories.items() if row is not None},
