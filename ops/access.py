@@ -107,4 +107,7 @@ async def _of_folder(
         with open_log(settings, "publish") as log:
             return log.append(outgoing)
 
-    return DirectQueries(Sources(settings, opened.log, opened.shards, opened.embedding, append))
+    shards = dict(enumerate(opened.shards))
+    return DirectQueries(
+        Sources(settings, opened.log, shards, len(shards), opened.embedding, append)
+    )

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeAlias, Union
 
 from ops.settings import EmbeddingSettings, LlmSettings, Settings
 from stores.lock import FolderInUse
@@ -21,6 +22,10 @@ from streams.runner import StageRunner
 from streams.topology import STAGE_NAMES, PipelineSettings, stages
 from streams.worker import BatchLimits, Interrupted, Worker
 
+if TYPE_CHECKING:
+    from ops.kafka.application import KafkaApplication
+
+AnyApplication: TypeAlias = Union["Application", "KafkaApplication"]
 MODEL_STAGES = ("extract", "decide")
 LOCK_PATIENCE_SECONDS = 1.0
 """A reader may hold a shard for a moment; who wants it for long waits that long for it."""
@@ -234,14 +239,42 @@ class Application:
 
     async def until_usable(self) -> None:
         """Wait for the language model. Raises Interrupted when the worker stops meanwhile."""
-        while self.unusable is not None:
-            waited = 0.0
-            while waited < CHECK_AGAIN_SECONDS:
-                if self.stopping:
-                    raise Interrupted
-                await asyncio.sleep(0.1)
-                waited += 0.1
-            self.unusable = await self.language.check()
+        await until_usable(self)
+
+
+class Waiting(Protocol):
+    """Who waits for a language model that cannot be used now."""
+
+    language: LanguageModel
+    unusable: str | None
+    stopping: bool
+
+
+async def until_usable(app: Waiting) -> None:
+    """Wait for the language model. Raises Interrupted when the worker stops meanwhile."""
+    while app.unusable is not None:
+        waited = 0.0
+        while waited < CHECK_AGAIN_SECONDS:
+            if app.stopping:
+                raise Interrupted
+            await asyncio.sleep(0.1)
+            waited += 0.1
+        app.unusable = await app.language.check()
+
+
+@contextlib.asynccontextmanager
+async def running(
+    settings: Settings, only: Sequence[str] = (), clock: Callable[[], datetime] = utc_now
+) -> AsyncIterator[AnyApplication]:
+    """`application` on whichever log is set."""
+    if settings.log.kind == "kafka":
+        from ops.kafka.application import kafka_application
+
+        async with kafka_application(settings, only, clock) as joined:
+            yield joined
+    else:
+        async with application(settings, only, clock=clock) as embedded:
+            yield embedded
 
 
 @contextlib.asynccontextmanager
@@ -255,11 +288,7 @@ async def application(
 
     Raises SetupError, LogError, StoreError or FolderInUse, each saying what to do.
     """
-    unknown = [name for name in only if name not in STAGE_NAMES]
-    if unknown:
-        raise SetupError(
-            f"there is no stage {', '.join(unknown)}; the stages are {', '.join(STAGE_NAMES)}"
-        )
+    check_stages(only)
     async with contextlib.AsyncExitStack() as undo:
         language = language_model(settings.llm)
         undo.push_async_callback(language.close)
@@ -274,10 +303,19 @@ async def application(
             shards.append(shard)
         models = ModelPort(language, embedding, settings.llm.concurrency, settings.embedding.batch)
         runners = _runners(settings, only, log, models, shards, clock)
-        worker = Worker(log, runners, _limits(settings), _model_stages(settings), on_batch)
+        worker = Worker(log, runners, batch_limits(settings), model_stages(settings), on_batch)
         joined = Application(settings, log, language, embedding, models, shards, runners, worker)
         await _check(joined)
         yield joined
+
+
+def check_stages(names: Sequence[str]) -> None:
+    """Raises SetupError for a name that no stage has."""
+    unknown = [name for name in names if name not in STAGE_NAMES]
+    if unknown:
+        raise SetupError(
+            f"there is no stage {', '.join(unknown)}; the stages are {', '.join(STAGE_NAMES)}"
+        )
 
 
 def _processing_log(settings: Settings, clock: Callable[[], datetime]) -> EmbeddedLog:
@@ -317,7 +355,7 @@ def _runners(
     ]
 
 
-def _limits(settings: Settings) -> BatchLimits:
+def batch_limits(settings: Settings) -> BatchLimits:
     worker = settings.worker
     return BatchLimits(
         records=worker.batch_records,
@@ -327,7 +365,7 @@ def _limits(settings: Settings) -> BatchLimits:
     )
 
 
-def _model_stages(settings: Settings) -> frozenset[str]:
+def model_stages(settings: Settings) -> frozenset[str]:
     """The stages that ask a model which takes its time."""
     if settings.llm.provider == "rules":
         return frozenset()
@@ -359,6 +397,12 @@ def publisher(
     settings: Settings, clock: Callable[[], datetime] = utc_now
 ) -> Iterator[Callable[[Sequence[Outgoing]], list[tuple[int, int]]]]:
     """A function that appends records durably, in a folder where a worker may run or not."""
+    if settings.log.kind == "kafka":
+        from ops.kafka.application import kafka_publisher
+
+        with kafka_publisher(settings) as append:
+            yield append
+        return
     with open_log(settings, "publish", clock) as log:
         yield log.append
 

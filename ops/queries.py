@@ -81,20 +81,20 @@ class DirectQueries:
         return await asyncio.to_thread(self._table, request)
 
     def _table(self, request: SqlRequest) -> pa.Table:
-        shards = self.sources.shards
+        count = self.sources.partitions
         partition = request.partition
         if partition is None:
-            if len(shards) > 1:
+            if count > 1:
                 raise RequestError(
-                    f"the memory lies in {len(shards)} partitions, each with a database of its"
+                    f"the memory lies in {count} partitions, each with a database of its"
                     " own; name one with --partition"
                 )
             partition = 0
-        if not 0 <= partition < len(shards):
-            raise RequestError(f"there is no partition {partition}; there are {len(shards)}")
+        if not 0 <= partition < count:
+            raise RequestError(f"there is no partition {partition}; there are {count}")
         try:
             return read_only_query(
-                shards[partition],
+                self.sources.shard(partition),
                 self.sources.log,
                 partition,
                 request.query,

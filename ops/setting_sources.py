@@ -21,7 +21,7 @@ from ops.settings import Settings
 FILE_NAME = "palimpsest.toml"
 PREFIX = "PALIMPSEST_"
 MASK = "********"
-LISTS = ("extraction.roles",)
+LISTS = ("extraction.roles", "kafka.workers")
 """Settings that hold several values; on one line they are separated by commas."""
 
 Flat = dict[str, object]

@@ -58,6 +58,63 @@ class KafkaSettings(Section):
     bootstrap_servers: str = Field(
         default="localhost:9092", description="brokers as host:port, separated by commas"
     )
+    topic_prefix: str = Field(
+        default="",
+        pattern="^[a-z0-9-]*$",
+        description="put before the name of every topic, so that installations can share a cluster",
+    )
+    group: str = Field(
+        default="palimpsest",
+        min_length=1,
+        description="first part of the names of the consumer groups; another one for every"
+        " installation",
+    )
+    replication_factor: int = Field(
+        default=1, ge=1, le=9, description="copies of every partition that `topics create` asks for"
+    )
+    session_seconds: float = Field(
+        default=20.0,
+        ge=1.0,
+        le=600.0,
+        description="how long the group waits for a worker that does not answer, in seconds; the"
+        " broker's group.min.session.timeout.ms (6 s by default) is the least",
+    )
+    gather_seconds: float = Field(
+        default=0.005,
+        gt=0.0,
+        le=1.0,
+        description="how long a record that arrives waits for others of its batch, in seconds",
+    )
+    grace_seconds: float = Field(
+        default=1.0,
+        ge=0.0,
+        le=60.0,
+        description="how long a rebalance waits for batches that wait for a model, in seconds;"
+        " they are begun again by the next owner",
+    )
+    quiesce_seconds: float = Field(
+        default=30.0,
+        ge=1.0,
+        le=600.0,
+        description="how long a rebalance waits for batches that are being committed, in seconds",
+    )
+    workers: tuple[str, ...] = Field(
+        default=(),
+        description="local interfaces of workers on other machines as http://host:port, separated"
+        " by commas; those that share the data folder are found by themselves",
+    )
+    worker_token: SecretStr | None = Field(
+        default=None,
+        description="secret that workers on several machines share; needed to listen elsewhere"
+        " than on loopback; never shown",
+    )
+    listen: str = Field(
+        default="127.0.0.1",
+        description="address that a worker's interface for reading listens on",
+    )
+    listen_port: int = Field(
+        default=0, ge=0, le=65535, description="its port; 0 takes any that is free"
+    )
 
 
 class LlmSettings(Section):
@@ -132,6 +189,11 @@ class ExtractionSection(Section):
         ge=0,
         le=50,
         description="earlier turns of the session shown to the model, in turns",
+    )
+    max_output_tokens: int = Field(
+        2_048,
+        ge=64,
+        description="Tokens that a reply may have; a longer one is cut, and what is whole is used.",
     )
     max_input_characters: int = Field(
         default=12_000, ge=100, description="of a turn shown to the model, in characters"
@@ -327,6 +389,7 @@ class Settings(BaseSettings):
             roles=self.extraction.roles,
             context_turns=self.extraction.context_turns,
             max_input_characters=self.extraction.max_input_characters,
+            max_output_tokens=self.extraction.max_output_tokens,
             max_attempts=self.worker.max_attempts,
         )
 

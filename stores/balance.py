@@ -25,7 +25,7 @@ from schemas.topics import (
     MEMORY_WRITES,
     TOPICS,
 )
-from streams.logs.base import LogReader, Record
+from streams.logs.base import LogReader, Record, partition_for
 
 READ_RECORDS = 1_000
 
@@ -190,22 +190,23 @@ def _on_their_way(
     log: LogReader, partition: int, cursors: Mapping[tuple[str, str], int]
 ) -> Iterator[_LogItem]:
     turns = CONVERSATION_TURNS.name
+    partitions = log.partitions(turns)
     normalized = log.position("normalize", turns, partition)
     audited = cursors.get(("audit", turns), 0)
     for record in _tail(log, turns, partition, min(normalized, audited)):
-        for item in _items(record):
+        for item in _items(record, partitions):
             if record.offset >= audited:
                 yield item("known")
             if record.offset >= normalized:
                 yield item("in_flight")
     decided = cursors.get(("decide", FACTS_EXTRACTED.name), 0)
     for record in _tail(log, FACTS_EXTRACTED.name, partition, decided):
-        for item in _items(record):
+        for item in _items(record, partitions):
             yield item("known")
             yield item("in_flight")
     applied = cursors.get(("apply-writes", MEMORY_WRITES.name), 0)
     for record in _tail(log, MEMORY_WRITES.name, partition, applied):
-        for item in _items(record):
+        for item in _items(record, partitions):
             yield item("in_flight")
     buried = cursors.get(("audit", DEAD_LETTERS.name), 0)
     for record in _tail(log, DEAD_LETTERS.name, partition, buried):
@@ -235,7 +236,7 @@ class _Found:
         return _LogItem(self.item_kind, self.item_id, self.scope, found_as, self.place)
 
 
-def _items(record: Record) -> Iterator[_Found]:
+def _items(record: Record, partitions: int) -> Iterator[_Found]:
     place = f"{record.topic}[{record.partition}]@{record.offset}"
     try:
         message = decode(record.value, TOPICS[record.topic], record.timestamp)
@@ -243,6 +244,11 @@ def _items(record: Record) -> Iterator[_Found]:
         if record.topic == CONVERSATION_TURNS.name:
             yield _Found("turn", unreadable_item_id(record.topic, record.partition, record.offset), UNREADABLE_SCOPE, place)
         return
+    if (
+        record.topic == CONVERSATION_TURNS.name
+        and partition_for(message.scope, partitions) != record.partition
+    ):
+        return  # normalize moves it to its partition, where it counts
     carried = items_of(message)
     if carried.kind in ("turn", "fact"):
         for item_id in carried.item_ids:

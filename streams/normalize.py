@@ -28,6 +28,8 @@ def normalize_stage(enabled: bool, settings: ExtractionSettings) -> Stage:
     """The stage; with `enabled` off turns are stored raw and not extracted from."""
 
     def process(message: Message, context: Context) -> Step:
+        if context.misplaced:
+            return Step(moved=True)
         body = message.body
         if isinstance(body, MemoryCommand):
             return _command(body)

@@ -58,6 +58,13 @@ def emitted(stage: str, cause: Message, emits: Sequence[Emit]) -> list[Outgoing]
     ]
 
 
+def moved(record: Record, message: Message) -> Outgoing:
+    """The record as it was, for the partition where its scope belongs."""
+    return Outgoing(
+        record.topic, message.scope, message.scope.encode(), record.value, record.headers
+    )
+
+
 def dead_letter(
     stage: str, record: Record, message: Message | None, failure: Failure, failed_at: datetime
 ) -> Outgoing:

@@ -16,8 +16,8 @@ from datetime import datetime
 from schemas.codec import DEFAULT_MAX_RECORD_BYTES, InvalidRecord, decode
 from schemas.topics import TOPICS
 from streams.asking import ModelPort
-from streams.logs.base import LogSender, Outgoing, Position, Record
-from streams.output import HEADERS, dead_letter, emitted
+from streams.logs.base import LogSender, Outgoing, Position, Record, partition_for
+from streams.output import HEADERS, dead_letter, emitted, moved
 from streams.stage import (
     Answer,
     Ask,
@@ -100,7 +100,8 @@ class StageRunner:
     """Runs one stage on one partition.
 
     `after` is called with each of STEPS when it is done: where crash tests stop. `ready` is
-    awaited before a batch is looked at. `now` and `monotonic` are the only clocks.
+    awaited before a batch is looked at. `partitions` is how many every topic has. `now` and
+    `monotonic` are the only clocks.
     """
 
     stage: Stage
@@ -113,6 +114,7 @@ class StageRunner:
     max_record_bytes: int = DEFAULT_MAX_RECORD_BYTES
     after: Callable[[str, str], None] = lambda stage, step: None
     ready: Callable[[], Awaitable[None]] | None = None
+    partitions: int = 1
     counts: Counts = field(default_factory=Counts)
     _recent: dict[tuple[str, str], deque[Message]] = field(default_factory=dict)
     _sent_through: int = -1
@@ -175,11 +177,20 @@ class StageRunner:
             except InvalidRecord as error:
                 run.step = self._invalid(record, str(error))
             else:
-                context = Context(record, self._window(run.message))
+                context = Context(
+                    record, self._window(run.message), self._is_misplaced(record, run.message)
+                )
                 self._remember(run.message)
                 run.process = self.stage.process(run.message, context)
             runs.append(run)
         return runs
+
+    def _is_misplaced(self, record: Record, message: Message) -> bool:
+        return (
+            self.partitions > 1
+            and TOPICS[record.topic].open_to_producers
+            and partition_for(message.scope, self.partitions) != record.partition
+        )
 
     def _cursor(self, topic: str) -> int:
         return 0 if self.store is None else self.store.cursor_of(self.stage.name, topic)
@@ -354,6 +365,8 @@ class StageRunner:
                     dead_letter(self.stage.name, run.record, run.message, step.dead, self.now())
                 )
                 self.counts.dead += 1
+            if run.message is not None and step.moved:
+                outgoing.append(moved(run.record, run.message))
             if run.message is not None:
                 outgoing += emitted(self.stage.name, run.message, step.emits)
         self.counts.emitted += len(outgoing)

@@ -109,7 +109,7 @@ class Worker:
         results = await asyncio.gather(*tasks, return_exceptions=True)
         failures = [r for r in results if r is not None and not _is_cancelled(r)]
         if failures:
-            raise _first(failures[0])
+            raise first_failure(failures[0])
 
     async def _start(self, lane: _Lane) -> None:
         runner = lane.runner
@@ -236,7 +236,7 @@ def _is_cancelled(error: BaseException) -> bool:
     return isinstance(error, asyncio.CancelledError)
 
 
-def _first(failure: BaseException) -> BaseException:
+def first_failure(failure: BaseException) -> BaseException:
     """The failure itself, out of the groups that task groups wrap it in."""
     while isinstance(failure, BaseExceptionGroup):
         failure = failure.exceptions[0]

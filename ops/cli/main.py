@@ -14,6 +14,7 @@ from ops.cli import (
     running,
     setup,
     sql,
+    topics,
 )
 
 app = typer.Typer(
@@ -26,7 +27,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-for group in (demo, publishing, running, reading, sql, changing, letters, setup, bench):
+for group in (demo, publishing, running, reading, sql, changing, letters, setup, topics, bench):
     group.register(app)
 
 

@@ -13,7 +13,7 @@ import typer
 from ops.cli.common import AsJson, Cli, command, complain, on_terminal, print_json
 
 if TYPE_CHECKING:
-    from ops.bootstrap import Application
+    from ops.bootstrap import AnyApplication
     from ops.requests import JsonObject
     from ops.settings import Settings
 
@@ -52,11 +52,11 @@ def run(
 
 
 async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
-    from ops.bootstrap import SetupError, application
+    from ops.bootstrap import SetupError, running
     from ops.cli.watching import watched
     from ops.service.running import serving_reads
 
-    async with application(settings, only) as app:
+    async with running(settings, only) as app:
         for warning in app.warnings:
             complain(warning)
         if app.unusable is not None:
@@ -77,7 +77,7 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
             return await _summary(app, time.perf_counter() - began, sources)
 
 
-async def _summary(app: Application, seconds: float, sources: object) -> JsonObject:
+async def _summary(app: AnyApplication, seconds: float, sources: object) -> JsonObject:
     from ops.reading.sources import Sources
     from ops.reading.status import balance
 

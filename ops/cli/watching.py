@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ops.bootstrap import Application
+    from ops.bootstrap import AnyApplication
 
 INTERVAL_SECONDS = 0.25
 
 
 @contextlib.contextmanager
-def watched(app: Application) -> Iterator[None]:
+def watched(app: AnyApplication) -> Iterator[None]:
     """Show what the stages do until the context is left."""
     from rich.console import Console
     from rich.live import Live
@@ -40,7 +40,7 @@ def watched(app: Application) -> Iterator[None]:
             watcher.join()
 
 
-def progress_table(app: Application) -> Table:
+def progress_table(app: AnyApplication) -> Table:
     """Records done and left by stage, and what is being waited for."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -57,7 +57,7 @@ def progress_table(app: Application) -> Table:
     return table
 
 
-def _left(app: Application, stage: str, partition: int) -> int:
+def _left(app: AnyApplication, stage: str, partition: int) -> int:
     left = 0
     runner = next(r for r in app.runners if r.stage.name == stage and r.partition == partition)
     for topic in runner.stage.reads:

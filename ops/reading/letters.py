@@ -19,6 +19,7 @@ from ops.requests import (
 from schemas.codec import InvalidRecord, decode, encode
 from schemas.envelope import derived_id
 from schemas.topics import TOPICS
+from streams.identity import items_of
 from streams.logs.base import Outgoing
 from streams.output import HEADERS, trace_parent
 
@@ -114,9 +115,18 @@ def _why_not(sources: Sources, letter: JsonObject, value: bytes) -> str | None:
     if letter["status"] == "redriven":
         return "it was redriven already"
     try:
-        decode(value, TOPICS[str(letter["topic"])], None, sources.settings.log.max_record_bytes)
+        message = decode(
+            value, TOPICS[str(letter["topic"])], None, sources.settings.log.max_record_bytes
+        )
     except InvalidRecord as error:
         return f"the record is no message and would fail the same way: {error}"
+    items = letter["item_ids"]
+    if isinstance(items, list) and not set(map(str, items)) <= set(items_of(message).item_ids):
+        # What was counted as dead is the record; what it would become now is counted anew.
+        return (
+            "the record could not be read when it came; publish it again with `palimpsest"
+            f" dead-letters show {letter['id']} --record | palimpsest ingest -`"
+        )
     return None
 
 

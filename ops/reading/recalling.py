@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from functools import cache
+from typing import TYPE_CHECKING
 
 from pydantic import JsonValue, TypeAdapter
 
@@ -11,10 +12,13 @@ from ops.reading.sources import Sources
 from ops.requests import RecallRequest, RequestError
 from streams.models.base import ModelError
 
+if TYPE_CHECKING:
+    from stores.recall import RecallAnswer
+
 
 async def recall(sources: Sources, request: RecallRequest) -> JsonValue:
     """The answer in the shape of `recall --json`. Raises RequestError for what cannot be asked."""
-    from stores.recall import Query, Recall, RecallAnswer  # with numpy: only when it is used
+    from stores.recall import Query, Recall  # with numpy: only when it is used
 
     if not request.scope.strip():
         raise RequestError("the scope is empty; name the memory space to search (--scope)")
@@ -27,9 +31,12 @@ async def recall(sources: Sources, request: RecallRequest) -> JsonValue:
     names = {field.name for field in fields(Query)}
     query = Query(**{f.name: getattr(request, f.name) for f in fields(request) if f.name in names})
     answer = Recall(sources.shard_of(request.scope)).search(query, vector)
-    return _adapter(RecallAnswer).dump_python(answer, mode="json")
+    told: JsonValue = _adapter().dump_python(answer, mode="json")
+    return told
 
 
 @cache
-def _adapter(kind: type[object]) -> TypeAdapter[object]:
-    return TypeAdapter(kind)
+def _adapter() -> TypeAdapter[RecallAnswer]:
+    from stores.recall import RecallAnswer
+
+    return TypeAdapter(RecallAnswer)

@@ -90,7 +90,7 @@ def _decisions(shard: Shard, memory_id: str) -> list[JsonValue]:
         " FROM proposals p JOIN fact_rows f USING (item_id)"
         " LEFT JOIN outcomes o ON o.item_kind = 'fact' AND o.item_id = p.item_id"
         " WHERE p.memory_id = $1 OR p.target_id = $1 OR o.memory_id = $1"
-        " ORDER BY p.recorded_at, p.item_id, p.round",
+        " ORDER BY f.occurred_at, p.recorded_at, p.item_id, p.round",
         [memory_id],
     )
     for decision in decisions:

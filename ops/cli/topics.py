@@ -1,0 +1,85 @@
+"""topics: the topics on Kafka."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
+
+if TYPE_CHECKING:
+    from ops.topics import TopicState
+    from streams.logs.kafka_base import KafkaOptions
+
+group = typer.Typer(help="Topics on Kafka.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(group, name="topics", help="Make and examine the topics on Kafka.")
+    command(group)(create)
+    command(group)(describe)
+
+
+def create(cli: Cli, json: AsJson = False) -> None:
+    """Make the topics that are missing, with partitions, retention and compaction as they need.
+
+    What is there is left as it is; a topic that is other than it should be is told, with exit
+    code 1. The number of partitions (log.partitions) is set once and for all.
+
+    Example: palimpsest topics create --set log.kind=kafka
+    """
+    from ops.topics import create_topics
+
+    settings = cli.settings
+    _tell(create_topics(_options(cli), settings.kafka.replication_factor), json)
+
+
+def describe(cli: Cli, json: AsJson = False) -> None:
+    """Tell what topics there are and how they differ from what they should be.
+
+    Example: palimpsest topics describe --set log.kind=kafka
+    """
+    from ops.topics import describe_topics
+
+    _tell(describe_topics(_options(cli)), json)
+
+
+def _options(cli: Cli) -> KafkaOptions:
+    from ops.kafka.options import kafka_options
+
+    settings = cli.settings
+    if settings.log.kind != "kafka":
+        raise wrong_use(
+            "the embedded log makes its topics by itself; for Kafka add --set log.kind=kafka"
+        )
+    return kafka_options(settings)
+
+
+def _tell(states: list[TopicState], json: bool) -> None:
+    if json:
+        print_json(
+            [
+                {
+                    "topic": state.name,
+                    "partitions": state.partitions,
+                    "replicas": state.replicas,
+                    "settings": dict(state.settings),
+                    "differences": list(state.differences),
+                    "created": state.created,
+                }
+                for state in states
+            ]
+        )
+    else:
+        for state in states:
+            made = ", just made" if state.created else ""
+            typer.echo(
+                f"{state.name}: {state.partitions or 'no'} partitions,"
+                f" {state.replicas or 'no'} copies{made}"
+            )
+    for state in states:
+        for difference in state.differences:
+            complain(f"{state.name} {difference}")
+    if any(state.differences for state in states):
+        raise typer.Exit(1)

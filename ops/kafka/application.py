@@ -1,0 +1,290 @@
+"""The parts of a worker on Kafka, joined, as `ops.bootstrap.application` joins the embedded."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from ops.bootstrap import (
+    EMBEDDING_STATE,
+    SetupError,
+    batch_limits,
+    check_stages,
+    embedding_model,
+    language_model,
+    model_stages,
+    open_shard,
+    pipeline_settings,
+    shard_options,
+    until_usable,
+    utc_now,
+)
+from ops.kafka.options import kafka_options
+from ops.settings import Settings
+from stores.lock import FolderInUse
+from stores.shard import Shard, ShardOptions
+from streams.asking import ModelPort
+from streams.logs.base import Outgoing
+from streams.logs.kafka import FaustFlow, Member, quieten
+from streams.logs.kafka_base import ROLES, STORE, KafkaOptions, role_of
+from streams.logs.kafka_log import KafkaLog
+from streams.logs.kafka_role import Busy, PartitionStore, Role, stages_of
+from streams.logs.kafka_sender import KafkaSender
+from streams.models.base import EmbeddingModel, LanguageModel
+from streams.runner import StageRunner
+from streams.stage import Stage
+from streams.topology import stages
+
+DRAINED_SECONDS = 0.25
+
+
+def roles_of(only: Sequence[str]) -> tuple[str, ...]:
+    """The roles whose stages are named, all for none. Raises SetupError where a role's stages are
+    not all named: its members share the topics of all of them."""
+    check_stages(only)
+    if not only:
+        return tuple(ROLES)
+    roles = tuple(role for role in ROLES if role in {role_of(name) for name in only})
+    missing = [name for role in roles for name in ROLES[role] if name not in only]
+    if missing:
+        raise SetupError(
+            f"on Kafka the stages {', '.join(only)} run together with {', '.join(missing)};"
+            f" name one of {' or '.join(','.join(names) for names in ROLES.values())}, or none"
+            " for all"
+        )
+    return roles
+
+
+class ShardSet(Mapping[int, Shard]):
+    """The shards that this worker has open now, by partition. May be read from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[int, Shard] = {}
+
+    def add(self, partition: int, shard: Shard) -> None:
+        with self._lock:
+            self._open[partition] = shard
+
+    def remove(self, partition: int) -> None:
+        with self._lock:
+            self._open.pop(partition, None)
+
+    def now(self) -> dict[int, Shard]:
+        """What is open at this moment."""
+        with self._lock:
+            return dict(sorted(self._open.items()))
+
+    def __getitem__(self, partition: int) -> Shard:
+        return self.now()[partition]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.now())
+
+    def __len__(self) -> int:
+        return len(self.now())
+
+
+@dataclass(slots=True)
+class _Parts:
+    """Opens shards and makes runners for one role."""
+
+    app: KafkaApplication
+    stages: Sequence[Stage]
+    options: ShardOptions | None
+    clock: Callable[[], datetime]
+
+    def open(self, partition: int) -> Shard | None:
+        if self.options is None:
+            return None
+        try:
+            shard = open_shard(self.app.settings, partition, self.options)
+        except FolderInUse as error:
+            raise Busy(str(error)) from error
+        self._check_embedding(shard)
+        self.app.shards.add(partition, shard)
+        return shard
+
+    def close(self, partition: int, store: PartitionStore) -> None:
+        assert isinstance(store, Shard)
+        self.app.shards.remove(partition)
+        store.close()
+
+    def runners(self, partition: int, store: PartitionStore | None) -> list[StageRunner]:
+        settings = self.app.settings
+        made = [
+            StageRunner(
+                stage=stage,
+                partition=partition,
+                models=self.app.models,
+                sender=self.app.sender,
+                store=store if stage.stateful else None,
+                now=self.clock,
+                monotonic=time.perf_counter,
+                max_record_bytes=settings.log.max_record_bytes,
+                partitions=self.app.log.options.partitions,
+            )
+            for stage in self.stages
+        ]
+        for runner in made:
+            if runner.stage.name == "extract":
+                runner.ready = self.app.until_usable
+        self.app.keep(partition, made)
+        return made
+
+    def _check_embedding(self, shard: Shard) -> None:
+        model = self.app.embedding.model
+        before = shard.state(EMBEDDING_STATE)
+        if before is not None and before != model:
+            self.app.warnings.append(
+                f"the vectors in {shard.folder} are of {before}; what was stored before is found"
+                f" by keywords only, now that embedding is {model}"
+            )
+        if before != model:
+            shard.set_state(EMBEDDING_STATE, model)
+
+
+@dataclass(slots=True)
+class KafkaApplication:
+    """One process that runs roles: the parts that last, and those of its partitions of now.
+
+    `unusable` tells what is wrong with the language model, and is None again once it answers;
+    until then extraction waits and everything else goes on.
+    """
+
+    settings: Settings
+    log: KafkaLog
+    sender: KafkaSender
+    language: LanguageModel
+    embedding: EmbeddingModel
+    models: ModelPort
+    names: tuple[str, ...]
+    roles: list[Role] = field(default_factory=list)
+    members: list[Member] = field(default_factory=list)
+    shards: ShardSet = field(default_factory=ShardSet)
+    warnings: list[str] = field(default_factory=list)
+    unusable: str | None = None
+    stopping: bool = False
+    _stop: asyncio.Event = field(default_factory=asyncio.Event)
+    _made: dict[tuple[str, int], StageRunner] = field(default_factory=dict)
+
+    @property
+    def runners(self) -> list[StageRunner]:
+        """The last runner of every stage and partition that this worker had."""
+        return [*self._made.values()]
+
+    @property
+    def partitions(self) -> dict[str, dict[int, str]]:
+        """What every partition of every role is doing here now."""
+        return {role.name: dict(role.states) for role in self.roles}
+
+    def keep(self, partition: int, runners: Sequence[StageRunner]) -> None:
+        for runner in runners:
+            before = self._made.get((runner.stage.name, partition))
+            if before is not None:
+                runner.counts = before.counts
+            self._made[runner.stage.name, partition] = runner
+
+    def append(self, outgoing: Sequence[Outgoing]) -> list[tuple[int, int]]:
+        return self.log.append(outgoing)
+
+    async def run(self, until_drained: bool) -> None:
+        """Process until `stop`, or until every stage of every worker has processed all there
+        is. Raises what a stage, a store or the client ended for; the other roles are stopped."""
+        tasks = [asyncio.create_task(member.run(self._stop)) for member in self.members]
+        if until_drained:
+            tasks.append(asyncio.create_task(self._until_drained()))
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        self.stop()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        for failure in results:
+            if isinstance(failure, BaseException):
+                raise failure
+
+    def stop(self) -> None:
+        """Finish the batches under way, leave the group, then end `run`."""
+        self.stopping = True
+        self._stop.set()
+
+    async def until_usable(self) -> None:
+        """Wait for the language model. Raises Interrupted when the worker stops meanwhile."""
+        await until_usable(self)
+
+    async def _until_drained(self) -> None:
+        while not self._stop.is_set():
+            if await asyncio.to_thread(self.log.drained):
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DRAINED_SECONDS):
+                    await self._stop.wait()
+
+
+@contextlib.asynccontextmanager
+async def kafka_application(
+    settings: Settings, only: Sequence[str] = (), clock: Callable[[], datetime] = utc_now
+) -> AsyncIterator[KafkaApplication]:
+    """Join all parts for running the stages named in `only` (all when it is empty).
+
+    Raises SetupError and LogError, each saying what to do; a store that cannot be used is told
+    by `run`, when its partition is assigned.
+    """
+    names = roles_of(only)
+    options = kafka_options(settings)
+    quieten()
+    async with contextlib.AsyncExitStack() as undo:
+        language = language_model(settings.llm)
+        undo.push_async_callback(language.close)
+        embedding = embedding_model(settings.embedding)
+        undo.push_async_callback(embedding.close)
+        wrong = await embedding.check()
+        if wrong is not None:
+            raise SetupError(f"the embedding model {embedding.model} cannot be used: {wrong}")
+        log = undo.enter_context(await asyncio.to_thread(KafkaLog.open, options))
+        sender = await undo.enter_async_context(KafkaSender(options))
+        models = ModelPort(language, embedding, settings.llm.concurrency, settings.embedding.batch)
+        joined = KafkaApplication(settings, log, sender, language, embedding, models, names)
+        if "stateless" in names:
+            joined.unusable = await language.check()
+        for name in names:
+            _add_role(joined, name, options, clock)
+        yield joined
+
+
+def _add_role(
+    joined: KafkaApplication, name: str, options: KafkaOptions, clock: Callable[[], datetime]
+) -> None:
+    settings = joined.settings
+    own = stages_of(name, stages(pipeline_settings(settings)))
+    store = shard_options(settings, joined.embedding) if name == STORE else None
+    flow = FaustFlow(options)
+    role = Role(
+        name,
+        options,
+        own,
+        _Parts(joined, own, store, clock),
+        joined.log,
+        joined.sender,
+        flow,
+        batch_limits(settings),
+        model_stages(settings),
+    )
+    folder = settings.data_dir / "faust"
+    folder.mkdir(parents=True, exist_ok=True)
+    member = Member(role, options, folder)
+    flow.member = member
+    joined.roles.append(role)
+    joined.members.append(member)
+
+
+@contextlib.contextmanager
+def kafka_publisher(
+    settings: Settings,
+) -> Iterator[Callable[[Sequence[Outgoing]], list[tuple[int, int]]]]:
+    """A function that appends records durably to the cluster."""
+    with KafkaLog.open(kafka_options(settings)) as log:
+        yield log.append

@@ -1,0 +1,179 @@
+"""The topics on Kafka: made as `schemas.topics` lists them, and held against that list.
+
+What is there is never altered: a topic that is other than it should be is told, with what to do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kafka import KafkaAdminClient
+from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.errors import KafkaError, TopicAlreadyExistsError
+
+from schemas.topics import ALL_TOPICS, Topic
+from streams.logs.base import LogError
+from streams.logs.kafka_base import MAX_REQUEST_BYTES, KafkaOptions
+from streams.logs.kafka_sender import unreachable
+
+DAY_MILLISECONDS = 24 * 60 * 60 * 1000
+OPEN_RECORD_BYTES = 4 * 1024 * 1024
+"""Largest record that the broker takes from producers. What is larger than log.max_record_bytes
+is dead-lettered, whole, by the pipeline; what is larger than this the broker refuses."""
+TRY_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """One topic as it is, and how that differs from what it should be. `created` just now;
+    `partitions` None where it is missing."""
+
+    name: str
+    partitions: int | None
+    replicas: int | None
+    settings: Mapping[str, str]
+    differences: tuple[str, ...]
+    created: bool = False
+
+
+def configuration(topic: Topic) -> dict[str, str]:
+    """The settings that a topic is made with."""
+    settings = {
+        # Message time is the log's, never a producer's clock.
+        "message.timestamp.type": "LogAppendTime",
+        "max.message.bytes": str(
+            OPEN_RECORD_BYTES if topic.open_to_producers else MAX_REQUEST_BYTES
+        ),
+    }
+    if topic.cleanup == "compact":
+        return {**settings, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
+    days = topic.retention_days
+    kept = "-1" if days is None else str(days * DAY_MILLISECONDS)
+    return {
+        **settings,
+        "cleanup.policy": "delete",
+        "retention.ms": kept,
+        "retention.bytes": "-1",
+    }
+
+
+def create_topics(options: KafkaOptions, replication_factor: int) -> list[TopicState]:
+    """Make the topics that are missing; the state of all of them. Raises LogError when Kafka
+    cannot be reached or refuses."""
+    with _Admin(options) as admin:
+        there = {state.name for state in admin.describe() if state.partitions is not None}
+        missing = [topic for topic in ALL_TOPICS if topic.name not in there]
+        if missing:
+            admin.create(missing, replication_factor)
+        made = {topic.name for topic in missing}
+        return [
+            TopicState(s.name, s.partitions, s.replicas, s.settings, s.differences, s.name in made)
+            for s in admin.describe()
+        ]
+
+
+def describe_topics(options: KafkaOptions) -> list[TopicState]:
+    """The state of every topic. Raises LogError when Kafka cannot be reached."""
+    with _Admin(options) as admin:
+        return admin.describe()
+
+
+class _Admin:
+    def __init__(self, options: KafkaOptions) -> None:
+        self._options = options
+
+    def __enter__(self) -> _Admin:
+        deadline = time.monotonic() + TRY_SECONDS
+        while True:
+            try:
+                self._client = KafkaAdminClient(bootstrap_servers=self._options.servers)
+                return self
+            except KafkaError as error:
+                if time.monotonic() > deadline:
+                    raise unreachable(self._options, error) from error
+                time.sleep(0.2)
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def create(self, topics: Iterable[Topic], replication_factor: int) -> None:
+        wanted = {
+            self._options.physical(topic.name): {
+                "num_partitions": self._options.partitions,
+                "replication_factor": replication_factor,
+                "configs": configuration(topic),
+            }
+            for topic in topics
+        }
+        try:
+            self._client.create_topics(wanted)
+        except TopicAlreadyExistsError:
+            pass  # another process was faster; what it made is looked at next
+        except KafkaError as error:
+            raise LogError(f"Kafka did not make the topics: {error}") from error
+        self._client.wait_for_topics([*wanted])
+
+    def describe(self) -> list[TopicState]:
+        names = {self._options.physical(topic.name): topic for topic in ALL_TOPICS}
+        try:
+            found = {t["name"]: t for t in self._client.describe_topics([*names])}
+            present = [name for name in names if not found[name]["error_code"]]
+            resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in present]
+            described = (
+                self._client.describe_configs(resources, config_filter="all") if present else {}
+            )
+        except KafkaError as error:
+            raise unreachable(self._options, error) from error
+        settings = described.get("topic", {})
+        return [
+            self._state(topic, found[name], settings[name])
+            if name in present
+            else TopicState(topic.name, None, None, {}, ("is missing: topics create makes it",))
+            for name, topic in names.items()
+        ]
+
+    def _state(
+        self,
+        topic: Topic,
+        found: Mapping[str, list[dict[str, list[int]]]],
+        settings: Mapping[str, Mapping[str, str]],
+    ) -> TopicState:
+        partitions = found["partitions"]
+        values = {name: str(setting["value"]) for name, setting in settings.items()}
+        wanted = configuration(topic)
+        return TopicState(
+            topic.name,
+            len(partitions),
+            len(partitions[0]["replica_nodes"]) if partitions else 0,
+            {name: values.get(name, "") for name in wanted},
+            tuple(self._differences(topic, len(partitions), values)),
+        )
+
+    def _differences(
+        self, topic: Topic, partitions: int, values: Mapping[str, str]
+    ) -> Iterable[str]:
+        name = self._options.physical(topic.name)
+        if partitions != self._options.partitions:
+            yield (
+                f"has {partitions} partitions, {self._options.partitions} are set; the number"
+                " never changes once there are records, because a scope stays in its partition:"
+                " set log.partitions to it"
+            )
+        for setting, wanted in configuration(topic).items():
+            value = values.get(setting)
+            if value != wanted and not _is_enough(setting, value, wanted):
+                yield (
+                    f"has {setting}={value} instead of {wanted}; if that is not meant:"
+                    f" kafka-configs --alter --topic {name} --add-config {setting}={wanted}"
+                )
+
+
+def _is_enough(setting: str, value: str | None, wanted: str) -> bool:
+    """Whether a value that is another does no harm."""
+    if setting == "min.cleanable.dirty.ratio":
+        return True
+    if setting == "max.message.bytes" and value is not None:
+        return int(value) >= int(wanted)
+    return False

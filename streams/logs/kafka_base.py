@@ -1,0 +1,89 @@
+"""What all the Kafka parts share: how topics and groups are called, and the limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from schemas.topics import TOPICS
+from streams.logs.base import LogError, Position
+
+STATELESS: Final = "stateless"
+STORE: Final = "store"
+ROLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        STATELESS: ("normalize", "extract"),
+        STORE: ("decide", "apply-writes", "graph-persist", "audit"),
+    }
+)
+"""Which stages share a worker. All members of a role read the same topics and so get the same
+partition number of each: the stages of a scope that need its store are together."""
+
+MAX_REQUEST_BYTES: Final = 8 * 1024 * 1024
+"""Largest record that the pipeline itself sends: a dead letter around the largest turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaOptions:
+    """How a cluster is used.
+
+    `topic_prefix` is put before every topic's name and `group` before every role's, so that
+    several installations can share a cluster. `session_seconds` is how long the group waits for
+    a worker that does not answer before others take its partitions; `commit_seconds` how often
+    acknowledged offsets are committed; `gather_seconds` how long an arriving record waits for
+    others of its batch; `quiesce_seconds` how long a rebalance or a stop waits for batches that
+    are being committed, `grace_seconds` for those that are not.
+    """
+
+    bootstrap_servers: str = "localhost:9092"
+    partitions: int = 8
+    topic_prefix: str = ""
+    group: str = "palimpsest"
+    session_seconds: float = 20.0
+    commit_seconds: float = 0.5
+    gather_seconds: float = 0.005
+    request_seconds: float = 30.0
+    grace_seconds: float = 1.0
+    quiesce_seconds: float = 30.0
+
+    @property
+    def servers(self) -> list[str]:
+        return [server.strip() for server in self.bootstrap_servers.split(",") if server.strip()]
+
+    def physical(self, topic: str) -> str:
+        """The topic's name on the cluster. Raises LogError for a topic that is none of ours."""
+        if topic not in TOPICS:
+            raise LogError(f"there is no topic {topic!r}; topics are {', '.join(TOPICS)}")
+        return self.topic_prefix + topic
+
+    def logical(self, name: str) -> str:
+        """The topic that a name on the cluster stands for."""
+        return name.removeprefix(self.topic_prefix)
+
+    def group_of(self, role: str) -> str:
+        return f"{self.group}-{role}"
+
+
+def role_of(stage: str) -> str:
+    """The role that a stage belongs to. Raises LogError for a stage that is in none."""
+    for role, names in ROLES.items():
+        if stage in names:
+            return role
+    raise LogError(f"there is no stage {stage!r} on Kafka")
+
+
+def check_position(position: Position, partitions: int) -> None:
+    """Raises LogError for a position that no partition has."""
+    check_partition(position.topic, position.partition, partitions)
+    if position.next_offset < 0:
+        raise LogError(f"an offset is not negative: {position}")
+
+
+def check_partition(topic: str, partition: int, partitions: int) -> None:
+    """Raises LogError for an unknown topic or partition."""
+    if topic not in TOPICS:
+        raise LogError(f"there is no topic {topic!r}; topics are {', '.join(TOPICS)}")
+    if not 0 <= partition < partitions:
+        raise LogError(f"topic {topic!r} has no partition {partition}; it has {partitions}")

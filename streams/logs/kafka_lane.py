@@ -1,0 +1,342 @@
+"""One stage on one partition between two rebalances: what arrives is processed in order.
+
+Nothing here knows Faust: a lane is fed records with the means to acknowledge them, and asks its
+`Tenure` whether the partition is still its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from schemas.topics import MEMORY_WRITES
+from streams.logs.base import LogReader, Position, Record
+from streams.runner import StageRunner
+from streams.worker import Interrupted
+
+Ready = Callable[[], Awaitable[None]]
+
+ASK_AGAIN_SECONDS = 0.05
+MAX_GATHER_SECONDS = 0.2
+FULL_BATCHES = 4
+"""A topic is not fetched further while this many batches of it wait; it goes on at half."""
+
+
+class Lost(Exception):
+    """The partition is another's, or is about to be: drop the batch, acknowledge nothing."""
+
+
+class Unsure(Exception):
+    """Whether the partition is still ours is not known now: begin the batch again when it is."""
+
+
+class Tenure(Protocol):
+    """Whether a partition is this worker's."""
+
+    def lost(self) -> str | None:
+        """Why the partition is no longer ours; None while nothing says so."""
+        ...
+
+    def sure(self) -> bool:
+        """Whether the broker confirmed our membership recently enough that nobody else can have
+        been given the partition."""
+        ...
+
+
+class Flow(Protocol):
+    """The stream of records of one role."""
+
+    def hold(self, topic: str, partition: int) -> None:
+        """Fetch no more of the partition for now; what is fetched still comes."""
+        ...
+
+    def let_go(self, topic: str, partition: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A record and how to acknowledge it."""
+
+    record: Record
+    acknowledge: Callable[[], None]
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far the stages of one partition have come, for those that wait for another.
+
+    `awaited` is the offset through which memory-writes was filled when the partition was opened.
+    """
+
+    sent_through: Callable[[], int]
+    awaited: int = 0
+    applied: int = 0
+    _moved: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def note(self, applied: int) -> None:
+        self.applied = max(self.applied, applied)
+        self.wake()
+
+    def wake(self) -> None:
+        """Let everyone who waits look again."""
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    async def until_applied(self, given_up: Callable[[], bool]) -> None:
+        """Until all that this worker, or the one before it, proposed is in the store. Raises Lost
+        once `given_up`."""
+        target = max(self.awaited, self.sent_through())
+        while self.applied < target:
+            if given_up():
+                raise Lost("revoked while waiting for what was proposed before")
+            await self._moved.wait()
+
+
+@dataclass(slots=True)
+class Opened:
+    """What a lane gets once its partition's store is open. `next_offsets` is where the stage is in
+    each of its topics (None: at the first record that arrives), `committed` where the records
+    that arrive begin."""
+
+    runner: StageRunner
+    log: LogReader
+    progress: Progress
+    next_offsets: Mapping[str, int | None]
+    committed: Mapping[str, int]
+    before: Sequence[Record] = ()
+
+
+class Lane:
+    """Serial processing of one stage's one partition. `limit` is how many records it takes at once.
+
+    `failed` is called with what the worker must end for. Records may be `put` before the lane is
+    opened; they wait.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        partition: int,
+        topics: Sequence[str],
+        limit: int,
+        tenure: Tenure,
+        flow: Flow,
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self.name = name
+        self.partition = partition
+        self.limit = limit
+        self._tenure = tenure
+        self._flow = flow
+        self._failed = failed
+        self._waiting: dict[str, deque[Arrival]] = {topic: deque() for topic in topics}
+        self._held: set[str] = set()
+        self._wake = asyncio.Event()
+        self._opened: Opened | None = None
+        self._committing = False
+        self._uncommitted = asyncio.Event()
+        self._uncommitted.set()
+        self.next_offsets: dict[str, int | None] = dict.fromkeys(topics)
+        self.closed = False
+        self.busy = False
+        self._last_seconds = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    # --- from outside ------------------------------------------------------------------------
+
+    def open(self, opened: Opened) -> None:
+        """Begin to work."""
+        if self.closed:
+            return
+        self._opened = opened
+        self.next_offsets = dict(opened.next_offsets)
+        self._task = asyncio.create_task(self._run(opened), name=f"{self.name}[{self.partition}]")
+
+    def put(self, topic: str, arrivals: Sequence[Arrival]) -> None:
+        """Take records in offset order, without waiting."""
+        if self.closed:
+            return
+        waiting = self._waiting[topic]
+        waiting.extend(arrivals)
+        self._wake.set()
+        if len(waiting) >= FULL_BATCHES * self.limit:
+            self._held.add(topic)
+            self._flow.hold(topic, self.partition)
+
+    def close(self) -> None:
+        """Take nothing any more and begin nothing; what waits is read again by the next owner."""
+        self.closed = True
+        for topic in self._held:
+            self._flow.let_go(topic, self.partition)
+        self._held.clear()
+        for waiting in self._waiting.values():
+            waiting.clear()
+        self._wake.set()
+        if self._opened is not None:
+            self._opened.progress.wake()
+
+    async def ended(self, grace_seconds: float, limit_seconds: float) -> None:
+        """After `close`: until the batch under way is done. One that is not being committed after
+        `grace_seconds` (it waits for a model) is cancelled, as if it had never begun. Raises
+        TimeoutError after `limit_seconds`; what was committed and not sent is then sent by the
+        next owner."""
+        task = self._task
+        if task is None:
+            return
+        await asyncio.wait([task], timeout=grace_seconds)
+        try:
+            if self._committing:
+                async with asyncio.timeout(limit_seconds):
+                    await self._uncommitted.wait()
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def positions(self) -> list[Position]:
+        return [
+            Position(self.name, topic, self.partition, offset or 0)
+            for topic, offset in self.next_offsets.items()
+        ]
+
+    def at(self, step: str) -> None:
+        """Told by the runner of every step done: the last look before results are committed, and
+        where a batch may no longer be thrown away."""
+        if step != "step":
+            return
+        why = self._tenure.lost()
+        if why is not None:
+            raise Lost(why)
+        if not self._tenure.sure():
+            raise Unsure
+        self._committing = True
+        self._uncommitted.clear()
+
+    # --- the work ----------------------------------------------------------------------------
+
+    async def _run(self, opened: Opened) -> None:
+        try:
+            await self._begin(opened)
+            while not self.closed:
+                if not any(self._waiting.values()):
+                    self._wake.clear()
+                    await self._wake.wait()
+                await self._gather()
+                await self._pass(opened)
+        except asyncio.CancelledError:
+            raise
+        except (Lost, Interrupted):
+            self.close()
+        except BaseException as error:
+            self.close()
+            self._failed(error)
+
+    async def _begin(self, opened: Opened) -> None:
+        """Send what may not have been sent, and process what nobody will deliver again: records
+        that the group has acknowledged, but this store has not seen."""
+        runner = opened.runner
+        if runner.stage.waits_for is not None:
+            runner.ready = self._ready_after(opened, runner.ready)
+        self._note_applied(opened)
+        await self._until_sure()
+        await runner.start(opened.before)
+        for topic, committed in opened.committed.items():
+            await self._catch_up(opened, topic, committed)
+
+    def _ready_after(self, opened: Opened, ready: Ready | None) -> Ready:
+        async def both() -> None:
+            if ready is not None:
+                await ready()
+            await opened.progress.until_applied(lambda: self.closed)
+
+        return both
+
+    async def _pass(self, opened: Opened) -> bool:
+        """One batch of every topic that has something; whether there was any."""
+        worked = False
+        for topic in self._waiting:
+            batch = self._taken(topic)
+            if not batch or self.closed:
+                continue
+            worked = True
+            fresh = self._undone(topic, batch)
+            if fresh:
+                expected = self.next_offsets[topic]
+                if expected is not None and fresh[0].record.offset > expected:
+                    await self._catch_up(opened, topic, fresh[0].record.offset)
+                await self._process(opened, topic, [arrival.record for arrival in fresh])
+            if self._tenure.lost() is not None:
+                raise Lost("after the commit")
+            for arrival in batch:
+                arrival.acknowledge()
+        return worked
+
+    async def _gather(self) -> None:
+        """Let what is on its way arrive: a batch costs about the same however small it is, so
+        waiting as long as the last one took at most doubles the time and makes far fewer."""
+        if any(len(waiting) >= self.limit for waiting in self._waiting.values()):
+            return
+        await asyncio.sleep(min(self._last_seconds, MAX_GATHER_SECONDS))
+
+    def _taken(self, topic: str) -> list[Arrival]:
+        waiting = self._waiting[topic]
+        batch = [waiting.popleft() for _ in range(min(len(waiting), self.limit))]
+        if topic in self._held and len(waiting) <= FULL_BATCHES * self.limit // 2:
+            self._held.discard(topic)
+            self._flow.let_go(topic, self.partition)
+        return batch
+
+    def _undone(self, topic: str, batch: Sequence[Arrival]) -> list[Arrival]:
+        expected = self.next_offsets[topic]
+        if expected is None:
+            return list(batch)
+        return [arrival for arrival in batch if arrival.record.offset >= expected]
+
+    async def _catch_up(self, opened: Opened, topic: str, end: int) -> None:
+        """Process the records from where the stage is up to `end` as they are in the log."""
+        while (start := self.next_offsets[topic]) is not None and start < end and not self.closed:
+            count = min(self.limit, end - start)
+            found = await asyncio.to_thread(opened.log.read, topic, self.partition, start, count)
+            records = [record for record in found if record.offset < end]
+            if not records:
+                self.next_offsets[topic] = end  # removed from the log, by compaction or a purge
+                return
+            await self._process(opened, topic, records)
+
+    async def _process(self, opened: Opened, topic: str, records: Sequence[Record]) -> None:
+        self.busy = True
+        try:
+            while True:
+                await self._until_sure()
+                began = time.monotonic()
+                try:
+                    await opened.runner.process(records)
+                    self._last_seconds = time.monotonic() - began
+                    break
+                except Unsure:
+                    continue
+                finally:
+                    self._committing = False
+                    self._uncommitted.set()
+        finally:
+            self.busy = False
+        self.next_offsets[topic] = records[-1].offset + 1
+        self._note_applied(opened)
+
+    def _note_applied(self, opened: Opened) -> None:
+        applied = self.next_offsets.get(MEMORY_WRITES.name)
+        if applied is not None:
+            opened.progress.note(applied)
+
+    async def _until_sure(self) -> None:
+        """Until the partition is surely ours. Raises Lost when it is not."""
+        while True:
+            why = self._tenure.lost()
+            if why is not None or self.closed:
+                raise Lost(why or "revoked")
+            if self._tenure.sure():
+                return
+            await asyncio.sleep(ASK_AGAIN_SECONDS)

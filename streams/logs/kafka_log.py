@@ -1,0 +1,383 @@
+"""Reading a Kafka log by offset, and appending to it from outside a worker.
+
+For start-up checks, catching up, balance, status and tools; the stages themselves are fed by
+`streams.logs.kafka`. Blocking calls, usable from any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import OffsetSpec
+from kafka.consumer.fetcher import ConsumerRecord
+from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata
+
+from schemas.topics import TOPICS
+from streams.logs.base import LogError, Outgoing, Position, Record, partition_for
+from streams.logs.kafka_base import (
+    MAX_REQUEST_BYTES,
+    ROLES,
+    KafkaOptions,
+    check_partition,
+    check_position,
+    role_of,
+)
+from streams.logs.kafka_sender import unreachable
+
+T = TypeVar("T")
+
+DEFAULT_READ_BYTES: Final = 16 * 1024 * 1024
+POLL_MILLISECONDS: Final = 200
+TRY_SECONDS: Final = 10.0
+"""How long a question is asked again of a broker that has no answer yet."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What a partition holds: the first offset that can be read, and the next to be given out."""
+
+    beginning: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which log this is: the cluster's id and every topic's."""
+
+    cluster_id: str
+    topic_ids: Mapping[str, str]
+
+
+class KafkaLog:
+    """A LogReader, and for tools a publisher. Every method raises LogError.
+
+    Partition counts are read from the cluster at `open`, and must be the same for all topics.
+    """
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self.options = options
+        self._lock = threading.RLock()
+        self._admin: KafkaAdminClient | None = None
+        self._consumer: KafkaConsumer | None = None
+        self._producer: KafkaProducer | None = None
+        self._counts: dict[str, int] = {}
+
+    @classmethod
+    def open(cls, options: KafkaOptions) -> Self:
+        """Connect, and check that every topic is there with `options.partitions` partitions."""
+        log = cls(options)
+        try:
+            log._counts = log._count()
+        except BaseException:
+            log.close()
+            raise
+        return log
+
+    def close(self) -> None:
+        with self._lock:
+            for client in (self._admin, self._consumer, self._producer):
+                if client is not None:
+                    client.close()
+            self._admin = self._consumer = self._producer = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- what the log is ---------------------------------------------------------------------
+
+    def _count(self) -> dict[str, int]:
+        found = self._described()
+        missing = [name for name in TOPICS if name not in found]
+        if missing:
+            raise LogError(
+                f"Kafka at {self.options.bootstrap_servers} lacks the topics"
+                f" {', '.join(self.options.topic_prefix + name for name in missing)};"
+                " `palimpsest topics create` makes them"
+            )
+        counts = {name: len(found[name]["partitions"]) for name in TOPICS}
+        for name, count in counts.items():
+            if count != self.options.partitions:
+                raise LogError(
+                    f"topic {name} has {count} partitions, but {self.options.partitions} are set:"
+                    " all topics need the same number, and it never changes, because a scope"
+                    " stays in its partition. Set log.partitions to what the topics have."
+                )
+        return counts
+
+    def _described(self) -> dict[str, dict[str, list[object]]]:
+        names = [self.options.physical(name) for name in TOPICS]
+        answer = self._ask(lambda admin: admin.describe_topics(names))
+        return {
+            self.options.logical(topic["name"]): topic
+            for topic in answer
+            if not topic["error_code"]
+        }
+
+    def identity(self) -> Identity:
+        """Which cluster and topics these are: a topic that is made anew has another id."""
+        cluster = self._ask(lambda admin: admin.describe_cluster())
+        ids = {name: str(topic["topic_id"]) for name, topic in self._described().items()}
+        return Identity(str(cluster["cluster_id"]), ids)
+
+    def partitions(self, topic: str) -> int:
+        self.options.physical(topic)
+        return self._counts[topic]
+
+    def extents(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Extent]:
+        """The extent of every (topic, partition), asked for together."""
+        wanted = {self._tp(topic, number): (topic, number) for topic, number in places}
+
+        def ask(admin: KafkaAdminClient) -> dict[tuple[str, int], Extent]:
+            first = admin.list_partition_offsets(dict.fromkeys(wanted, OffsetSpec.EARLIEST))
+            last = admin.list_partition_offsets(dict.fromkeys(wanted, OffsetSpec.LATEST))
+            return {
+                place: Extent(int(first[tp].offset), int(last[tp].offset))
+                for tp, place in wanted.items()
+            }
+
+        return self._ask(ask) if wanted else {}
+
+    def end_offset(self, topic: str, partition: int) -> int:
+        """The offset that the next appended record will get; 0 for an empty partition."""
+        check_partition(topic, partition, self.options.partitions)
+        return self.extents([(topic, partition)])[topic, partition].end
+
+    # --- positions ---------------------------------------------------------------------------
+
+    def committed(self, role: str) -> dict[tuple[str, int], int]:
+        """The next offset that the role's group will read, where it ever committed one."""
+        group = self.options.group_of(role)
+        answer = self._ask(lambda admin: admin.list_group_offsets({group: None})).get(group, {})
+        return {
+            (self.options.logical(tp.topic), tp.partition): int(found.offset)
+            for tp, found in answer.items()
+            if found.offset >= 0
+        }
+
+    def position(self, consumer: str, topic: str, partition: int) -> int:
+        """The next offset that the group of the stage will read; 0 when it never committed one.
+        The stages of the store role know better: see their shard's cursor."""
+        check_partition(topic, partition, self.options.partitions)
+        return self.committed(role_of(consumer)).get((topic, partition), 0)
+
+    def note(self, positions: Sequence[Position]) -> None:
+        """Commit positions for groups without members, never backwards: for tools and tests."""
+        by_group: dict[str, dict[tuple[str, int], int]] = {}
+        for position in positions:
+            check_position(position, self.options.partitions)
+            noted = by_group.setdefault(role_of(position.consumer), {})
+            place = (position.topic, position.partition)
+            noted[place] = max(noted.get(place, 0), position.next_offset)
+        for role, noted in by_group.items():
+            before = self.committed(role)
+            ahead = {
+                self._tp(*place): OffsetAndMetadata(offset, "", -1)
+                for place, offset in noted.items()
+                if offset > before.get(place, -1)
+            }
+            if ahead:
+                self._ask(self._altering(self.options.group_of(role), ahead))
+
+    @staticmethod
+    def _altering(
+        group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> Callable[[KafkaAdminClient], None]:
+        def ask(admin: KafkaAdminClient) -> None:
+            for tp, outcome in admin.alter_group_offsets(group, offsets).items():
+                if getattr(outcome, "errno", 0):
+                    raise LogError(f"the offset of {group} in {tp} was not taken: {outcome}")
+
+        return ask
+
+    def drained(self) -> bool:
+        """Whether every stage, in whatever process, has acknowledged all there is."""
+        done: dict[tuple[str, str, int], int] = {}
+        places = set()
+        for role in ROLES:
+            committed = self.committed(role)
+            for topic in _read_by(role):
+                for partition in range(self.options.partitions):
+                    places.add((topic, partition))
+                    done[role, topic, partition] = committed.get((topic, partition), 0)
+        # Ends are read after positions: what is equal then was equal at the time of the first.
+        extents = self.extents(sorted(places))
+        return all(
+            offset >= extents[topic, partition].end
+            or extents[topic, partition].beginning == extents[topic, partition].end
+            for (_, topic, partition), offset in done.items()
+        )
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def read(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        max_records: int,
+        max_bytes: int = DEFAULT_READ_BYTES,
+    ) -> list[Record]:
+        """Up to `max_records` records from `offset` on, in offset order, of at most `max_bytes`
+        of keys and values together; at least one if there is any, however large. Offsets may
+        have gaps (compaction)."""
+        end = self.end_offset(topic, partition)
+        tp = self._tp(topic, partition)
+        records: list[Record] = []
+        size = 0
+        with self._lock:
+            consumer = self._reading()
+            consumer.assign([tp])
+            consumer.seek(tp, offset)
+            deadline = time.monotonic() + TRY_SECONDS
+            while len(records) < max_records and self._reached(consumer, tp) < end:
+                polled = self._polled(consumer, tp, max_records - len(records))
+                for found in polled:
+                    record = record_of(topic, found)
+                    size += len(record.key or b"") + len(record.value or b"")
+                    if records and size > max_bytes:
+                        return records
+                    records.append(record)
+                if polled:
+                    deadline = time.monotonic() + TRY_SECONDS
+                elif time.monotonic() > deadline:
+                    raise LogError(f"{topic}[{partition}] gives no records from {offset} on")
+        return records
+
+    def _reached(self, consumer: KafkaConsumer, tp: TopicPartition) -> int:
+        try:
+            return int(consumer.position(tp, timeout_ms=int(TRY_SECONDS * 1000)) or 0)
+        except KafkaError as error:
+            raise unreachable(self.options, error) from error
+
+    def _polled(
+        self, consumer: KafkaConsumer, tp: TopicPartition, limit: int
+    ) -> list[ConsumerRecord]:
+        try:
+            found: list[ConsumerRecord] = consumer.poll(POLL_MILLISECONDS, limit).get(tp, [])
+        except KafkaError as error:
+            raise unreachable(self.options, error) from error
+        return found
+
+    def _reading(self) -> KafkaConsumer:
+        if self._consumer is None:
+            try:
+                self._consumer = KafkaConsumer(
+                    bootstrap_servers=self.options.servers,
+                    enable_auto_commit=False,
+                    auto_offset_reset="earliest",
+                    max_partition_fetch_bytes=MAX_REQUEST_BYTES,
+                    fetch_max_wait_ms=POLL_MILLISECONDS,
+                )
+            except KafkaError as error:
+                raise unreachable(self.options, error) from error
+        return self._consumer
+
+    # --- appending ---------------------------------------------------------------------------
+
+    def append(self, outgoing: Sequence[Outgoing]) -> list[tuple[int, int]]:
+        """Append in order, acknowledged by all in-sync replicas; (partition, offset) of each."""
+        with self._lock:
+            producer = self._publishing()
+            try:
+                sent = [
+                    producer.send(
+                        self.options.physical(out.topic),
+                        value=out.value,
+                        key=out.key,
+                        headers=list(out.headers.items()),
+                        partition=self._place(out),
+                    )
+                    for out in outgoing
+                ]
+                producer.flush()
+                metadata = [future.get(timeout=self.options.request_seconds) for future in sent]
+            except KafkaError as error:
+                raise LogError(f"Kafka did not take the records: {error}") from error
+        return [(int(found.partition), int(found.offset)) for found in metadata]
+
+    def _place(self, out: Outgoing) -> int:
+        if out.partition is not None:
+            return out.partition
+        return partition_for(out.scope, self.options.partitions)
+
+    def _publishing(self) -> KafkaProducer:
+        if self._producer is None:
+            try:
+                self._producer = KafkaProducer(
+                    bootstrap_servers=self.options.servers,
+                    acks="all",
+                    enable_idempotence=True,
+                    linger_ms=0,
+                    max_request_size=MAX_REQUEST_BYTES,
+                )
+            except KafkaError as error:
+                raise unreachable(self.options, error) from error
+        return self._producer
+
+    # --- asking ------------------------------------------------------------------------------
+
+    def _tp(self, topic: str, partition: int) -> TopicPartition:
+        return TopicPartition(self.options.physical(topic), partition)
+
+    def _ask(self, question: Callable[[KafkaAdminClient], T]) -> T:
+        """The answer, asked again while the broker is not ready to give one."""
+        deadline = time.monotonic() + TRY_SECONDS
+        while True:
+            try:
+                with self._lock:
+                    if self._admin is None:
+                        self._admin = KafkaAdminClient(
+                            bootstrap_servers=self.options.servers, request_timeout_ms=10_000
+                        )
+                    return question(self._admin)
+            except KafkaError as error:
+                if not error.retriable or time.monotonic() > deadline:
+                    raise unreachable(self.options, error) from error
+                time.sleep(0.1)
+
+
+def record_of(topic: str, found: ConsumerRecord) -> Record:
+    return Record(
+        topic,
+        found.partition,
+        found.offset,
+        found.key,
+        found.value,
+        _EPOCH + timedelta(milliseconds=found.timestamp),
+        dict(found.headers or ()),
+    )
+
+
+def _read_by(role: str) -> tuple[str, ...]:
+    return READ_BY[role]
+
+
+READ_BY: Final[Mapping[str, tuple[str, ...]]] = {
+    "stateless": ("conversation-turns", "memory-commands", "turns-normalized"),
+    "store": (
+        "facts-extracted",
+        "memory-writes",
+        "memory-changes",
+        "conversation-turns",
+        "graph-changes",
+        "dead-letters",
+    ),
+}
+"""The topics that a role's group commits offsets in; a test holds it to the topology."""

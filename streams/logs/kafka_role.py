@@ -1,0 +1,311 @@
+"""The stages of one role on the partitions that the group gives this worker.
+
+A partition's store is opened when it is assigned and closed when it is revoked; in between one
+`Lane` a stage works on it. Before anything is processed the store and the log are held against
+each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from schemas.topics import MEMORY_WRITES
+from streams.logs.base import LogError, Record
+from streams.logs.kafka_base import KafkaOptions, role_of
+from streams.logs.kafka_lane import Arrival, Flow, Lane, Opened, Progress, Tenure
+from streams.logs.kafka_log import Extent, Identity, KafkaLog
+from streams.logs.kafka_sender import KafkaSender
+from streams.runner import StageRunner
+from streams.stage import Stage, StorePort
+from streams.worker import BatchLimits, first_failure
+
+BUSY_SECONDS = 0.2
+CLUSTER = "kafka_cluster"
+
+
+class Busy(Exception):
+    """The partition's folder is still another process's; try again."""
+
+
+class PartitionStore(StorePort, Protocol):
+    """A partition's stores, and what they remember of the log that they are made from."""
+
+    def state(self, name: str) -> str | None: ...
+
+    def set_state(self, name: str, value: str) -> None: ...
+
+
+class Parts(Protocol):
+    """What a role works with, joined elsewhere."""
+
+    def open(self, partition: int) -> PartitionStore | None:
+        """The partition's stores; None for a role without. Called in a thread. Raises Busy."""
+        ...
+
+    def close(self, partition: int, store: PartitionStore) -> None:
+        """Called in a thread."""
+        ...
+
+    def runners(self, partition: int, store: PartitionStore | None) -> Sequence[StageRunner]:
+        """A runner for every stage of the role."""
+        ...
+
+
+@dataclass(slots=True)
+class _Facts:
+    """What the cluster says at an assignment."""
+
+    identity: Identity
+    committed: Mapping[tuple[str, int], int]
+    extents: Mapping[tuple[str, int], Extent]
+
+
+@dataclass
+class Role:
+    """`states` tells what every assigned partition is doing: `opening`, `working`, or what it
+    waits for. `failed` has the exception that the worker must end for."""
+
+    name: str
+    options: KafkaOptions
+    stages: Sequence[Stage]
+    parts: Parts
+    log: KafkaLog
+    sender: KafkaSender
+    flow: Flow
+    limits: BatchLimits = field(default_factory=BatchLimits)
+    model_stages: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.states: dict[int, str] = {}
+        self.lanes: dict[tuple[str, int], Lane] = {}
+        self.stores: dict[int, PartitionStore] = {}
+        self._opening: set[asyncio.Task[None]] = set()
+        self.topics = sorted({topic.name for stage in self.stages for topic in stage.reads})
+
+    def fail(self, error: BaseException) -> None:
+        """End the worker for this; the first one counts."""
+        if not self.failed.done():
+            self.failed.set_exception(first_failure(error))
+
+    # --- assignment --------------------------------------------------------------------------
+
+    def assign(self, partitions: Iterable[int], tenure_of: Callable[[int], Tenure]) -> None:
+        """Begin to work on these partitions. Returns at once: stores are opened in tasks."""
+        numbers = sorted(partitions)
+        self.states = dict.fromkeys(numbers, "opening")
+        for number in numbers:
+            tenure = tenure_of(number)
+            for stage in self.stages:
+                self._lane(stage, number, tenure)
+        facts = asyncio.create_task(asyncio.to_thread(self._ask, numbers))
+        for number in numbers:
+            task = asyncio.create_task(self._open(number, tenure_of(number), facts))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+
+    def _lane(self, stage: Stage, partition: int, tenure: Tenure) -> None:
+        records = self.limits.records
+        if stage.name in self.model_stages:
+            records = self.limits.model_records
+        topics = [topic.name for topic in stage.reads]
+        lane = Lane(stage.name, partition, topics, records, tenure, self.flow, self.fail)
+        self.lanes[stage.name, partition] = lane
+
+    def put(self, stage: str, topic: str, partition: int, arrivals: Sequence[Arrival]) -> None:
+        """Hand records to their lane; those of a partition that is not ours any more are
+        dropped."""
+        lane = self.lanes.get((stage, partition))
+        if lane is not None:
+            lane.put(topic, arrivals)
+
+    async def quiesce(self, grace_seconds: float | None = None) -> None:
+        """Begin nothing new, and let what is being committed end. Fails the worker when a batch
+        does not end in time."""
+        lanes = [*self.lanes.values()]
+        self.lanes.clear()
+        for lane in lanes:
+            lane.close()
+        grace = self.options.grace_seconds if grace_seconds is None else grace_seconds
+        ended = await asyncio.gather(
+            *(lane.ended(grace, self.options.quiesce_seconds) for lane in lanes),
+            return_exceptions=True,
+        )
+        for lane, outcome in zip(lanes, ended, strict=True):
+            if isinstance(outcome, TimeoutError):
+                self.fail(LogError(f"{lane.name}[{lane.partition}] did not finish its batch"))
+            elif isinstance(outcome, BaseException):
+                self.fail(outcome)
+
+    async def release(self) -> None:
+        """After `quiesce`: close the stores; the next owner may open them at once."""
+        for task in [*self._opening]:
+            task.cancel()
+        if self._opening:
+            await asyncio.wait([*self._opening])
+        for partition in [*self.stores]:
+            store = self.stores.pop(partition)
+            await asyncio.to_thread(self.parts.close, partition, store)
+        self.states = {}
+
+    # --- opening -----------------------------------------------------------------------------
+
+    def _ask(self, partitions: Sequence[int]) -> _Facts:
+        places = [(topic, number) for topic in self.topics for number in partitions]
+        return _Facts(
+            self.log.identity(), self.log.committed(self.name), self.log.extents(places)
+        )
+
+    async def _open(self, partition: int, tenure: Tenure, asked: asyncio.Task[_Facts]) -> None:
+        try:
+            store = await self._opened_store(partition, tenure)
+            facts = await asyncio.shield(asked)
+            if store is not None:
+                self._check_store(partition, store, facts)
+            progress = Progress(lambda: self.sender.sent_through(MEMORY_WRITES.name, partition))
+            extent = facts.extents.get((MEMORY_WRITES.name, partition))
+            progress.awaited = 0 if extent is None else extent.end
+            for runner in self.parts.runners(partition, store):
+                await self._start(partition, runner, facts, progress)
+            self.states[partition] = "working"
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            self.fail(error)
+
+    async def _opened_store(self, partition: int, tenure: Tenure) -> PartitionStore | None:
+        """The store; waits for as long as another process keeps it, the one before most likely."""
+        while True:
+            opening = asyncio.create_task(asyncio.to_thread(self.parts.open, partition))
+            try:
+                store = await asyncio.shield(opening)
+            except Busy as busy:
+                self.states[partition] = f"waiting: {busy}"
+                await asyncio.sleep(BUSY_SECONDS)
+                continue
+            except asyncio.CancelledError:
+                # The thread goes on; what it opens must not stay open.
+                opening.add_done_callback(lambda done: self._discard(partition, done))
+                raise
+            if store is not None:
+                self.stores[partition] = store
+            return store
+
+    def _discard(self, partition: int, opening: asyncio.Task[PartitionStore | None]) -> None:
+        if opening.cancelled() or opening.exception() is not None:
+            return
+        store = opening.result()
+        if store is not None:
+            self.parts.close(partition, store)
+
+    async def _start(
+        self, partition: int, runner: StageRunner, facts: _Facts, progress: Progress
+    ) -> None:
+        lane = self.lanes.get((runner.stage.name, partition))
+        if lane is None:
+            return
+        topics = [topic.name for topic in runner.stage.reads]
+        committed = {
+            topic: facts.committed[topic, partition]
+            for topic in topics
+            if (topic, partition) in facts.committed
+        }
+        next_offsets: dict[str, int | None] = {}
+        for topic in topics:
+            if runner.store is not None:
+                next_offsets[topic] = runner.store.cursor_of(runner.stage.name, topic)
+            else:
+                next_offsets[topic] = committed.get(topic)
+                _check_beginning(topic, partition, committed.get(topic), facts)
+        before = await asyncio.to_thread(self._before, runner, partition, next_offsets)
+        tell = runner.after
+
+        def after(stage: str, step: str) -> None:
+            lane.at(step)
+            tell(stage, step)
+
+        runner.after = after
+        lane.open(Opened(runner, self.log, progress, next_offsets, committed, before))
+
+    def _before(
+        self, runner: StageRunner, partition: int, next_offsets: Mapping[str, int | None]
+    ) -> list[Record]:
+        """The records that fill the window of a stage that is shown earlier turns."""
+        topic, position = next(iter(next_offsets.items()))
+        if not runner.stage.window or not position:
+            return []
+        start = max(0, position - self.limits.warm_records)
+        found = self.log.read(topic, partition, start, position - start)
+        return [record for record in found if record.offset < position]
+
+    # --- do store and log belong together? ---------------------------------------------------
+
+    def _check_store(self, partition: int, store: PartitionStore, facts: _Facts) -> None:
+        """Raises LogError, saying what to do, for a store that was not made from this log, or
+        that misses records which the log no longer holds."""
+        cursors = {
+            (stage.name, topic.name): store.cursor_of(stage.name, topic.name)
+            for stage in self.stages
+            for topic in stage.reads
+        }
+        known = {CLUSTER: facts.identity.cluster_id}
+        known |= {f"kafka_topic:{t}": facts.identity.topic_ids.get(t, "") for t in self.topics}
+        begun = any(cursors.values())
+        for name, value in known.items():
+            before = store.state(name)
+            if before == value:
+                continue
+            if before is None and not begun:
+                store.set_state(name, value)
+                continue
+            what = "cluster" if name == CLUSTER else f"topic {name.partition(':')[2]}"
+            raise LogError(
+                f"the store of partition {partition} was made from another log: its {what} is"
+                f" {before or 'not a Kafka one'}, here it is {value}. Give each log its own data"
+                " folder; or move the folder of this partition away, and it is built again from"
+                " this log."
+            )
+        for (stage, topic), cursor in cursors.items():
+            self._check_cursor(partition, stage, topic, cursor, facts)
+
+    def _check_cursor(
+        self, partition: int, stage: str, topic: str, cursor: int, facts: _Facts
+    ) -> None:
+        extent = facts.extents[topic, partition]
+        if cursor > extent.end:
+            raise LogError(
+                f"the store has processed {topic}[{partition}] up to offset {cursor}, but the log"
+                f" ends at {extent.end}: records are gone that the store holds. Restore the log,"
+                " or move the partition's folder away to build it again from what is left."
+            )
+        if cursor < extent.beginning:
+            raise LogError(
+                f"{stage} is at offset {cursor} of {topic}[{partition}], but the log begins at"
+                f" {extent.beginning}: what lies between was removed before it was processed."
+                " Restore a copy of the store that is further on, or the log; and let"
+                " `palimpsest topics describe` look for a retention that removes records."
+            )
+
+
+def _check_beginning(topic: str, partition: int, committed: int | None, facts: _Facts) -> None:
+    extent = facts.extents[topic, partition]
+    if committed is not None and committed < extent.beginning:
+        raise LogError(
+            f"the stages that hold no store are at offset {committed} of {topic}[{partition}], but"
+            f" the log begins at {extent.beginning}: what lies between was removed before it was"
+            " processed. `palimpsest topics describe` looks for a retention that removes records;"
+            " to go on without them, set the group's offset with Kafka's own tools."
+        )
+    if committed is not None and committed > extent.end:
+        raise LogError(
+            f"the stages that hold no store have read {topic}[{partition}] up to offset"
+            f" {committed}, but the log ends at {extent.end}: the topic was made anew. Delete the"
+            " consumer group, or restore the log."
+        )
+
+
+def stages_of(role: str, all_stages: Iterable[Stage]) -> tuple[Stage, ...]:
+    return tuple(stage for stage in all_stages if role_of(stage.name) == role)

@@ -1,0 +1,197 @@
+"""Where finished work goes on Kafka: records out, every one acknowledged by the broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError, KafkaTimeoutError
+
+from streams.logs.base import LogError, Outgoing, Position, partition_for
+from streams.logs.kafka_base import (
+    MAX_REQUEST_BYTES,
+    KafkaOptions,
+    check_partition,
+    check_position,
+)
+
+MAX_BATCH_BYTES: Final = 1024 * 1024
+OVERHEAD_BYTES: Final = 1024
+RETRY_SECONDS: Final = 0.5
+
+_place = lru_cache(maxsize=65_536)(partition_for)
+Note = Callable[[Sequence[Position]], Awaitable[None]]
+
+
+class _Sent(Protocol):
+    """What the broker says of a batch: the offset of its first record."""
+
+    offset: int
+
+
+class KafkaSender:
+    """A LogSender on one idempotent producer. Use it as an async context manager.
+
+    `commit` returns when all in-sync replicas have every record; through an outage of the broker
+    it waits and tries again, and `outage` tells what is being waited for. Records of one call
+    keep their order within a partition. What `note` does with the positions comes after that; a
+    worker notes them itself, by acknowledging.
+    """
+
+    def __init__(self, options: KafkaOptions, note: Note | None = None) -> None:
+        self._options = options
+        self._note = note
+        self._turn = asyncio.Lock()
+        self._producer: AIOKafkaProducer | None = None
+        self._ends: dict[tuple[str, int], int] = {}
+        self.outage: str | None = None
+
+    async def __aenter__(self) -> Self:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self._options.servers,
+            acks="all",
+            enable_idempotence=True,
+            linger_ms=0,
+            max_batch_size=MAX_REQUEST_BYTES,
+            max_request_size=MAX_REQUEST_BYTES,
+            request_timeout_ms=int(self._options.request_seconds * 1000),
+        )
+        try:
+            await producer.start()
+        except KafkaError as error:
+            await producer.stop()
+            raise unreachable(self._options, error) from error
+        self._producer = producer
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._producer is not None:
+            await self._producer.stop()
+
+    def sent_through(self, topic: str, partition: int) -> int:
+        """The offset after the last record that this sender appended there; 0 for none."""
+        return self._ends.get((topic, partition), 0)
+
+    async def commit(self, outgoing: Sequence[Outgoing], positions: Sequence[Position]) -> None:
+        """Append `outgoing`, then note `positions`. Raises LogError for a record that the broker
+        refuses for good; others of the same call may then have been appended."""
+        places: dict[tuple[str, int], list[Outgoing]] = defaultdict(list)
+        for out in outgoing:
+            places[out.topic, self._partition(out)].append(out)
+        for position in positions:
+            check_position(position, self._options.partitions)
+        waiting = []
+        async with self._turn:  # the batches of one call are queued before those of the next
+            for (topic, partition), records in places.items():
+                waiting.append(await self._queue(topic, partition, records))
+        for sent in waiting:
+            await sent
+        if positions and self._note is not None:
+            await self._note(positions)
+
+    def _partition(self, out: Outgoing) -> int:
+        count = self._options.partitions
+        place = _place(out.scope, count) if out.partition is None else out.partition
+        check_partition(out.topic, place, count)
+        return place
+
+    async def _queue(
+        self, topic: str, partition: int, records: Sequence[Outgoing]
+    ) -> Awaitable[None]:
+        """Hand the records to the producer; what is returned waits for the broker's word."""
+        batches = [
+            (chunk, await self._send(chunk, topic, partition)) for chunk in _chunks(records)
+        ]
+        return self._confirmed(batches, topic, partition)
+
+    async def _confirmed(
+        self,
+        batches: Sequence[tuple[Sequence[Outgoing], asyncio.Future[_Sent]]],
+        topic: str,
+        partition: int,
+    ) -> None:
+        for chunk, future in batches:
+            sent = future
+            while True:
+                try:
+                    end = (await sent).offset + len(chunk)
+                    break
+                except KafkaError as error:
+                    self._refuse(error, topic, partition)
+                    await asyncio.sleep(RETRY_SECONDS)
+                    sent = await self._send(chunk, topic, partition)
+            self.outage = None
+            if end > self.sent_through(topic, partition):
+                self._ends[topic, partition] = end
+
+    async def _send(
+        self, chunk: Sequence[Outgoing], topic: str, partition: int
+    ) -> asyncio.Future[_Sent]:
+        assert self._producer is not None
+        name = self._options.physical(topic)
+        while True:
+            batch = self._producer.create_batch()
+            for out in chunk:
+                added = batch.append(
+                    key=out.key, value=out.value, timestamp=None, headers=[*out.headers.items()]
+                )
+                assert added is not None, "chunks are made to fit"
+            batch.close()
+            try:
+                future: asyncio.Future[_Sent] = await self._producer.send_batch(
+                    batch, name, partition=partition
+                )
+            except KafkaError as error:
+                self._refuse(error, topic, partition)
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return future
+
+    def _refuse(self, error: KafkaError, topic: str, partition: int) -> None:
+        if not (error.retriable or isinstance(error, KafkaTimeoutError)):
+            raise LogError(
+                f"the broker does not take records for {topic}[{partition}]:"
+                f" {type(error).__name__}: {error}"
+            ) from error
+        self.outage = f"{type(error).__name__}: {error}"
+
+
+def _chunks(records: Sequence[Outgoing]) -> list[list[Outgoing]]:
+    """The records in order, cut into what fits a batch; one that is larger is alone."""
+    chunks: list[list[Outgoing]] = []
+    room = 0
+    for out in records:
+        size = _bytes(out)
+        if size > MAX_REQUEST_BYTES - OVERHEAD_BYTES:
+            raise LogError(
+                f"a record for {out.topic} has {size} bytes; Kafka takes {MAX_REQUEST_BYTES}"
+            )
+        if not chunks or size > room:
+            chunks.append([])
+            room = MAX_BATCH_BYTES
+        chunks[-1].append(out)
+        room -= size
+    return chunks
+
+
+def _bytes(out: Outgoing) -> int:
+    """At least what the record takes in a batch."""
+    headers = sum(len(name) + len(value) + 10 for name, value in out.headers.items())
+    return len(out.key) + len(out.value or b"") + headers + 40
+
+
+def unreachable(options: KafkaOptions, error: BaseException) -> LogError:
+    return LogError(
+        f"cannot reach Kafka at {options.bootstrap_servers}: {type(error).__name__}: {error};"
+        " start it, or set kafka.bootstrap_servers"
+    )
