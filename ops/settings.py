@@ -191,9 +191,9 @@ class ExtractionSection(Section):
         description="earlier turns of the session shown to the model, in turns",
     )
     max_output_tokens: int = Field(
-        2_048,
+        default=2_048,
         ge=64,
-        description="Tokens that a reply may have; a longer one is cut, and what is whole is used.",
+        description="of a reply, in tokens; a longer one is cut, and what is whole of it is used",
     )
     max_input_characters: int = Field(
         default=12_000, ge=100, description="of a turn shown to the model, in characters"
