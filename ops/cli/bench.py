@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import importlib.util
+import importlib
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, cast
@@ -12,8 +11,8 @@ import typer
 
 from ops.cli.common import AsJson, Cli, command, print_json
 
-OTHERS = ("ops.bench.retrieval_cli",)
-"""Modules with a `register(group)` of their own, built beside this one."""
+OTHERS = ("retrieval_cli",)
+"""Modules of ops.bench with a `register(group)` of their own."""
 
 
 class Provider(StrEnum):
@@ -25,8 +24,8 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Measure this machine.", no_args_is_help=True)
     command(group)(throughput)
     for name in OTHERS:
-        if importlib.util.find_spec(name) is not None:
-            importlib.import_module(name).register(group)
+        if (Path(__file__).parents[1] / "bench" / f"{name}.py").exists():
+            importlib.import_module(f"ops.bench.{name}").register(group)
     app.add_typer(group, name="bench")
 
 
@@ -47,6 +46,8 @@ def throughput(
 
     Example: palimpsest bench throughput --turns 5000 --scopes 50
     """
+    import asyncio
+
     from ops.bench.throughput import Load, measure
 
     load = Load(turns, scopes, words, provider.value)

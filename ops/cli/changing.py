@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -219,6 +218,8 @@ def _found(cli: Cli, memory_ids: list[str] | tuple[str, ...]) -> list[tuple[str,
 
 def _carry_out(cli: Cli, scope: str, order: Command, wait: float, as_json: bool) -> None:
     """Append the command; tell its result when a worker gives one in time."""
+    import asyncio
+
     from ops.commanding import publish
 
     settings = cli.settings

@@ -5,7 +5,6 @@ Nothing heavy is imported before a command needs it: `palimpsest --help` must be
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import json
@@ -79,6 +78,8 @@ class Cli:
         return self.with_queries(asking)
 
     def with_queries(self, use: Callable[[Queries], Coroutine[None, None, T]]) -> T:
+        import asyncio
+
         from ops.access import queries
 
         async def using() -> T:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from pathlib import Path
 from typing import cast
@@ -24,6 +23,8 @@ def demo(cli: Cli, json: AsJson = False) -> None:
 
     Example: palimpsest demo
     """
+    import asyncio
+
     from ops.cli.watching import watched
     from ops.demo.show import perform
 

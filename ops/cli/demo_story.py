@@ -6,7 +6,7 @@ from typing import cast
 
 from rich.console import Console
 
-from ops.cli.tables import Json, console, print_balance, text
+from ops.cli.tables import Json, console, print_balance, reasons, text
 
 MEANING = {
     "modified": "changed: the new statement contradicts the known one, which went to the archive",
@@ -46,9 +46,11 @@ def _recall(out: Console, recall: Json) -> None:
         out.print(f"{number}. {text(found['content'])}")
         out.print(
             f"   [dim]{text(found['type'])}, {text(found['who'])},"
-            f" {str(found['occurred_at'])[:10]}; score {text(found['score'])} = {parts};"
-            f" found by {text(found['source'])}[/]"
+            f" {str(found['occurred_at'])[:10]}; score {text(found['score'])} from {parts}[/]"
         )
+        explanation = cast("Json | None", found.get("explanation"))
+        if explanation is not None:
+            out.print(f"   [dim]made of {reasons(explanation)}[/]")
 
 
 def _decision(out: Console, decision: Json) -> None:

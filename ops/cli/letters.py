@@ -63,7 +63,14 @@ def list_(
     )
 
 
-def show(cli: Cli, letter_id: LetterId, json: AsJson = False) -> None:
+def show(
+    cli: Cli,
+    letter_id: LetterId,
+    record: Annotated[
+        bool, typer.Option("--record", help="Only the record, to be published again.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
     """Show a dead letter with the record as it was.
 
     Example: palimpsest dead-letters show 5b1f22aa
@@ -71,12 +78,14 @@ def show(cli: Cli, letter_id: LetterId, json: AsJson = False) -> None:
     from ops.requests import LetterRequest
 
     answer = cast("dict[str, object]", cli.ask(LetterRequest(letter_id)))
-    if json:
+    if record:
+        typer.echo(answer["record"])
+    elif json:
         print_json(answer)
-        return
-    from ops.cli.tables import print_memory
+    else:
+        from ops.cli.tables import print_memory
 
-    print_memory(answer)
+        print_memory(answer)
 
 
 def redrive(

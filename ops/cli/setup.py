@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 import typer
@@ -49,6 +48,8 @@ def doctor(cli: Cli, json: AsJson = False) -> None:
 
     Example: palimpsest doctor
     """
+    import asyncio
+
     from ops.doctor import examine
 
     findings = asyncio.run(examine(cli.settings))

@@ -105,8 +105,24 @@ def print_recall(answer: object) -> None:
         parts = ", ".join(
             f"{name} {text(score)}" for name, score in scores.items() if score is not None
         )
-        out.print(f"   score {text(result['score'])} [dim]= {parts}[/]")
+        out.print(f"   score {text(result['score'])} [dim]from {parts}[/]")
+        explanation = cast("Json | None", result.get("explanation"))
+        if explanation is not None:
+            out.print(f"   [dim]made of {reasons(explanation)}[/]")
         out.print(f"   [dim]id {result['id']}[/]")
+
+
+def reasons(explanation: Json) -> str:
+    """The parts that a score adds up to, and its place in each leg."""
+    parts = cast("dict[str, float]", explanation["parts"])
+    ranks = cast("dict[str, int | None]", explanation["ranks"])
+    made = " ".join(
+        f"{'+' if part >= 0 else '-'} {name} {abs(part):.3f}"
+        for name, part in parts.items()
+        if part
+    )
+    places = ", ".join(f"{name} no. {rank}" for name, rank in ranks.items() if rank is not None)
+    return f"{made.removeprefix('+ ')}; {places or 'no hit of its own'}"
 
 
 def print_memory(memory: Json) -> None:

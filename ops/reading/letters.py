@@ -18,8 +18,8 @@ from ops.requests import (
 )
 from schemas.codec import InvalidRecord, decode, encode
 from schemas.envelope import derived_id
+from schemas.identity import items_of
 from schemas.topics import TOPICS
-from streams.identity import items_of
 from streams.logs.base import Outgoing
 from streams.output import HEADERS, trace_parent
 
