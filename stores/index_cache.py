@@ -12,6 +12,9 @@ import duckdb
 from stores.index_load import load_index
 from stores.scope_index import ScopeIndex
 
+LOAD_LOCKS = 64
+"""A scope is loaded by one thread at a time; these are shared by all scopes."""
+
 Change = Callable[[ScopeIndex], None]
 
 
@@ -39,16 +42,14 @@ class IndexCache:
         self._resident: OrderedDict[str, ScopeIndex] = OrderedDict()
         self._lock = threading.Lock()
         self._loading: dict[str, list[Change]] = {}
-        self._load_locks: dict[str, threading.Lock] = {}
+        self._load_locks = [threading.Lock() for _ in range(LOAD_LOCKS)]
 
     def get(self, scope: str) -> ScopeIndex:
         """The index of a scope, loaded when it is not resident."""
         index = self.resident(scope)
         if index is not None:
             return index
-        with self._lock:
-            load_lock = self._load_locks.setdefault(scope, threading.Lock())
-        with load_lock:
+        with self._load_locks[hash(scope) % LOAD_LOCKS]:
             index = self.resident(scope)
             return self._load(scope) if index is None else index
 
@@ -106,7 +107,6 @@ class IndexCache:
             for change in self._loading.pop(scope):
                 change(index)
             self._resident[scope] = index
-            self._load_locks.pop(scope, None)
             self._make_room()
         return index
 

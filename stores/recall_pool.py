@@ -6,7 +6,7 @@ ten or fifty are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -103,6 +103,9 @@ class PoolSearch:
         """All that is considered, scored by both legs."""
         index = self._index
         with index.lock:
+            pairs = index.pairs
+            known = (pairs < np.array(self._sizes)).all(axis=1)
+            self._pairs = pairs if known.all() else pairs[known]
             exists = [
                 existing(part, self._query, size)
                 for part, size in zip(index.parts, self._sizes, strict=True)
@@ -122,14 +125,14 @@ class PoolSearch:
                 exists,
             )
             speaker = index.named_speaker(frozenset(self._terms), self._language)
-            said = self._of_named(speaker, turns, facts)
+            links = self._links(turns, facts)
+            said = self._of_named(speaker, turns, facts, links)
             members = [
                 self._members(
                     part, places, sums, query_idf, wants[part], hits[part], said[part], graph
                 )
                 for part, places in ((TURNS, turns), (FACTS, facts))
             ]
-            links = self._links(turns, facts)
         return Pool(members[TURNS], members[FACTS], links, speaker is not None)
 
     def _centre(self, vector: Vector) -> _Side | None:
@@ -184,48 +187,41 @@ class PoolSearch:
         """The hits with the turns that facts were drawn from, the turns beside all these in the
         session, and the facts drawn from them."""
         index = self._index
-        near = set(turns.tolist())
-        near.update(self._linked(facts, index.facts, index.drawn_from, index.turns, TURNS))
+        pairs = self._pairs
+        wide = self._mask(TURNS, turns)
+        wide[pairs[self._mask(FACTS, facts)[pairs[:, 1]], 0]] = True
+        near = np.flatnonzero(wide)
         reach = len(self._parameters.neighbour_weights)
-        meta = index.turns.meta
-        wide = set(near)
-        sessions = meta["session"][list(near)].tolist()
-        positions = meta["position"][list(near)].tolist()
+        sessions = index.turns.meta["session"][near].tolist()
+        positions = index.turns.meta["position"][near].tolist()
+        beside: set[int] = set()
         for session, position in zip(sessions, positions, strict=True):
             if session >= 0:
-                wide.update(index.seats[session][max(position - reach, 0) : position + reach + 1])
-        wide.discard(-1)
-        around = _kept(wide, exists[TURNS], self._sizes[TURNS])
-        drawn = self._linked(around, index.turns, index.gave, index.facts, FACTS)
-        return around, _kept({*facts.tolist(), *drawn}, exists[FACTS], self._sizes[FACTS])
+                beside.update(index.seats[session][max(position - reach, 0) : position + reach + 1])
+        wide[[place for place in beside if 0 <= place < self._sizes[TURNS]]] = True
+        _leave_out(wide, index.turns, exists[TURNS])
+        drawn = self._mask(FACTS, facts)
+        drawn[pairs[wide[pairs[:, 0]], 1]] = True
+        _leave_out(drawn, index.facts, exists[FACTS])
+        return np.flatnonzero(wide), np.flatnonzero(drawn)
 
-    def _linked(
-        self,
-        places: Integers,
-        part: Part,
-        links: Mapping[str, Sequence[str]],
-        other: Part,
-        number: int,
-    ) -> Iterable[int]:
-        size = self._sizes[number]
-        for place in places.tolist():
-            for memory_id in links.get(part.ids[place], ()):
-                found = other.place_of.get(memory_id, size)
-                if found < size:
-                    yield found
+    def _mask(self, number: int, places: Integers) -> Mask:
+        mask = np.zeros(self._sizes[number], dtype=np.bool_)
+        mask[places] = True
+        return mask
 
     def _links(self, turns: Integers, facts: Integers) -> Integers:
-        index = self._index
-        turn_at = {index.turns.ids[place]: n for n, place in enumerate(turns.tolist())}
-        pairs = [
-            (turn_at[source], n)
-            for n, place in enumerate(facts.tolist())
-            for source in index.drawn_from.get(index.facts.ids[place], ())
-            if source in turn_at
-        ]
-        return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        """(m, 2) pairs of places among `turns` and `facts`, both ascending."""
+        pairs = self._pairs
+        both = self._mask(TURNS, turns)[pairs[:, 0]] & self._mask(FACTS, facts)[pairs[:, 1]]
+        kept = pairs[both]
+        return np.stack(
+            (np.searchsorted(turns, kept[:, 0]), np.searchsorted(facts, kept[:, 1])), axis=1
+        ).astype(np.int64)
 
-    def _of_named(self, speaker: int | None, turns: Integers, facts: Integers) -> tuple[Mask, Mask]:
+    def _of_named(
+        self, speaker: int | None, turns: Integers, facts: Integers, links: Integers
+    ) -> tuple[Mask, Mask]:
         """Which places are the named speaker's: said by them, drawn from that, or naming them."""
         index = self._index
         if speaker is None:
@@ -237,8 +233,7 @@ class PoolSearch:
             pair = index.facts.postings.get(term)
             naming &= np.isin(facts, pair[0]) if pair is not None else False
         about |= naming
-        for turn, fact in self._links(turns, facts).tolist():
-            about[fact] |= said[turn]
+        about[links[said[links[:, 0]], 1]] = True
         return said, about
 
     def _members(
@@ -277,6 +272,9 @@ def _cosines(vectors: Vector, side: _Side, rest: Vector) -> Vector:
     return cosines
 
 
-def _kept(places: set[int], exists: Mask | None, size: int) -> Integers:
-    kept = np.array(sorted(place for place in places if place < size), dtype=np.int64)
-    return kept if exists is None else kept[exists[kept]]
+def _leave_out(mask: Mask, part: Part, exists: Mask | None) -> None:
+    """Drop the dead, and what a query must not know of."""
+    if exists is not None:
+        mask &= exists
+    elif not part.is_full_of_life:
+        mask &= part.alive[: len(mask)]

@@ -167,13 +167,14 @@ def grouped(pool: Pool, ranked: Ranked) -> list[tuple[int, float, tuple[int, ...
     fact of several turns goes with the best of them.
     """
     shown = ranked.shown
+    links = pool.links
+    facts_at = ranked.turns + links[:, 1]
+    joined = shown[links[:, 0]] & shown[facts_at] & ranked.is_hit[facts_at]
     best_turn: dict[int, int] = {}
-    for turn, fact in pool.links.tolist():
-        place = ranked.turns + fact
-        if shown[turn] and shown[place] and ranked.is_hit[place]:
-            other = best_turn.get(place)
-            if other is None or _order(ranked, turn) < _order(ranked, other):
-                best_turn[place] = turn
+    for turn, place in zip(links[joined, 0].tolist(), facts_at[joined].tolist(), strict=True):
+        other = best_turn.get(place)
+        if other is None or _order(ranked, turn) < _order(ranked, other):
+            best_turn[place] = turn
     drawn: dict[int, list[int]] = {}
     for place, turn in best_turn.items():
         drawn.setdefault(turn, []).append(place)

@@ -17,6 +17,7 @@ from schemas.rows import EdgeRow, MemoryRow
 from stores.analysis import query_tokens
 from stores.fulltext import terms_of
 from stores.part import Numbers, Part, Vector
+from stores.postings import Places
 
 DERIVED_FROM = "derived_from"
 STALE_SHARE = 0.02
@@ -34,10 +35,12 @@ class ScopeIndex:
         self.facts = Part(dimensions, self.numbers)
         self.seats: dict[int, array[int]] = {}
         """Places of a session's turns by position, by the session's number; -1 for a gap."""
-        self.drawn_from: dict[str, list[str]] = {}
+        self.drawn_from: dict[str, tuple[str, ...]] = {}
         """Ids that a memory was derived from, by its id."""
-        self.gave: dict[str, list[str]] = {}
-        """Ids of the memories that were derived from one, by its id."""
+        self._pairs = np.zeros((16, 2), dtype=np.int32)
+        self._pair_count = 0
+        self._gone: dict[str, int] = {}
+        self._empty_seats: dict[str, int] = {}
         self._rest: dict[int, tuple[int, Vector]] = {}
         self._speakers: tuple[tuple[int, int], list[int]] = ((-1, -1), [])
         self._name_terms: dict[tuple[int, str], frozenset[str]] = {}
@@ -46,6 +49,11 @@ class ScopeIndex:
     def parts(self) -> tuple[Part, Part]:
         return self.turns, self.facts
 
+    @property
+    def pairs(self) -> Places:
+        """(m, 2): the places of a turn and of a fact that was drawn from it. Either may be dead."""
+        return self._pairs[: self._pair_count]
+
     def part_of(self, memory_type: str) -> Part:
         return self.turns if memory_type == "episodic" else self.facts
 
@@ -53,28 +61,57 @@ class ScopeIndex:
         """Index a memory anew, or drop it when it is deleted."""
         if row.is_deleted:
             self.remove(row.memory_id)
+            self._keep_seat(row)
         else:
             self.put(row, terms_of(row, language), vector)
 
+    def _keep_seat(self, row: MemoryRow) -> None:
+        """A turn that was deleted before it was ever seen here still has its place in the session,
+        as the edges between turns have it."""
+        session = self.numbers.of(row.session_id)
+        if row.type != "episodic" or session < 0 or row.memory_id in self._gone:
+            return
+        with self.lock:
+            seats = self.seats.setdefault(session, array("i"))
+            self._empty_seats.setdefault(row.memory_id, len(seats))
+            if self._empty_seats[row.memory_id] == len(seats):
+                seats.append(-1)
+
     def put(self, row: MemoryRow, terms: Mapping[str, int], vector: Vector | None) -> None:
         with self.lock:
-            if row.type != "episodic":
-                self.turns.remove(row.memory_id)
-                self.facts.put(row, terms, vector)
-                return
-            self.facts.remove(row.memory_id)
-            old = self.turns.place_of.get(row.memory_id)
-            session = self.numbers.of(row.session_id)
-            seats = self.seats.setdefault(session, array("i")) if session >= 0 else None
-            position = 0
-            if old is not None and int(self.turns.meta[old]["session"]) == session:
-                position = int(self.turns.meta[old]["position"])
-            elif seats is not None:
-                position = len(seats)
-                seats.append(-1)
-            place = self.turns.put(row, terms, vector, position)
-            if seats is not None:
-                seats[position] = place
+            part = self.part_of(row.type)
+            before = part.place_of.get(row.memory_id)
+            other = self.facts if part is self.turns else self.turns
+            other.remove(row.memory_id)
+            if before is None:
+                before = self._gone.pop(row.memory_id, None)
+            if part is self.turns:
+                place = self._put_turn(row, terms, vector, before)
+            else:
+                place = part.put(row, terms, vector)
+            if before is not None:
+                column = self.pairs[:, 0 if part is self.turns else 1]
+                column[column == before] = place
+
+    def _put_turn(
+        self, row: MemoryRow, terms: Mapping[str, int], vector: Vector | None, before: int | None
+    ) -> int:
+        """A turn that was there before keeps its seat in the session; a new one takes the next."""
+        session = self.numbers.of(row.session_id)
+        if session < 0:
+            return self.turns.put(row, terms, vector)
+        seats = self.seats.setdefault(session, array("i"))
+        empty = self._empty_seats.pop(row.memory_id, None)
+        if empty is not None:
+            position = empty
+        elif before is not None and int(self.turns.meta[before]["session"]) == session:
+            position = int(self.turns.meta[before]["position"])
+        else:
+            position = len(seats)
+            seats.append(-1)
+        place = self.turns.put(row, terms, vector, position)
+        seats[position] = place
+        return place
 
     def update_row(self, row: MemoryRow, vector: Vector | None) -> None:
         """Note what changed of a memory whose text did not."""
@@ -83,8 +120,12 @@ class ScopeIndex:
 
     def remove(self, memory_id: str) -> None:
         with self.lock:
-            self.turns.remove(memory_id)
-            self.facts.remove(memory_id)
+            for part in self.parts:
+                place = part.place_of.get(memory_id)
+                if place is not None:
+                    part.remove(memory_id)
+                    # It may be recovered: it then takes its old place in session and links.
+                    self._gone[memory_id] = place
 
     def set_vector(self, memory_id: str, vector: Vector) -> None:
         """The vector of a memory that had none."""
@@ -100,10 +141,20 @@ class ScopeIndex:
                 self.link_ids(edge.source_id, edge.target_id)
 
     def link_ids(self, derived: str, source: str) -> None:
-        sources = self.drawn_from.setdefault(derived, [])
-        if source not in sources:
-            sources.append(source)
-            self.gave.setdefault(source, []).append(derived)
+        sources = self.drawn_from.get(derived, ())
+        if source in sources:
+            return
+        self.drawn_from[derived] = (*sources, source)
+        turn = self.turns.place_of.get(source)
+        fact = self.facts.place_of.get(derived)
+        if turn is None or fact is None:
+            return
+        if self._pair_count == len(self._pairs):
+            grown = np.zeros((2 * len(self._pairs), 2), dtype=np.int32)
+            grown[: self._pair_count] = self.pairs
+            self._pairs = grown
+        self._pairs[self._pair_count] = (turn, fact)
+        self._pair_count += 1
 
     def rest_lengths(self, number: int, off: Vector) -> Vector:
         """Length of every vector of part `number` less what is nearly `off`."""
@@ -148,6 +199,6 @@ class ScopeIndex:
         return self._name_terms[key]
 
     def bytes_used(self) -> int:
-        links = 300 * len(self.drawn_from) + 300 * len(self.gave)
+        links = 250 * len(self.drawn_from) + int(self._pairs.nbytes)
         seats = sum(4 * len(seats) + 100 for seats in self.seats.values())
         return self.turns.bytes_used() + self.facts.bytes_used() + links + seats

@@ -1,0 +1,403 @@
+"""Recall over a real shard: what is found, in which order, why, and never from another scope."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from schemas.rows import MemoryRow, Row
+from stores.ranking import DEFAULTS, PROFILES
+from stores.recall import Query, Recall
+from stores.recall_types import RecallAnswer
+from stores.shard import Shard
+from streams.memory import with_content
+from tests.memory_rows import (
+    BEGIN,
+    SCOPE,
+    conversation,
+    drawn,
+    embed,
+    memory,
+    open_shard,
+    turn,
+    write,
+)
+
+LINES = [
+    ("Ana", "I adopted a grey kitten called Pixel on Sunday."),
+    ("Ben", "Lovely! How is it settling in?"),
+    ("Ana", "It sleeps in my violin case all day."),
+    ("Ben", "My sister plays the violin in Oslo."),
+    ("Ana", "The ERR-4711 printer error is back at work."),
+    ("Ben", "Try v0.58.1 of the driver, it fixed mine."),
+    ("Ana", "We ski in Chamonix every February."),
+    ("Ben", "I would rather stay by the fire and read Tolstoy."),
+]
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> Iterator[Shard]:
+    shard = open_shard(tmp_path / "shard")
+    yield shard
+    shard.close()
+
+
+@pytest.fixture
+def talk(shard: Shard) -> Shard:
+    write(shard, conversation(LINES))
+    return shard
+
+
+def ids(answer: RecallAnswer) -> list[str]:
+    return [result.id for result in answer.results]
+
+
+def ask(shard: Shard, text: str, vectors: bool = True, **fields: object) -> RecallAnswer:
+    query = replace(Query(SCOPE, text), **fields)  # type: ignore[arg-type]
+    return Recall(shard, clock=lambda: BEGIN).search(query, embed(text) if vectors else None)
+
+
+@pytest.mark.parametrize("vectors", [True, False])
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("What is the name of the kitten?", 0),
+        ("ERR-4711", 4),
+        ("err-4711 printer", 4),
+        ("which driver version fixed it, v0.58.1?", 5),
+        ("Who reads Tolstoy?", 7),
+        ("skiing in Chamonix", 6),
+    ],
+)
+def test_what_answers_comes_first(talk: Shard, text: str, number: int, vectors: bool) -> None:
+    answer = ask(talk, text, vectors)
+    assert answer.method == ("hybrid" if vectors else "keyword")
+    assert ids(answer)[0] == f"ana-s1-{number}"
+
+
+def test_the_best_keyword_match_of_twenty_comes_first(shard: Shard) -> None:
+    words = "harbour lantern copper meadow violin thunder saddle"
+    asked = words.split()
+    rows = [memory(f"m{n:02}", f"note {n} {' '.join(asked[: n % 7])} end", n) for n in range(1, 21)]
+    write(shard, [*rows, memory("best", words, 21)])
+    answer = ask(shard, words, vectors=False, limit=20)
+    assert ids(answer)[0] == "best"
+    scores = [result.score for result in answer.results]
+    assert scores == sorted(scores, reverse=True)
+    assert scores[0] > scores[1] + 0.05
+
+
+@pytest.mark.parametrize("text", ["quetzalcoatlus", "zzz yyy", "数据库", "ξένος"])
+def test_a_query_that_matches_nothing_returns_nothing(talk: Shard, text: str) -> None:
+    answer = ask(talk, text, vectors=False)
+    assert (answer.method, answer.results) == ("keyword", ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " \n",
+        "a",
+        "?",
+        "😀🎉",
+        "'; DROP TABLE memory_rows; --",
+        'kitten" OR 1=1 %_\\',
+        "котёнок по имени",
+        "\u0000kitten",
+        "kitten " * 1_500,
+        "".join(chr(0x4E00 + n) for n in range(5_000)),
+    ],
+)
+@pytest.mark.parametrize("vectors", [True, False])
+def test_any_text_can_be_asked(talk: Shard, text: str, vectors: bool) -> None:
+    answer = ask(talk, text, vectors)
+    assert answer.query == text
+    if not text.strip():
+        assert (answer.method, answer.results) == ("none", ())
+    assert len(ask(talk, "kitten").results) > 0
+
+
+def test_an_empty_scope_and_a_wrong_vector(talk: Shard) -> None:
+    recall = Recall(talk)
+    assert recall.search(Query("nobody", "kitten"), embed("kitten")).results == ()
+    assert recall.search(Query("nobody", "kitten"), embed("kitten")).method == "keyword"
+    with pytest.raises(ValueError, match="64 numbers"):
+        recall.search(Query(SCOPE, "kitten"), embed("kitten")[:10])
+    with pytest.raises(ValueError, match="limit"):
+        recall.search(Query(SCOPE, "kitten", limit=0))
+    with pytest.raises(ValueError, match="time zone"):
+        recall.search(Query(SCOPE, "kitten", since=BEGIN.replace(tzinfo=None)))
+
+
+def test_the_first_ten_do_not_depend_on_how_many_are_asked_for(talk: Shard) -> None:
+    few = ask(talk, "violin and skiing", limit=3)
+    many = ask(talk, "violin and skiing", limit=50)
+    assert few.results == many.results[:3]
+
+
+def test_the_parts_of_a_score_add_up(talk: Shard) -> None:
+    write(talk, [memory("f1", "Ana adopted a kitten", 30), drawn("f1", "ana-s1-0")])
+    weighed = replace(DEFAULTS, weights=PROFILES["balanced"])
+    for fusion in ("hybrid", "rrf", "keyword", "vector"):
+        for parameters in (DEFAULTS, weighed):
+            recall = Recall(talk, parameters, fusion, clock=lambda: BEGIN)  # type: ignore[arg-type]
+            query = Query(SCOPE, "What did Ana adopt?", explain=True)
+            answer = recall.search(query, embed(query.text), {"ana-s1-6": 1.0})
+            assert answer.results
+            for result in answer.results:
+                assert result.explanation is not None
+                parts = result.explanation.parts
+                assert sum(parts.values()) == pytest.approx(result.score, abs=2e-6)
+                assert 0.0 <= result.score <= 1.0
+
+
+def test_the_graph_brings_in_what_neither_leg_found(talk: Shard) -> None:
+    recall = Recall(talk, clock=lambda: BEGIN)
+    query = Query(SCOPE, "kitten", explain=True)
+    without = recall.search(query)
+    boosted = recall.search(query, None, {"ana-s1-6": 1.0, "unknown": 1.0})
+    assert "ana-s1-6" not in ids(without)
+    found = {result.id: result for result in boosted.results}["ana-s1-6"]
+    assert found.scores.graph == 1.0
+    assert found.explanation is not None
+    assert found.explanation.parts["graph"] == pytest.approx(0.2)
+
+
+def test_a_turn_and_its_facts_are_one_result_unless_told_apart(talk: Shard) -> None:
+    write(
+        talk,
+        [
+            memory("f1", "Ana adopted a grey kitten called Pixel", 30, source_id="item-1"),
+            drawn("f1", "ana-s1-0"),
+            memory("f2", "The kitten is grey", 31),
+            drawn("f2", "ana-s1-0"),
+        ],
+    )
+    together = ask(talk, "grey kitten Pixel", explain=True)
+    found = [r for r in together.results if r.id in ("f1", "f2", "ana-s1-0")]
+    assert [result.id for result in found] == ["f1"]
+    assert found[0].source_ids == ("ana-s1-0",)
+    assert found[0].derived_from == ("ana-s1-0",)
+    assert found[0].explanation is not None
+    assert set(found[0].explanation.grouped) == {"f2", "ana-s1-0"}
+    apart = ask(talk, "grey kitten Pixel", group=False)
+    assert {"f1", "f2", "ana-s1-0"} <= set(ids(apart))
+    of_turn = next(r for r in apart.results if r.id == "ana-s1-0")
+    assert of_turn.score == found[0].score
+
+
+def test_neighbours_come_with_a_turn(talk: Shard) -> None:
+    result = ask(talk, "violin case", neighbours=2).results[0]
+    assert result.id == "ana-s1-2"
+    assert [(n.id, n.offset) for n in result.neighbours] == [
+        ("ana-s1-0", -2),
+        ("ana-s1-1", -1),
+        ("ana-s1-3", 1),
+        ("ana-s1-4", 2),
+    ]
+    first = ask(talk, "adopted kitten", neighbours=1).results[0]
+    assert [n.offset for n in first.neighbours] == [1]
+
+
+@pytest.fixture
+def mixed(shard: Shard) -> Shard:
+    day = timedelta(days=1)
+    write(
+        shard,
+        [
+            memory("plain", "the tea is green", 1, occurred_at=BEGIN),
+            memory("tagged", "the tea is black", 2, tags=("drink", "hot"), occurred_at=BEGIN + day),
+            memory("hot", "the tea is hot", 3, tags=("hot",), occurred_at=BEGIN + 2 * day),
+            memory("pinned", "the tea is for Ana", 4, pinned=True, importance=0.9, project="p1"),
+            memory("sorted", "the tea is sorted", 5, categories=("food",), type="preference"),
+            turn("said", "tea it is", 6, who="Zoë", session_id="s9"),
+            memory("heard", "someone wants tea", 7, created_at=BEGIN + 9 * day),
+            drawn("heard", "said"),
+        ],
+    )
+    return shard
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({"types": ("preference",)}, {"sorted"}),
+        ({"types": ("preference", "episodic")}, {"sorted", "said"}),
+        ({"types": ("unknown",)}, set()),
+        ({"tags_any": ("drink", "hot")}, {"tagged", "hot"}),
+        ({"tags_all": ("drink", "hot")}, {"tagged"}),
+        ({"categories": ("food", "x")}, {"sorted"}),
+        ({"who": "zoë"}, {"said", "heard"}),
+        ({"who": "nobody"}, set()),
+        ({"pinned": True}, {"pinned"}),
+        ({"importance_min": 0.8}, {"pinned"}),
+        ({"project": "p1"}, {"pinned"}),
+        ({"session": "s9"}, {"said"}),
+        ({"since": BEGIN + timedelta(days=1), "until": BEGIN + timedelta(days=2)}, {"tagged"}),
+        ({"types": ("fact",), "tags_any": ("hot",), "pinned": False}, {"tagged", "hot"}),
+    ],
+)
+@pytest.mark.parametrize("vectors", [True, False])
+def test_filters_apply_before_the_search(
+    mixed: Shard, filters: dict[str, object], expected: set[str], vectors: bool
+) -> None:
+    assert set(ids(ask(mixed, "tea", vectors, group=False, **filters))) == expected
+
+
+def test_as_of_leaves_out_what_came_later(mixed: Shard) -> None:
+    now = ask(mixed, "tea", group=False, limit=20)
+    then = ask(mixed, "tea", group=False, limit=20, as_of=BEGIN + timedelta(days=8))
+    assert set(ids(now)) - set(ids(then)) == {"heard"}
+
+
+def test_filtered_hits_are_found_behind_a_thousand_others(shard: Shard) -> None:
+    rows: list[Row] = [memory(f"m{n}", f"tea time number {n}", n) for n in range(1, 1_001)]
+    rows.append(memory("rare", "tea among many other long words of no use", 2_000, tags=("rare",)))
+    write(shard, rows)
+    assert ids(ask(shard, "tea time", tags_any=("rare",), limit=1)) == ["rare"]
+
+
+def test_what_has_ended_ranks_lower(shard: Shard) -> None:
+    write(
+        shard,
+        [
+            memory("a-past", "Ana is in Rome", 1, valid_until=BEGIN - timedelta(days=1)),
+            memory("b-now", "Ana is in Rome", 2, valid_until=BEGIN + timedelta(days=1)),
+        ],
+    )
+    assert ids(ask(shard, "Ana in Rome")) == ["b-now", "a-past"]
+
+
+def test_a_change_is_seen_at_once(talk: Shard) -> None:
+    assert ids(ask(talk, "kitten Pixel"))[0] == "ana-s1-0"
+    old = turn("ana-s1-0", LINES[0][1], 1, session_id="s1")
+    write(talk, [replace(said_anew(old, "I adopted a parrot."), version=2, write_seq=40)])
+    assert "ana-s1-0" not in ids(ask(talk, "Pixel", vectors=False))
+    assert ids(ask(talk, "parrot", vectors=False))[0] == "ana-s1-0"
+    write(talk, [replace(old, is_deleted=True, version=3, write_seq=41)])
+    assert "ana-s1-0" not in ids(ask(talk, "parrot kitten", limit=50))
+    write(talk, [replace(old, version=4, write_seq=42)])
+    assert ids(ask(talk, "kitten Pixel"))[0] == "ana-s1-0"
+
+
+TEXT = st.lists(
+    st.sampled_from(
+        ["tea", "violin", "kitten", "ski", "the", "red", "Ana", "Ben", "May", "2026", "reads"]
+    ),
+    min_size=1,
+    max_size=7,
+).map(" ".join)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[list[Row]]:
+    """Batches of turns, facts drawn from them, changes and deletions over three scopes."""
+    batches: list[list[Row]] = []
+    seq = 0
+    last: dict[tuple[str, str], str] = {}
+    known: dict[str, MemoryRow] = {}
+    for _ in range(draw(st.integers(1, 5))):
+        batch: list[Row] = []
+        for _ in range(draw(st.integers(1, 8))):
+            seq += 1
+            scope = draw(st.sampled_from(("ana", "ben", "a'na")))
+            what = draw(st.sampled_from(("turn", "turn", "fact", "change", "delete")))
+            mine = [i for i, row in known.items() if row.scope == scope]
+            text = draw(TEXT)
+            if what in ("turn", "fact") or not mine:
+                kind = "episodic" if what == "turn" else "fact"
+                session = draw(st.sampled_from(("s1", "s2")))
+                who = draw(st.sampled_from(("Ana", "Ben")))
+                row = memory(
+                    f"{scope}{seq}", text, seq, type=kind, scope=scope, who=who,
+                    session_id=session if kind == "episodic" else "",
+                )  # fmt: skip
+                batch.append(row)
+                if kind == "episodic":
+                    before = last.get((scope, session))
+                    if before is not None:
+                        batch.append(after_edge(before, row))
+                    last[(scope, session)] = row.memory_id
+                elif turns := [i for i in mine if known[i].type == "episodic"]:
+                    batch.append(drawn(row.memory_id, draw(st.sampled_from(turns)), scope))
+            else:
+                row = known[draw(st.sampled_from(mine))]
+                row = replace(row, write_seq=seq, version=row.version + 1)
+                if what == "delete":
+                    row = replace(row, is_deleted=True)
+                else:
+                    row = replace(said_anew(row, text), is_deleted=False)
+                batch.append(row)
+            known[row.memory_id] = row
+        batches.append(batch)
+    return batches
+
+
+def said_anew(row: MemoryRow, text: str) -> MemoryRow:
+    return replace(with_content(row, text), dedup_key=None)
+
+
+def after_edge(before: str, row: MemoryRow) -> Row:
+    from tests.memory_rows import after
+
+    return after(before, row.memory_id, row.scope)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(histories(), TEXT, st.booleans())
+def test_no_scope_sees_another_and_a_restart_changes_nothing(
+    tmp_path_factory: pytest.TempPathFactory, batches: list[list[Row]], text: str, group: bool
+) -> None:
+    folder = tmp_path_factory.mktemp("shard")
+    shard = open_shard(folder)
+    scopes = {row.scope for batch in batches for row in batch if isinstance(row, MemoryRow)}
+    queries = [Query(s, text, 50, group=group, neighbours=1, explain=True) for s in scopes]
+    queries = sorted(queries, key=lambda query: query.scope)
+    for batch in batches:
+        write(shard, batch)
+        for query in queries:
+            for vector in (embed(text), None):
+                answer = Recall(shard, clock=lambda: BEGIN).search(query, vector)
+                assert all(result.scope == query.scope for result in answer.results)
+                beside = [n.id for result in answer.results for n in result.neighbours]
+                assert all(i.startswith(query.scope) for i in (*ids(answer), *beside))
+    kept = [Recall(shard, clock=lambda: BEGIN).search(q, embed(text)) for q in queries]
+    shard.indexes.clear()
+    assert kept == [Recall(shard, clock=lambda: BEGIN).search(q, embed(text)) for q in queries]
+    shard.close()
+    shard = open_shard(folder)
+    assert kept == [Recall(shard, clock=lambda: BEGIN).search(q, embed(text)) for q in queries]
+    shard.close()
+
+
+def test_readers_may_search_while_a_writer_writes(talk: Shard) -> None:
+    failures: list[BaseException] = []
+    done = threading.Event()
+
+    def read() -> None:
+        try:
+            while not done.is_set():
+                assert "ana-s1-0" in ids(ask(talk, "kitten Pixel", limit=50))
+                if threading.current_thread().name.endswith("0"):
+                    talk.indexes.clear()
+        except BaseException as error:
+            failures.append(error)
+
+    readers = [threading.Thread(target=read, name=f"reader-{n}") for n in range(3)]
+    for reader in readers:
+        reader.start()
+    for number in range(60):
+        write(talk, [memory(f"w{number}", f"note {number} on the weather", 100 + number)])
+    done.set()
+    for reader in readers:
+        reader.join()
+    assert not failures, failures
+    assert len(ask(talk, "weather", limit=100, vectors=False).results) == 60
