@@ -2,6 +2,13 @@
 
 The entities that the query names, one hop to their neighbours, and the memories that mention any
 of these. Never makes a recall fail: an error gives an empty boost that says why.
+
+How much depends on how telling the entity is: 1 - ln(df) / ln(N), df of the scope's N memories
+mentioning it. That is 1 for an entity of one memory and 0 for one of all. The sources give every
+hit the same: in a conversation of two people, who are mentioned everywhere, that adds the same to
+two hundred memories by chance of their ids. Measured on a LoCoMo conversation (150 questions,
+rules-made graph), recall@10 without a boost .786, the same for all at 0.05 .769, at 0.10 .699;
+weighed this way at 0.15 .784.
 """
 
 from __future__ import annotations
@@ -28,8 +35,9 @@ Milliseconds = Callable[[], float]
 @dataclass(frozen=True, slots=True)
 class GraphBoostSettings:
     """`weight` is what recall adds to a score (0..1) at full strength; `timeout_ms` in
-    milliseconds; the limits in rows. `neighbour_strength` is that of a memory which mentions only
-    neighbours of what the query names."""
+    milliseconds; the limits in rows. A memory that mentions only neighbours of what the query
+    names gets `neighbour_share` of the strength. Entities less telling than `min_telling` boost
+    nothing."""
 
     enabled: bool = True
     weight: float = 0.15
@@ -37,7 +45,8 @@ class GraphBoostSettings:
     max_entities: int = MAX_ENTITIES
     max_neighbours: int = 50
     max_memories: int = 200
-    neighbour_strength: float = 1.0
+    neighbour_share: float = 0.25
+    min_telling: float = 0.4
 
 
 DEFAULTS = GraphBoostSettings()
@@ -214,29 +223,39 @@ def _memories(
     around: Mapping[str, str],
     settings: GraphBoostSettings,
 ) -> dict[str, BoostHit]:
-    """The active memories with the most mentions of these entities, those of named ones first."""
+    """The active memories that mention telling ones of these entities, the strongest first."""
     rows = cursor.execute(
-        """WITH wanted AS (SELECT unnest($1) AS entity_id, unnest($2) AS direct)
-        SELECT m.memory_id, list(m.entity_id ORDER BY m.entity_id), bool_or(wanted.direct)
-        FROM memory_entity_mentions m JOIN wanted USING (entity_id)
-            JOIN memory_rows r USING (memory_id)
-        WHERE m.scope = $3 AND r.scope = $3 AND NOT r.is_deleted
-        GROUP BY m.memory_id
-        ORDER BY count(*) FILTER (wanted.direct) DESC, count(*) DESC, m.memory_id
-        LIMIT $4""",
+        """WITH wanted AS (SELECT unnest($1) AS entity_id, unnest($2) AS share),
+        size AS (SELECT count(*) AS n FROM fts_docs WHERE scope = $3),
+        told AS (
+            SELECT m.memory_id, entity_id, share, count(*) OVER (PARTITION BY entity_id) AS df
+            FROM memory_entity_mentions m JOIN wanted USING (entity_id)
+                JOIN memory_rows r USING (memory_id)
+            WHERE m.scope = $3 AND r.scope = $3 AND NOT r.is_deleted),
+        weighed AS (
+            SELECT memory_id, entity_id, share,
+                greatest(0, 1 - ln(df) / ln(greatest(n, df, 2))) AS telling
+            FROM told, size)
+        SELECT memory_id, list(entity_id ORDER BY entity_id), max(share) >= 1,
+            max(share * telling) AS strength
+        FROM weighed WHERE telling >= $4 AND share > 0
+        GROUP BY memory_id
+        ORDER BY strength DESC, count(*) DESC, memory_id
+        LIMIT $5""",
         [
             [*named, *around],
-            [True] * len(named) + [False] * len(around),
+            [1.0] * len(named) + [settings.neighbour_share] * len(around),
             scope,
+            settings.min_telling,
             settings.max_memories,
         ],
     )
     names = {**around, **named}
     return {
         memory_id: BoostHit(
-            1.0 if direct else settings.neighbour_strength,
+            strength,
             tuple(names[entity_id] for entity_id in entity_ids),
             direct,
         )
-        for memory_id, entity_ids, direct in rows.fetchall()
+        for memory_id, entity_ids, direct, strength in rows.fetchall()
     }

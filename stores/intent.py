@@ -44,7 +44,7 @@ OTHER_KEYWORDS: Final[Mapping[Intent, tuple[str, ...]]] = {
     ),
     "when": ("когда", "в какой день", "в каком году", "wann", "quand", "cuándo", "quando"),
     "who": (
-        "кто", "кого", "кому", "кем", "о ком", "чей", "чья", "чьё",
+        "кто", "кого", "кому", "кем", "о ком", "чей", "чья", "чьё", "чьи",
         "wer", "wem", "wen", "wessen", "qui", "quién", "quiénes",
     ),
     "what": (
@@ -138,6 +138,7 @@ def by_keyword(query: str) -> IntentGuess:
                     return IntentGuess(intent, by, word, 1.0)
     if text.isascii():
         return GENERAL
+    text = _NO_QUESTION.sub(" ", text)
     for word, intent in _UNSPACED:
         if word in text:
             return IntentGuess(intent, "question word", word, 1.0)
@@ -229,6 +230,8 @@ def complexity(query: str) -> Complexity:
 
 _WORD = re.compile(r"[^\W_]+(?:-[^\W_]+)*")
 _UNSPACED_RUN = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
+# Always, some day, someone, something: they look like question words and ask nothing.
+_NO_QUESTION = re.compile("いつも|いつか|誰[かも]|何[かも]|なにか|なにも|だれ[かも]")
 _UNSPACED: Sequence[tuple[str, Intent]] = sorted(
     ((word, intent) for intent, words in UNSPACED_KEYWORDS.items() for word in words),
     key=lambda pair: -len(pair[0]),

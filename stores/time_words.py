@@ -40,11 +40,13 @@ _VERBS = re.compile(r"may|march|mar")
 @dataclass(frozen=True, slots=True)
 class TimeFilter:
     """Times from `since` on and before `until`, both UTC, None where open; `words` are those of
-    the query that say so, in order, after NFKC. Without words there is no filter."""
+    the query that say so, in order, and `rest` is the query without them, both after NFKC. Without
+    words there is no filter."""
 
     since: datetime | None = None
     until: datetime | None = None
     words: tuple[str, ...] = ()
+    rest: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.words)
@@ -74,7 +76,7 @@ def read_times(query: str, now: datetime) -> TimeFilter:
         raise ValueError("now must have a time zone")
     text = unicodedata.normalize("NFKC", query[:MAX_QUERY_CHARACTERS])
     local = now.replace(tzinfo=None, microsecond=0)
-    bounds = _Bounds(now.tzinfo)
+    bounds = _Bounds(text, now.tzinfo)
     found = _times_in(text)
     skip = False
     for number, time in enumerate(found):
@@ -83,31 +85,32 @@ def read_times(query: str, now: datetime) -> TimeFilter:
             skip = False
             continue
         if following is not None and _is_range(text, time, following):
-            skip = bounds.add_range(text, time, following, local)
+            skip = bounds.add_range(time, following, local)
         if not skip:
-            bounds.add(text, time, local)
-    return bounds.result()
+            bounds.add(time, local)
+    return bounds.result(query[MAX_QUERY_CHARACTERS:])
 
 
 class _Bounds:
     """The spans and limits found so far, in UTC."""
 
-    def __init__(self, zone: tzinfo) -> None:
+    def __init__(self, text: str, zone: tzinfo) -> None:
+        self._text = text
         self._zone = zone
         self._spans: list[Span] = []
         self._since: list[datetime] = []
         self._until: list[datetime] = []
-        self._words: list[str] = []
+        self._places: list[tuple[int, int]] = []
 
-    def add(self, text: str, time: _Found, now: datetime) -> None:
+    def add(self, time: _Found, now: datetime) -> None:
         try:
             start, end = time.shape.read(time.match, now, None)
             self._limit(time.kind, self._utc(start), self._utc(end))
         except (ValueError, OverflowError):
             return  # 31 June and the year 9999 are no times to search for
-        self._words.append(text[time.start : time.end].strip())
+        self._places.append((time.start, time.end))
 
-    def add_range(self, text: str, first: _Found, last: _Found, now: datetime) -> bool:
+    def add_range(self, first: _Found, last: _Found, now: datetime) -> bool:
         """From the start of one to the end of the other; False when that is no range."""
         try:
             end = last.shape.read(last.match, now, None)[1]
@@ -121,10 +124,11 @@ class _Bounds:
         if span[0] >= span[1]:
             return False
         self._spans.append(span)
-        self._words.append(text[first.start : last.end].strip())
+        self._places.append((first.start, last.end))
         return True
 
-    def result(self) -> TimeFilter:
+    def result(self, unread: str) -> TimeFilter:
+        """The filter; `unread` is what follows the text."""
         since, until = list(self._since), list(self._until)
         if self._spans:
             since.append(min(start for start, _ in self._spans))
@@ -132,7 +136,13 @@ class _Bounds:
         low, high = max(since, default=None), min(until, default=None)
         if low is not None and high is not None and low >= high:
             return TimeFilter()
-        return TimeFilter(low, high, tuple(self._words))
+        if not self._places:
+            return TimeFilter()
+        words = tuple(self._text[start:end].strip() for start, end in self._places)
+        starts, ends = zip(*self._places, strict=True)
+        rest = zip((0, *ends), (*starts, len(self._text)), strict=True)
+        kept = " ".join(self._text[start:end].strip() for start, end in rest)
+        return TimeFilter(low, high, words, f"{kept} {unread}".strip())
 
     def _limit(self, kind: str, start: datetime, end: datetime) -> None:
         if kind == "since":

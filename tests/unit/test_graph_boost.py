@@ -50,6 +50,11 @@ def store() -> duckdb.DuckDBPyConnection:
         mention("m-other", "ana", scope="t"),
         mention("m-other", "other", scope="t"),
     )
+    # Room for the few mentions to be telling.
+    connection.execute(
+        "INSERT INTO fts_docs SELECT v.s || i, v.s, 1"
+        " FROM range(100) t(i), (VALUES ('s'), ('t')) v(s)"
+    )
     return connection
 
 
@@ -102,10 +107,25 @@ def test_named_and_one_hop_either_way(store: duckdb.DuckDBPyConnection) -> None:
     assert found.error is None
 
 
-def test_strength_of_neighbours(store: duckdb.DuckDBPyConnection) -> None:
-    assert boost(store, "Ben").strengths == {"m-ana": 1.0, "m-ben": 1.0, "m-both": 1.0}
-    weaker = boost(store, "Ben", neighbour_strength=0.5).strengths
-    assert weaker == {"m-ana": 0.5, "m-ben": 1.0, "m-both": 1.0}
+def test_the_more_telling_an_entity_the_stronger() -> None:
+    store = empty_store()
+    put(store, entity("ana", "Ana"), entity("ben", "Ben"), entity("cleo", "Cleo"))
+    put(store, relation("ana", "cleo"))
+    put(store, *(memory(f"m{n:02}") for n in range(16)))
+    store.execute("INSERT INTO fts_docs SELECT memory_id, scope, 1 FROM memory_rows")
+    put(store, *(mention(f"m{n:02}", "ana") for n in range(4)), mention("m00", "cleo"))
+    put(store, *(mention(f"m{n:02}", "ben") for n in range(16)), mention("m15", "cleo"))
+    # 4 of 16 memories: 1 - ln 4 / ln 16. Cleo is a neighbour, in 2 of 16.
+    assert boost(store, "Ana", neighbour_share=0.5).strengths == pytest.approx(
+        {"m00": 0.5, "m01": 0.5, "m02": 0.5, "m03": 0.5, "m15": 0.5 * 0.75}
+    )
+    assert boost(store, "Cleo").strengths == pytest.approx(
+        {"m00": 0.75, "m15": 0.75, "m01": 0.125, "m02": 0.125, "m03": 0.125}
+    )
+    assert boost(store, "Ben").strengths == {}
+    assert boost(store, "Ana", min_telling=0.6).strengths.keys() == {"m00", "m15"}
+    assert boost(store, "Ana", min_telling=0.6, neighbour_share=0.0).strengths == {}
+    assert boost(store, "Ana and Ben").named[0].name == "Ana"
 
 
 def test_nothing_deleted_and_nothing_of_another_scope(store: duckdb.DuckDBPyConnection) -> None:
@@ -125,6 +145,7 @@ def test_the_limits_hold() -> None:
     put(store, *(relation("ana", f"n{n}", mentions=n + 1) for n in range(6)))
     put(store, *(memory(f"m{n}") for n in range(6)))
     put(store, *(mention(f"m{n}", f"n{n}") for n in range(6)))
+    store.execute("INSERT INTO fts_docs SELECT memory_id, scope, 1 FROM memory_rows")
     assert set(boost(store, "Ana", max_neighbours=2).hits) == {"m4", "m5"}
     assert len(boost(store, "Ana", max_memories=3).hits) == 3
 

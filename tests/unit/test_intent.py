@@ -54,6 +54,8 @@ def test_english_by_whole_words_in_order(query: str, intent: str) -> None:
         ("¿Por qué se fue?", "why"),
         ("¿Cuándo viajó Ana?", "when"),
         ("猫の名前", "general"),
+        ("いつも何か食べている人", "general"),
+        ("Чьи это ключи?", "who"),
         ("кличка кошки", "general"),
     ],
 )

@@ -154,6 +154,14 @@ def test_the_words_are_told() -> None:
     assert read_times("since last week, what changed?", NOW).words == ("since last week",)
 
 
+def test_the_rest_is_the_query_without_them() -> None:
+    found = read_times("What did Ana say in May or June, since 2 May, about tea?", NOW)
+    assert found.rest == "What did Ana say or , , about tea?"
+    assert read_times("last_week", NOW).rest == ""
+    assert read_times("昨日、ハチは何をした", NOW).rest == "、ハチは何をした"
+    assert read_times("tea " * 600, NOW).rest == ""
+
+
 def test_days_begin_in_the_zone_of_now() -> None:
     tokyo = timezone(timedelta(hours=9))
     # 15:30 UTC is half past midnight of the 14th in Tokyo.

@@ -1,0 +1,257 @@
+"""Retrieval as a whole: what is asked, when, about whom; then recall, what belongs to it, context.
+
+intent -> time filters -> graph boost -> `Recall.search` -> strategies -> a second look, if that is
+on -> context. Every part tells what it did (`Retrieval.explain`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Protocol
+
+import numpy as np
+
+from stores.context import Context, Line, Section, assemble
+from stores.graph_boost import GraphBoost, Milliseconds, NamedEntity, graph_boost
+from stores.intent import Complexity, Exemplars, IntentGuess, Vector, classify, complexity
+from stores.recall import Recall, RecallShard, utc_now
+from stores.recall_types import Query, RecallAnswer, RecallResult
+from stores.rerank import CrossEncoder, mmr, rerank
+from stores.retrieval_rows import profile_lines, read_related, said, source_lines
+from stores.retrieval_types import Explained, Related, Retrieval, RetrievalSettings
+from stores.strategies import Hit, additions
+from stores.time_words import TimeFilter, read_times
+
+__all__ = ["Retrieval", "RetrievalSettings", "Retriever"]
+
+
+_WORD = re.compile(r"[^\W_]")
+
+
+class Searcher(Protocol):
+    """`stores.recall.Recall`, as far as it is needed here."""
+
+    def search(
+        self, query: Query, vector: Vector | None = None, graph: Mapping[str, float] = ...
+    ) -> RecallAnswer: ...
+
+
+def monotonic_ms() -> float:
+    return time.monotonic() * 1000.0
+
+
+class Retriever:
+    """Retrievals from one shard; may be used by any thread.
+
+    `exemplars` and `model` are None where there is no embedding model or reranker; `clock` tells
+    what "last week" is reckoned from (a query's `as_of` comes before it), in the zone whose days
+    are meant; `milliseconds` measures the graph's deadline.
+    """
+
+    def __init__(
+        self,
+        shard: RecallShard,
+        settings: RetrievalSettings | None = None,
+        recall: Searcher | None = None,
+        exemplars: Exemplars | None = None,
+        model: CrossEncoder | None = None,
+        clock: Callable[[], datetime] = utc_now,
+        milliseconds: Milliseconds = monotonic_ms,
+    ) -> None:
+        self._shard = shard
+        self._settings = settings or RetrievalSettings()
+        self._recall = recall or Recall(
+            shard, graph_weight=self._settings.boost.weight, clock=clock
+        )
+        self._exemplars = exemplars
+        self._model = model
+        self._clock = clock
+        self._milliseconds = milliseconds
+
+    def search(self, query: Query, vector: Vector | None = None) -> Retrieval:
+        """A retrieval without the second look. Raises what `Recall.search` raises."""
+        intent = classify(query.text, vector, self._exemplars)
+        effort = complexity(query.text)
+        boost = self._boost(query)
+        answer, timed, times, widened = self._within_times(query, vector, boost)
+        related = self._related(timed, intent, effort, answer, boost.named)
+        explained = Explained(
+            intent=intent,
+            complexity=effort,
+            times=times,
+            widened=widened,
+            since=timed.since,
+            until=timed.until,
+            entities=tuple(entity.name for entity in boost.named),
+            boosted=len(boost.hits),
+            timed_out=boost.timed_out,
+            error=boost.error,
+            reranked="off",
+        )
+        return Retrieval(answer, related, boost.named, explained)
+
+    async def retrieve(self, query: Query, vector: Vector | None = None) -> Retrieval:
+        """A retrieval with the second look, where that is on. The search runs in a thread.
+
+        The first `top_n` are looked at again whatever the limit, so that the first ten are the
+        same whether ten or fifty are asked for.
+        """
+        settings = self._settings.rerank
+        if settings.method == "off" and not settings.mmr:
+            return await asyncio.to_thread(self.search, query, vector)
+        wider = replace(query, limit=max(query.limit, settings.top_n))
+        found = await asyncio.to_thread(self.search, wider, vector)
+        results = found.answer.results
+        second = await rerank(
+            query.text,
+            [result.score for result in results],
+            [result.content for result in results],
+            self._model,
+            settings,
+        )
+        ordered = [results[place] for place in second.order]
+        if settings.mmr:
+            ordered = await asyncio.to_thread(self._varied, query.scope, ordered)
+        answer = replace(found.answer, results=tuple(ordered[: query.limit]))
+        return replace(
+            found, answer=answer, explained=replace(found.explained, reranked=second.reason)
+        )
+
+    async def context(
+        self, query: Query, vector: Vector | None = None, budget: int | None = None
+    ) -> Context | None:
+        """What is known about a query as a Markdown block of at most `budget` tokens; None when
+        nothing matches. Limit and budget are those of the query's complexity, but for a budget
+        that is given. A turn is shown with the turns beside it."""
+        effort = complexity(query.text)
+        asked = replace(
+            query, limit=effort.limit, neighbours=self._settings.context_neighbours, explain=False
+        )
+        found = await self.retrieve(asked, vector)
+        if not found.results and not found.related:
+            return None
+        return await asyncio.to_thread(
+            self.assembled, query.scope, found, effort.budget if budget is None else budget
+        )
+
+    def assembled(self, scope: str, found: Retrieval, budget: int) -> Context | None:
+        """The context of a retrieval. Facts are what was drawn from turns or written by someone;
+        the timeline holds the turns that were found, those beside them and those that the intent
+        adds; evidence are the turns that the facts were drawn from."""
+        reader = self._shard.reader()
+        try:
+            ids = [result.id for result in found.results]
+            profiles = profile_lines(
+                reader, scope, found.named, ids, self._settings.context_profiles
+            )
+            evidence = source_lines(reader, scope, found.results)
+        finally:
+            reader.close()
+        sections: dict[Section, list[Line]] = {
+            "facts": [],
+            "entities": profiles,
+            "timeline": [],
+            "evidence": evidence,
+        }
+        for result in found.results:
+            sections[_section(result.type)] += _result_lines(result)
+        for related in found.related:
+            sections[_section(related.type)].append(_related_line(related))
+        return assemble(sections, budget, self._settings.context)
+
+    # --- the parts --------------------------------------------------------------------------
+
+    def _boost(self, query: Query) -> GraphBoost:
+        language = self._shard.options.language
+        reader = self._shard.reader()
+        try:
+            return graph_boost(
+                reader, query.scope, query.text, self._milliseconds, self._settings.boost, language
+            )
+        finally:
+            reader.close()
+
+    def _within_times(
+        self, query: Query, vector: Vector | None, boost: GraphBoost
+    ) -> tuple[RecallAnswer, Query, TimeFilter, bool]:
+        """The answer, the query as it was asked in the end, the times read, whether widened."""
+        times = TimeFilter()
+        # Who gives times as filters has said what is meant.
+        if self._settings.time_words == "filter" and query.since is None and query.until is None:
+            times = read_times(query.text, query.as_of or self._clock())
+        if not times:
+            return self._recall.search(query, vector, boost.strengths), query, times, False
+        timed = replace(query, since=times.since, until=times.until)
+        # Words that became a filter are not looked for in texts, unless they are all there is.
+        asked = replace(timed, text=times.rest) if _WORD.search(times.rest) else timed
+        answer = self._recall.search(asked, vector, boost.strengths)
+        if len(answer.results) >= self._settings.least_in_time:
+            return replace(answer, query=query.text), timed, times, False
+        return self._recall.search(query, vector, boost.strengths), query, times, True
+
+    def _related(
+        self,
+        query: Query,
+        intent: IntentGuess,
+        effort: Complexity,
+        answer: RecallAnswer,
+        named: Sequence[NamedEntity],
+    ) -> tuple[Related, ...]:
+        if not self._settings.use_strategies or intent.intent == "general":
+            return ()
+        hits = [Hit(result.id, result.score) for result in answer.results]
+        reader = self._shard.reader()
+        try:
+            found = additions(
+                reader,
+                query.scope,
+                intent.intent,
+                hits,
+                named,
+                effort.depth,
+                self._settings.strategies,
+            )
+            return read_related(reader, query, found)
+        finally:
+            reader.close()
+
+    def _varied(self, scope: str, results: list[RecallResult]) -> list[RecallResult]:
+        """The first `top_n` in the order of MMR; those without a vector are unlike all others."""
+        settings = self._settings.rerank
+        first = results[: settings.top_n]
+        index = self._shard.indexes.get(scope)
+        vectors = np.zeros((len(first), self._shard.options.dimensions), dtype=np.float32)
+        with index.lock:
+            for place, result in enumerate(first):
+                for part in index.parts:
+                    there = part.place_of.get(result.id)
+                    if there is not None:
+                        vectors[place] = part.vectors[there]
+        order = mmr([result.score for result in first], vectors, settings.mmr_relevance)
+        return [*(first[place] for place in order), *results[settings.top_n :]]
+
+
+# --- lines ----------------------------------------------------------------------------------
+
+
+def _result_lines(result: RecallResult) -> list[Line]:
+    """A result, and of a turn also those beside it."""
+    if result.type != "episodic":
+        return [Line(result.id, result.content, result.occurred_at)]
+    own = Line(result.id, said(result.who, result.content), result.occurred_at)
+    beside = [Line(n.id, said(n.who, n.content), n.occurred_at) for n in result.neighbours]
+    return [own, *beside]
+
+
+def _section(memory_type: str) -> Section:
+    return "timeline" if memory_type == "episodic" else "facts"
+
+
+def _related_line(related: Related) -> Line:
+    who = related.who if related.type == "episodic" else ""
+    return Line(related.id, said(who, related.content), related.occurred_at)

@@ -1,0 +1,114 @@
+"""What a retrieval is set to and what it answers, as plain frozen data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from stores.context import ContextSettings
+from stores.graph_boost import GraphBoostSettings, NamedEntity
+from stores.intent import Complexity, Intent, IntentGuess
+from stores.recall_types import RecallAnswer, RecallResult
+from stores.rerank import RerankSettings
+from stores.strategies import StrategySettings
+from stores.time_words import TimeFilter
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalSettings:
+    """`time_words`: `filter` searches within the times that the query's words name, `off` does
+    not. With fewer than `least_in_time` results in them the search is made again without (and
+    says so): a memory told in June may well be of May. In a context a turn is shown with
+    `context_neighbours` turns on each side, and at most `context_profiles` entities are."""
+
+    time_words: Literal["filter", "off"] = "filter"
+    least_in_time: int = 1
+    use_strategies: bool = True
+    boost: GraphBoostSettings = field(default_factory=GraphBoostSettings)
+    strategies: StrategySettings = field(default_factory=StrategySettings)
+    rerank: RerankSettings = field(default_factory=RerankSettings)
+    context: ContextSettings = field(default_factory=ContextSettings)
+    context_neighbours: int = 1
+    context_profiles: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Related:
+    """A memory that the intent's strategy added: `score` 0..1, `reason` and `path` as in
+    `strategies.Addition`."""
+
+    id: str
+    content: str
+    type: str
+    who: str
+    session_id: str
+    occurred_at: datetime
+    score: float
+    reason: str
+    path: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """How a retrieval went. `since` and `until` are the times searched in; `widened` when there
+    was too little in those that the words name; `graph` the names that the query has, what they
+    boosted, and whether that was cut short (`timed_out`) or failed (`error`); `reranked` what the
+    second look did or why it did nothing."""
+
+    intent: IntentGuess
+    complexity: Complexity
+    times: TimeFilter
+    widened: bool
+    since: datetime | None
+    until: datetime | None
+    entities: tuple[str, ...]
+    boosted: int
+    timed_out: bool
+    error: str | None
+    reranked: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieval:
+    """`answer` is recall's, reranked where that is on; `related` what the intent adds, best
+    first."""
+
+    answer: RecallAnswer
+    related: tuple[Related, ...]
+    named: tuple[NamedEntity, ...]
+    explained: Explained
+
+    @property
+    def results(self) -> tuple[RecallResult, ...]:
+        return self.answer.results
+
+    @property
+    def intent(self) -> Intent:
+        return self.explained.intent.intent
+
+    def explain(self) -> Mapping[str, object]:
+        """The parts as plain data, for JSON."""
+        told = self.explained
+        return {
+            "intent": told.intent.intent,
+            "intent_by": told.intent.by,
+            "intent_matched": told.intent.matched,
+            "intent_score": round(told.intent.score, 6),
+            "complexity": told.complexity.name,
+            "depth": told.complexity.depth,
+            "time_words": list(told.times.words),
+            "since": None if told.since is None else told.since.isoformat(),
+            "until": None if told.until is None else told.until.isoformat(),
+            "widened": told.widened,
+            "entities": list(told.entities),
+            "boosted": told.boosted,
+            "boost_timed_out": told.timed_out,
+            "boost_error": told.error,
+            "related": [
+                {"id": each.id, "score": round(each.score, 6), "reason": each.reason}
+                for each in self.related
+            ],
+            "reranked": told.reranked,
+        }
