@@ -136,7 +136,8 @@ def test_critical_pins_and_fields_override() -> None:
         ("a",),
         "Ana is allergic",
     )
-    given = RememberCommand(content="[a]: x is y", importance=0.2, tags=("b",), type="rule", who="B")
+    fields = {"importance": 0.2, "tags": ("b",), "type": "rule", "who": "B"}
+    given = RememberCommand.model_validate({"content": "[a]: x is y", **fields})
     [row] = carry_out(given).rows(MemoryRow)
     assert (row.importance, row.tags, row.type, row.who) == (0.2, ("b",), "rule", "B")
 

@@ -128,7 +128,8 @@ def test_a_deduped_fact_names_the_existing_memory() -> None:
 
 
 def test_exactly_the_least_confidence_is_enough() -> None:
-    assert apply(proposals(proposal("Ana likes tea", fact_confidence=0.7))).ends()[0][0] == "created"
+    enough = proposal("Ana likes tea", fact_confidence=0.7)
+    assert apply(proposals(enough)).ends()[0][0] == "created"
 
 
 def test_two_facts_of_one_content_make_one_memory() -> None:

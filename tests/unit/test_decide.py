@@ -111,7 +111,9 @@ def test_the_rules_see_contradictions() -> None:
     assert proposal.review_needed
 
 
-@pytest.mark.parametrize(("action", "target"), [("ADD", None), ("UPDATE", "tea"), ("DELETE", "tea")])
+@pytest.mark.parametrize(
+    ("action", "target"), [("ADD", None), ("UPDATE", "tea"), ("DELETE", "tea")]
+)
 def test_the_model_decides_in_between(action: str, target: str | None) -> None:
     store = finding(candidate(TEA, 0.8), replies=[said(action, target)])
     driven = decide(facts("Ana likes black tea"), store, MODEL)

@@ -222,7 +222,9 @@ def test_authored_structure() -> None:
     assert (attribute.memory_id, attribute.kind, attribute.status) == ("m1", "constraint", "active")
 
 
-@pytest.mark.parametrize(("given", "enabled"), [(None, True), (work(triple("Ana", "in", "Oslo")), False)])
+@pytest.mark.parametrize(
+    ("given", "enabled"), [(None, True), (work(triple("Ana", "in", "Oslo")), False)]
+)
 def test_nothing_to_do(given: GraphWork | None, enabled: bool) -> None:
     driven = persist(given, enabled=enabled)
     assert driven.asks == []
