@@ -20,6 +20,8 @@ from ops.settings import Settings
 
 FILE_NAME = "palimpsest.toml"
 PREFIX = "PALIMPSEST_"
+OTHER_VARIABLES = ("PALIMPSEST_REQUIRE_KAFKA",)
+"""Variables that are no settings: what tests are told."""
 MASK = "********"
 LISTS = ("extraction.roles", "kafka.workers")
 """Settings that hold several values; on one line they are separated by commas."""
@@ -157,7 +159,11 @@ def _walk(content: Mapping[str, object], source: str) -> Iterator[tuple[str, obj
 
 
 def _environment_source(environment: Mapping[str, str]) -> list[tuple[str, Flat]]:
-    own = {name: value for name, value in environment.items() if name.startswith(PREFIX) and value}
+    own = {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(PREFIX) and name not in OTHER_VARIABLES and value
+    }
     keys = {name: name.removeprefix(PREFIX).lower().replace("__", ".") for name in own}
     for name, key in keys.items():
         _known(key, "the environment", name, lambda near: PREFIX + near.upper().replace(".", "__"))

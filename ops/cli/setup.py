@@ -63,7 +63,7 @@ def doctor(cli: Cli, json: AsJson = False) -> None:
         out = console()
         for finding in findings:
             mark = "[green]ok[/]  " if finding.ok else "[red]bad[/] "
-            out.print(f"{mark}{finding.check:<16} {text(finding.found)}")
+            out.print(f"{mark}{finding.check:<16} {text(finding.found)}", soft_wrap=True)
             if finding.advice:
                 out.print(f"    [bold]{text(finding.advice)}[/]")
     if not all(finding.ok for finding in findings):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TypeAlias, cast
 
 from rich.console import Console
@@ -10,11 +11,15 @@ from rich.table import Table
 
 Json: TypeAlias = dict[str, object]
 
+PIPED_WIDTH = 160
+
 
 def console() -> Console:
     """Standard output; wide enough not to cut what is piped on."""
     found = Console(highlight=False)
-    return found if found.is_terminal else Console(highlight=False, width=160)
+    if found.is_terminal:
+        return found
+    return Console(highlight=False, width=int(os.environ.get("COLUMNS") or PIPED_WIDTH))
 
 
 def text(value: object) -> str:
@@ -57,7 +62,8 @@ def print_run(answer: object) -> None:
         )
     )
     out.print(f"\n{result['seconds']} s in all")
-    print_balance(out, cast("Json", result["balance"]))
+    if result["balance"]:  # a worker on Kafka has closed its stores by now, unless it was --once
+        print_balance(out, cast("Json", result["balance"]))
 
 
 def print_balance(out: Console, balance: Json) -> None:

@@ -24,7 +24,7 @@ SCOPE = "demo"
 QUESTIONS = (
     "What does Maya drink in the morning?",
     "When is the wedding of Tom's sister?",
-    "What should I know before I cook for Maya?",
+    "What is Maya allergic to?",
 )
 RESULTS = 3
 

@@ -48,7 +48,7 @@ def _events(shard: Shard, memory_id: str, limit: int) -> list[JsonValue]:
         shard,
         "SELECT event_id, event, old_content, new_content, changed_by, actor_type, reason,"
         " metadata, session_id, correlation_id, created_at FROM history_rows"
-        f" WHERE memory_id = ? ORDER BY created_at, event_id LIMIT {limit}",
+        f" WHERE memory_id = ? ORDER BY created_at, rowid LIMIT {limit}",
         [memory_id],
     )
     for event in events:

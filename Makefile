@@ -1,0 +1,37 @@
+# `make` shows the tasks. Each of them makes .venv by itself, once.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-kafka check bench docs
+
+help: ## show the tasks
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+
+install: $(STAMP) ## make .venv with everything in it
+
+$(STAMP): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --editable ".[kafka]" --group test --group check
+	touch $(STAMP)
+
+demo: $(STAMP) ## a conversation through the whole pipeline, under a minute
+	$(BIN)/palimpsest demo
+
+test: $(STAMP) ## all tests but those that need Kafka
+	$(BIN)/python -m pytest --ignore=tests/kafka
+
+test-kafka: $(STAMP) ## the tests on a real Kafka broker (needs Java 17 and Maven)
+	PALIMPSEST_REQUIRE_KAFKA=1 $(BIN)/python -m pytest tests/kafka
+
+check: $(STAMP) ## lint and types
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(STAMP) ## how fast the pipeline is here, without any model's time
+	$(BIN)/palimpsest bench throughput
+
+docs: $(STAMP) ## write the generated references in ops/docs anew
+	$(BIN)/python -m ops.reference

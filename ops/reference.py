@@ -1,0 +1,103 @@
+"""The references of settings and commands, written from the program itself.
+
+python -m ops.reference      writes ops/docs/settings.md and ops/docs/commands.md
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Protocol, cast
+
+from ops.setting_sources import reference
+
+FOLDER = Path(__file__).parent / "docs"
+
+
+class _Command(Protocol):
+    help: str | None
+
+
+def render_settings() -> str:
+    """A table of every setting with its type, default and meaning."""
+    lines = [
+        "# Settings",
+        "",
+        "Written by `make docs`; do not edit. In the file `palimpsest.toml` (`[llm]`, then",
+        '`provider = "ollama"`), in the environment (`PALIMPSEST_LLM__PROVIDER=ollama`) or as a',
+        "flag of any command (`--set llm.provider=ollama`); a flag wins over the environment, that",
+        "over the file. An unknown name is refused. `palimpsest settings` prints what is in",
+        "effect, and where each value came from.",
+        "",
+        "| setting | type | default | meaning |",
+        "| --- | --- | --- | --- |",
+    ]
+    for setting in reference():
+        kind = setting.type.replace("|", "or")
+        lines.append(
+            f"| `{setting.key}` | {kind} | {_default(setting.default)} | {setting.description} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+def _default(value: object) -> str:
+    if value is None or value in ((), ""):
+        return "–"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return f"`{', '.join(map(str, value))}`"
+    return f"`{value}`"
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """(full name, help) of every command."""
+    from typer.main import get_command
+
+    from ops.cli.main import app
+
+    yield from _below(get_command(app), "palimpsest")
+
+
+def _below(group: object, prefix: str) -> Iterator[tuple[str, str]]:
+    inner = cast("Mapping[str, _Command]", getattr(group, "commands", {}))
+    for name, command in inner.items():
+        if getattr(command, "commands", None):
+            yield from _below(command, f"{prefix} {name}")
+        else:
+            yield f"{prefix} {name}", command.help or ""
+
+
+def render_commands() -> str:
+    """A section a command: what it does and an example."""
+    lines = [
+        "# Commands",
+        "",
+        "Written by `make docs`; do not edit. Every command takes `--help`, `--data-dir`,",
+        "`--config` and `--set KEY=VALUE`; those that print data take `--json`. The exit code is 0",
+        "when it worked, 1 when it failed, 2 when it was used wrongly.",
+        "",
+    ]
+    for name, text in commands():
+        about, _, example = text.partition("Example:")
+        lines += [f"## {name.removeprefix('palimpsest ')}", "", _unwrapped(about), ""]
+        if example.strip():
+            lines += ["```sh", example.strip(), "```", ""]
+    return "\n".join(lines)
+
+
+def _unwrapped(text: str) -> str:
+    paragraphs = re.split(r"\n\s*\n", text.replace("\b", "").strip())
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
+def main() -> None:
+    """Write both files."""
+    FOLDER.mkdir(exist_ok=True)
+    (FOLDER / "settings.md").write_text(render_settings(), encoding="utf-8")
+    (FOLDER / "commands.md").write_text(render_commands(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""The demo, with the models that come with the program, as its user sees it."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from ops.demo.show import QUESTIONS, conversation
+from ops.setting_sources import load_settings
+from schemas.codec import decode
+from schemas.topics import CONVERSATION_TURNS
+from tests.flows.program import Program
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    return Program(tmp_path_factory.mktemp("demo"), PALIMPSEST_EMBEDDING__PROVIDER="local")
+
+
+def test_the_conversation_is_worth_showing() -> None:
+    records = conversation(load_settings(environment={}).settings)
+    turns = [decode(record.value, CONVERSATION_TURNS, None) for record in records]
+    assert len(turns) >= 60
+    assert len({turn.body.speaker for turn in turns}) == 2  # type: ignore[attr-defined]
+    sessions: dict[str, list[object]] = {}
+    for turn in turns:
+        sessions.setdefault(turn.body.session_id, []).append(turn.occurred_at)  # type: ignore[attr-defined]
+    first, second = sessions.values()
+    assert second[0] - first[-1] > timedelta(days=14)  # type: ignore[operator]
+    assert [*first, *second] == sorted([*first, *second])  # type: ignore[type-var]
+
+
+def test_the_demo_shows_what_it_promises(program: Program) -> None:
+    began = time.monotonic()
+    shown = program.ok("demo")
+    assert time.monotonic() - began < 60
+    for question in QUESTIONS:
+        assert question in shown
+    for words in (
+        "doesn't drink coffee every morning",  # a preference that changed
+        "not getting married on June 13, it is June 20",  # a correction
+        "known before: Tom's sister Ines is getting married on June 13",
+        "known already",  # a duplicate
+        "71 accepted = 71 stored",
+        "Try next",
+    ):
+        assert words in shown
+    assert (program.folder / "palimpsest-demo").is_dir()
+
+
+def test_the_demo_can_be_repeated_and_looked_into(program: Program) -> None:
+    again = program.json("demo")
+    assert again["balance"]["holds"] is True
+    assert again["balance"]["turns"]["accepted"] == again["turns"]
+    assert [len(recall["results"]) for recall in again["recalls"]] == [3, 3, 3]
+    assert "walnuts" in json.dumps(again["recalls"][2]["results"])
+    status = program.json("status", "--data-dir", str(Path("palimpsest-demo")))
+    assert all(stage["lag"] == 0 for stage in status["stages"])

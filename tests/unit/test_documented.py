@@ -1,0 +1,92 @@
+"""What can be called or set is documented, the references are fresh, the README tells the truth."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ops.reference import FOLDER, commands, render_commands, render_settings
+from ops.setting_sources import reference
+from tests.flows.program import ROOT, Program
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_references_are_fresh() -> None:
+    assert (FOLDER / "settings.md").read_text(encoding="utf-8") == render_settings(), "make docs"
+    assert (FOLDER / "commands.md").read_text(encoding="utf-8") == render_commands(), "make docs"
+
+
+def test_every_setting_is_documented() -> None:
+    text = (FOLDER / "settings.md").read_text(encoding="utf-8")
+    assert [s.key for s in reference() if f"`{s.key}`" not in text] == []
+
+
+def test_every_command_is_documented_with_an_example() -> None:
+    found = dict(commands())
+    assert {"palimpsest ingest", "palimpsest recall", "palimpsest dead-letters redrive"} <= set(
+        found
+    )
+    missing = [
+        name for name, text in found.items() if f"Example: {name}" not in " ".join(text.split())
+    ]
+    assert missing == []
+
+
+def test_every_command_takes_the_options_of_settings() -> None:
+    for name, _ in commands():
+        done = subprocess.run(
+            [sys.executable, "-m", "ops.cli.main", *name.split()[1:], "--help"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"PATH": "", "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"},
+        )
+        for option in ("--data-dir", "--config", "--set"):
+            assert option in done.stdout, name
+
+
+def test_every_make_task_of_the_readme_is_there() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for task in re.findall(r"`make ([a-z-]+)`|^make ([a-z-]+)", README, re.MULTILINE):
+        assert f"\n{''.join(task)}:" in makefile
+
+
+def test_the_links_of_the_readme_lead_somewhere() -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert target.startswith("https://") or (ROOT / target).exists(), target
+
+
+def console_commands() -> str:
+    """The commands of the README's console blocks as one script."""
+    lines = []
+    for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL):
+        lines += re.findall(r"^(?:\$|>) (.*)$", block, re.MULTILINE)
+    return "\n".join(lines)
+
+
+@pytest.mark.timeout(300)
+def test_the_commands_of_the_readme_run(tmp_path: Path) -> None:
+    program = Program(tmp_path)
+    shim = tmp_path / "bin" / "palimpsest"
+    shim.parent.mkdir()
+    shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m ops.cli.main "$@"\n')
+    shim.chmod(0o755)
+    script = console_commands()
+    assert script.count("palimpsest ") > 10
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=tmp_path,
+        env={**program.environment, "PATH": f"{shim.parent}:{program.environment['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    for told in ("5 turns published", "4 created + 1 blocked", "Ana moved to Lisbon", "sound"):
+        assert told in done.stdout
