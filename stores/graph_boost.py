@@ -99,8 +99,8 @@ def graph_boost(
     """The boost for a query over the entities of one scope. Never raises."""
     if not settings.enabled:
         return GraphBoost()
-    deadline = clock() + settings.timeout_ms
     try:
+        deadline = clock() + settings.timeout_ms
         named = named_entities(cursor, scope, query, settings.max_entities, language)
         if not named or clock() > deadline:
             return GraphBoost(named=named, timed_out=bool(named))
