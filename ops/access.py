@@ -45,6 +45,10 @@ async def queries(settings: Settings) -> AsyncIterator[Queries]:
     and what opening log and stores raises."""
     from ops.bootstrap import has_log, log_lock
 
+    if settings.log.kind == "kafka":
+        async with _of_cluster(settings) as routed:
+            yield routed
+        return
     if not has_log(settings):
         raise RequestError(
             f"there is no memory in {settings.data_dir} yet; publish turns with `palimpsest"
@@ -65,6 +69,18 @@ async def queries(settings: Settings) -> AsyncIterator[Queries]:
         yield found
 
 
+@contextlib.asynccontextmanager
+async def _of_cluster(settings: Settings) -> AsyncIterator[Queries]:
+    from ops.kafka.options import kafka_options
+    from ops.service.routing import RoutedQueries
+
+    routed = RoutedQueries(settings, kafka_options(settings).partitions)
+    try:
+        yield routed
+    finally:
+        await routed.close()
+
+
 async def _of_worker(
     settings: Settings, undo: contextlib.AsyncExitStack, late: bool
 ) -> Queries | None:
@@ -73,7 +89,7 @@ async def _of_worker(
 
     announcement = announced(settings.data_dir)
     if announcement is not None:
-        remote = RemoteQueries(announcement)
+        remote = RemoteQueries.announced(announcement)
         try:
             await remote.ping()
         except NotThereError:

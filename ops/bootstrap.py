@@ -227,10 +227,14 @@ class Application:
     warnings: list[str] = field(default_factory=list)
     unusable: str | None = None
     stopping: bool = False
+    on_drained: Callable[[], Awaitable[None]] | None = None
+    """Awaited at the end of `run`, while the stores are open."""
 
     async def run(self, until_drained: bool) -> None:
         """Process until `stop`, or until all is processed."""
         await self.worker.run(until_drained)
+        if self.on_drained is not None:
+            await self.on_drained()
 
     def stop(self) -> None:
         """Finish the batches under way, then end `run`."""

@@ -54,6 +54,7 @@ def run(
 async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
     from ops.bootstrap import SetupError, running
     from ops.cli.watching import watched
+    from ops.reading.status import balance as balance_of
     from ops.service.running import serving_reads
 
     async with running(settings, only) as app:
@@ -72,16 +73,18 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
             loop.add_signal_handler(number, app.stop)
         began = time.perf_counter()
         async with serving_reads(app) as sources:
+            balance: JsonObject = {}
+
+            async def weigh() -> None:
+                balance.update(await asyncio.to_thread(balance_of, sources))
+
+            app.on_drained = weigh
             with watched(app) if on_terminal() else contextlib.nullcontext():
                 await app.run(until_drained=once)
-            return await _summary(app, time.perf_counter() - began, sources)
+            return _summary(app, time.perf_counter() - began, balance)
 
 
-async def _summary(app: AnyApplication, seconds: float, sources: object) -> JsonObject:
-    from ops.reading.sources import Sources
-    from ops.reading.status import balance
-
-    assert isinstance(sources, Sources)
+def _summary(app: AnyApplication, seconds: float, balance: JsonObject) -> JsonObject:
     stages: JsonObject = {}
     for runner in app.runners:
         counts = runner.counts
@@ -97,7 +100,7 @@ async def _summary(app: AnyApplication, seconds: float, sources: object) -> Json
     return {
         "stages": stages,
         "seconds": round(seconds, 3),
-        "balance": await asyncio.to_thread(balance, sources),
+        "balance": balance,
     }
 
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -170,6 +170,8 @@ class KafkaApplication:
     warnings: list[str] = field(default_factory=list)
     unusable: str | None = None
     stopping: bool = False
+    on_drained: Callable[[], Awaitable[None]] | None = None
+    """Awaited when all is processed, before the stores are closed."""
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
     _made: dict[tuple[str, int], StageRunner] = field(default_factory=dict)
 
@@ -218,6 +220,8 @@ class KafkaApplication:
     async def _until_drained(self) -> None:
         while not self._stop.is_set():
             if await asyncio.to_thread(self.log.drained):
+                if self.on_drained is not None:
+                    await self.on_drained()
                 return
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(DRAINED_SECONDS):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import httpx
 from pydantic import JsonValue
@@ -22,22 +22,30 @@ class NotThereError(Exception):
 
 
 class RemoteQueries:
-    """Answers from the worker that has the folder. Raises NotThereError when it is gone."""
+    """Answers from one worker. Raises NotThereError when it is gone."""
 
-    def __init__(self, announcement: Announcement) -> None:
+    def __init__(self, base_url: str, token: str) -> None:
         self._client = httpx.AsyncClient(
-            base_url=f"http://127.0.0.1:{announcement.port}",
-            headers={"Authorization": f"Bearer {announcement.token}"},
+            base_url=base_url,
+            headers={"Authorization": f"Bearer {token}"},
             timeout=TIMEOUT_SECONDS,
             trust_env=False,
         )
 
+    @classmethod
+    def announced(cls, announcement: Announcement) -> Self:
+        """The worker that has the folder."""
+        return cls(f"http://127.0.0.1:{announcement.port}", announcement.token)
+
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def ping(self) -> None:
-        """Return when the announced worker is there; raises NotThereError when it is not."""
-        await self._post("/ping", {})
+    async def ping(self) -> JsonObject:
+        """The process id and the open partitions of the worker; raises NotThereError when it is
+        not there."""
+        response = await self._post("/ping", {})
+        said: JsonObject = response.json()
+        return said
 
     async def answer(self, request: Request) -> JsonValue:
         response = await self._post(f"/ask/{NAMES[type(request)]}", as_json(request))

@@ -13,7 +13,8 @@ import hmac
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -53,15 +54,36 @@ class _Server(uvicorn.Server):
         yield
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an interface listens: port 0 is any that is free, and a token of its own is made
+    unless one is given."""
+
+    host: str = HOST
+    port: int = 0
+    token: str | None = None
+
+
 @contextlib.asynccontextmanager
-async def local_interface(queries: Queries, folder: Path) -> AsyncIterator[Announcement]:
-    """Serve `queries` until the context is left; the file of the folder is then gone."""
-    token = secrets.token_urlsafe(32)
+async def local_interface(
+    queries: Queries,
+    folder: Path,
+    place: Place = Place(),
+    partitions: Callable[[], Sequence[int]] = tuple,
+) -> AsyncIterator[Announcement]:
+    """Serve `queries` until the context is left; the file of the folder is then gone.
+
+    `partitions` tells which are open here now."""
+    token = place.token or secrets.token_urlsafe(32)
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
-        listener.bind((HOST, 0))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((place.host, place.port))
         announcement = Announcement(os.getpid(), listener.getsockname()[1], token)
         config = uvicorn.Config(
-            interface(queries, token), lifespan="off", log_level="critical", access_log=False
+            interface(queries, token, partitions),
+            lifespan="off",
+            log_level="critical",
+            access_log=False,
         )
         server = _Server(config)
         serving = asyncio.create_task(server.serve([listener]), name="local interface")
@@ -77,7 +99,9 @@ async def local_interface(queries: Queries, folder: Path) -> AsyncIterator[Annou
             await serving
 
 
-def interface(queries: Queries, token: str) -> Starlette:
+def interface(
+    queries: Queries, token: str, partitions: Callable[[], Sequence[int]] = tuple
+) -> Starlette:
     """The routes: `POST /ask/{name}` gives JSON, `POST /sql` an Arrow stream."""
 
     async def ask(http: HttpRequest) -> Response:
@@ -106,7 +130,7 @@ def interface(queries: Queries, token: str) -> Starlette:
             await _body(http, token)
         except _RefusedError as error:
             return JSONResponse({"error": str(error)}, error.status)
-        return JSONResponse({"pid": os.getpid()})
+        return JSONResponse({"pid": os.getpid(), "partitions": [*partitions()]})
 
     return Starlette(
         routes=[

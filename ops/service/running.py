@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 
-from ops.bootstrap import AnyApplication
+from ops.bootstrap import AnyApplication, SetupError
 from ops.queries import DirectQueries
 from ops.reading.sources import Sources
-from ops.service.local import local_interface
+from ops.service.local import Place, local_interface
+from ops.service.routing import own_folder
+from ops.settings import Settings
 
 
 def sources_of(app: AnyApplication) -> Sources:
@@ -30,5 +32,31 @@ def sources_of(app: AnyApplication) -> Sources:
 async def serving_reads(app: AnyApplication) -> AsyncIterator[Sources]:
     """Answer other processes until the context is left."""
     sources = sources_of(app)
-    async with local_interface(DirectQueries(sources), app.settings.data_dir):
-        yield sources
+    queries = DirectQueries(sources)
+    if app.settings.log.kind != "kafka":
+        async with local_interface(queries, app.settings.data_dir):
+            yield sources
+        return
+    # Several workers share a folder; each announces itself in its own.
+    folder = own_folder(app.settings.data_dir)
+    try:
+        async with local_interface(
+            queries, folder, place_of(app.settings), lambda: [*sources.shards]
+        ):
+            yield sources
+    finally:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def place_of(settings: Settings) -> Place:
+    """Where a worker on Kafka listens. Raises SetupError for an open address without a secret."""
+    kafka = settings.kafka
+    if kafka.worker_token is None:
+        if kafka.listen not in ("127.0.0.1", "::1", "localhost"):
+            raise SetupError(
+                f"kafka.listen is {kafka.listen}: others than this machine could read the memory;"
+                " set kafka.worker_token, the same for all workers and readers"
+            )
+        return Place(kafka.listen, kafka.listen_port)
+    return Place(kafka.listen, kafka.listen_port, kafka.worker_token.get_secret_value())

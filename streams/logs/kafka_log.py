@@ -208,6 +208,10 @@ class KafkaLog:
 
     def drained(self) -> bool:
         """Whether every stage, in whatever process, has acknowledged all there is."""
+        return not any(self.lag().values())
+
+    def lag(self) -> dict[str, int]:
+        """Records that no stage, in whatever process, has acknowledged yet, by role."""
         done: dict[tuple[str, str, int], int] = {}
         places = set()
         for role in ROLES:
@@ -218,11 +222,11 @@ class KafkaLog:
                     done[role, topic, partition] = committed.get((topic, partition), 0)
         # Ends are read after positions: what is equal then was equal at the time of the first.
         extents = self.extents(sorted(places))
-        return all(
-            offset >= extents[topic, partition].end
-            or extents[topic, partition].beginning == extents[topic, partition].end
-            for (_, topic, partition), offset in done.items()
-        )
+        left = dict.fromkeys(ROLES, 0)
+        for (role, topic, partition), offset in done.items():
+            extent = extents[topic, partition]
+            left[role] += max(0, extent.end - max(offset, extent.beginning))
+        return left
 
     # --- reading -----------------------------------------------------------------------------
 

@@ -90,10 +90,11 @@ class KafkaSender:
             places[out.topic, self._partition(out)].append(out)
         for position in positions:
             check_position(position, self._options.partitions)
+        cut = {place: _chunks(records) for place, records in places.items()}
         waiting = []
         async with self._turn:  # the batches of one call are queued before those of the next
-            for (topic, partition), records in places.items():
-                waiting.append(await self._queue(topic, partition, records))
+            for (topic, partition), chunks in cut.items():
+                waiting.append(await self._queue(topic, partition, chunks))
         for sent in waiting:
             await sent
         if positions and self._note is not None:
@@ -106,12 +107,10 @@ class KafkaSender:
         return place
 
     async def _queue(
-        self, topic: str, partition: int, records: Sequence[Outgoing]
+        self, topic: str, partition: int, chunks: Sequence[Sequence[Outgoing]]
     ) -> Awaitable[None]:
         """Hand the records to the producer; what is returned waits for the broker's word."""
-        batches = [
-            (chunk, await self._send(chunk, topic, partition)) for chunk in _chunks(records)
-        ]
+        batches = [(chunk, await self._send(chunk, topic, partition)) for chunk in chunks]
         return self._confirmed(batches, topic, partition)
 
     async def _confirmed(

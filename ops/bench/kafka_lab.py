@@ -1,0 +1,266 @@
+"""A laboratory: one broker, any number of worker processes, and what became of what was sent.
+
+For the soak, the throughput figures and the tests on a real broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import duckdb
+
+from ops.bootstrap import application, publisher
+from ops.ingest import in_batches
+from ops.kafka.broker import Broker
+from ops.kafka.options import kafka_options
+from ops.requests import JsonObject, StatusRequest
+from ops.service.routing import RoutedQueries
+from ops.setting_sources import load_settings
+from ops.settings import Settings
+from ops.topics import create_topics
+from stores.state_hash import table_hashes
+from streams.logs.base import Outgoing
+from streams.logs.kafka_log import KafkaLog
+
+ROOT = Path(__file__).parents[2]
+LOOK_SECONDS = 0.2
+States = dict[str, dict[str, str]]
+"""Hashes by table, by scope."""
+
+
+class LabError(Exception):
+    """What was waited for did not happen; the text has the end of the workers' output."""
+
+
+@dataclass
+class Lab:
+    """One installation on a broker: topics with a prefix of their own, and a data folder."""
+
+    folder: Path
+    broker: Broker
+    prefix: str
+    partitions: int = 8
+    session_seconds: float = 6.0
+    overrides: tuple[str, ...] = ()
+    workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.settings = self._settings()
+        create_topics(kafka_options(self.settings), 1)
+        self.log = KafkaLog.open(kafka_options(self.settings))
+
+    def _flags(self) -> list[str]:
+        return [
+            "log.kind=kafka",
+            f"log.partitions={self.partitions}",
+            f"kafka.bootstrap_servers={self.broker.bootstrap_servers}",
+            f"kafka.topic_prefix={self.prefix}-",
+            f"kafka.group={self.prefix}",
+            f"kafka.session_seconds={self.session_seconds}",
+            "embedding.provider=hashing",
+            "store.memory_limit=256",
+            "store.threads=1",
+            *self.overrides,
+        ]
+
+    def _settings(self) -> Settings:
+        return load_settings(self._flags(), self.folder / "data", environment={}).settings
+
+    # --- workers -----------------------------------------------------------------------------
+
+    def start(self, name: str, *stages: str) -> None:
+        """A worker process for these stages (all when none is named)."""
+        command = [sys.executable, "-m", "ops.cli.main", "run", "--data-dir"]
+        command += [str(self.folder / "data"), *(f"--set={flag}" for flag in self._flags())]
+        if stages:
+            command.append(f"--stages={','.join(stages)}")
+        with self.output(name).open("ab") as out:
+            self.workers[name] = subprocess.Popen(  # noqa: S603 (own arguments, no shell)
+                command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=ROOT
+            )
+
+    def output(self, name: str) -> Path:
+        return self.folder / f"{name}.out"
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        self.workers[name].send_signal(number)
+
+    def kill(self, name: str) -> None:
+        """At once, as a crash does."""
+        worker = self.workers.pop(name)
+        worker.kill()
+        worker.wait()
+
+    def stop(self, name: str, seconds: float = 60.0) -> float:
+        """By SIGTERM; the seconds it took. Raises LabError for another exit code than 0."""
+        worker = self.workers.pop(name)
+        began = time.monotonic()
+        worker.terminate()
+        try:
+            code = worker.wait(seconds)
+        except subprocess.TimeoutExpired:
+            worker.kill()
+            worker.wait()
+            raise LabError(f"{name} did not stop within {seconds} s\n{self.tail(name)}") from None
+        if code != 0:
+            raise LabError(f"{name} ended with {code}\n{self.tail(name)}")
+        return time.monotonic() - began
+
+    def tail(self, name: str) -> str:
+        """The end of what the worker printed."""
+        try:
+            return self.output(name).read_text(errors="replace")[-4000:]
+        except OSError:
+            return ""
+
+    def close(self) -> None:
+        for worker in self.workers.values():
+            worker.kill()
+            worker.wait()
+        self.workers.clear()
+        self.log.close()
+
+    def __enter__(self) -> Lab:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- what goes in, and what became of it -------------------------------------------------
+
+    def publish(self, records: Iterable[Outgoing]) -> int:
+        count = 0
+        for batch in in_batches(records):
+            count += len(self.log.append(batch))
+        return count
+
+    def until_drained(self, seconds: float = 120.0) -> float:
+        """The seconds until every stage had acknowledged everything. Raises LabError, also when
+        a worker ends by itself."""
+        began = time.monotonic()
+        while not self.log.drained():
+            for name, worker in self.workers.items():
+                if worker.poll() is not None:
+                    raise LabError(f"{name} ended with {worker.returncode}\n{self.tail(name)}")
+            if time.monotonic() - began > seconds:
+                tails = "\n".join(f"--- {name}\n{self.tail(name)}" for name in self.workers)
+                raise LabError(f"not drained within {seconds} s: {self.lag()}\n{tails}")
+            time.sleep(LOOK_SECONDS)
+        return time.monotonic() - began
+
+    def lag(self) -> dict[str, int]:
+        """Records that are not acknowledged, by role."""
+        return self.log.lag()
+
+    def status(self) -> JsonObject:
+        """What the workers say, all together."""
+
+        async def ask() -> JsonObject:
+            routed = RoutedQueries(self.settings, self.partitions)
+            try:
+                answer = await routed.answer(StatusRequest())
+            finally:
+                await routed.close()
+            assert isinstance(answer, dict)
+            return answer
+
+        return asyncio.run(ask())
+
+    def owners(self) -> dict[int, int]:
+        """Partition to process id, for the partitions that are open now."""
+
+        async def ask() -> dict[int, int]:
+            routed = RoutedQueries(self.settings, self.partitions)
+            try:
+                owners = await routed.owners()
+                pids = {id(c): int(str((await c.ping())["pid"])) for c in owners.values()}
+                return {number: pids[id(client)] for number, client in owners.items()}
+            finally:
+                await routed.close()
+
+        return asyncio.run(ask())
+
+    def until_owned(self, workers: int, seconds: float = 60.0) -> float:
+        """The seconds until every partition is open at one of this many workers."""
+        began = time.monotonic()
+        while True:
+            owners = self.owners()
+            if len(owners) == self.partitions and len(set(owners.values())) == workers:
+                return time.monotonic() - began
+            if time.monotonic() - began > seconds:
+                raise LabError(f"partitions are with {owners} after {seconds} s")
+            time.sleep(LOOK_SECONDS)
+
+    def states(self) -> States:
+        """The state of every scope, from the closed stores of all partitions."""
+        return states_of(self.folder / "data")
+
+
+def states_of(data_dir: Path) -> States:
+    """The state of every scope in the stores of a folder that no worker has open."""
+    found: States = {}
+    for file in sorted(data_dir.glob("shards/*/memory.duckdb")):
+        with opened(file) as connection:
+            rows = connection.execute(
+                "SELECT scope FROM accepted_turns UNION SELECT scope FROM memory_rows"
+            ).fetchall()
+            for (scope,) in rows:
+                if scope in found:
+                    raise LabError(f"scope {scope} is in more than one shard")
+                found[scope] = table_hashes(connection, scope=scope)
+    return found
+
+
+@contextmanager
+def opened(file: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    connection = duckdb.connect(str(file), read_only=True)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def embedded_states(
+    folder: Path, records: Sequence[Outgoing], overrides: Sequence[str] = ()
+) -> States:
+    """The same records through the embedded log, in one process without any fault."""
+    chosen = ["embedding.provider=hashing", *overrides]
+    settings = load_settings(chosen, folder, environment={}).settings
+    with publisher(settings) as append:
+        for batch in in_batches(records):
+            append(batch)
+
+    async def run() -> None:
+        async with application(settings) as app:
+            await app.run(until_drained=True)
+
+    asyncio.run(run())
+    return states_of(folder)
+
+
+def different(a: Mapping[str, Mapping[str, str]], b: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Scopes in which two states differ, with the tables; empty when they are the same."""
+    found = []
+    for scope in sorted(a.keys() | b.keys()):
+        one, other = a.get(scope, {}), b.get(scope, {})
+        tables = sorted(t for t in one.keys() | other.keys() if one.get(t) != other.get(t))
+        if tables:
+            found.append(f"{scope}: {', '.join(tables)}")
+    return found
+
+
+def told(figures: Mapping[str, object]) -> None:
+    """Print figures as JSON on stdout."""
+    sys.stdout.write(json.dumps(figures, indent=2, default=str) + os.linesep)
+    sys.stdout.flush()

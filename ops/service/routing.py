@@ -1,0 +1,257 @@
+"""Asking the workers of a cluster: whoever has the partition open answers.
+
+Every worker serves the same readings on its local interface. Those that share the data folder
+announce themselves in `<data_dir>/workers/<pid>/`; those on other machines are named by the
+setting kafka.workers, with the secret kafka.worker_token that all of them share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TypeVar, cast
+
+import pyarrow as pa
+from pydantic import JsonValue
+
+from ops.requests import (
+    CommandRequest,
+    DropRequest,
+    JsonObject,
+    LettersRequest,
+    ListRequest,
+    RecallRequest,
+    RedriveRequest,
+    Request,
+    RequestError,
+    SqlRequest,
+    StatusRequest,
+)
+from ops.service.announcement import announced
+from ops.service.client import NotThereError, RemoteQueries
+from ops.settings import Settings
+from streams.logs.base import partition_for
+
+T = TypeVar("T")
+PATIENCE_SECONDS = 15.0
+"""How long a partition may be without an owner, as during a rebalance, before that is told."""
+LOOK_AGAIN_SECONDS = 0.1
+
+
+def workers_folder(data_dir: Path) -> Path:
+    return data_dir / "workers"
+
+
+def own_folder(data_dir: Path) -> Path:
+    """Where this process announces itself; made, with nobody else's permission to look."""
+    folder = workers_folder(data_dir) / str(os.getpid())
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+class RoutedQueries:
+    """Queries answered by the owner of the scope's partition, or by all workers together."""
+
+    def __init__(self, settings: Settings, partitions: int) -> None:
+        self._settings = settings
+        self._partitions = partitions
+        self._clients: dict[str, RemoteQueries] = {}
+
+    async def close(self) -> None:
+        for client in self._clients.values():
+            await client.close()
+        self._clients.clear()
+
+    # --- who has what ------------------------------------------------------------------------
+
+    async def owners(self) -> dict[int, RemoteQueries]:
+        """The worker of every partition that one has open now."""
+        found: dict[int, RemoteQueries] = {}
+        for client in self._reachable():
+            try:
+                said = await client.ping()
+            except (NotThereError, RequestError):
+                continue
+            for number in cast("list[int]", said.get("partitions") or []):
+                found[number] = client
+        return found
+
+    def _reachable(self) -> list[RemoteQueries]:
+        places: dict[str, str] = {}
+        folder = workers_folder(self._settings.data_dir)
+        for announcing in sorted(folder.glob("*/")) if folder.is_dir() else []:
+            announcement = announced(announcing)
+            if announcement is not None and _runs(announcement.pid):
+                places[f"http://127.0.0.1:{announcement.port}"] = announcement.token
+        token = self._settings.kafka.worker_token
+        for address in self._settings.kafka.workers:
+            places[address] = "" if token is None else token.get_secret_value()
+        for place, secret in places.items():
+            if place not in self._clients:
+                self._clients[place] = RemoteQueries(place, secret)
+        return [self._clients[place] for place in places]
+
+    async def _owner(self, partition: int) -> RemoteQueries:
+        owners = await self._awaited(lambda owners: partition in owners)
+        if partition not in owners:
+            raise RequestError(
+                f"no worker has partition {partition} open; start one with `palimpsest run`, or"
+                " name those of other machines in kafka.workers"
+            )
+        return owners[partition]
+
+    async def _all(self) -> list[RemoteQueries]:
+        """Every worker, once all partitions have one. Raises RequestError when some stay
+        without."""
+        owners = await self._awaited(lambda owners: len(owners) == self._partitions)
+        missing = sorted(set(range(self._partitions)) - owners.keys())
+        if missing:
+            raise RequestError(
+                f"no worker has the partitions {', '.join(map(str, missing))} open; start one with"
+                " `palimpsest run`, or name those of other machines in kafka.workers"
+            )
+        return list(dict.fromkeys(owners.values()))
+
+    async def _awaited(
+        self, enough: Callable[[dict[int, RemoteQueries]], bool]
+    ) -> dict[int, RemoteQueries]:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            owners = await self.owners()
+            if enough(owners) or time.monotonic() > deadline or not self._reachable():
+                return owners
+            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+
+    # --- answers -----------------------------------------------------------------------------
+
+    async def answer(self, request: Request) -> JsonValue:
+        match request:
+            case RecallRequest() | ListRequest(scope=str()):
+                number = partition_for(str(request.scope), self._partitions)
+                return await self._persisted(number, lambda owner: owner.answer(request))
+            case ListRequest():
+                return _page(await self._from_all(request), request.limit)
+            case StatusRequest():
+                return _status(await self._from_all(request))
+            case LettersRequest():
+                return _letters(await self._from_all(request), request.limit)
+            case RedriveRequest(letter_ids=()):
+                return _joined(await self._from_all(request))
+            case RedriveRequest() | DropRequest():
+                parts = [await self._by_id(_only(request, name)) for name in request.letter_ids]
+                return _joined(cast("list[JsonObject]", parts))
+            case CommandRequest():
+                answers = await self._from_all(request)
+                return next((answer for answer in answers if answer is not None), None)
+        return await self._by_id(request)
+
+    async def table(self, request: SqlRequest) -> pa.Table:
+        if request.partition is None:
+            raise RequestError(
+                f"the memory lies in {self._partitions} partitions, each with a database of its"
+                " own; name one with --partition"
+            )
+        if not 0 <= request.partition < self._partitions:
+            raise RequestError(
+                f"there is no partition {request.partition}; there are {self._partitions}"
+            )
+        return await self._persisted(request.partition, lambda owner: owner.table(request))
+
+    async def _persisted(
+        self, partition: int, ask: Callable[[RemoteQueries], Awaitable[T]]
+    ) -> T:
+        """Asked again while the partition moves from one worker to another."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            owner = await self._owner(partition)
+            try:
+                return await ask(owner)
+            except (NotThereError, RequestError) as error:
+                moved = isinstance(error, NotThereError) or "not open in this process" in str(error)
+                if not moved or time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(LOOK_AGAIN_SECONDS)
+
+    async def _from_all(self, request: Request) -> list[JsonObject]:
+        answers = [await client.answer(request) for client in await self._all()]
+        return cast("list[JsonObject]", answers)
+
+    async def _by_id(self, request: Request) -> JsonValue:
+        """The answer of the worker that knows what the request names."""
+        refused: RequestError | None = None
+        for client in await self._all():
+            try:
+                return await client.answer(request)
+            except RequestError as error:
+                if refused is None or "there is no " in str(refused):
+                    refused = error
+        assert refused is not None
+        raise refused
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _only(request: RedriveRequest | DropRequest, letter_id: str) -> Request:
+    return type(request)((letter_id,))
+
+
+def _list(answer: JsonObject, name: str) -> list[JsonObject]:
+    return cast("list[JsonObject]", answer[name])
+
+
+def _page(answers: Sequence[JsonObject], limit: int) -> JsonObject:
+    rows = [row for answer in answers for row in _list(answer, "memories")]
+    rows.sort(key=lambda row: (str(row["occurred_at"]), str(row["id"])), reverse=True)
+    more = len(rows) > limit or any(answer["next"] for answer in answers)
+    last = rows[:limit][-1] if rows and more else None
+    return {
+        "memories": [*rows[:limit]],
+        "next": None if last is None else f"{last['occurred_at']}/{last['id']}",
+    }
+
+
+def _letters(answers: Sequence[JsonObject], limit: int) -> JsonObject:
+    rows = [row for answer in answers for row in _list(answer, "dead_letters")]
+    rows.sort(key=lambda row: str(row["last_failed_at"]), reverse=True)
+    return {"dead_letters": [*rows[:limit]]}
+
+
+def _joined(answers: Sequence[JsonObject]) -> JsonObject:
+    """Lists of the same name one after another."""
+    joined: dict[str, list[JsonValue]] = {}
+    for answer in answers:
+        for name, values in answer.items():
+            joined.setdefault(name, []).extend(cast("list[JsonValue]", values))
+    return {**joined}
+
+
+def _status(answers: Sequence[JsonObject]) -> JsonObject:
+    stages = [stage for answer in answers for stage in _list(answer, "stages")]
+    stages.sort(key=lambda stage: int(str(stage["partition"])))
+    balances = [cast("dict[str, dict[str, int]]", answer["balance"]) for answer in answers]
+    return {
+        "stages": [*stages],
+        "balance": {
+            "turns": _added([balance["turns"] for balance in balances]),
+            "facts": _added([balance["facts"] for balance in balances]),
+            "holds": all(bool(balance["holds"]) for balance in balances),
+        },
+        "dead_letters": sum(int(str(answer["dead_letters"])) for answer in answers),
+        "providers": answers[0]["providers"] if answers else {},
+    }
+
+
+def _added(parts: Sequence[dict[str, int]]) -> JsonObject:
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: sum(part.get(name, 0) for part in parts) for name in names}

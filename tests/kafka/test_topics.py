@@ -1,0 +1,87 @@
+"""Topics on a real broker: made as listed, held against the list, never altered."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from contextlib import closing
+
+import pytest
+from kafka import KafkaAdminClient
+from typer.testing import CliRunner
+
+from ops.cli.main import app
+from ops.kafka.broker import Broker
+from ops.topics import configuration, create_topics, describe_topics
+from schemas.topics import ALL_TOPICS, MEMORY_HISTORY
+from streams.logs.kafka_base import KafkaOptions
+
+
+@pytest.fixture
+def options(broker: Broker) -> KafkaOptions:
+    prefix = f"t{uuid.uuid4().hex[:8]}-"
+    return KafkaOptions(broker.bootstrap_servers, 2, prefix)
+
+
+def test_topics_are_made_as_listed_and_only_once(options: KafkaOptions) -> None:
+    before = describe_topics(options)
+    assert all(state.partitions is None and state.differences for state in before)
+    made = create_topics(options, 1)
+    assert [state.name for state in made] == [topic.name for topic in ALL_TOPICS]
+    assert all(state.created and state.partitions == 2 for state in made)
+    assert not any(state.differences for state in made)
+    for topic, state in zip(ALL_TOPICS, made, strict=True):
+        assert dict(state.settings) == configuration(topic)
+        assert state.settings["message.timestamp.type"] == "LogAppendTime"
+        assert (state.settings["cleanup.policy"] == "compact") == (topic is MEMORY_HISTORY)
+    again = create_topics(options, 1)
+    assert not any(state.created or state.differences for state in again)
+
+
+def test_a_missing_topic_is_made_beside_the_others(options: KafkaOptions) -> None:
+    create_topics(options, 1)
+    gone = options.physical("dead-letters")
+    with closing(KafkaAdminClient(bootstrap_servers=options.servers)) as admin:
+        admin.delete_topics([gone])
+        while gone in admin.list_topics():
+            pass
+    made = [state.name for state in create_topics(options, 1) if state.created]
+    assert made == ["dead-letters"]
+
+
+def test_a_topic_that_is_other_is_told_and_left(options: KafkaOptions) -> None:
+    with closing(KafkaAdminClient(bootstrap_servers=options.servers)) as admin:
+        name = options.physical("conversation-turns")
+        settings = {"retention.ms": "1000", "message.timestamp.type": "CreateTime"}
+        wanted = {"num_partitions": 3, "replication_factor": 1, "configs": settings}
+        admin.create_topics({name: wanted})
+        admin.wait_for_topics([name])
+    for states in (create_topics(options, 1), describe_topics(options)):
+        turns = next(state for state in states if state.name == "conversation-turns")
+        told = " ".join(turns.differences)
+        assert "has 3 partitions, 2 are set" in told
+        assert "retention.ms=1000 instead of -1" in told
+        assert "message.timestamp.type=CreateTime" in told
+        assert f"--topic {name}" in told
+        assert turns.partitions == 3
+        assert turns.settings["retention.ms"] == "1000"
+
+
+def test_the_command_line_makes_and_describes(options: KafkaOptions) -> None:
+    chosen = [
+        "--set=log.kind=kafka",
+        "--set=log.partitions=2",
+        f"--set=kafka.bootstrap_servers={options.bootstrap_servers}",
+        f"--set=kafka.topic_prefix={options.topic_prefix}",
+    ]
+    runner = CliRunner()
+    missing = runner.invoke(app, ["topics", "describe", *chosen])
+    assert missing.exit_code == 1
+    assert "memory-writes is missing: topics create makes it" in missing.output
+    made = runner.invoke(app, ["topics", "create", "--json", *chosen])
+    assert made.exit_code == 0, made.output
+    assert {topic["topic"] for topic in json.loads(made.stdout)} == {t.name for t in ALL_TOPICS}
+    assert runner.invoke(app, ["topics", "describe", *chosen]).exit_code == 0
+    other = runner.invoke(app, ["topics", "describe", *chosen, "--set=log.partitions=5"])
+    assert other.exit_code == 1
+    assert runner.invoke(app, ["topics", "create"]).exit_code == 2
