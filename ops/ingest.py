@@ -61,7 +61,9 @@ def turn_id_of_message(scope: str, turn: ConversationTurn) -> str:
 # --- one JSON object a line -------------------------------------------------------------------
 
 
-def read_turns(file: IO[bytes], name: str, reading: Reading) -> Iterator[tuple[Outgoing | Bad, int]]:
+def read_turns(
+    file: IO[bytes], name: str, reading: Reading
+) -> Iterator[tuple[Outgoing | Bad, int]]:
     """A record, or what is bad, for every line that is not empty; and the bytes read for it.
 
     A line is the body of a turn, with `scope` and `occurred_at` beside its fields if they are
@@ -167,7 +169,9 @@ def _texts(value: object, where: str) -> Iterator[tuple[str, str]]:
 # --- LoCoMo -----------------------------------------------------------------------------------
 
 
-def read_locomo(file: IO[bytes], name: str, stem: str, reading: Reading) -> Iterator[Outgoing | Bad]:
+def read_locomo(
+    file: IO[bytes], name: str, stem: str, reading: Reading
+) -> Iterator[Outgoing | Bad]:
     """The utterances of a LoCoMo file (one conversation, or a list of samples), in order."""
     try:
         raw = json.loads(file.read().decode("utf-8"))

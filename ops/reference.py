@@ -43,7 +43,7 @@ def render_settings() -> str:
 
 def _default(value: object) -> str:
     if value is None or value in ((), ""):
-        return "–"
+        return "-"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):

@@ -30,7 +30,7 @@ _JSON_NAMES: Final = {
 _ADAPTERS: dict[str, TypeAdapter[Envelope[Frozen]]] = {}
 
 
-class InvalidRecord(ValueError):  # noqa: N818 - the name says what the record is
+class InvalidRecord(ValueError):
     """A record that is not a message of its topic. The text says what, where and what to do."""
 
 

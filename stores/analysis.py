@@ -15,7 +15,6 @@ another script than the language's is stemmed by the language most likely for th
 Cyrillic in an English scope still matches its inflections.
 """
 
-# ruff: noqa: RUF001
 from __future__ import annotations
 
 import re
@@ -201,7 +200,7 @@ def algorithm(language: str) -> str:
 
 
 class _Stemmer(Protocol):
-    def stemWord(self, word: str) -> str: ...  # noqa: N802
+    def stemWord(self, word: str) -> str: ...  # noqa: N802 - the library's name
 
 
 class _Word(NamedTuple):

@@ -242,7 +242,8 @@ def _items(record: Record, partitions: int) -> Iterator[_Found]:
         message = decode(record.value, TOPICS[record.topic], record.timestamp)
     except InvalidRecord:
         if record.topic == CONVERSATION_TURNS.name:
-            yield _Found("turn", unreadable_item_id(record.topic, record.partition, record.offset), UNREADABLE_SCOPE, place)
+            item_id = unreadable_item_id(record.topic, record.partition, record.offset)
+            yield _Found("turn", item_id, UNREADABLE_SCOPE, place)
         return
     if (
         record.topic == CONVERSATION_TURNS.name

@@ -38,7 +38,7 @@ def read_only_query(
     log: LogReader,
     partition: int,
     query: str,
-    limits: QueryLimits = QueryLimits(),  # noqa: B008
+    limits: QueryLimits = QueryLimits(),
 ) -> pa.Table:
     """The result of one SELECT (or EXPLAIN, DESCRIBE, SHOW) as an Arrow table.
 

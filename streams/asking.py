@@ -94,7 +94,9 @@ class ModelPort:
             return Embedded((None,) * len(texts), str(error))
         self.outages.pop("embedding", None)
         # decide and apply-writes want the vector of the same fact shortly after one another.
-        self._vectors.update((text, vector) for text, vector in vectors.items() if vector is not None)
+        self._vectors.update(
+            (text, vector) for text, vector in vectors.items() if vector is not None
+        )
         self._forget_oldest()
         return Embedded(tuple(vectors[text] for text in texts))
 

@@ -69,7 +69,8 @@ def _accept_unreadable(record: Record) -> Step | None:
     """A turn that cannot be read was taken by the log all the same; normalize dead-letters it."""
     if record.topic != CONVERSATION_TURNS.name:
         return None
-    return _accepted(record, unreadable_item_id(record.topic, record.partition, record.offset), UNREADABLE_SCOPE)
+    item_id = unreadable_item_id(record.topic, record.partition, record.offset)
+    return _accepted(record, item_id, UNREADABLE_SCOPE)
 
 
 def _graph_outcome(message: Message, change: GraphChange) -> Outcome:

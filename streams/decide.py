@@ -31,7 +31,6 @@ from streams.memory import (
 )
 from streams.models.base import Reply
 from streams.prompts import (
-    CONTRADICTION_PROMPT_VERSION,
     DECISION_PROMPT_VERSION,
     contradiction_prompt,
     decision_prompt,
@@ -395,7 +394,9 @@ def _fact_row(message: Message, body: FactsExtracted, fact: Fact) -> FactRow:
     )
 
 
-def candidates_json(candidates: tuple[ScoredCandidate, ...]) -> list[dict[str, str | int | float | None]]:
+def candidates_json(
+    candidates: tuple[ScoredCandidate, ...],
+) -> list[dict[str, str | int | float | None]]:
     """What the decision saw, short enough to keep with every event."""
     return [
         {

@@ -230,7 +230,9 @@ def _alias(work: _Work, name: str, aliases: Iterable[str]) -> None:
     for alias in map(canonical_name, aliases):
         other = work.entities.get(alias)
         if other is not None and other.entity_id != row.entity_id:
-            work.warnings.append(f"{alias!r} already names another entity and was not made an alias")
+            work.warnings.append(
+                f"{alias!r} already names another entity and was not made an alias"
+            )
             continue
         if alias != row.canonical_name and alias not in row.aliases:
             row = replace(row, aliases=(*row.aliases, alias), updated_at=work.message.recorded)

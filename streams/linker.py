@@ -10,9 +10,9 @@ MAX_NAMES = 64
 MAX_WORDS = 5
 
 # Words that look like names: they begin with a capital, or have one or a digit inside.
-_NAME_LIKE = re.compile(r"[\w'’-]*[^\W_a-z][\w'’-]*(?:\.\d+)*")  # noqa: RUF001
+_NAME_LIKE = re.compile(r"[\w'’-]*[^\W_a-z][\w'’-]*(?:\.\d+)*")
 _QUOTED = re.compile(r"[\"“«「『]([^\"”»」』]{2,60})[\"”»」』]")
-_POSSESSIVE = ("'s", "’s")  # noqa: RUF001
+_POSSESSIVE = ("'s", "’s")
 
 
 def canonical_name(name: str) -> str:

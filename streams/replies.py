@@ -37,7 +37,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _NOT_SNAKE: Final = re.compile(r"[\W_]+")
 
 
-class MalformedReply(ValueError):  # noqa: N818 - named for what it is, as InvalidRecord
+class MalformedReply(ValueError):
     """A reply that cannot be used at all; the text says why, without quoting the reply."""
 
 

@@ -91,8 +91,8 @@ class _Run:
             self.ask = self.process.throw(error)
         except StopIteration as stop:
             self.ask, self.step = None, stop.value
-        except ModelUnavailable as error:
-            self.ask, self.step = None, Step(dead=Failure(str(error)))
+        except ModelUnavailable as unanswered:
+            self.ask, self.step = None, Step(dead=Failure(str(unanswered)))
 
 
 @dataclass(slots=True)

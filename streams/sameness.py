@@ -11,7 +11,7 @@ import re
 import unicodedata
 
 _WORD = re.compile(r"\w+(?:[.,]\d+)*", re.UNICODE)
-_APOSTROPHES = str.maketrans("", "", "'’ʼ")  # noqa: RUF001
+_APOSTROPHES = str.maketrans("", "", "'’ʼ")
 
 # Words that carry no statement of their own. Negations are not among them, nor are pronouns:
 # who did something to whom is what facts differ in.

@@ -25,13 +25,13 @@ def console() -> Console:
 def text(value: object) -> str:
     """A value in a cell."""
     if value is None or value == "":
-        return "–"
+        return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.3f}".rstrip("0").rstrip(".")
     if isinstance(value, list):
-        return ", ".join(map(str, value)) or "–"
+        return ", ".join(map(str, value)) or "-"
     return escape(str(value))
 
 
@@ -87,7 +87,7 @@ def print_status(answer: object) -> None:
     print_balance(out, cast("Json", said["balance"]))
     out.print(f"dead letters: {said['dead_letters']}")
     for name, provider in cast("dict[str, Json]", said["providers"]).items():
-        reason = f" – {text(provider['reason'])}" if provider["reason"] else ""
+        reason = f": {text(provider['reason'])}" if provider["reason"] else ""
         out.print(
             f"{name}: {text(provider['provider'])} {text(provider['model'])},"
             f" {provider['state']}{reason}"

@@ -11,7 +11,7 @@ from streams.sameness import same_statement
     ("a", "b"),
     [
         ("Ana likes green tea.", "Ana likes the green tea"),
-        ("Ana doesn't eat meat", "Ana doesn’t eat meat!"),  # noqa: RUF001
+        ("Ana doesn't eat meat", "Ana doesn’t eat meat!"),
         ("Café Müller opens at 9", "café müller OPENS at 9."),
         ("東京に住んでいる", "東京に住んでいる。"),
         ("to be", "to be!"),
