@@ -1,0 +1,162 @@
+"""Catching up on vectors: memories without one of the model in use get it.
+
+There are such memories after an outage of the provider and after a change of the model. They are
+embedded in batches; each batch is written in one transaction and seen by recall at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import duckdb
+
+from schemas.rows import embedding_text
+from stores.index_cache import IndexCache
+from stores.scope_index import ScopeIndex
+from stores.tables import Tables
+from stores.vectors import VectorTable
+from streams.models.base import EmbeddingModel, ModelError, TransientModelError, Vector
+
+BATCH = 64
+
+_MISSING = (
+    "SELECT m.memory_id, m.scope, m.embedding_key, m.type, m.who, m.content FROM memory_rows m"
+    " WHERE NOT m.is_deleted AND m.memory_id > $after AND NOT EXISTS (SELECT 1 FROM embeddings e"
+    "  WHERE e.embedding_key = m.embedding_key AND e.model = $model)"
+    " ORDER BY m.memory_id LIMIT $count"
+)
+
+
+class TrackedShard(Protocol):
+    @property
+    def indexes(self) -> IndexCache: ...
+    @property
+    def lock(self) -> asyncio.Lock: ...
+    @property
+    def tables(self) -> Tables: ...
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection: ...
+
+    def reader(self) -> duckdb.DuckDBPyConnection: ...
+
+
+@dataclass(slots=True)
+class CatchUp:
+    """Memories `embedded` and `failed` in one run, and why the last of these failed."""
+
+    embedded: int = 0
+    failed: int = 0
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    memory_id: str
+    scope: str
+    embedding_key: str
+    type: str
+    who: str
+    content: str
+
+    @property
+    def text(self) -> str:
+        return embedding_text(self.type, self.who, self.content)
+
+
+def missing_count(shard: TrackedShard, model: str) -> int:
+    """Memories without a vector of `model`."""
+    connection = shard.reader()
+    try:
+        found = connection.execute(
+            "SELECT count(*) FROM memory_rows m WHERE NOT m.is_deleted AND NOT EXISTS"
+            " (SELECT 1 FROM embeddings e WHERE e.embedding_key = m.embedding_key AND e.model = ?)",
+            [model],
+        ).fetchall()
+    finally:
+        connection.close()
+    return int(found[0][0])
+
+
+async def catch_up(
+    shard: TrackedShard,
+    model: EmbeddingModel,
+    vectors: VectorTable | None = None,
+    batch: int = BATCH,
+    limit: int | None = None,
+) -> CatchUp:
+    """Embed what has no vector, up to `limit` memories. What the provider cannot embed is counted
+    and passed over; while the provider is away the run ends early. Never raises ModelError."""
+    done = CatchUp()
+    after = ""
+    while limit is None or done.embedded + done.failed < limit:
+        count = batch if limit is None else min(batch, limit - done.embedded - done.failed)
+        rows = await asyncio.to_thread(_read, shard, model.model, after, count)
+        if not rows:
+            break
+        after = rows[-1].memory_id
+        try:
+            await _embed(shard, model, vectors, rows, done)
+        except TransientModelError as error:
+            done.failed += len(rows)
+            done.failure = str(error)
+            break
+    return done
+
+
+async def _embed(
+    shard: TrackedShard,
+    model: EmbeddingModel,
+    vectors: VectorTable | None,
+    rows: Sequence[_Missing],
+    done: CatchUp,
+) -> None:
+    try:
+        made = await model.embed_passages([row.text for row in rows])
+    except TransientModelError:
+        raise
+    except ModelError as error:
+        if len(rows) == 1:
+            done.failed += 1
+            done.failure = str(error)
+            return
+        # One text that the provider refuses must not keep the others from their vectors.
+        half = len(rows) // 2
+        await _embed(shard, model, vectors, rows[:half], done)
+        await _embed(shard, model, vectors, rows[half:], done)
+        return
+    async with shard.lock:
+        _write(shard, model.model, rows, made)
+    for row, vector in zip(rows, made, strict=True):
+        change = partial(ScopeIndex.set_vector, memory_id=row.memory_id, vector=vector)
+        shard.indexes.change(row.scope, change)
+    if vectors is not None:
+        vectors.note(row.memory_id for row in rows)
+    done.embedded += len(rows)
+
+
+def _read(shard: TrackedShard, model: str, after: str, count: int) -> list[_Missing]:
+    connection = shard.reader()
+    try:
+        found = connection.execute(_MISSING, {"model": model, "after": after, "count": count})
+        return [_Missing(*row) for row in found.fetchall()]
+    finally:
+        connection.close()
+
+
+def _write(
+    shard: TrackedShard, model: str, rows: Sequence[_Missing], made: Sequence[Vector]
+) -> None:
+    by_key = {row.embedding_key: vector for row, vector in zip(rows, made, strict=True)}
+    shard.tables.insert_columns(
+        "embeddings",
+        {
+            "embedding_key": list(by_key),
+            "model": [model] * len(by_key),
+            "vector": list(by_key.values()),
+        },
+        "ON CONFLICT DO NOTHING",
+    )

@@ -1,0 +1,316 @@
+"""The vectors of a shard in LanceDB: derived from DuckDB, never the truth.
+
+LanceDB does not sync its files, and a crash can leave a table that does not open. So every vector
+lies in DuckDB's `embeddings` first; this table is written after the commit, from DuckDB, by one
+writer, and is made anew when it is missing, damaged or not what DuckDB says. How far it has come
+(the write sequence synced) is kept in `shard_state`, one position a model.
+
+All methods block: call them in a thread. `VectorSync` does.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import lancedb
+import numpy as np
+import pyarrow as pa
+from lancedb.index import Bitmap, IvfFlat
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float32]
+
+TABLE = "vectors"
+FOLDER = "vectors.lance"
+MERGES_BEFORE_OPTIMIZE = 32
+"""Every merge leaves a small file, and many small files make reading slow."""
+KEEP_VERSIONS = timedelta(minutes=5)
+"""Older versions of the table are removed by `optimize`: a search under way needs its own."""
+SYNC_ROWS = 20_000
+"""Memories taken in one merge."""
+
+_WANTED = (
+    "SELECT m.memory_id, m.scope, m.embedding_key, e.vector FROM memory_rows m"
+    " JOIN embeddings e ON e.embedding_key = m.embedding_key AND e.model = $model"
+    " WHERE NOT m.is_deleted AND len(e.vector) = $dimensions"
+)
+
+
+class VectorsUnusable(Exception):
+    """A table that cannot be read; it is made anew by the next sync."""
+
+
+@dataclass(frozen=True, slots=True)
+class VectorOptions:
+    """`ann_rows`: from how many vectors on an index for approximate search is made; below, the
+    search is exact. `probes`: parts of that index that a search looks into."""
+
+    ann_rows: int = 250_000
+    probes: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """What a sync did. `rebuilt` tells why the table was made anew, if it was."""
+
+    written: int
+    removed: int
+    position: int
+    rebuilt: str | None = None
+
+
+class VectorTable:
+    """The table of one shard and embedding model. One at a time in a process; any thread."""
+
+    def __init__(
+        self,
+        folder: Path,
+        model: str,
+        dimensions: int,
+        reader: Callable[[], duckdb.DuckDBPyConnection],
+        options: VectorOptions = VectorOptions(),
+    ) -> None:
+        self.folder = folder / FOLDER / _safe(model)
+        self._model = model
+        self._dimensions = dimensions
+        self._reader = reader
+        self._options = options
+        self._lock = threading.Lock()
+        self._table: Any = None
+        self._merges = 0
+        self._late: set[str] = set()
+
+    @property
+    def state_name(self) -> str:
+        """Under which `shard_state` keeps the position."""
+        return f"vectors:{self._model}"
+
+    def note(self, memory_ids: Iterable[str]) -> None:
+        """Vectors that came, or memories that went, without a change of their row's sequence."""
+        with self._lock:
+            self._late.update(memory_ids)
+
+    def sync(self) -> Synced:
+        """Bring the table to what DuckDB holds now. The first sync compares all ids; later ones
+        read what was written since."""
+        with self._lock:
+            connection = self._reader()
+            try:
+                return self._sync(connection)
+            finally:
+                connection.close()
+
+    def search(self, scope: str, vector: Vector, limit: int) -> list[tuple[str, float]]:
+        """Ids of the scope's `limit` nearest memories with their cosines, best first, ties by id.
+
+        Sees what was synced. Raises VectorsUnusable when the table cannot be read.
+        """
+        table = self._table
+        if table is None:
+            raise VectorsUnusable("not opened yet")
+        try:
+            found = (
+                table.search(vector, vector_column_name="vector")
+                .metric("dot")
+                .where(f"scope = {_literal(scope)}", prefilter=True)
+                .nprobes(self._options.probes)
+                .select(["memory_id", "_distance"])
+                .limit(limit)
+                .to_arrow()
+            )
+        except Exception as error:
+            with self._lock:
+                self._table = None
+            raise VectorsUnusable(str(error)) from error
+        pairs = zip(found["memory_id"].to_pylist(), found["_distance"].to_pylist(), strict=True)
+        # The distance of unit vectors by dot product is 1 - cosine.
+        return sorted(((i, 1.0 - d) for i, d in pairs), key=lambda pair: (-pair[1], pair[0]))
+
+    def count(self, scope: str | None = None) -> int:
+        """Vectors in the table. Raises VectorsUnusable."""
+        if self._table is None:
+            raise VectorsUnusable("not opened yet")
+        where = None if scope is None else f"scope = {_literal(scope)}"
+        return int(self._table.count_rows(where))
+
+    def optimize(self) -> None:
+        """Join small files, index what is not indexed yet, remove old versions."""
+        with self._lock:
+            self._optimize()
+
+    def close(self) -> None:
+        with self._lock:
+            self._table = None
+
+    # --- within the lock --------------------------------------------------------------------
+
+    def _sync(self, connection: duckdb.DuckDBPyConnection) -> Synced:
+        rebuilt = None
+        if self._table is None:
+            rebuilt = self._open()
+        try:
+            return self._bring_up(connection, rebuilt, compare=self._merges < 0)
+        except Exception as error:
+            # Whatever LanceDB says: what it holds is in DuckDB too. Once; a second error is told.
+            rebuilt = f"damaged: {error}"
+            self._make_anew()
+            return self._bring_up(connection, rebuilt, compare=True)
+
+    def _open(self) -> str | None:
+        """Open the table or make it anew; the reason if so. The next sync compares all."""
+        self._merges = -1
+        if not self.folder.exists():
+            self._make_anew()
+            return "missing"
+        try:
+            table = lancedb.connect(self.folder).open_table(TABLE)
+            if table.schema != self._schema():
+                raise ValueError("it has other columns")
+            self._table = table
+        except Exception as error:
+            self._make_anew()
+            return f"damaged: {error}"
+        return None
+
+    def _make_anew(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        table: Any = lancedb.connect(self.folder).create_table(TABLE, schema=self._schema())
+        table.set_unenforced_primary_key("memory_id")
+        self._table = table
+        self._merges = -1
+
+    def _bring_up(
+        self, connection: duckdb.DuckDBPyConnection, rebuilt: str | None, compare: bool
+    ) -> Synced:
+        connection.execute("BEGIN")
+        try:
+            newest = _number(connection, "SELECT coalesce(max(write_seq), 0) FROM memory_rows")
+            late = list(self._late)
+            ids = self._differing(connection) if compare else self._changed(connection, late)
+            written = removed = 0
+            for first in range(0, len(ids), SYNC_ROWS):
+                some = ids[first : first + SYNC_ROWS]
+                rows = self._rows(connection, some)
+                gone = sorted(set(some) - set(rows["memory_id"].to_pylist()))
+                written += self._merge(rows)
+                removed += self._delete(gone)
+        finally:
+            connection.execute("COMMIT")
+        self._late.difference_update(late)
+        connection.execute(
+            "INSERT OR REPLACE INTO shard_state VALUES (?, ?)", [self.state_name, str(newest)]
+        )
+        if compare:
+            self._merges = 0
+            self._optimize()
+        elif self._merges >= MERGES_BEFORE_OPTIMIZE:
+            self._optimize()
+        return Synced(written, removed, newest, rebuilt)
+
+    def _differing(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
+        """Ids whose vector here is missing, of another text, or no longer wanted."""
+        assert self._table is not None
+        held = self._table.search().select(["memory_id", "embedding_key"]).to_arrow()
+        connection.register("held", held)
+        try:
+            found = connection.execute(
+                f"SELECT coalesce(w.memory_id, h.memory_id) FROM ({_WANTED}) w"
+                " FULL JOIN held h ON h.memory_id = w.memory_id"
+                " WHERE w.embedding_key IS DISTINCT FROM h.embedding_key ORDER BY 1",
+                {"model": self._model, "dimensions": self._dimensions},
+            ).fetchall()
+        finally:
+            connection.unregister("held")
+        return [row[0] for row in found]
+
+    def _changed(self, connection: duckdb.DuckDBPyConnection, late: list[str]) -> list[str]:
+        known = connection.execute(
+            "SELECT value FROM shard_state WHERE name = ?", [self.state_name]
+        ).fetchall()
+        position = int(known[0][0]) if known else 0
+        found = connection.execute(
+            "SELECT memory_id FROM memory_rows WHERE write_seq > ?", [position]
+        ).fetchall()
+        return sorted({*late, *(row[0] for row in found)})
+
+    def _rows(self, connection: duckdb.DuckDBPyConnection, ids: list[str]) -> pa.Table:
+        """What the table should hold of these memories, each once."""
+        values = connection.execute(
+            f"SELECT * FROM ({_WANTED}) WHERE memory_id IN (SELECT unnest($ids))",
+            {"model": self._model, "dimensions": self._dimensions, "ids": ids},
+        ).fetchnumpy()
+        vectors = values["vector"]
+        flat = (
+            np.concatenate([np.asarray(v, dtype=np.float32) for v in vectors])
+            if len(vectors)
+            else np.zeros(0, dtype=np.float32)
+        )
+        columns = [
+            pa.array([str(value) for value in values[name]], pa.string())
+            for name in ("memory_id", "scope", "embedding_key")
+        ]
+        listed = pa.FixedSizeListArray.from_arrays(pa.array(flat), self._dimensions)
+        return pa.Table.from_arrays([*columns, listed], schema=self._schema())
+
+    def _merge(self, rows: pa.Table) -> int:
+        if not rows.num_rows:
+            return 0
+        assert self._table is not None
+        merge = self._table.merge_insert("memory_id")
+        merge.when_matched_update_all().when_not_matched_insert_all().execute(rows)
+        self._merges += 1
+        return int(rows.num_rows)
+
+    def _delete(self, ids: list[str]) -> int:
+        assert self._table is not None
+        for first in range(0, len(ids), 500):
+            listed = ", ".join(map(_literal, ids[first : first + 500]))
+            self._table.delete(f"memory_id IN ({listed})")
+        return len(ids)
+
+    def _optimize(self) -> None:
+        if self._table is None:
+            return
+        rows = self._table.count_rows()
+        indexed = {index.name for index in self._table.list_indices()}
+        if rows and "scope_idx" not in indexed:
+            self._table.create_index("scope", config=Bitmap(), name="scope_idx")
+        if rows >= self._options.ann_rows and "vector_idx" not in indexed:
+            self._table.create_index(
+                "vector", config=IvfFlat(distance_type="dot"), name="vector_idx"
+            )
+        self._table.optimize(cleanup_older_than=KEEP_VERSIONS)
+        self._merges = 0
+
+    def _schema(self) -> pa.Schema:
+        return pa.schema(
+            [
+                pa.field("memory_id", pa.string(), nullable=False),
+                pa.field("scope", pa.string()),
+                pa.field("embedding_key", pa.string()),
+                pa.field("vector", pa.list_(pa.float32(), self._dimensions)),
+            ]
+        )
+
+
+def _number(connection: duckdb.DuckDBPyConnection, query: str) -> int:
+    rows = connection.execute(query).fetchall()
+    return int(rows[0][0]) if rows else 0
+
+
+def _literal(text: str) -> str:
+    """A string of LanceDB's filters: nothing in it but quotes has a meaning."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _safe(model: str) -> str:
+    """A model's name as one of a folder."""
+    return "".join(c if c.isalnum() or c in "-._" else "_" for c in model) or "_"

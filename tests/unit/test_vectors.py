@@ -1,0 +1,225 @@
+"""The vector table is what DuckDB says, whatever happened to its files; catching up on vectors."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stores.embedding_tracker import catch_up, missing_count
+from stores.recall import Query, Recall
+from stores.shard import Shard
+from stores.vector_sync import VectorSync
+from stores.vectors import VectorOptions, VectorsUnusable, VectorTable
+from streams.models.base import PermanentModelError, TransientModelError, Vector
+from tests.memory_rows import DIMENSIONS, MODEL, SCOPE, embed, memory, open_shard, turn, write
+
+OTHER = "o'ther \" scope; --"
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> Iterator[Shard]:
+    shard = open_shard(tmp_path / "shard")
+    write(
+        shard,
+        [
+            memory(f"m{n:03}", f"note {n} on tea, plant {n * 7 % 50}", n, scope=scope)
+            for n, scope in enumerate((SCOPE, OTHER) * 60, start=1)
+        ],
+    )
+    yield shard
+    shard.close()
+
+
+def table_of(shard: Shard, **options: int) -> VectorTable:
+    return VectorTable(shard.folder, MODEL, DIMENSIONS, shard.reader, VectorOptions(**options))
+
+
+def exact(shard: Shard, scope: str, vector: Vector, limit: int) -> list[str]:
+    rows = shard.reader().execute(
+        "SELECT memory_id, vector FROM memory_rows JOIN embeddings USING (embedding_key)"
+        " WHERE scope = ? AND NOT is_deleted",
+        [scope],
+    )
+    scored = [(-float(np.dot(np.float32(v), vector)), i) for i, v in rows.fetchall()]
+    return [i for _, i in sorted(scored)[:limit]]
+
+
+def ids(found: Sequence[tuple[str, float]]) -> list[str]:
+    return [memory_id for memory_id, _ in found]
+
+
+def test_it_follows_the_store_and_finds_the_nearest_of_a_scope(shard: Shard) -> None:
+    table = table_of(shard)
+    assert table.sync().rebuilt == "missing"
+    asked = embed("note 7 on tea")
+    for scope in (SCOPE, OTHER):
+        assert ids(table.search(scope, asked, 10)) == exact(shard, scope, asked, 10)
+        assert table.count(scope) == 60
+    write(shard, [memory("new", "a whole new thing", 500)])
+    assert table.sync().written == 1
+    assert ids(table.search(SCOPE, embed("a whole new thing"), 1)) == ["new"]
+    write(shard, [replace(memory("new", "a whole new thing", 501), is_deleted=True)])
+    assert table.sync().removed == 1
+    assert "new" not in ids(table.search(SCOPE, embed("a whole new thing"), 200))
+    again = table.sync()
+    assert (again.written, again.removed, again.position) == (0, 0, 501)
+    assert shard.state(table.state_name) == "501"
+
+
+def test_a_change_of_text_replaces_the_vector(shard: Shard) -> None:
+    table = table_of(shard)
+    table.sync()
+    changed = memory("m001", "nothing but penguins", 600, version=2)
+    write(shard, [changed])
+    table.sync()
+    assert table.count(SCOPE) == 60
+    assert ids(table.search(SCOPE, embed("nothing but penguins"), 1)) == ["m001"]
+
+
+def test_optimizing_and_the_approximate_index_lose_nothing(shard: Shard) -> None:
+    table = table_of(shard, ann_rows=100, probes=1_000)
+    table.sync()
+    asked = embed("note 9 on tea")
+    before = table.search(SCOPE, asked, 10)
+    table.optimize()
+    write(shard, [memory("late", "note 9 on tea", 700)])
+    table.sync()
+    found = ids(table.search(SCOPE, asked, 11))
+    assert found[0] == "late" or "late" in found
+    assert set(ids(before)) <= set(found)
+
+
+def _garbage(folder: Path) -> None:
+    for path in folder.rglob("*.lance"):
+        if path.is_file():
+            path.write_bytes(b"garbage" * 100)
+
+
+def _truncate(folder: Path) -> None:
+    for path in folder.rglob("*.lance"):
+        if path.is_file():
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _empty_newest_manifest(folder: Path) -> None:
+    # Versions are numbered downwards from the largest number.
+    newest = min(folder.rglob("*.manifest"), key=lambda path: path.name)
+    newest.write_bytes(b"")
+
+
+def _empty_all_manifests(folder: Path) -> None:
+    for path in folder.rglob("*.manifest"):
+        path.write_bytes(b"")
+
+
+def _older(folder: Path) -> None:
+    min(folder.rglob("*.manifest"), key=lambda path: path.name).unlink()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [shutil.rmtree, _garbage, _truncate, _empty_newest_manifest, _empty_all_manifests, _older],
+)
+def test_a_damaged_table_is_made_anew(shard: Shard, damage: object) -> None:
+    table = table_of(shard)
+    table.sync()
+    write(shard, [memory("extra", "one more on tea", 800)])
+    table.sync()
+    asked = embed("note 7 on tea")
+    before = table.search(SCOPE, asked, 20)
+    recalled = Recall(shard).search(Query(SCOPE, "note 7 on tea"), asked)
+    table.close()
+    damage(table.folder)  # type: ignore[operator]
+    again = table_of(shard)
+    with pytest.raises(VectorsUnusable):
+        again.search(SCOPE, asked, 20)
+    again.sync()
+    assert again.search(SCOPE, asked, 20) == before
+    after = Recall(shard).search(Query(SCOPE, "note 7 on tea"), asked)
+    assert [r.id for r in after.results] == [r.id for r in recalled.results]
+
+
+def test_a_table_that_missed_writes_catches_up(shard: Shard) -> None:
+    table = table_of(shard)
+    table.sync()
+    table.close()
+    write(shard, [memory("missed", "a missed memory", 900)])
+    # Also when the position claims that all is there: files may have gone back in time.
+    shard.set_state(table.state_name, "900")
+    again = table_of(shard)
+    assert again.sync().written == 1
+    assert ids(again.search(SCOPE, embed("a missed memory"), 1)) == ["missed"]
+
+
+async def test_many_changes_are_one_sync(shard: Shard) -> None:
+    sync = VectorSync(table_of(shard), pause=0.01)
+    task = asyncio.create_task(sync.run())
+    while sync.counts.syncs < 1:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    for number in range(50):
+        write(shard, [memory(f"c{number}", f"change {number}", 1_000 + number)])
+        sync.changed()
+    while sync.table.count(SCOPE) < 110:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    task.cancel()
+    assert sync.counts.syncs < 40
+    assert sync.counts.failures == 0
+
+
+class Model:
+    """Refuses what it is told to, and is away when it is told to."""
+
+    model = MODEL
+    dimensions = DIMENSIONS
+
+    def __init__(self, refused: str = "\0", away: bool = False) -> None:
+        self.refused = refused
+        self.away = away
+
+    async def embed_passages(self, texts: Sequence[str]) -> list[Vector]:
+        if self.away:
+            raise TransientModelError("away")
+        if any(self.refused in text for text in texts):
+            raise PermanentModelError("refused")
+        return [embed(text) for text in texts]
+
+    async def embed_query(self, text: str) -> Vector:
+        return embed(text)
+
+    async def check(self) -> str | None:
+        return None
+
+    async def close(self) -> None:
+        return None
+
+
+async def test_memories_without_a_vector_get_one(tmp_path: Path) -> None:
+    shard = open_shard(tmp_path / "shard")
+    rows = [turn(f"t{n:02}", f"line {n} about hats", n) for n in range(20)]
+    write(shard, [*rows, memory("bad", "unspeakable", 30)], vectors=False)
+    recall = Recall(shard)
+    query = Query(SCOPE, "line 7 about hats")
+    asked = embed(query.text)
+    assert recall.search(query, asked).method == "keyword"
+    table = table_of(shard)
+    assert table.sync().written == 0
+    assert missing_count(shard, MODEL) == 21
+
+    done = await catch_up(shard, Model(away=True), table, batch=8)
+    assert (done.embedded, done.failed, done.failure) == (0, 8, "away")
+    done = await catch_up(shard, Model("unspeakable"), table, batch=8)
+    assert (done.embedded, done.failed, done.failure) == (20, 1, "refused")
+    assert missing_count(shard, MODEL) == 1
+    assert recall.search(query, asked).method == "hybrid"
+    assert table.sync().written == 20
+    known = recall.search(query, asked)
+    shard.indexes.clear()
+    assert recall.search(query, asked).results[0].id == known.results[0].id
+    assert (await catch_up(shard, Model(), table, limit=1)).embedded == 1
+    shard.close()
