@@ -301,7 +301,7 @@ class Pipeline:
             raise Crash(f"{stage} after {step}")
         self.on_step(stage, step)
 
-    def worker(self) -> Worker:
+    def worker(self, *only: str) -> Worker:
         sender: LogSender = self.log
         if self.two_steps:
             sender = TwoStepSender(
@@ -321,6 +321,7 @@ class Pipeline:
                 after=self._after,
             )
             for stage in stages(self.settings)
+            if not only or stage.name in only
         ]
         worker = Worker(self.log, self.runners, BatchLimits(stop_seconds=0.0))
         for lane in worker._lanes:
@@ -329,12 +330,12 @@ class Pipeline:
             )
         return worker
 
-    async def drain(self) -> None:
-        await self.worker().run(until_drained=True)
+    async def drain(self, *only: str) -> None:
+        await self.worker(*only).run(until_drained=True)
 
-    def run(self) -> Self:
-        """Until everything is processed."""
-        asyncio.run(self.drain())
+    def run(self, *only: str) -> Self:
+        """Until everything is processed; by these stages only, where any are named."""
+        asyncio.run(self.drain(*only))
         return self
 
     def run_through(self) -> Self:
