@@ -23,12 +23,21 @@ from stores.recall import Recall, RecallShard, utc_now
 from stores.recall_types import Query, RecallAnswer, RecallResult
 from stores.rerank import CrossEncoder, mmr, rerank
 from stores.retrieval_rows import profile_lines, read_related, said, source_lines
-from stores.retrieval_types import Explained, Related, Retrieval, RetrievalSettings
+from stores.retrieval_types import (
+    Explained,
+    Related,
+    Retrieval,
+    RetrievalSettings,
+    TimesUsed,
+)
 from stores.strategies import Hit, additions
 from stores.time_words import TimeFilter, read_times
 
 __all__ = ["Retrieval", "RetrievalSettings", "Retriever"]
 
+
+FAVOUR_POOL = 100
+"""Results among which some are favoured: the first ten do not depend on the limit up to this."""
 
 _WORD = re.compile(r"[^\W_]")
 
@@ -65,9 +74,8 @@ class Retriever:
     ) -> None:
         self._shard = shard
         self._settings = settings or RetrievalSettings()
-        self._recall = recall or Recall(
-            shard, graph_weight=self._settings.boost.weight, clock=clock
-        )
+        # The graph's hits enter recall's pool; what they are worth is decided here, by their score.
+        self._recall = recall or Recall(shard, graph_weight=0.0, clock=clock)
         self._exemplars = exemplars
         self._model = model
         self._clock = clock
@@ -78,13 +86,13 @@ class Retriever:
         intent = classify(query.text, vector, self._exemplars)
         effort = complexity(query.text)
         boost = self._boost(query)
-        answer, timed, times, widened = self._within_times(query, vector, boost)
+        answer, timed, times, used = self._within_times(query, vector, boost)
         related = self._related(timed, intent, effort, answer, boost.named)
         explained = Explained(
             intent=intent,
             complexity=effort,
             times=times,
-            widened=widened,
+            times_used=used,
             since=timed.since,
             until=timed.until,
             entities=tuple(entity.name for entity in boost.named),
@@ -178,21 +186,45 @@ class Retriever:
 
     def _within_times(
         self, query: Query, vector: Vector | None, boost: GraphBoost
-    ) -> tuple[RecallAnswer, Query, TimeFilter, bool]:
-        """The answer, the query as it was asked in the end, the times read, whether widened."""
+    ) -> tuple[RecallAnswer, Query, TimeFilter, TimesUsed]:
+        """The answer, the query with the times searched in, the times read and what they did."""
+        settings = self._settings
         times = TimeFilter()
         # Who gives times as filters has said what is meant.
-        if self._settings.time_words == "filter" and query.since is None and query.until is None:
+        if settings.time_words != "off" and query.since is None and query.until is None:
             times = read_times(query.text, query.as_of or self._clock())
         if not times:
-            return self._recall.search(query, vector, boost.strengths), query, times, False
+            return self._recalled(query, vector, boost), query, times, "none"
+        if settings.time_words == "prefer" and not times.strict:
+            return self._recalled(query, vector, boost, times), query, times, "prefer"
         timed = replace(query, since=times.since, until=times.until)
         # Words that became a filter are not looked for in texts, unless they are all there is.
         asked = replace(timed, text=times.rest) if _WORD.search(times.rest) else timed
-        answer = self._recall.search(asked, vector, boost.strengths)
-        if len(answer.results) >= self._settings.least_in_time:
-            return replace(answer, query=query.text), timed, times, False
-        return self._recall.search(query, vector, boost.strengths), query, times, True
+        answer = self._recalled(asked, vector, boost)
+        if len(answer.results) >= settings.least_in_time:
+            return replace(answer, query=query.text), timed, times, "filter"
+        return self._recalled(query, vector, boost), query, times, "widened"
+
+    def _recalled(
+        self,
+        query: Query,
+        vector: Vector | None,
+        boost: GraphBoost,
+        times: TimeFilter | None = None,
+    ) -> RecallAnswer:
+        """Recall's answer with what the graph supports and what was told then favoured."""
+        if not boost.hits and times is None:
+            return self._recall.search(query, vector)
+        wider = replace(query, limit=max(query.limit, FAVOUR_POOL))
+        answer = self._recall.search(wider, vector, boost.strengths)
+        strengths, weight = boost.strengths, self._settings.boost.weight
+        results = scaled(answer.results, "graph", lambda r: 1.0 + weight * _strength(r, strengths))
+        if times is not None:
+            bonus = 1.0 + self._settings.time_bonus
+            results = scaled(
+                results, "times", lambda r: 1.0 if _told_then(r, times) else 1.0 / bonus
+            )
+        return replace(answer, results=tuple(results[: query.limit]))
 
     def _related(
         self,
@@ -234,6 +266,38 @@ class Retriever:
                         vectors[place] = part.vectors[there]
         order = mmr([result.score for result in first], vectors, settings.mmr_relevance)
         return [*(first[place] for place in order), *results[settings.top_n :]]
+
+
+# --- favouring ------------------------------------------------------------------------------
+
+
+def scaled(
+    results: Sequence[RecallResult], part: str, factor: Callable[[RecallResult], float]
+) -> list[RecallResult]:
+    """The results with their scores multiplied (at most 1), in their new order, ties by id. Where
+    scores are explained, what that adds or takes is the part of this name."""
+    changed = []
+    for result in results:
+        score = round(min(result.score * factor(result), 1.0), 6)
+        if score == result.score:
+            changed.append(result)
+            continue
+        told = result.explanation
+        if told is not None:
+            difference = told.parts.get(part, 0.0) + score - result.score
+            told = replace(told, parts={**told.parts, part: round(difference, 9)})
+        changed.append(replace(result, score=score, explanation=told))
+    return sorted(changed, key=lambda result: (-result.score, result.id))
+
+
+def _strength(result: RecallResult, strengths: Mapping[str, float]) -> float:
+    """What the graph gives a result or the turns that it was drawn from."""
+    return max(strengths.get(memory_id, 0.0) for memory_id in (result.id, *result.derived_from))
+
+
+def _told_then(result: RecallResult, times: TimeFilter) -> bool:
+    at = result.occurred_at
+    return (times.since is None or at >= times.since) and (times.until is None or at < times.until)
 
 
 # --- lines ----------------------------------------------------------------------------------

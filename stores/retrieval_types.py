@@ -15,15 +15,24 @@ from stores.rerank import RerankSettings
 from stores.strategies import StrategySettings
 from stores.time_words import TimeFilter
 
+TimesUsed = Literal["none", "prefer", "filter", "widened"]
+
 
 @dataclass(frozen=True, slots=True)
 class RetrievalSettings:
-    """`time_words`: `filter` searches within the times that the query's words name, `off` does
-    not. With fewer than `least_in_time` results in them the search is made again without (and
-    says so): a memory told in June may well be of May. In a context a turn is shown with
+    """`time_words`, what times in the query's words do. `prefer`: in a sentence they only favour
+    what was told then (others' scores are divided by 1 + `time_bonus`), as what happened in May may
+    be told in June; written as a filter (`last_week`, a range with two dots) they are one.
+    `filter`: they always are. `off`: they are words like others. A filter that leaves fewer than
+    `least_in_time` results is dropped, which is told.
+    Measured on two LoCoMo conversations (34 questions with times), recall@10: off .863, filter
+    .814, prefer .873.
+
+    In a context a turn is shown with
     `context_neighbours` turns on each side, and at most `context_profiles` entities are."""
 
-    time_words: Literal["filter", "off"] = "filter"
+    time_words: Literal["prefer", "filter", "off"] = "prefer"
+    time_bonus: float = 0.25
     least_in_time: int = 1
     use_strategies: bool = True
     boost: GraphBoostSettings = field(default_factory=GraphBoostSettings)
@@ -52,15 +61,16 @@ class Related:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """How a retrieval went. `since` and `until` are the times searched in; `widened` when there
-    was too little in those that the words name; `graph` the names that the query has, what they
-    boosted, and whether that was cut short (`timed_out`) or failed (`error`); `reranked` what the
-    second look did or why it did nothing."""
+    """How a retrieval went. `times` are those that the query's words name and `times_used` what
+    they did (`widened`: as a filter they left too little); `since` and `until` are the filter
+    searched with. `entities` are named in the query and `boosted` that many memories, unless that
+    was cut short (`timed_out`) or failed (`error`). `reranked` says what the second look did, or
+    why it did nothing."""
 
     intent: IntentGuess
     complexity: Complexity
     times: TimeFilter
-    widened: bool
+    times_used: TimesUsed
     since: datetime | None
     until: datetime | None
     entities: tuple[str, ...]
@@ -101,7 +111,7 @@ class Retrieval:
             "time_words": list(told.times.words),
             "since": None if told.since is None else told.since.isoformat(),
             "until": None if told.until is None else told.until.isoformat(),
-            "widened": told.widened,
+            "times_used": told.times_used,
             "entities": list(told.entities),
             "boosted": told.boosted,
             "boost_timed_out": told.timed_out,

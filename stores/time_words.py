@@ -34,6 +34,7 @@ from stores.time_grammar import (
 MAX_QUERY_CHARACTERS = 2_000
 """What lies beyond is not read for times."""
 
+_WORD = re.compile(r"[^\W_]")
 _VERBS = re.compile(r"may|march|mar")
 
 
@@ -41,12 +42,14 @@ _VERBS = re.compile(r"may|march|mar")
 class TimeFilter:
     """Times from `since` on and before `until`, both UTC, None where open; `words` are those of
     the query that say so, in order, and `rest` is the query without them, both after NFKC. Without
-    words there is no filter."""
+    words there is no filter. `strict`: they are written as a filter (`last_week`, a range with two
+    dots) or are all there is, and not part of a sentence."""
 
     since: datetime | None = None
     until: datetime | None = None
     words: tuple[str, ...] = ()
     rest: str = ""
+    strict: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.words)
@@ -142,7 +145,9 @@ class _Bounds:
         starts, ends = zip(*self._places, strict=True)
         rest = zip((0, *ends), (*starts, len(self._text)), strict=True)
         kept = " ".join(self._text[start:end].strip() for start, end in rest)
-        return TimeFilter(low, high, words, f"{kept} {unread}".strip())
+        left = f"{kept} {unread}".strip()
+        strict = not _WORD.search(left) or any("_" in word or ".." in word for word in words)
+        return TimeFilter(low, high, words, left, strict)
 
     def _limit(self, kind: str, start: datetime, end: datetime) -> None:
         if kind == "since":

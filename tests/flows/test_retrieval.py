@@ -70,20 +70,52 @@ def shown(found: Retrieval) -> set[str]:
     return {i for result in found.results for i in (result.id, *result.derived_from)}
 
 
-def test_times_of_the_question_filter(pipeline: Pipeline) -> None:
-    assert turn_id(1) in shown(search(pipeline, "the welder at Globex on Monday"))
-    found = search(pipeline, "what did Ben say on Friday")
-    assert found.results
-    assert all(result.occurred_at.day == 6 for result in found.results)
-    assert found.explained.since == datetime(2026, 3, 6, tzinfo=UTC)
+def test_times_in_a_sentence_are_preferred(pipeline: Pipeline) -> None:
+    asked = Query("ana", "Ana and Ben on Friday", 50)
+    before = {
+        result.id: result.score
+        for result in retriever(pipeline, time_words="off").search(asked).results
+    }
+    found = search(pipeline, asked.text, limit=50, explain=True)
+    assert found.explained.times_used == "prefer"
+    assert (found.explained.since, found.explained.until) == (None, None)
+    assert {result.id for result in found.results} == set(before)
+    for result in found.results:
+        told_then = result.occurred_at.day == 6
+        expected = before[result.id] / (1.0 if told_then else 1.25)
+        assert result.score == pytest.approx(expected, abs=2e-6)
+        assert result.explanation is not None
+        assert ("times" in result.explanation.parts) is not told_then
+        assert sum(result.explanation.parts.values()) == pytest.approx(result.score, abs=2e-6)
+    order = [(-result.score, result.id) for result in found.results]
+    assert order == sorted(order)
+    few = search(pipeline, asked.text, limit=2)
+    assert [r.id for r in few.results] == [r.id for r in found.results[:2]]
+
+
+@pytest.mark.parametrize("text", ["what did Ben say 2026-03-06..2026-03-06", "Ben ..2026-03-06"])
+def test_times_written_as_a_filter_are_one(pipeline: Pipeline, text: str) -> None:
+    found = search(pipeline, text, limit=50)
+    assert found.explained.times_used == "filter"
     assert found.explained.until == datetime(2026, 3, 7, tzinfo=UTC)
-    assert not found.explained.widened
-    assert found.answer.query == "what did Ben say on Friday"
+    assert found.results
+    assert all(result.occurred_at.day <= 6 for result in found.results)
+    assert found.answer.query == text
+
+
+def test_times_always_filter_where_so_set(pipeline: Pipeline) -> None:
+    asked = Query("ana", "what did Ben say on Friday", 50)
+    found = retriever(pipeline, time_words="filter").search(asked)
+    assert (found.explained.since, found.explained.until) == (
+        datetime(2026, 3, 6, tzinfo=UTC),
+        datetime(2026, 3, 7, tzinfo=UTC),
+    )
+    assert all(result.occurred_at.day == 6 for result in found.results)
 
 
 def test_where_nothing_is_of_that_time_the_search_is_widened(pipeline: Pipeline) -> None:
-    found = search(pipeline, "the welder at Globex in May 2020")
-    assert found.explained.widened
+    found = search(pipeline, "the welder at Globex 2020-05-01..2020-05-31")
+    assert found.explained.times_used == "widened"
     assert (found.explained.since, found.explained.until) == (None, None)
     assert turn_id(1) in shown(found)
 

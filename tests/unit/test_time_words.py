@@ -162,6 +162,24 @@ def test_the_rest_is_the_query_without_them() -> None:
     assert read_times("tea " * 600, NOW).rest == ""
 
 
+@pytest.mark.parametrize(
+    ("query", "strict"),
+    [
+        ("last_week", True),
+        ("tea last_week", True),
+        ("tea 2023-05-01..2023-05-31", True),
+        ("tea 2023-05-01..", True),
+        ("yesterday?", True),
+        ("in May 2023", True),
+        ("tea in May 2023", False),
+        ("tea 2023-05-01", False),
+        ("what did she do yesterday", False),
+    ],
+)
+def test_what_is_written_as_a_filter_is_strict(query: str, strict: bool) -> None:
+    assert read_times(query, NOW).strict is strict
+
+
 def test_days_begin_in_the_zone_of_now() -> None:
     tokyo = timezone(timedelta(hours=9))
     # 15:30 UTC is half past midnight of the 14th in Tokyo.
