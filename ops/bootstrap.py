@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, Union
 
 from ops.settings import EmbeddingSettings, LlmSettings, Settings
+from ops.upkeep import Upkeep
 from stores.lock import FolderInUse
 from stores.shard import Shard, ShardOptions, StoreError
 from streams.asking import ModelPort
@@ -232,7 +233,11 @@ class Application:
 
     async def run(self, until_drained: bool) -> None:
         """Process until `stop`, or until all is processed."""
-        await self.worker.run(until_drained)
+        upkeep = Upkeep(lambda: dict(enumerate(self.shards)), self.embedding)
+        async with upkeep.going_on():
+            await self.worker.run(until_drained)
+        if until_drained:
+            await upkeep.finish()
         if self.on_drained is not None:
             await self.on_drained()
 

@@ -2,8 +2,9 @@
 
 LanceDB does not sync its files, and a crash can leave a table that does not open. So every vector
 lies in DuckDB's `embeddings` first; this table is written after the commit, from DuckDB, by one
-writer, and is made anew when it is missing, damaged or not what DuckDB says. How far it has come
-(the write sequence synced) is kept in `shard_state`, one position a model.
+writer, and is made anew when it is missing, damaged or not what DuckDB says. The first sync of a
+process compares it with DuckDB as a whole, so no position has to be kept, or trusted, across a
+crash; later ones follow the write sequence.
 
 All methods block: call them in a thread. `VectorSync` does.
 """
@@ -86,11 +87,7 @@ class VectorTable:
         self._table: Any = None
         self._merges = 0
         self._late: set[str] = set()
-
-    @property
-    def state_name(self) -> str:
-        """Under which `shard_state` keeps the position."""
-        return f"vectors:{self._model}"
+        self._position = 0
 
     def note(self, memory_ids: Iterable[str]) -> None:
         """Vectors that came, or memories that went, without a change of their row's sequence."""
@@ -205,9 +202,7 @@ class VectorTable:
         finally:
             connection.execute("COMMIT")
         self._late.difference_update(late)
-        connection.execute(
-            "INSERT OR REPLACE INTO shard_state VALUES (?, ?)", [self.state_name, str(newest)]
-        )
+        self._position = newest
         if compare:
             self._merges = 0
             self._optimize()
@@ -232,12 +227,8 @@ class VectorTable:
         return [row[0] for row in found]
 
     def _changed(self, connection: duckdb.DuckDBPyConnection, late: list[str]) -> list[str]:
-        known = connection.execute(
-            "SELECT value FROM shard_state WHERE name = ?", [self.state_name]
-        ).fetchall()
-        position = int(known[0][0]) if known else 0
         found = connection.execute(
-            "SELECT memory_id FROM memory_rows WHERE write_seq > ?", [position]
+            "SELECT memory_id FROM memory_rows WHERE write_seq > ?", [self._position]
         ).fetchall()
         return sorted({*late, *(row[0] for row in found)})
 

@@ -26,12 +26,14 @@ from ops.bootstrap import (
 )
 from ops.kafka.options import kafka_options
 from ops.settings import Settings
+from ops.upkeep import Upkeep
 from stores.lock import FolderInUse
 from stores.shard import Shard, ShardOptions
 from streams.asking import ModelPort
 from streams.logs.base import Outgoing
 from streams.logs.kafka import FaustFlow, Member, quieten
 from streams.logs.kafka_base import ROLES, STORE, KafkaOptions, role_of
+from streams.logs.kafka_lane import Turns
 from streams.logs.kafka_log import KafkaLog
 from streams.logs.kafka_role import Busy, PartitionStore, Role, stages_of
 from streams.logs.kafka_sender import KafkaSender
@@ -40,7 +42,7 @@ from streams.runner import StageRunner
 from streams.stage import Stage
 from streams.topology import stages
 
-DRAINED_SECONDS = 0.25
+DRAINED_SECONDS = 0.5
 
 
 def roles_of(only: Sequence[str]) -> tuple[str, ...]:
@@ -166,6 +168,7 @@ class KafkaApplication:
     names: tuple[str, ...]
     roles: list[Role] = field(default_factory=list)
     members: list[Member] = field(default_factory=list)
+    turns: Turns = field(default_factory=Turns)
     shards: ShardSet = field(default_factory=ShardSet)
     warnings: list[str] = field(default_factory=list)
     unusable: str | None = None
@@ -201,9 +204,10 @@ class KafkaApplication:
         tasks = [asyncio.create_task(member.run(self._stop)) for member in self.members]
         if until_drained:
             tasks.append(asyncio.create_task(self._until_drained()))
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        self.stop()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
+        async with Upkeep(self.shards.now, self.embedding).going_on():
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            self.stop()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
         for failure in results:
             if isinstance(failure, BaseException):
                 raise failure
@@ -274,6 +278,7 @@ def _add_role(
         joined.log,
         joined.sender,
         flow,
+        joined.turns,
         batch_limits(settings),
         model_stages(settings),
     )

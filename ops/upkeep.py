@@ -1,0 +1,90 @@
+"""What goes on beside the stages on every open shard: LanceDB follows DuckDB, and memories that
+came while the embedding provider was away get their vectors."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+
+from stores.embedding_tracker import catch_up, missing_count
+from stores.shard import Shard
+from stores.vector_sync import VectorSync
+from stores.vectors import VectorTable
+from streams.models.base import EmbeddingModel
+
+LOOK_SECONDS = 0.5
+"""How often it is looked whether a shard has changed: a sync takes 10 to 20 ms however little
+there is to write, so many commits share one."""
+TRACK_SECONDS = 5.0
+"""How often memories without a vector are looked for."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    shard: Shard
+    sync: VectorSync
+    synced: int = -1
+    tracked_at: float = -TRACK_SECONDS
+
+
+class Upkeep:
+    """Keeps up all shards that `shards` tells as open, which may change at any time."""
+
+    def __init__(
+        self, shards: Callable[[], Mapping[int, Shard]], embedding: EmbeddingModel
+    ) -> None:
+        self._shards = shards
+        self._embedding = embedding
+        self._kept: dict[int, _Kept] = {}
+
+    @contextlib.asynccontextmanager
+    async def going_on(self) -> AsyncIterator[None]:
+        """In the background, until the block ends."""
+        task = asyncio.create_task(self._run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def finish(self) -> None:
+        """Once more for every shard, whatever was looked at last."""
+        for partition, shard in self._shards().items():
+            kept = self._of(partition, shard)
+            kept.tracked_at = -TRACK_SECONDS
+            await self._keep(kept)
+
+    async def _run(self) -> None:
+        while True:
+            for partition, shard in self._shards().items():
+                await self._keep(self._of(partition, shard))
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _of(self, partition: int, shard: Shard) -> _Kept:
+        kept = self._kept.get(partition)
+        if kept is None or kept.shard is not shard:
+            options = shard.options
+            table = VectorTable(
+                shard.folder, options.embedding_model, options.dimensions, shard.reader
+            )
+            kept = self._kept[partition] = _Kept(shard, VectorSync(table))
+        return kept
+
+    async def _keep(self, kept: _Kept) -> None:
+        if time.monotonic() - kept.tracked_at >= TRACK_SECONDS:
+            kept.tracked_at = time.monotonic()
+            await self._track(kept)
+        newest = kept.shard.write_seq
+        if newest != kept.synced and await kept.sync.once() is not None:
+            kept.synced = newest
+
+    async def _track(self, kept: _Kept) -> None:
+        model = self._embedding.model
+        if not await asyncio.to_thread(missing_count, kept.shard, model):
+            return
+        done = await catch_up(kept.shard, self._embedding, kept.sync.table)
+        if done.embedded:
+            kept.synced = -1
