@@ -36,7 +36,7 @@ from stores.time_words import TimeFilter, read_times
 __all__ = ["Retrieval", "RetrievalSettings", "Retriever"]
 
 
-FAVOUR_POOL = 100
+FAVOUR_POOL = 50
 """Results among which some are favoured: the first ten do not depend on the limit up to this."""
 
 _WORD = re.compile(r"[^\W_]")

@@ -24,12 +24,11 @@ class RetrievalSettings:
     what was told then (others' scores are divided by 1 + `time_bonus`), as what happened in May may
     be told in June; written as a filter (`last_week`, a range with two dots) they are one.
     `filter`: they always are. `off`: they are words like others. A filter that leaves fewer than
-    `least_in_time` results is dropped, which is told.
-    Measured on two LoCoMo conversations (34 questions with times), recall@10: off .863, filter
-    .814, prefer .873.
+    `least_in_time` results is dropped, which is told. Measured on two LoCoMo conversations (34
+    questions with times), recall@10: off .863, filter .814, prefer .873.
 
-    In a context a turn is shown with
-    `context_neighbours` turns on each side, and at most `context_profiles` entities are."""
+    In a context a turn is shown with `context_neighbours` turns on each side, and at most
+    `context_profiles` entities are."""
 
     time_words: Literal["prefer", "filter", "off"] = "prefer"
     time_bonus: float = 0.25
