@@ -16,7 +16,7 @@ import numpy as np
 
 from schemas.messages import ScoredCandidate
 from schemas.rows import MemoryRow
-from stores.analysis import query_tokens
+from stores.analysis import query_tokens, tokens
 from stores.fulltext import terms_of
 from stores.index_cache import IndexCache
 from stores.part import Floats, Integers, Mask, Part, Vector, digest, from_microseconds
@@ -123,16 +123,17 @@ class CandidateSearch:
         found.sort(key=lambda candidate: (-candidate.score, candidate.memory_id))
         return Candidates(tuple(found), as_of)
 
-    def naming(self, scope: str, name: str) -> set[str] | None:
-        """Ids of the scope's committed active memories that have all the terms of a name; None
-        where it has none to ask for."""
+    def naming(self, scope: str, words: Sequence[str]) -> set[str] | None:
+        """Ids of the scope's committed active memories that have all these words, each in any of
+        the forms that it is indexed in; None where no word is one that is indexed."""
         index = self._shard.indexes.get(scope)
-        terms = query_tokens(name, self._shard.options.language)
-        if not terms:
+        language = self._shard.options.language
+        wanted = [forms for forms in (tokens(word, language) for word in words) if forms]
+        if not wanted:
             return None
         with index.lock:
             return {
-                part.ids[place] for part in index.parts for place in _with_all_terms(part, terms)
+                part.ids[place] for part in index.parts for place in _with_all_words(part, wanted)
             }
 
     def _search(self, index: ScopeIndex, ask: FindCandidates) -> tuple[ScoredCandidate, ...]:
@@ -227,13 +228,14 @@ def _unseen(part: Part, visible: Mask | None, ask: NearDuplicates) -> Integers:
     return np.flatnonzero(unseen)
 
 
-def _with_all_terms(part: Part, terms: Sequence[str]) -> list[int]:
+def _with_all_words(part: Part, words: Sequence[Sequence[str]]) -> list[int]:
     having: Integers | None = None
-    for term in terms:
-        pair = part.postings.get(term)
-        if pair is None:
+    for forms in words:
+        pairs = [part.postings.get(form) for form in dict.fromkeys(forms)]
+        found_at = [pair[0].astype(np.int64) for pair in pairs if pair is not None]
+        if not found_at:
             return []
-        here = pair[0].astype(np.int64)
+        here = np.unique(np.concatenate(found_at))
         having = here if having is None else np.intersect1d(having, here)
     if having is None:
         return []

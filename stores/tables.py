@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -69,11 +70,9 @@ class Tables:
         others = [name for name in COLUMNS[row_type] if name not in row_type.KEY]
         sets = ", ".join(f"{name} = batch.{name}" for name in others)
         where = " AND ".join(f"{row_type.TABLE}.{name} = batch.{name}" for name in row_type.KEY)
-        self._connection.register("batch", self._arrow(rows))
-        try:
-            self._connection.execute(f"UPDATE {row_type.TABLE} SET {sets} FROM batch WHERE {where}")
-        finally:
-            self._connection.unregister("batch")
+        self._with_batch(
+            self._arrow(rows), f"UPDATE {row_type.TABLE} SET {sets} FROM batch WHERE {where}"
+        )
 
     def select(self, row_type: type[RowT], where: str, parameters: Sequence[object]) -> list[RowT]:
         """Rows of a type by a condition over the table's columns, with `?` for the parameters."""
@@ -84,11 +83,18 @@ class Tables:
         return [from_tuple(row_type, values) for values in result.fetchall()]
 
     def _insert(self, table: str, batch: pa.Table, conflict: str) -> None:
+        self._with_batch(batch, f"INSERT INTO {table} BY NAME SELECT * FROM batch {conflict}")
+
+    def _with_batch(self, batch: pa.Table, statement: str) -> None:
         self._connection.register("batch", batch)
         try:
-            self._connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM batch {conflict}")
-        finally:
-            self._connection.unregister("batch")
+            self._connection.execute(statement)
+        except BaseException:
+            # The transaction is aborted now: this fails too, and must not hide the first error.
+            with contextlib.suppress(duckdb.Error):
+                self._connection.unregister("batch")
+            raise
+        self._connection.unregister("batch")
 
     def _arrow(self, rows: Sequence[Row]) -> pa.Table:
         row_type = type(rows[0])

@@ -37,8 +37,11 @@ class TextSearch:
             for name in missing:
                 ids = None
                 if name.isascii():
-                    # By its bare words: how a text joins and inflects them makes other terms.
-                    ids = self._search.naming(scope, _NO_WORD.sub(" ", name))
+                    # By its bare words: how a text joins and inflects them makes other terms, and
+                    # parts of numbers and single letters may be none.
+                    words = _NO_WORD.sub(" ", name).split()
+                    telling = [w for w in words if len(w) > 1 and not w.isdigit()]
+                    ids = self._search.naming(scope, telling)
                 found[name].update(self._in_texts(scope, name) if ids is None else ids)
             for name in missing:
                 self._naming[scope, name] = tuple(sorted(found[name]))

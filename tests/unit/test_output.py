@@ -1,0 +1,155 @@
+"""From a step to records: deterministic identities, causation, dead letters that say it all."""
+
+from __future__ import annotations
+
+import base64
+import re
+
+import pytest
+
+from schemas.codec import decode, encode
+from schemas.envelope import derived_id
+from schemas.identity import UNREADABLE_SCOPE, turn_memory_id, unreadable_item_id
+from schemas.messages import DeadLetter
+from schemas.topics import (
+    CACHE_INVALIDATIONS,
+    CONVERSATION_TURNS,
+    DEAD_LETTERS,
+    MEMORY_HISTORY,
+    TURNS_NORMALIZED,
+)
+from streams.logs.base import Outgoing, Record
+from streams.normalize import normalized
+from streams.output import dead_letter, emitted, outgoing, trace_parent
+from streams.stage import Emit, Failure, Message
+from tests.harness import BEGIN, published, turn
+
+CAUSE = published(turn("I like tea"), correlation_id="trace")
+BODY = normalized(turn("I like tea"))
+
+
+def one(emit: Emit, stage: str = "normalize", cause: Message = CAUSE) -> tuple[Outgoing, Message]:
+    [out] = emitted(stage, cause, [emit])
+    return out, decode(out.value, TURNS_NORMALIZED, None)
+
+
+def test_an_emitted_message_knows_what_caused_it() -> None:
+    out, message = one(Emit(TURNS_NORMALIZED, BODY, "extract"))
+    assert message.id == derived_id("normalize", CAUSE.id, "extract")
+    assert (message.causation_id, message.correlation_id) == (CAUSE.id, "trace")
+    assert (message.scope, message.occurred_at, message.recorded_at) == ("ana", BEGIN, None)
+    assert (out.topic, out.scope, out.key) == ("turns-normalized", "ana", b"ana")
+    assert out.headers["content-type"] == b"application/json"
+
+
+def test_ids_tell_stage_cause_and_index_apart() -> None:
+    other = published(turn("I like tea", 2))
+    given = [
+        ("normalize", CAUSE, "extract"),
+        ("normalize", CAUSE, 0),
+        ("extract", CAUSE, "extract"),
+        ("normalize", other, "extract"),
+    ]
+    ids = {one(Emit(TURNS_NORMALIZED, BODY, i), s, c)[1].id for s, c, i in given}
+    assert len(ids) == len(given)
+    assert one(Emit(TURNS_NORMALIZED, BODY, 0))[1].id in ids
+
+
+def test_a_key_of_its_own() -> None:
+    message = published(turn("x is y"))
+    out = outgoing(MEMORY_HISTORY, message, key="event-1")
+    assert (out.key, out.scope) == (b"event-1", "ana")
+
+
+def test_the_trace_is_the_correlation_and_the_span_the_message() -> None:
+    first, second = trace_parent("trace", "a"), trace_parent("trace", "b")
+    assert re.fullmatch(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-01", first)
+    assert first[:36] == second[:36]
+    assert first != second
+    assert trace_parent("another", "a")[:36] != first[:36]
+
+
+def letter_of(out: Outgoing) -> tuple[Message, DeadLetter]:
+    message = decode(out.value, DEAD_LETTERS, None)
+    assert isinstance(message.body, DeadLetter)
+    return message, message.body
+
+
+def lying(value: bytes | None, key: bytes | None = b"ana", offset: int = 3) -> Record:
+    return Record(CONVERSATION_TURNS.name, 2, offset, key, value, BEGIN, {"x": b"\xff"})
+
+
+def test_a_dead_letter_holds_the_record_as_it_was() -> None:
+    value = encode(CAUSE)
+    out = dead_letter("extract", lying(value), CAUSE, Failure("no"), BEGIN)
+    message, letter = letter_of(out)
+    assert base64.b64decode(letter.value_base64) == value
+    assert (letter.topic, letter.partition, letter.offset, letter.key) == (
+        "conversation-turns",
+        2,
+        3,
+        "ana",
+    )
+    assert (letter.stage, letter.reason, letter.failure) == ("extract", "no", "invalid")
+    assert (letter.item_kind, letter.item_ids) == ("turn", (turn_memory_id("ana", "t1"),))
+    assert (message.scope, message.correlation_id, message.causation_id) == (
+        "ana",
+        "trace",
+        CAUSE.id,
+    )
+    # It stays in the partition where the record lay, whatever its scope.
+    assert (out.partition, out.key, out.topic) == (2, b"ana", "dead-letters")
+
+
+@pytest.mark.parametrize(
+    ("key", "scope", "shown"),
+    [
+        (b"ana", "ana", "ana"),
+        (None, UNREADABLE_SCOPE, None),
+        (b"  ", UNREADABLE_SCOPE, "  "),
+        (b"x" * 257, UNREADABLE_SCOPE, "x" * 257),
+        (b"\xff\xfe", "\ufffd\ufffd", "\ufffd\ufffd"),
+    ],
+)
+def test_an_unreadable_record_is_kept_under_its_key(
+    key: bytes | None, scope: str, shown: str | None
+) -> None:
+    out = dead_letter("normalize", lying(b"\x00{", key), None, Failure("not JSON"), BEGIN)
+    message, letter = letter_of(out)
+    assert base64.b64decode(letter.value_base64) == b"\x00{"
+    assert (message.scope, letter.key) == (scope, shown)
+    place = unreadable_item_id("conversation-turns", 2, 3)
+    assert (letter.item_kind, letter.item_ids) == ("turn", (place,))
+    assert out.key == (key or scope.encode())
+
+
+def test_a_record_without_a_value() -> None:
+    _, letter = letter_of(dead_letter("normalize", lying(None), None, Failure("none"), BEGIN))
+    assert letter.value_base64 == ""
+
+
+def test_the_same_failure_is_the_same_letter() -> None:
+    def letter_id(stage: str, record: Record, message: Message | None) -> str:
+        return letter_of(dead_letter(stage, record, message, Failure("no"), BEGIN))[0].id
+
+    value = encode(CAUSE)
+    first = letter_id("extract", lying(value), CAUSE)
+    # A broker may hold the message twice: one letter, not two.
+    assert letter_id("extract", lying(value, offset=9), CAUSE) == first
+    assert letter_id("decide", lying(value), CAUSE) != first
+    redriven = published(turn("I like tea"), message_id="again", redrive=1)
+    assert letter_id("extract", lying(value), redriven) != first
+    unread = letter_id("normalize", lying(b"{"), None)
+    assert letter_id("normalize", lying(b"{"), None) == unread
+    assert letter_id("normalize", lying(b"{", offset=9), None) != unread
+
+
+def test_only_the_items_that_failed() -> None:
+    failure = Failure("no", item_ids=("f1",))
+    _, letter = letter_of(dead_letter("decide", lying(encode(CAUSE)), CAUSE, failure, BEGIN))
+    assert letter.item_ids == ("f1",)
+
+
+def test_a_body_on_the_wrong_topic_is_refused() -> None:
+    with pytest.raises(ValueError, match="declares"):
+        emitted("normalize", CAUSE, [Emit(CACHE_INVALIDATIONS, BODY, 0)])
