@@ -21,6 +21,8 @@ from streams.worker import Interrupted
 Ready = Callable[[], Awaitable[None]]
 
 ASK_AGAIN_SECONDS = 0.05
+TURN_ROUNDS = 8
+TURN_SECONDS = 0.001
 MAX_GATHER_SECONDS = 0.2
 FULL_BATCHES = 4
 """A topic is not fetched further while this many batches of it wait; it goes on at half."""
@@ -55,6 +57,37 @@ class Flow(Protocol):
         ...
 
     def let_go(self, topic: str, partition: int) -> None: ...
+
+
+class Turns:
+    """Lets batches begin one after another, with room between them.
+
+    A batch keeps the event loop to itself while it computes and commits. Were all lanes to begin
+    as soon as they can, records would hardly arrive between their batches, and each would find
+    only a few. One that waits for a model or a broker holds up nobody.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    async def wait(self) -> None:
+        """Until it is the caller's turn to begin."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._give())
+        await turn
+
+    async def _give(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if turn.cancelled():
+                continue
+            turn.set_result(None)
+            for _ in range(TURN_ROUNDS):
+                await asyncio.sleep(0)
+            await asyncio.sleep(TURN_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +159,7 @@ class Lane:
         tenure: Tenure,
         flow: Flow,
         failed: Callable[[BaseException], None],
+        turns: Turns,
     ) -> None:
         self.name = name
         self.partition = partition
@@ -133,6 +167,7 @@ class Lane:
         self._tenure = tenure
         self._flow = flow
         self._failed = failed
+        self._turns = turns
         self._waiting: dict[str, deque[Arrival]] = {topic: deque() for topic in topics}
         self._held: set[str] = set()
         self._wake = asyncio.Event()
@@ -277,9 +312,9 @@ class Lane:
     async def _gather(self) -> None:
         """Let what is on its way arrive: a batch costs about the same however small it is, so
         waiting as long as the last one took at most doubles the time and makes far fewer."""
-        if any(len(waiting) >= self.limit for waiting in self._waiting.values()):
-            return
-        await asyncio.sleep(min(self._last_seconds, MAX_GATHER_SECONDS))
+        if all(len(waiting) < self.limit for waiting in self._waiting.values()):
+            await asyncio.sleep(min(self._last_seconds, MAX_GATHER_SECONDS))
+        await self._turns.wait()
 
     def _taken(self, topic: str) -> list[Arrival]:
         waiting = self._waiting[topic]

@@ -8,6 +8,7 @@ each other.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -15,7 +16,7 @@ from typing import Protocol
 from schemas.topics import MEMORY_WRITES
 from streams.logs.base import LogError, Record
 from streams.logs.kafka_base import KafkaOptions, role_of
-from streams.logs.kafka_lane import Arrival, Flow, Lane, Opened, Progress, Tenure
+from streams.logs.kafka_lane import Arrival, Flow, Lane, Opened, Progress, Tenure, Turns
 from streams.logs.kafka_log import Extent, Identity, KafkaLog
 from streams.logs.kafka_sender import KafkaSender
 from streams.runner import StageRunner
@@ -23,7 +24,8 @@ from streams.stage import Stage, StorePort
 from streams.worker import BatchLimits, first_failure
 
 BUSY_SECONDS = 0.2
-CLUSTER = "kafka_cluster"
+LOG_STATE = "kafka_log"
+"""What a store remembers of the log that it is made from: the ids of cluster and topics."""
 
 
 class Busy(Exception):
@@ -75,6 +77,7 @@ class Role:
     log: KafkaLog
     sender: KafkaSender
     flow: Flow
+    turns: Turns
     limits: BatchLimits = field(default_factory=BatchLimits)
     model_stages: frozenset[str] = frozenset()
 
@@ -112,7 +115,9 @@ class Role:
         if stage.name in self.model_stages:
             records = self.limits.model_records
         topics = [topic.name for topic in stage.reads]
-        lane = Lane(stage.name, partition, topics, records, tenure, self.flow, self.fail)
+        lane = Lane(
+            stage.name, partition, topics, records, tenure, self.flow, self.fail, self.turns
+        )
         self.lanes[stage.name, partition] = lane
 
     def put(self, stage: str, topic: str, partition: int, arrivals: Sequence[Arrival]) -> None:
@@ -251,22 +256,21 @@ class Role:
             for stage in self.stages
             for topic in stage.reads
         }
-        known = {CLUSTER: facts.identity.cluster_id}
-        known |= {f"kafka_topic:{t}": facts.identity.topic_ids.get(t, "") for t in self.topics}
-        begun = any(cursors.values())
-        for name, value in known.items():
-            before = store.state(name)
-            if before == value:
+        here = {"cluster": facts.identity.cluster_id}
+        here |= {f"topic {t}": facts.identity.topic_ids.get(t, "") for t in self.topics}
+        said = store.state(LOG_STATE)
+        if said is None and not any(cursors.values()):
+            store.set_state(LOG_STATE, json.dumps(here))
+            said = json.dumps(here)
+        before: dict[str, str] = {} if said is None else json.loads(said)
+        for what, value in here.items():
+            if before.get(what) == value:
                 continue
-            if before is None and not begun:
-                store.set_state(name, value)
-                continue
-            what = "cluster" if name == CLUSTER else f"topic {name.partition(':')[2]}"
             raise LogError(
-                f"the store of partition {partition} was made from another log: its {what} is"
-                f" {before or 'not a Kafka one'}, here it is {value}. Give each log its own data"
-                " folder; or move the folder of this partition away, and it is built again from"
-                " this log."
+                f"the store of partition {partition} was made from another log: its {what} was"
+                f" {before.get(what, 'not on Kafka')}, here it is {value}. Give each log its own"
+                " data folder; or move the folder of this partition away, and it is built again"
+                " from this log."
             )
         for (stage, topic), cursor in cursors.items():
             self._check_cursor(partition, stage, topic, cursor, facts)
