@@ -19,9 +19,9 @@ import numpy as np
 from stores.analysis import query_tokens
 from stores.index_cache import IndexCache
 from stores.part import Vector, microseconds
-from stores.ranking import DEFAULTS, RankingParameters, top
-from stores.recall_pool import Pool, PoolSearch
-from stores.recall_rank import Ranked, grouped, leg_ranks, rank
+from stores.ranking import DEFAULTS, RankingParameters
+from stores.recall_pool import PoolSearch
+from stores.recall_rank import Chosen, Ranked, choose, leg_ranks, rank
 from stores.recall_types import (
     Explanation,
     Fusion,
@@ -82,15 +82,6 @@ class _Row:
     project: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Chosen:
-    """A result before its row is read. `face` is its place in the ranking."""
-
-    face: int
-    score: float
-    others: tuple[int, ...]
-
-
 def utc_now() -> datetime:
     return datetime.now(UTC)
 
@@ -135,7 +126,7 @@ class Recall:
         pool = search.pool(self._fusion, graph)
         now = microseconds(query.as_of or self._clock())
         ranked = rank(pool, self._parameters, self._fusion, self._graph_weight, now)
-        chosen = _choose(pool, ranked, query)
+        chosen = choose(pool, ranked, query.limit, query.group)
         return RecallAnswer(query.text, method, self._results(index, query, ranked, chosen))
 
     def _check(self, query: Query, vector: Vector | None) -> None:
@@ -153,7 +144,7 @@ class Recall:
                 raise ValueError(f"{name} needs a time zone, for example 2026-03-01T00:00:00Z")
 
     def _results(
-        self, index: ScopeIndex, query: Query, ranked: Ranked, chosen: Sequence[_Chosen]
+        self, index: ScopeIndex, query: Query, ranked: Ranked, chosen: Sequence[Chosen]
     ) -> tuple[RecallResult, ...]:
         ids = [ranked.ids[found.face] for found in chosen]
         with index.lock:
@@ -197,18 +188,6 @@ def _method(has_terms: bool, has_vectors: bool, fusion: Fusion) -> Method:
     return "keyword" if has_terms else "vector" if has_vectors else "none"
 
 
-def _choose(pool: Pool, ranked: Ranked, query: Query) -> list[_Chosen]:
-    """The best results, best first, ties by id."""
-    if query.group:
-        found = [_Chosen(*group) for group in grouped(pool, ranked)]
-    else:
-        places = np.flatnonzero(ranked.shown).tolist()
-        found = [_Chosen(place, float(ranked.scores[place]), ()) for place in places]
-    scores = np.array([each.score for each in found], dtype=np.float64)
-    order = top(scores, [ranked.ids[each.face] for each in found], query.limit)
-    return [found[place] for place in order.tolist()]
-
-
 def _neighbour_ids(index: ScopeIndex, memory_id: str, reach: int) -> list[tuple[str, int]]:
     """The turns beside a turn in its session with how far they are, in order."""
     place = index.turns.place_of.get(memory_id)
@@ -236,7 +215,7 @@ def _ranks(ranked: Ranked) -> dict[str, list[int | None]]:
 
 def _result(
     ranked: Ranked,
-    found: _Chosen,
+    found: Chosen,
     rows: Mapping[str, _Row],
     sources: Sequence[str],
     beside: Sequence[tuple[str, int]],
@@ -298,7 +277,7 @@ def _source(ranked: Ranked, place: int) -> Literal["hybrid", "vector", "keyword"
 
 
 def _explanation(
-    ranked: Ranked, found: _Chosen, ranks: Mapping[str, list[int | None]]
+    ranked: Ranked, found: Chosen, ranks: Mapping[str, list[int | None]]
 ) -> Explanation:
     """The parts of the score of the memory that gave it: of a group that is its turn."""
     scored = next((m for m in found.others if m < ranked.turns), found.face)

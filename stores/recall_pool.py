@@ -16,7 +16,7 @@ from stores.ranking import RankingParameters, centred, centring_share, keyword_c
 from stores.recall_filter import both, existing, wanted
 from stores.recall_types import Fusion, Query
 from stores.scope_index import ScopeIndex
-from stores.scoring import at_least_best, best_of_parts, keyword_sums, masked
+from stores.scoring import at_least_best, best_of_parts, keyword_sums, masked, row_products
 
 TURNS, FACTS = 0, 1
 
@@ -59,8 +59,8 @@ class _Side:
 
     def cosines(self, vectors: Vector) -> Floats:
         """Centred cosines (n,) of unit vectors (n, d), each row's bits its own."""
-        rest = 1.0 - 2.0 * (vectors * self.off).sum(axis=1) + (self.off * self.off).sum()
-        products = (vectors * self.query).sum(axis=1) - (self.off * self.query).sum()
+        rest = 1.0 - 2.0 * row_products(vectors, self.off) + (self.off * self.off).sum()
+        products = row_products(vectors, self.query) - (self.off * self.query).sum()
         lengths = np.sqrt(np.maximum(rest, 1e-6))
         cosines: Floats = (products / lengths).astype(np.float64)
         return cosines
@@ -161,20 +161,22 @@ class PoolSearch:
     def _hits(
         self, fusion: Fusion, sums: Sequence[Floats], visible: Sequence[Mask | None]
     ) -> list[Integers]:
-        """The best of each leg and part, ascending."""
-        found = []
-        for number, part in enumerate(self._index.parts):
-            places = self._best(part, masked(sums[number], visible[number]))
-            if self._near is not None and fusion != "keyword":
-                near = self._best(part, masked(self._near[number], visible[number]))
-                places = np.union1d(places, near)
-            found.append(places)
+        """The best of each leg over both parts, ascending."""
+        legs: list[Sequence[np.typing.NDArray[np.floating]]] = [sums]
+        if self._near is not None and fusion != "keyword":
+            legs.append(self._near)
+        found = [np.zeros(0, dtype=np.int64) for _ in self._sizes]
+        for leg in legs:
+            seen = [masked(scores, mask) for scores, mask in zip(leg, visible, strict=True)]
+            best = self._best(seen)
+            found = [np.union1d(a, b) for a, b in zip(found, best, strict=True)]
         return found
 
-    def _best(self, part: Part, scores: np.typing.NDArray[np.floating]) -> Integers:
+    def _best(self, leg: Sequence[np.typing.NDArray[np.floating]]) -> list[Integers]:
         count = self._parameters.pool
-        places = at_least_best(scores, count)
-        return best_of_parts([part], [places], [scores[places].astype(np.float64)], count)[0]
+        places = [at_least_best(scores, count) for scores in leg]
+        scores = [s[p].astype(np.float64) for s, p in zip(leg, places, strict=True)]
+        return best_of_parts(self._index.parts, places, scores, count)
 
     def _known(self, number: int, graph: Mapping[str, float]) -> Integers:
         part = self._index.parts[number]
@@ -257,12 +259,18 @@ class PoolSearch:
             ids=ids,
             keyword=keyword_coverage(sums[number][places], query_idf) if self._terms else None,
             vector=vector,
-            graph=np.array([graph.get(memory_id, 0.0) for memory_id in ids], dtype=np.float64),
+            graph=_graph_hits(ids, graph),
             is_wanted=np.ones(len(ids), dtype=np.bool_) if want is None else want[places],
             is_hit=np.isin(places, hits),
             of_named=of_named,
             meta=part.meta[places],
         )
+
+
+def _graph_hits(ids: Sequence[str], graph: Mapping[str, float]) -> Floats:
+    if not graph:
+        return np.zeros(len(ids))
+    return np.array([graph.get(memory_id, 0.0) for memory_id in ids], dtype=np.float64)
 
 
 def _cosines(vectors: Vector, side: _Side, rest: Vector) -> Vector:

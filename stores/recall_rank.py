@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stores.part import Floats, Mask
+from stores.part import Floats, Integers, Mask
 from stores.ranking import (
     RankingParameters,
     blend,
@@ -31,6 +31,8 @@ from stores.recall_types import Fusion
 FACE_SHARE = 0.8
 """Share of its turn's own score that a fact needs to be shown in its place. Chosen, not measured:
 the score of the result is the turn's either way."""
+
+_NONE: Integers = np.zeros(0, dtype=np.int64)
 
 DAY = 86_400_000_000.0
 """Microseconds."""
@@ -158,40 +160,54 @@ def leg_ranks(leg: Floats | None, ids: Sequence[str]) -> list[int | None]:
     return ranks
 
 
-def grouped(pool: Pool, ranked: Ranked) -> list[tuple[int, float, tuple[int, ...]]]:
-    """What is shown, one entry a result: the memory whose text is shown, the score, and the other
-    memories that it stands for.
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A result before its row is read: the memory whose text is shown, the score, and the other
+    memories that it stands for, as places in the ranking."""
 
-    A turn and the facts drawn from it that are hits themselves are one, with the turn's score. The
-    best fact's text is shown, unless it says much less of what was asked than the turn does. A
-    fact of several turns goes with the best of them.
+    face: int
+    score: float
+    others: tuple[int, ...] = ()
+
+
+def choose(pool: Pool, ranked: Ranked, limit: int, group: bool) -> list[Chosen]:
+    """The best results, best first, ties by id.
+
+    Grouped, a turn and the facts drawn from it that are hits themselves are one, with the turn's
+    score. The best fact's text is shown, unless it says much less of what was asked than the turn
+    does. A fact of several turns goes with the best of them.
     """
-    shown = ranked.shown
-    links = pool.links
-    facts_at = ranked.turns + links[:, 1]
-    joined = shown[links[:, 0]] & shown[facts_at] & ranked.is_hit[facts_at]
-    best_turn: dict[int, int] = {}
-    for turn, place in zip(links[joined, 0].tolist(), facts_at[joined].tolist(), strict=True):
-        other = best_turn.get(place)
-        if other is None or _order(ranked, turn) < _order(ranked, other):
-            best_turn[place] = turn
-    drawn: dict[int, list[int]] = {}
-    for place, turn in best_turn.items():
-        drawn.setdefault(turn, []).append(place)
-    groups = []
-    for place in np.flatnonzero(shown).tolist():
-        if place in best_turn:
-            continue
-        facts = sorted(drawn.get(place, ()), key=lambda fact: (-ranked.own[fact], ranked.ids[fact]))
-        speaks = bool(facts) and ranked.own[facts[0]] >= FACE_SHARE * ranked.own[place]
-        face = facts[0] if speaks else place
-        others = tuple(member for member in (place, *facts) if member != face)
-        groups.append((face, float(ranked.scores[place]), others))
-    return groups
+    heads = ranked.shown.copy()
+    turns, facts = _joined_facts(pool, ranked) if group else (_NONE, _NONE)
+    heads[facts] = False
+    places = np.flatnonzero(heads)
+    ids = [ranked.ids[place] for place in places.tolist()]
+    best = places[top(ranked.scores[places], ids, limit)]
+    return [
+        _faced(ranked, head, facts[turns == head].tolist() if group else [])
+        for head in best.tolist()
+    ]
 
 
-def _order(ranked: Ranked, place: int) -> tuple[float, str]:
-    return -float(ranked.scores[place]), ranked.ids[place]
+def _joined_facts(pool: Pool, ranked: Ranked) -> tuple[Integers, Integers]:
+    """Facts that go with a turn of theirs, each once, and that turn: places in the ranking."""
+    turns, facts = pool.links[:, 0], ranked.turns + pool.links[:, 1]
+    joined = ranked.shown[turns] & ranked.shown[facts] & ranked.is_hit[facts]
+    turns, facts = turns[joined], facts[joined]
+    # The best turn of each fact first; equal ones by place, which is the order of arrival.
+    order = np.lexsort((turns, -ranked.scores[turns], facts))
+    turns, facts = turns[order], facts[order]
+    first = np.ones(len(facts), dtype=np.bool_)
+    first[1:] = facts[1:] != facts[:-1]
+    return turns[first], facts[first]
+
+
+def _faced(ranked: Ranked, head: int, facts: list[int]) -> Chosen:
+    facts.sort(key=lambda fact: (-ranked.own[fact], ranked.ids[fact]))
+    speaks = bool(facts) and ranked.own[facts[0]] >= FACE_SHARE * ranked.own[head]
+    face = facts[0] if speaks else head
+    others = tuple(member for member in (head, *facts) if member != face)
+    return Chosen(face, float(ranked.scores[head]), others)
 
 
 def _joined(legs: Sequence[Floats | None]) -> Floats | None:

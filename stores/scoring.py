@@ -39,26 +39,37 @@ def keyword_sums(
     if not documents:
         return sums, 0.0
     average = max(sum(length for _, length in counts) / documents, 1.0)
-    query_idf = 0.0
-    for term in dict.fromkeys(terms):
-        found = []
-        for number, part in enumerate(parts):
-            pair = part.postings.get(term)
-            if pair is not None:
-                places, tf = pair
-                mask = visible[number]
-                if mask is not None:
-                    seen = mask[places]
-                    places, tf = places[seen], tf[seen]
-                found.append((number, places, tf))
-        term_idf = float(idf(float(sum(len(places) for _, places, _ in found)), documents))
-        query_idf += term_idf
-        for number, places, tf in found:
-            lengths = parts[number].lengths[places]
-            sums[number][places] += bm25_impact(
-                tf.astype(np.float64), lengths, average, term_idf, k1=k1, b=b
-            )
-    return sums, query_idf
+    asked = list(dict.fromkeys(terms))
+    found = [_postings(part, asked, mask) for part, mask in zip(parts, visible, strict=True)]
+    frequency = sum(
+        (np.bincount(of_term, minlength=len(asked)).astype(np.float64) for of_term, _, _ in found),
+        start=np.zeros(len(asked)),
+    )
+    idfs = idf(np.asarray(frequency), documents)
+    for number, (of_term, places, tf) in enumerate(found):
+        lengths = parts[number].lengths[places]
+        impacts = idfs[of_term] * bm25_impact(tf, lengths, average, 1.0, k1=k1, b=b)
+        # Adds up in the order of the terms, whichever other documents there are.
+        sums[number] = np.asarray(
+            np.bincount(places, weights=impacts, minlength=parts[number].places), dtype=np.float64
+        )
+    return sums, float(idfs.sum())
+
+
+def _postings(
+    part: Part, terms: Sequence[str], mask: Mask | None
+) -> tuple[Integers, NDArray[np.int32], Floats]:
+    """All visible postings of some terms, one after the other: number of the term, place, tf."""
+    pairs = [(n, pair) for n, term in enumerate(terms) if (pair := part.postings.get(term))]
+    if not pairs:
+        return np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0)
+    places = np.concatenate([pair[0] for _, pair in pairs])
+    tf = np.concatenate([pair[1] for _, pair in pairs]).astype(np.float64)
+    of_term = np.repeat([n for n, _ in pairs], [len(pair[0]) for _, pair in pairs])
+    if mask is not None:
+        seen = mask[places]
+        of_term, places, tf = of_term[seen], places[seen], tf[seen]
+    return of_term, places, tf
 
 
 def _count(part: Part, mask: Mask | None) -> tuple[int, float]:
@@ -74,6 +85,12 @@ def row_cosines(vectors: Vector, query: Vector) -> Floats:
     products = np.ascontiguousarray(vectors, dtype=np.float64) * query.astype(np.float64)
     cosines: Floats = products.sum(axis=1)
     return cosines
+
+
+def row_products(vectors: Vector, query: Vector) -> Vector:
+    """Dot products (n,) in single precision; here too each row's bits are its own."""
+    products: Vector = np.einsum("ij,j->i", np.ascontiguousarray(vectors), query)
+    return products
 
 
 def at_least_best(scores: NDArray[np.floating], count: int, margin: float = 0.0) -> Integers:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from schemas.rows import MemoryRow
 from stores.candidates import CandidateSearch
 from stores.scope_index import ScopeIndex
-from stores.scoring import at_least_best, best_of_parts, row_cosines
+from stores.scoring import at_least_best, best_of_parts, row_cosines, row_products
 from streams.stage import FindCandidates, NearDuplicates
 from tests.memory_rows import DIMENSIONS, SCOPE, embed, memory, options, vector_of
 
@@ -123,9 +123,10 @@ def test_a_row_has_its_cosine_whatever_stands_beside_it(rows: int, seed: int) ->
     chance = np.random.default_rng(seed)
     vectors = chance.normal(size=(rows, 256)).astype(np.float32)
     query = chance.normal(size=256).astype(np.float32)
-    together = row_cosines(vectors, query)
-    for number in range(rows):
-        assert row_cosines(vectors[number : number + 1], query)[0] == together[number]
+    for of_rows in (row_cosines, row_products):
+        together = of_rows(vectors, query)
+        for number in range(rows):
+            assert of_rows(vectors[number : number + 1], query)[0] == together[number]
 
 
 @given(st.lists(st.integers(0, 9), max_size=2000), st.integers(1, 30))
