@@ -171,7 +171,6 @@ def shard_options(settings: Settings, embedding: EmbeddingModel) -> ShardOptions
         threads=settings.store.threads,
         index_bytes=settings.store.index_bytes,
         candidate_alpha=settings.search.candidate_alpha,
-        keyword_half=settings.search.keyword_half,
         min_score=settings.decision.min_score,
     )
 

@@ -273,11 +273,6 @@ class SearchSettings(Section):
         description="weight of the vector against the keywords in the candidates of a decision,"
         " from 0 to 1",
     )
-    keyword_half: float = Field(
-        default=4.0,
-        gt=0.0,
-        description="BM25 score that counts as 0.5 in the candidates of a decision",
-    )
 
 
 class GraphSettings(Section):

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
@@ -25,6 +26,9 @@ from stores.tables import Tables
 from stores.unit import UnitOfWork
 from stores.views import install_views
 from streams.stage import Outbound, Progress
+
+if TYPE_CHECKING:
+    from stores.vectors import VectorTable
 
 DATABASE_FILE = "memory.duckdb"
 
@@ -45,7 +49,6 @@ class ShardOptions:
     threads: int = 2
     index_bytes: int = 512 * 1024 * 1024
     candidate_alpha: float = 0.5
-    keyword_half: float = 4.0
     min_score: float = 0.1
 
 
@@ -78,10 +81,13 @@ class Shard:
         self.write_seq = int(self.state("write_seq") or 0)
         self.indexes = IndexCache(self.reader, options)
         self.names = NameCache(self.reader)
+        self._vector_table: VectorTable | None = None
         self._load_progress()
 
     def close(self) -> None:
         """Checkpoint and close; the folder may then be opened by another process."""
+        if self._vector_table is not None:
+            self._vector_table.close()
         self._connection.close()
         self._folder_lock.release()
 
@@ -92,6 +98,16 @@ class Shard:
     def reader(self) -> duckdb.DuckDBPyConnection:
         """A cursor of its own for reading, also while a commit is under way."""
         return self._connection.cursor()
+
+    def vector_table(self) -> VectorTable:
+        """The shard's vectors in LanceDB, not yet opened: the first sync does that."""
+        if self._vector_table is None:
+            from stores.vectors import VectorTable  # takes a second: only when it is used
+
+            self._vector_table = VectorTable(
+                self.folder, self.options.embedding_model, self.options.dimensions, self.reader
+            )
+        return self._vector_table
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
