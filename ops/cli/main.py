@@ -8,6 +8,7 @@ from ops.cli import (
     bench,
     changing,
     demo,
+    gateway,
     letters,
     publishing,
     reading,
@@ -27,7 +28,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-for group in (demo, publishing, running, reading, sql, changing, letters, setup, topics, bench):
+for group in (demo, publishing, running, reading, sql, changing, letters, setup, topics, gateway, bench):
     group.register(app)
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar, cast
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pydantic import JsonValue
@@ -52,6 +54,17 @@ def own_folder(data_dir: Path) -> Path:
     return folder
 
 
+def announcements(data_dir: Path) -> dict[str, str]:
+    """Address and token of the workers that share this folder and are running."""
+    places: dict[str, str] = {}
+    folder = workers_folder(data_dir)
+    for announcing in sorted(folder.glob("*/")) if folder.is_dir() else []:
+        announcement = announced(announcing)
+        if announcement is not None and _runs(announcement.pid):
+            places[f"http://127.0.0.1:{announcement.port}"] = announcement.token
+    return places
+
+
 class RoutedQueries:
     """Queries answered by the owner of the scope's partition, or by all workers together."""
 
@@ -80,15 +93,11 @@ class RoutedQueries:
         return found
 
     def _reachable(self) -> list[RemoteQueries]:
-        places: dict[str, str] = {}
-        folder = workers_folder(self._settings.data_dir)
-        for announcing in sorted(folder.glob("*/")) if folder.is_dir() else []:
-            announcement = announced(announcing)
-            if announcement is not None and _runs(announcement.pid):
-                places[f"http://127.0.0.1:{announcement.port}"] = announcement.token
+        places = announcements(self._settings.data_dir)
         token = self._settings.kafka.worker_token
         for address in self._settings.kafka.workers:
-            places[address] = "" if token is None else token.get_secret_value()
+            for resolved in _resolved(address):
+                places[resolved] = "" if token is None else token.get_secret_value()
         for place, secret in places.items():
             if place not in self._clients:
                 self._clients[place] = RemoteQueries(place, secret)
@@ -190,6 +199,19 @@ class RoutedQueries:
                     refused = error
         assert refused is not None
         raise refused
+
+
+def _resolved(address: str) -> list[str]:
+    """The address once for every machine that its name stands for."""
+    url = urlsplit(address)
+    try:
+        found = socket.getaddrinfo(url.hostname, url.port or 80, type=socket.SOCK_STREAM)
+    except OSError:
+        return []  # no such worker now; whoever needs its partition is told
+    hosts = dict.fromkeys(str(entry[4][0]) for entry in found)
+    return [
+        f"{url.scheme}://{f'[{host}]' if ':' in host else host}:{url.port or 80}" for host in hosts
+    ]
 
 
 def _runs(pid: int) -> bool:

@@ -177,6 +177,12 @@ class KafkaLog:
         check_partition(topic, partition, self.options.partitions)
         return self.committed(role_of(consumer)).get((topic, partition), 0)
 
+    def members(self, role: str) -> int:
+        """How many workers are in the role's group now."""
+        group = self.options.group_of(role)
+        described = self._ask(lambda admin: admin.describe_groups([group]))
+        return len(described[group]["members"])
+
     def note(self, positions: Sequence[Position]) -> None:
         """Commit positions for groups without members, never backwards: for tools and tests."""
         by_group: dict[str, dict[tuple[str, int], int]] = {}

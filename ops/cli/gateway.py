@@ -1,0 +1,53 @@
+"""gateway: one address for reading from all workers of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING
+
+import typer
+
+from ops.cli.common import Cli, command, complain, wrong_use
+
+if TYPE_CHECKING:
+    from ops.settings import Settings
+
+
+def register(app: typer.Typer) -> None:
+    command(app)(gateway)
+
+
+def gateway(cli: Cli) -> None:
+    """Answer readings at one address, each by the worker that owns the scope's partition.
+
+    Listens at kafka.listen and kafka.listen_port; holds no store. Elsewhere than on this machine
+    it needs kafka.worker_token, the secret that callers give as a bearer token.
+
+    Example: palimpsest gateway --set log.kind=kafka --set kafka.listen_port=8765
+    """
+    settings = cli.settings
+    if settings.log.kind != "kafka":
+        raise wrong_use("the gateway is for workers on Kafka; add --set log.kind=kafka")
+    asyncio.run(_serve(settings))
+
+
+async def _serve(settings: Settings) -> None:
+    from ops.kafka.options import kafka_options
+    from ops.service.local import local_interface
+    from ops.service.routing import RoutedQueries
+    from ops.service.running import place_of
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    folder = settings.data_dir / "gateway"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    routed = RoutedQueries(settings, kafka_options(settings).partitions)
+    try:
+        async with local_interface(routed, folder, place_of(settings)) as announced:
+            complain(f"the gateway listens at {settings.kafka.listen}:{announced.port}")
+            await stop.wait()
+    finally:
+        await routed.close()

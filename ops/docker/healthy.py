@@ -1,0 +1,47 @@
+"""Whether this container's worker, or gateway, answers; for the container's healthcheck.
+
+    python -m ops.docker.healthy [gateway]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from ops.requests import RequestError
+from ops.service.announcement import announced
+from ops.service.client import NotThereError, RemoteQueries
+from ops.service.routing import announcements
+from ops.setting_sources import SettingsError, load_settings
+
+
+async def healthy(gateway: bool) -> bool:
+    """True when one worker that announced itself here, or the gateway, answers to its token."""
+    data_dir = load_settings().settings.data_dir
+    places = announcements(data_dir)
+    if gateway:
+        own = announced(data_dir / "gateway")
+        places = {} if own is None else {f"http://127.0.0.1:{own.port}": own.token}
+    for place, token in places.items():
+        client = RemoteQueries(place, token)
+        try:
+            await client.ping()
+        except (NotThereError, RequestError):
+            continue
+        finally:
+            await client.close()
+        return True
+    return False
+
+
+def main() -> int:
+    """Exit code 0 when healthy."""
+    try:
+        return 0 if asyncio.run(healthy("gateway" in sys.argv[1:])) else 1
+    except SettingsError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""The compose file says what the settings, the topics and the command line understand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.main import get_command
+
+from ops.bootstrap import SetupError
+from ops.cli.main import app
+from ops.kafka.application import roles_of
+from ops.kafka.jars import kafka_version
+from ops.kafka.options import kafka_options
+from ops.service.running import place_of
+from ops.setting_sources import load_settings
+from ops.topics import configuration
+from schemas.topics import ALL_TOPICS
+from streams.topology import STAGE_NAMES
+
+ROOT = Path(__file__).parents[2]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, Any] = COMPOSE["services"]
+OWN = sorted(name for name, service in SERVICES.items() if "build" in service)
+WORKERS = sorted(name for name in OWN if SERVICES[name]["command"][0] == "run")
+
+
+def environment(name: str) -> dict[str, str]:
+    """As compose passes it on, with the secret given and nothing else set outside."""
+    said = SERVICES[name]["environment"]
+    found = {}
+    for key, value in said.items():
+        text = str(value)
+        if text.startswith("${"):
+            inner = text[2:-1]
+            text = "secret" if ":?" in inner else inner.partition(":-")[2]
+        found[key] = text
+    return found
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_every_setting_is_one_that_there_is(name: str) -> None:
+    settings = load_settings(environment=environment(name)).settings
+    assert settings.log.kind == "kafka"
+    assert settings.kafka.bootstrap_servers == "kafka:9092"
+    assert kafka_options(settings).partitions == 8
+    assert str(settings.data_dir) == "/data"
+    place_of(settings)  # would refuse an open address without a secret
+
+
+def test_the_secret_must_be_given() -> None:
+    without = environment("worker-store") | {"PALIMPSEST_KAFKA__WORKER_TOKEN": ""}
+    with pytest.raises(SetupError, match="worker_token"):
+        place_of(load_settings(environment=without).settings)
+    assert ":?" in SERVICES["worker-store"]["environment"]["PALIMPSEST_KAFKA__WORKER_TOKEN"]
+
+
+def test_all_agree_on_topics_and_partitions() -> None:
+    per_service = [kafka_options(load_settings(environment=environment(n)).settings) for n in OWN]
+    assert len({(o.partitions, o.topic_prefix, o.group) for o in per_service}) == 1
+    broker = SERVICES["kafka"]["environment"]
+    assert broker["KAFKA_AUTO_CREATE_TOPICS_ENABLE"] == "false"
+    assert broker["KAFKA_ADVERTISED_LISTENERS"] == "PLAINTEXT://kafka:9092"
+    # One broker: as many copies as `topics create` asks for there.
+    copies = {load_settings(environment=environment(n)).settings.kafka.replication_factor
+              for n in OWN}
+    assert copies == {1}
+    assert all("message.timestamp.type" in configuration(topic) for topic in ALL_TOPICS)
+
+
+def test_the_broker_is_the_one_that_the_tests_run_on() -> None:
+    assert SERVICES["kafka"]["image"] == f"apache/kafka:{kafka_version()}"
+
+
+def test_no_setting_of_the_broker_is_left_to_an_image_that_drops_them() -> None:
+    needed = {"NODE_ID", "PROCESS_ROLES", "LISTENERS", "CONTROLLER_LISTENER_NAMES",
+              "CONTROLLER_QUORUM_VOTERS", "LISTENER_SECURITY_PROTOCOL_MAP", "LOG_DIRS",
+              "OFFSETS_TOPIC_REPLICATION_FACTOR"}
+    assert {f"KAFKA_{name}" for name in needed} <= SERVICES["kafka"]["environment"].keys()
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_every_command_is_one_that_there_is(name: str) -> None:
+    command = get_command(app)
+    for word in SERVICES[name]["command"]:
+        commands = getattr(command, "commands", None)
+        if commands is None:
+            break
+        assert word in commands, f"{name}: palimpsest {word}"
+        command = commands[word]
+
+
+def test_every_stage_runs_and_roles_are_whole() -> None:
+    named = []
+    for name in WORKERS:
+        stages = SERVICES[name]["command"][2].split(",")
+        assert len(roles_of(stages)) == 1
+        named += stages
+    assert sorted(named) == sorted(STAGE_NAMES)
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_nobody_is_root_and_everyone_is_watched(name: str) -> None:
+    service = SERVICES[name]
+    assert service["user"] not in ("root", "0", "0:0")
+    assert service["cap_drop"] == ["ALL"]
+    assert "no-new-privileges:true" in service["security_opt"]
+    assert ":latest" not in service["image"] or "build" in service
+    if name != "topics":
+        assert "test" in service["healthcheck"]
+
+
+def test_volumes_are_named_and_workers_wait_for_topics() -> None:
+    for service in SERVICES.values():
+        for volume in service.get("volumes", []):
+            assert volume.partition(":")[0] in COMPOSE["volumes"]
+    for name in (*WORKERS, "gateway"):
+        waits = SERVICES[name]["depends_on"]
+        assert waits["topics"] == {"condition": "service_completed_successfully"}
+        assert waits["kafka"] == {"condition": "service_healthy"}
+
+
+def test_ports_are_published_on_this_machine_only() -> None:
+    for service in SERVICES.values():
+        for port in service.get("ports", []):
+            assert str(port).startswith("127.0.0.1:")
+
+
+def test_ollama_is_a_profile() -> None:
+    assert SERVICES["ollama"]["profiles"] == ["ollama"]
+    assert all("profiles" not in SERVICES[name] for name in OWN)
+
+
+def test_the_image_runs_without_rights() -> None:
+    lines = (ROOT / SERVICES["worker-store"]["build"]["dockerfile"]).read_text().splitlines()
+    assert "USER palimpsest" in lines
+    assert 'ENTRYPOINT ["palimpsest"]' in lines
+    assert any("--uid 10001" in line for line in lines)
+    assert all(SERVICES[name]["user"] == "10001:10001" for name in OWN)
+    copies = [line for line in lines if line.startswith("COPY ") and "--from" not in line]
+    copied = {word for line in copies for word in line.split()[1:-1]}
+    assert copied >= {"pyproject.toml", "README.md", "ops", "schemas", "stores", "streams"}

@@ -1,0 +1,256 @@
+"""The whole pipeline on a real broker, in worker processes that are killed, frozen and replaced.
+
+Whatever is done to them: every turn counts once, and every scope holds what the embedded log makes
+of the same turns.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from ops.bench.kafka_lab import Lab, States, different, embedded_states
+from ops.bench.throughput import Load, records
+from ops.kafka.broker import Broker
+from streams.logs.base import Outgoing, partition_for
+from streams.logs.kafka_base import ROLES, STATELESS, STORE
+
+PARTITIONS = 4
+TURNS = 240
+SCOPES = 8
+TURN_TOPIC = "conversation-turns"
+
+MakeLab = Callable[..., Lab]
+
+
+@pytest.fixture(scope="module")
+def turns() -> list[Outgoing]:
+    return list(records(Load(TURNS, SCOPES)))
+
+
+@pytest.fixture(scope="module")
+def expected(turns: list[Outgoing], tmp_path_factory: pytest.TempPathFactory) -> States:
+    """What the embedded log makes of them, undisturbed."""
+    return embedded_states(tmp_path_factory.mktemp("embedded"), turns)
+
+
+@pytest.fixture
+def make_lab(broker: Broker, tmp_path: Path) -> Iterator[MakeLab]:
+    made: list[Lab] = []
+
+    def make(on: Broker = broker, **chosen: object) -> Lab:
+        name = f"p{uuid.uuid4().hex[:8]}"
+        lab = Lab(tmp_path / name, on, name, PARTITIONS, 2.0, **chosen)  # type: ignore[arg-type]
+        made.append(lab)
+        return lab
+
+    yield make
+    for lab in made:
+        lab.close()
+
+
+def finish(lab: Lab, turns: Sequence[Outgoing], expected: States) -> None:
+    """Nothing is lost, doubled or changed."""
+    lab.until_drained()
+    balance = lab.status()["balance"]
+    assert isinstance(balance, dict)
+    assert balance["holds"] is True
+    counted = balance["turns"]
+    assert isinstance(counted, dict)
+    assert (counted["accepted"], counted["stored"]) == (len(turns), len(turns))
+    for name in sorted(lab.workers):
+        lab.stop(name)
+    assert different(lab.states(), expected) == []
+
+
+def test_roles_in_processes_of_their_own(
+    make_lab: MakeLab, turns: list[Outgoing], expected: States
+) -> None:
+    lab = make_lab()
+    lab.start("stateless", *ROLES[STATELESS])
+    lab.start("store-1", *ROLES[STORE])
+    lab.start("store-2", *ROLES[STORE])
+    lab.until_owned(2)
+    owners = lab.owners()
+    assert sorted(owners) == list(range(PARTITIONS))
+    lab.publish(turns)
+    finish(lab, turns, expected)
+
+
+def test_kills_a_joining_and_a_leaving_worker(
+    make_lab: MakeLab, turns: list[Outgoing], expected: States
+) -> None:
+    lab = make_lab()
+    lab.start("one")
+    lab.start("two")
+    lab.until_owned(2)
+    third = len(turns) // 3
+    lab.publish(turns[:third])
+    lab.kill("one")
+    lab.start("three")
+    lab.publish(turns[third : 2 * third])
+    lab.until_owned(2)
+    lab.kill("two")
+    lab.publish(turns[2 * third :])
+    lab.until_owned(1)
+    lab.start("four")
+    lab.until_owned(2)
+    assert lab.stop("three") < 20.0
+    finish(lab, turns, expected)
+
+
+def test_a_frozen_worker_does_no_harm_when_it_wakes(
+    make_lab: MakeLab, turns: list[Outgoing], expected: States
+) -> None:
+    lab = make_lab()
+    lab.start("one")
+    lab.start("two")
+    lab.until_owned(2)
+    half = len(turns) // 2
+    lab.publish(turns[:half])
+    lab.signal("one", signal.SIGSTOP)
+    lab.publish(turns[half:])
+    # Its session is over when the group goes on without it. The other one cannot open the stores
+    # that the frozen one keeps; a machine of its own would.
+    until(lambda: lab.log.members(STORE) == 1)
+    lab.signal("one", signal.SIGCONT)
+    lab.until_owned(2)
+    finish(lab, turns, expected)
+
+
+def test_the_broker_restarts(tmp_path: Path, turns: list[Outgoing], expected: States) -> None:
+    with Broker(tmp_path / "broker") as own, Lab(tmp_path / "lab", own, "own", PARTITIONS) as lab:
+        lab.start("one")
+        lab.until_owned(1)
+        half = len(turns) // 2
+        lab.publish(turns[:half])
+        own.kill()
+        own.start()
+        lab.publish(turns[half:])
+        finish(lab, turns, expected)
+
+
+def test_a_rolling_restart_loses_nothing(
+    make_lab: MakeLab, turns: list[Outgoing], expected: States
+) -> None:
+    lab = make_lab()
+    lab.start("old-1")
+    lab.until_owned(1)
+    lab.publish(turns[::2])
+    lab.start("new-1")
+    lab.until_owned(2)
+    lab.stop("old-1")
+    lab.publish(turns[1::2])
+    lab.start("new-2")
+    lab.until_owned(2)
+    lab.stop("new-1")
+    lab.until_drained()
+    balance = lab.status()["balance"]
+    assert isinstance(balance, dict)
+    assert balance["holds"] is True
+
+
+def test_turns_in_a_wrong_partition_are_moved_home(
+    make_lab: MakeLab, turns: list[Outgoing], expected: States
+) -> None:
+    lab = make_lab()
+    wrong = [
+        Outgoing(
+            out.topic,
+            out.scope,
+            out.key,
+            out.value,
+            out.headers,
+            (partition_for(out.scope, PARTITIONS) + 1) % PARTITIONS,
+        )
+        for out in turns
+    ]
+    lab.publish(wrong)
+    lab.start("one")
+    finish(lab, turns, expected)
+
+
+def test_a_lost_store_is_built_again_from_the_log(
+    make_lab: MakeLab, turns: list[Outgoing], expected: States
+) -> None:
+    lab = make_lab()
+    lab.publish(turns)
+    lab.start("one")
+    lab.until_drained()
+    lab.stop("one")
+    shutil.rmtree(lab.folder / "data" / "shards" / "1")
+    lab.start("two")
+    lab.until_owned(1)
+    # The group has acknowledged everything long ago; only the stores know that they are behind.
+    until(lambda: not stages_behind(lab))
+    finish(lab, turns, expected)
+
+
+def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.1)
+
+
+def stages_behind(lab: Lab) -> list[object]:
+    stages = lab.status()["stages"]
+    assert isinstance(stages, list)
+    return [stage for stage in stages if isinstance(stage, dict) and stage["lag"]]
+
+
+def test_a_store_of_another_log_is_refused(make_lab: MakeLab, turns: list[Outgoing]) -> None:
+    lab, other = make_lab(), make_lab()
+    lab.publish(turns[:20])
+    lab.start("one")
+    lab.until_drained()
+    lab.stop("one")
+    shutil.copytree(lab.folder / "data" / "shards", other.folder / "data" / "shards")
+    other.start("one")
+    assert other.workers["one"].wait(60) == 1
+    told = other.tail("one")
+    assert "was made from another log" in told
+    assert "Traceback" not in told
+
+
+def test_a_role_runs_whole(make_lab: MakeLab) -> None:
+    lab = make_lab()
+    lab.start("part", "decide", "audit")
+    assert lab.workers["part"].wait(60) == 1
+    assert "run together with apply-writes, graph-persist" in lab.tail("part")
+
+
+def test_reads_reach_the_owner_of_the_scope(make_lab: MakeLab, turns: list[Outgoing]) -> None:
+    from ops.access import queries
+    from ops.requests import RecallRequest, SqlRequest
+
+    lab = make_lab()
+    lab.publish(turns[:80])
+    lab.start("one")
+    lab.start("two")
+    lab.until_owned(2)
+    lab.until_drained()
+
+    async def ask() -> None:
+        async with queries(lab.settings) as routed:
+            for scope in sorted({out.scope for out in turns[:80]}):
+                number = partition_for(scope, PARTITIONS)
+                table = await routed.table(
+                    SqlRequest("SELECT DISTINCT scope FROM memories", number)
+                )
+                assert scope in table.column(0).to_pylist()
+                found = await routed.answer(RecallRequest(scope, "I keep"))
+                assert json.dumps(found)
+
+    import asyncio
+
+    asyncio.run(ask())
+    for name in ("one", "two"):
+        lab.stop(name)
