@@ -13,6 +13,7 @@ from ops.reading.sources import Sources
 from ops.reading.status import status
 from ops.requests import (
     CommandRequest,
+    ContextRequest,
     DropRequest,
     ExplainRequest,
     GetRequest,
@@ -49,6 +50,8 @@ class DirectQueries:
         match request:
             case RecallRequest():
                 return await recalling.recall(self.sources, request)
+            case ContextRequest():
+                return await recalling.context(self.sources, request)
             case RedriveRequest():
                 return await letters.redrive(self.sources, request)
             case DropRequest():

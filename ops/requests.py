@@ -45,6 +45,16 @@ class RecallRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class ContextRequest:
+    """What is known about a text as a Markdown block of at most `budget` tokens; None takes the
+    budget that the question's complexity asks for."""
+
+    scope: str
+    text: str
+    budget: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class GetRequest:
     """One memory by id, also a forgotten one."""
 
@@ -140,6 +150,7 @@ class SqlRequest:
 
 Request: TypeAlias = (
     RecallRequest
+    | ContextRequest
     | GetRequest
     | ListRequest
     | HistoryRequest
@@ -155,6 +166,7 @@ Request: TypeAlias = (
 
 REQUESTS: dict[str, type[Request]] = {
     "recall": RecallRequest,
+    "context": ContextRequest,
     "get": GetRequest,
     "list": ListRequest,
     "history": HistoryRequest,

@@ -159,7 +159,7 @@ def _decide(
     if known is not None:
         return known
     if settings.decider == "rules":
-        return _by_rules(fact, candidates)
+        return _by_rules(fact, candidates, settings.near)
     return (yield from _by_model(message, fact, candidates, settings))
 
 
@@ -183,10 +183,15 @@ def _known_by_bands(
     return None
 
 
-def _by_rules(fact: Fact, candidates: tuple[ScoredCandidate, ...]) -> Proposal:
-    """Without a model: a contradicted memory is proposed to be updated, all else is new."""
+def _by_rules(fact: Fact, candidates: tuple[ScoredCandidate, ...], near: float) -> Proposal:
+    """Without a model: a contradicted memory is proposed to be updated, all else is new.
+
+    Two shared words and a negation are found in many a pair that has nothing to do with each
+    other, so the memory must be near in meaning too, where that is known.
+    """
     for candidate in candidates:
-        if contradicts(fact.content, candidate.content):
+        is_near = candidate.cosine is None or candidate.cosine >= near
+        if is_near and contradicts(fact.content, candidate.content):
             return _proposal(
                 fact, "UPDATE", candidates, "contradicts a known memory", candidate, risk=True
             )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from ops.cli.common import AsJson, Cli, command, print_json
+
+if TYPE_CHECKING:
+    from ops.requests import JsonObject
 
 MemoryId = Annotated[
     str, typer.Argument(metavar="ID", help="A memory's id, or its first 8 characters.")
@@ -16,6 +19,7 @@ MemoryId = Annotated[
 
 def register(app: typer.Typer) -> None:
     command(app)(recall)
+    command(app)(context)
     command(app)(get)
     command(app, "list")(list_)
     command(app)(history)
@@ -92,6 +96,32 @@ def recall(
     from ops.cli.tables import print_recall
 
     print_recall(answer)
+
+
+def context(
+    cli: Cli,
+    text: Annotated[str, typer.Argument(help="What an answer will be about.")],
+    scope: Annotated[str, typer.Option("--scope", "-s", help="The memory space to search.")],
+    budget: Annotated[
+        int | None, typer.Option(min=50, max=100_000, help="Tokens at most; else by complexity.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Put together what is known about a question, as Markdown for a model's prompt.
+
+    Facts, profiles of entities, the timeline and the evidence, each with date and id.
+
+    Example: palimpsest context "what does Ana drink?" --scope support
+    """
+    from ops.requests import ContextRequest
+
+    answer = cast("JsonObject", cli.ask(ContextRequest(scope, text, budget)))
+    if json:
+        print_json(answer)
+    elif answer["text"] is None:
+        typer.echo("nothing is known about that")
+    else:
+        typer.echo(str(answer["text"]))
 
 
 def _utc(time: datetime | None) -> datetime | None:

@@ -116,6 +116,8 @@ def print_recall(answer: object) -> None:
         if explanation is not None:
             out.print(f"   [dim]made of {reasons(explanation)}[/]")
         out.print(f"   [dim]id {result['id']}[/]")
+    for each in cast("list[Json]", said.get("related") or []):
+        out.print(f"\n[bold]+[/] {text(each['content'])}  [dim]({text(each['reason'])})[/]")
 
 
 def reasons(explanation: Json) -> str:

@@ -4,35 +4,81 @@ from __future__ import annotations
 
 from dataclasses import fields
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pydantic import JsonValue, TypeAdapter
 
 from ops.reading.sources import Sources
-from ops.requests import RecallRequest, RequestError
-from streams.models.base import ModelError
+from ops.requests import ContextRequest, RecallRequest, RequestError
+from streams.models.base import ModelError, Vector
 
 if TYPE_CHECKING:
     from stores.recall import RecallAnswer
+    from stores.retrieval import Retriever
 
 
 async def recall(sources: Sources, request: RecallRequest) -> JsonValue:
-    """The answer in the shape of `recall --json`. Raises RequestError for what cannot be asked."""
-    from stores.recall import Query, Recall  # with numpy: only when it is used
+    """The answer in the shape of `recall --json`, with what the question's intent adds (`related`)
+    and, for `explain`, how the question was understood. Raises RequestError for what cannot be
+    asked."""
+    from stores.recall import Query  # with numpy: only when it is used
 
-    if not request.scope.strip():
-        raise RequestError("the scope is empty; name the memory space to search (--scope)")
-    if not request.text.strip():
-        raise RequestError("the question is empty")
-    try:
-        vector = await sources.embedding.embed_query(request.text)
-    except ModelError:
-        vector = None  # the answer's method tells that vectors did not take part
+    vector = await _vector(sources, request.scope, request.text)
     names = {field.name for field in fields(Query)}
     query = Query(**{f.name: getattr(request, f.name) for f in fields(request) if f.name in names})
-    answer = Recall(sources.shard_of(request.scope)).search(query, vector)
-    told: JsonValue = _adapter().dump_python(answer, mode="json")
+    found = await _retriever(sources, request.scope).retrieve(query, vector)
+    told: JsonValue = _adapter().dump_python(found.answer, mode="json")
+    assert isinstance(told, dict)
+    told["related"] = [
+        {
+            "id": each.id,
+            "content": each.content,
+            "type": each.type,
+            "who": each.who,
+            "occurred_at": each.occurred_at.isoformat(),
+            "score": round(each.score, 6),
+            "reason": each.reason,
+        }
+        for each in found.related
+    ]
+    if request.explain:
+        told["understood"] = cast("JsonValue", found.explain())
     return told
+
+
+async def context(sources: Sources, request: ContextRequest) -> JsonValue:
+    """The Markdown block with its size in tokens; `text` is None where nothing matches."""
+    from stores.recall import Query
+
+    vector = await _vector(sources, request.scope, request.text)
+    query = Query(request.scope, request.text)
+    made = await _retriever(sources, request.scope).context(query, vector, request.budget)
+    if made is None:
+        return {"query": request.text, "text": None, "tokens": 0, "ids": {}}
+    return {
+        "query": request.text,
+        "text": made.text,
+        "tokens": made.tokens,
+        "budget": made.budget,
+        "ids": {section: list(ids) for section, ids in made.ids.items()},
+    }
+
+
+def _retriever(sources: Sources, scope: str) -> Retriever:
+    from stores.retrieval import Retriever
+
+    return Retriever(sources.shard_of(scope))
+
+
+async def _vector(sources: Sources, scope: str, text: str) -> Vector | None:
+    if not scope.strip():
+        raise RequestError("the scope is empty; name the memory space to search (--scope)")
+    if not text.strip():
+        raise RequestError("the question is empty")
+    try:
+        return await sources.embedding.embed_query(text)
+    except ModelError:
+        return None  # the answer's method tells that vectors did not take part
 
 
 @cache
