@@ -1,0 +1,92 @@
+"""The examples for producers work alone, on a real broker, and what they send is taken."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from ops.kafka.broker import Broker
+from ops.topics import create_topics
+from schemas.codec import decode
+from schemas.messages import ConversationTurn
+from schemas.topics import CONVERSATION_TURNS
+from streams.logs.base import partition_for
+from streams.logs.kafka_base import KafkaOptions
+from streams.logs.kafka_log import KafkaLog
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "ops" / "examples").glob("publish_*.py"))
+PARTITIONS = 4
+SCOPES = ["ana", "ben", "日本語", "Zoë", "a scope with spaces", "x" * 200]
+
+
+def lines() -> list[dict[str, object]]:
+    return [
+        {
+            "scope": scope,
+            "occurred_at": "2026-03-01T09:30:00Z",
+            "turn": {"turn_id": f"t{n}", "speaker": "Ana", "content": f"I like tea, cup {n}."},
+        }
+        for scope in SCOPES
+        for n in range(5)
+    ]
+
+
+def run(example: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The file alone in a folder, in a Python that finds nothing of the project beside it."""
+    alone = Path(shutil.copy(example, folder))
+    shutil.copy(ROOT / "schemas" / "json" / "conversation-turn-1.json", folder)
+    command = [sys.executable, "-I", str(alone), *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_turns_arrive_in_their_partitions_in_order(
+    example: Path, broker: Broker, tmp_path: Path
+) -> None:
+    if "confluent" in example.stem:
+        pytest.importorskip("confluent_kafka")
+    options = KafkaOptions(
+        broker.bootstrap_servers, PARTITIONS, topic_prefix=f"e{uuid.uuid4().hex[:8]}-"
+    )
+    create_topics(options, 1)
+    turns = tmp_path / "turns.jsonl"
+    turns.write_text("\n".join(json.dumps(line) for line in lines()), encoding="utf-8")
+    topic = options.physical("conversation-turns")
+    given = (broker.bootstrap_servers, "conversation-turn-1.json", str(turns), topic)
+    done = run(example, tmp_path, *given)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "30 turns published"
+    with KafkaLog.open(options) as log:
+        found: dict[str, list[str]] = {}
+        for partition in range(PARTITIONS):
+            for record in log.read("conversation-turns", partition, 0, 100):
+                message = decode(record.value, CONVERSATION_TURNS, record.timestamp)
+                assert record.key == message.scope.encode()
+                assert partition_for(message.scope, PARTITIONS) == partition
+                assert isinstance(message.body, ConversationTurn)
+                found.setdefault(message.scope, []).append(message.body.turn_id)
+    assert found == {scope: [f"t{n}" for n in range(5)] for scope in SCOPES}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_a_bad_turn_is_told_before_it_is_sent(
+    example: Path, broker: Broker, tmp_path: Path
+) -> None:
+    if "confluent" in example.stem:
+        pytest.importorskip("confluent_kafka")
+    turns = tmp_path / "turns.jsonl"
+    bad = {"scope": "", "occurred_at": "2026-03-01T09:30:00Z", "turn": {"turn_id": "t1"}}
+    turns.write_text(json.dumps(bad), encoding="utf-8")
+    given = (broker.bootstrap_servers, "conversation-turn-1.json", str(turns), "nowhere")
+    done = run(example, tmp_path, *given)
+    assert done.returncode != 0
+    assert "ValidationError" in done.stderr
