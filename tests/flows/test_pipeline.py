@@ -143,6 +143,10 @@ def test_a_hundred_near_identical_adds_end_as_when_sent_one_by_one(tmp_path: Pat
     for number, batch in enumerate(({"decide": 1, "apply-writes": 1}, 16, 256)):
         with Pipeline(tmp_path / str(number), batch=batch) as pipeline:
             pipeline.say(*texts)
+            if number == 0:
+                # One by one where it matters; the rest need not do everything singly.
+                pipeline.run("normalize", "extract")
+                pipeline.run("decide", "apply-writes")
             pipeline.run()
             assert_settled(pipeline)
             assert 1 < len(pipeline.memories()) <= len(NEAR)
@@ -213,7 +217,7 @@ def test_modes_of_a_scope_change_while_it_runs(tmp_path: Path) -> None:
         for number, (flags, event) in enumerate(steps, start=2):
             pipeline.command(flags, first=number)
             pipeline.run()
-            text = f"Now Ana lives in Bergen since year {number}"
+            text = f"Now Ana lives in Oslo since year {number}"
             pipeline.say(text, first=number)
             pipeline.say("Ben lives in Oslo", text, scope="ben", first=10 * number)
             pipeline.run()

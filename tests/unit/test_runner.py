@@ -154,19 +154,19 @@ def letters(log: MemoryLog) -> list[DeadLetter]:
 # --- the steps --------------------------------------------------------------------------------
 
 
-async def test_the_seven_steps_in_order() -> None:
-    for store in (None, MemoryStore()):
-        log = MemoryLog()
-        happened: list[str] = []
-        echoing = runner(
-            stage(ECHO, store is not None), log, store, after=lambda _, step: happened.append(step)
-        )
-        await echoing.process(turns(log, "a", "b"))
-        assert tuple(happened) == STEPS
-        assert contents(log) == ["a", "b"]
-        assert log.noted == {("echo", "conversation-turns"): 2}
-        counts = echoing.counts
-        assert (counts.records, counts.emitted, counts.batches, counts.dead) == (2, 2, 1, 0)
+@pytest.mark.parametrize("store", [None, MemoryStore()], ids=["stateless", "stateful"])
+async def test_the_seven_steps_in_order(store: MemoryStore | None) -> None:
+    log = MemoryLog()
+    happened: list[str] = []
+    echoing = runner(
+        stage(ECHO, store is not None), log, store, after=lambda _, step: happened.append(step)
+    )
+    await echoing.process(turns(log, "a", "b"))
+    assert tuple(happened) == STEPS
+    assert contents(log) == ["a", "b"]
+    assert log.noted == {("echo", "conversation-turns"): 2}
+    counts = echoing.counts
+    assert (counts.records, counts.emitted, counts.batches, counts.dead) == (2, 2, 1, 0)
 
 
 async def test_output_and_position_go_together() -> None:
