@@ -294,6 +294,9 @@ class Pipeline:
         self.happened.clear()
         self._armed = (stage, step, nth)
 
+    def disarm(self) -> None:
+        self._armed = None
+
     def _after(self, stage: str, step: str) -> None:
         self.happened[stage, step] += 1
         if self._armed == (stage, step, self.happened[stage, step]):
