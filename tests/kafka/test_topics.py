@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from contextlib import closing
 
 import pytest
 from kafka import KafkaAdminClient
+from kafka.admin import ConfigResource, ConfigResourceType
 from typer.testing import CliRunner
 
 from ops.cli.main import app
 from ops.kafka.broker import Broker
 from ops.topics import configuration, create_topics, describe_topics
 from schemas.topics import ALL_TOPICS, MEMORY_HISTORY
+from streams.logs.base import Outgoing, partition_for
 from streams.logs.kafka_base import KafkaOptions
+from streams.logs.kafka_log import KafkaLog
 
 
 @pytest.fixture
@@ -85,3 +89,29 @@ def test_the_command_line_makes_and_describes(options: KafkaOptions) -> None:
     other = runner.invoke(app, ["topics", "describe", *chosen, "--set=log.partitions=5"])
     assert other.exit_code == 1
     assert runner.invoke(app, ["topics", "create"]).exit_code == 2
+
+
+def test_a_null_value_purges_an_event_from_the_history(options: KafkaOptions) -> None:
+    create_topics(options, 1)
+    name = options.physical("memory-history")
+    fast = {"segment.ms": "1000", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "100"}
+    with closing(KafkaAdminClient(bootstrap_servers=options.servers)) as admin:
+        admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, fast)])
+    scope = "ana"
+    place = partition_for(scope, options.partitions)
+
+    def event(key: str, value: bytes | None) -> Outgoing:
+        return Outgoing("memory-history", scope, key.encode(), value)
+
+    with KafkaLog.open(options) as log:
+        log.append([event("gone", b"secret"), event("stays", b"1"), event("gone", None)])
+        deadline = time.monotonic() + 30
+        while True:
+            log.append([event("nudge", b"")])  # begins a new segment: the last is never compacted
+            records = log.read("memory-history", place, 0, 1000)
+            if b"gone" not in {record.key for record in records}:
+                break
+            assert time.monotonic() < deadline, "not compacted within 30 s"
+            time.sleep(0.5)
+    assert b"1" in {record.value for record in records}
+    assert b"secret" not in {record.value for record in records}
