@@ -18,7 +18,7 @@ _ORDERED = (
     " WHERE m.scope = $scope AND NOT m.is_deleted"
 )
 _ROWS = (
-    "SELECT m.memory_id, m.type, CASE WHEN m.type = 'episodic' THEN '' ELSE m.content END AS text,"
+    "SELECT m.memory_id, m.type, m.content, m.source_id,"
     " m.content_hash, m.write_seq, coalesce(m.decision_order, -1) AS decision_order, m.version,"
     " epoch_us(m.occurred_at) AS occurred, epoch_us(m.created_at) AS created,"
     f" coalesce(epoch_us(m.valid_until), {NEVER}) AS ends, m.access_count, m.importance, m.who,"
@@ -88,7 +88,8 @@ def _block(rows: pa.Table, part: Part, dimensions: int) -> Block:
     vectors, has_vector = _vectors(rows["vector"], dimensions)
     return Block(
         ids=rows["memory_id"].to_pylist(),
-        contents=rows["text"].to_pylist(),
+        contents=rows["content"].to_pylist(),
+        source_ids=rows["source_id"].to_pylist(),
         meta=meta,
         lengths=rows["length"].to_numpy().astype(np.float64),
         vectors=vectors,
@@ -148,7 +149,9 @@ def _seat(index: ScopeIndex, following: dict[str, str]) -> None:
         if session < 0:
             continue
         seats = index.seats.setdefault(session, array("i"))
-        for place in places:
+        for memory_id, place in zip(chain, places, strict=True):
             if place >= 0:
                 part.meta[place]["position"] = len(seats)
+            else:
+                index.empty_seats[memory_id] = len(seats)
             seats.append(place)

@@ -70,9 +70,9 @@ class Numbers:
             self.names.append(name)
         return number
 
-    def known(self, name: str) -> int:
-        """The number of a name, -2 (which nothing has) for one never seen."""
-        return self._numbers.get(name, -2)
+    def name(self, number: int) -> str:
+        """The name of a number, empty for none."""
+        return self.names[number] if number >= 0 else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,7 @@ class Block:
 
     ids: list[str]
     contents: list[str]
+    source_ids: list[str | None]
     meta: NDArray[np.void]
     lengths: Floats
     vectors: Vector
@@ -97,6 +98,7 @@ class Part:
         self.numbers = numbers or Numbers()
         self.ids: list[str] = []
         self.contents: list[str] = []
+        self.source_ids: list[str | None] = []
         self.tags: list[tuple[str, ...]] = []
         self.categories: list[tuple[str, ...]] = []
         self.place_of: dict[str, int] = {}
@@ -149,10 +151,7 @@ class Part:
     def bytes_used(self) -> int:
         """A close estimate of resident bytes."""
         columns = self._vectors.nbytes + self._meta.nbytes + 10 * len(self._alive)
-        texts = sum(map(len, self.contents)) if len(self.contents) < 1000 else 0
-        if not texts:
-            texts = 100 * len(self.contents)
-        return int(columns) + texts + 300 * self.places + self.postings.bytes_used()
+        return int(columns) + 550 * self.places + self.postings.bytes_used()
 
     def put(
         self,
@@ -161,13 +160,13 @@ class Part:
         vector: Vector | None,
         position: int = 0,
     ) -> int:
-        """Add a document, replacing the one with its id. Gives its place. A turn's content is not
-        kept: it is read when it is shown."""
+        """Add a document, replacing the one with its id. Gives its place."""
         self.remove(row.memory_id)
         place = self.places
         self._make_room(1)
         self.ids.append(row.memory_id)
-        self.contents.append("" if row.type == "episodic" else row.content)
+        self.contents.append(row.content)
+        self.source_ids.append(row.source_id)
         self.tags.append(row.tags)
         self.categories.append(row.categories)
         self._meta[place] = meta_of(row, self.numbers, position)
@@ -194,6 +193,7 @@ class Part:
         self._vectors[here] = block.vectors
         self.ids += block.ids
         self.contents += block.contents
+        self.source_ids += block.source_ids
         self.tags += block.tags
         self.categories += block.categories
         self.place_of.update(zip(block.ids, range(first, first + count), strict=True))

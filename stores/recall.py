@@ -18,7 +18,7 @@ import numpy as np
 
 from stores.analysis import query_tokens
 from stores.index_cache import IndexCache
-from stores.part import Vector, microseconds
+from stores.part import Vector, from_microseconds, microseconds
 from stores.ranking import DEFAULTS, RankingParameters
 from stores.recall_pool import PoolSearch
 from stores.recall_rank import Chosen, Ranked, choose, leg_ranks, rank
@@ -40,11 +40,6 @@ NO_GRAPH: Mapping[str, float] = {}
 MAX_QUERY_TERMS = 256
 """Distinct terms that are searched for: far more than a question has."""
 
-_COLUMNS = (
-    "memory_id, content, type, scope, who, session_id, source_id, tags, categories, pinned,"
-    " importance, occurred_at, created_at, project"
-)
-
 
 class RecallOptions(Protocol):
     @property
@@ -61,7 +56,9 @@ class RecallShard(Protocol):
     @property
     def options(self) -> RecallOptions: ...
 
-    def reader(self) -> duckdb.DuckDBPyConnection: ...
+    def reader(self) -> duckdb.DuckDBPyConnection:
+        """For what is built on recall; recall itself reads no table but to load an index."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +70,8 @@ class _Row:
     who: str
     session_id: str
     source_id: str | None
-    tags: list[str]
-    categories: list[str]
+    tags: tuple[str, ...]
+    categories: tuple[str, ...]
     pinned: bool
     importance: float
     occurred_at: datetime
@@ -150,9 +147,9 @@ class Recall:
         with index.lock:
             sources = {i: tuple(sorted(index.drawn_from.get(i, ()))) for i in ids}
             beside = {i: _neighbour_ids(index, i, query.neighbours) for i in ids}
-        wanted = {*ids, *(s for found in sources.values() for s in found)}
-        wanted.update(i for found in beside.values() for i, _ in found)
-        rows = self._rows(query.scope, sorted(wanted))
+            wanted = {*ids, *(s for found in sources.values() for s in found)}
+            wanted.update(i for found in beside.values() for i, _ in found)
+            rows = {i: row for i in wanted if (row := _row(index, query.scope, i)) is not None}
         ranks = _ranks(ranked) if query.explain else {}
         return tuple(
             _result(ranked, found, rows, sources[i], beside[i], ranks)
@@ -161,21 +158,35 @@ class Recall:
             if i in rows
         )
 
-    def _rows(self, scope: str, ids: Sequence[str]) -> dict[str, _Row]:
-        """The living memories among `ids`, of this scope only, whatever the index says."""
-        if not ids:
-            return {}
-        connection = self._shard.reader()
-        try:
-            marks = ", ".join("?" * len(ids))
-            found = connection.execute(
-                f"SELECT {_COLUMNS} FROM memory_rows WHERE memory_id IN ({marks})"
-                " AND scope = ? AND NOT is_deleted",
-                [*ids, scope],
-            ).fetchall()
-        finally:
-            connection.close()
-        return {values[0]: _Row(*values) for values in found}
+
+def _row(index: ScopeIndex, scope: str, memory_id: str) -> _Row | None:
+    """What the index holds of a memory to show it: no table is read. None when it is gone."""
+    for part in index.parts:
+        place = part.place_of.get(memory_id)
+        if place is not None:
+            break
+    else:
+        return None
+    meta = part.meta[place]
+    kind, who, session, project = (
+        part.numbers.name(int(meta[name])) for name in ("kind", "who", "session", "project")
+    )
+    return _Row(
+        id=memory_id,
+        content=part.contents[place],
+        type=kind,
+        scope=scope,
+        who=who,
+        session_id=session,
+        source_id=part.source_ids[place],
+        tags=part.tags[place],
+        categories=part.categories[place],
+        pinned=bool(meta["pinned"]),
+        importance=float(meta["importance"]),
+        occurred_at=from_microseconds(int(meta["occurred"])),
+        created_at=from_microseconds(int(meta["created"])),
+        project=project or None,
+    )
 
 
 def _method(has_terms: bool, has_vectors: bool, fusion: Fusion) -> Method:
@@ -238,15 +249,15 @@ def _result(
         source_id=row.source_id,
         source_ids=tuple(each.source_id for each in own if each.source_id is not None),
         derived_from=tuple(sources),
-        tags=tuple(row.tags),
-        categories=tuple(row.categories),
+        tags=row.tags,
+        categories=row.categories,
         pinned=row.pinned,
         importance=row.importance,
-        occurred_at=row.occurred_at.astimezone(UTC),
-        created_at=row.created_at.astimezone(UTC),
+        occurred_at=row.occurred_at,
+        created_at=row.created_at,
         project=row.project,
         neighbours=tuple(
-            Neighbour(i, offset, rows[i].content, rows[i].who, rows[i].occurred_at.astimezone(UTC))
+            Neighbour(i, offset, rows[i].content, rows[i].who, rows[i].occurred_at)
             for i, offset in beside
             if i in rows
         ),

@@ -104,8 +104,10 @@ class PoolSearch:
         index = self._index
         with index.lock:
             pairs = index.pairs
-            known = (pairs < np.array(self._sizes)).all(axis=1)
-            self._pairs = pairs if known.all() else pairs[known]
+            if self._sizes != [part.places for part in index.parts]:
+                known = (pairs[:, 0] < self._sizes[TURNS]) & (pairs[:, 1] < self._sizes[FACTS])
+                pairs = pairs[known]
+            self._pairs = pairs
             exists = [
                 existing(part, self._query, size)
                 for part, size in zip(index.parts, self._sizes, strict=True)

@@ -12,6 +12,7 @@ import numpy as np
 
 from stores.part import Floats, Integers, Mask
 from stores.ranking import (
+    TIE_DECIMALS,
     RankingParameters,
     blend,
     favour_named,
@@ -194,8 +195,9 @@ def _joined_facts(pool: Pool, ranked: Ranked) -> tuple[Integers, Integers]:
     turns, facts = pool.links[:, 0], ranked.turns + pool.links[:, 1]
     joined = ranked.shown[turns] & ranked.shown[facts] & ranked.is_hit[facts]
     turns, facts = turns[joined], facts[joined]
-    # The best turn of each fact first; equal ones by place, which is the order of arrival.
-    order = np.lexsort((turns, -ranked.scores[turns], facts))
+    # The best turn of each fact first, equal ones by id: places differ after a restart.
+    ids = np.array([ranked.ids[turn] for turn in turns.tolist()], dtype=np.str_)
+    order = np.lexsort((ids, -np.round(ranked.scores[turns], TIE_DECIMALS), facts))
     turns, facts = turns[order], facts[order]
     first = np.ones(len(facts), dtype=np.bool_)
     first[1:] = facts[1:] != facts[:-1]
@@ -203,7 +205,7 @@ def _joined_facts(pool: Pool, ranked: Ranked) -> tuple[Integers, Integers]:
 
 
 def _faced(ranked: Ranked, head: int, facts: list[int]) -> Chosen:
-    facts.sort(key=lambda fact: (-ranked.own[fact], ranked.ids[fact]))
+    facts.sort(key=lambda fact: (-round(ranked.own[fact], TIE_DECIMALS), ranked.ids[fact]))
     speaks = bool(facts) and ranked.own[facts[0]] >= FACE_SHARE * ranked.own[head]
     face = facts[0] if speaks else head
     others = tuple(member for member in (head, *facts) if member != face)

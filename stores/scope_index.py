@@ -40,7 +40,8 @@ class ScopeIndex:
         self._pairs = np.zeros((16, 2), dtype=np.int32)
         self._pair_count = 0
         self._gone: dict[str, int] = {}
-        self._empty_seats: dict[str, int] = {}
+        self.empty_seats: dict[str, int] = {}
+        """Positions in their sessions of turns that were deleted before they were ever here."""
         self._rest: dict[int, tuple[int, Vector]] = {}
         self._speakers: tuple[tuple[int, int], list[int]] = ((-1, -1), [])
         self._name_terms: dict[tuple[int, str], frozenset[str]] = {}
@@ -73,8 +74,8 @@ class ScopeIndex:
             return
         with self.lock:
             seats = self.seats.setdefault(session, array("i"))
-            self._empty_seats.setdefault(row.memory_id, len(seats))
-            if self._empty_seats[row.memory_id] == len(seats):
+            self.empty_seats.setdefault(row.memory_id, len(seats))
+            if self.empty_seats[row.memory_id] == len(seats):
                 seats.append(-1)
 
     def put(self, row: MemoryRow, terms: Mapping[str, int], vector: Vector | None) -> None:
@@ -92,6 +93,8 @@ class ScopeIndex:
             if before is not None:
                 column = self.pairs[:, 0 if part is self.turns else 1]
                 column[column == before] = place
+            elif row.version > 1:
+                self._pair_recovered(row.memory_id)
 
     def _put_turn(
         self, row: MemoryRow, terms: Mapping[str, int], vector: Vector | None, before: int | None
@@ -101,7 +104,7 @@ class ScopeIndex:
         if session < 0:
             return self.turns.put(row, terms, vector)
         seats = self.seats.setdefault(session, array("i"))
-        empty = self._empty_seats.pop(row.memory_id, None)
+        empty = self.empty_seats.pop(row.memory_id, None)
         if empty is not None:
             position = empty
         elif before is not None and int(self.turns.meta[before]["session"]) == session:
@@ -134,6 +137,13 @@ class ScopeIndex:
             self.facts.set_vector(memory_id, vector)
             self._rest.clear()
 
+    def _pair_recovered(self, memory_id: str) -> None:
+        """The links of a memory that was deleted when this index was loaded."""
+        for derived, sources in self.drawn_from.items():
+            for source in sources:
+                if memory_id in (derived, source):
+                    self._pair(derived, source)
+
     def link(self, edge: EdgeRow) -> None:
         """Note an edge, if it is of a kind that ranking asks for. A repeat is nothing new."""
         if edge.relation_type == DERIVED_FROM:
@@ -145,8 +155,12 @@ class ScopeIndex:
         if source in sources:
             return
         self.drawn_from[derived] = (*sources, source)
-        turn = self.turns.place_of.get(source)
-        fact = self.facts.place_of.get(derived)
+        self._pair(derived, source)
+
+    def _pair(self, derived: str, source: str) -> None:
+        """Note the places of a link's ends, also of one that is deleted and may be recovered."""
+        turn = self.turns.place_of.get(source, self._gone.get(source))
+        fact = self.facts.place_of.get(derived, self._gone.get(derived))
         if turn is None or fact is None:
             return
         if self._pair_count == len(self._pairs):

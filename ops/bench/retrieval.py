@@ -76,6 +76,7 @@ ABLATIONS: Final = (
     Variant("hybrid, alpha 0.3", parameters=replace(DEFAULTS, alpha=0.3)),
     Variant("hybrid, alpha 0.7", parameters=replace(DEFAULTS, alpha=0.7)),
     Variant("hybrid, pool 50", parameters=replace(DEFAULTS, pool=50)),
+    Variant("hybrid, pool 200", parameters=replace(DEFAULTS, pool=200)),
     Variant("blend alone", parameters=_BARE),
     Variant("keyword alone, nothing lent", "keyword", _BARE),
     Variant("vector alone, nothing lent", "vector", _BARE),
