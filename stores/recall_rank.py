@@ -205,7 +205,7 @@ def _joined_facts(pool: Pool, ranked: Ranked) -> tuple[Integers, Integers]:
 
 
 def _faced(ranked: Ranked, head: int, facts: list[int]) -> Chosen:
-    facts.sort(key=lambda fact: (-round(ranked.own[fact], TIE_DECIMALS), ranked.ids[fact]))
+    facts.sort(key=lambda fact: (-round(float(ranked.own[fact]), TIE_DECIMALS), ranked.ids[fact]))
     speaks = bool(facts) and ranked.own[facts[0]] >= FACE_SHARE * ranked.own[head]
     face = facts[0] if speaks else head
     others = tuple(member for member in (head, *facts) if member != face)
