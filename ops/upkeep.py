@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from stores.embedding_tracker import catch_up, missing_count
 from stores.shard import Shard
 from stores.vector_sync import VectorSync
-from stores.vectors import VectorTable
 from streams.models.base import EmbeddingModel
 
 LOOK_SECONDS = 0.5
@@ -66,11 +65,7 @@ class Upkeep:
     def _of(self, partition: int, shard: Shard) -> _Kept:
         kept = self._kept.get(partition)
         if kept is None or kept.shard is not shard:
-            options = shard.options
-            table = VectorTable(
-                shard.folder, options.embedding_model, options.dimensions, shard.reader
-            )
-            kept = self._kept[partition] = _Kept(shard, VectorSync(table))
+            kept = self._kept[partition] = _Kept(shard, VectorSync(shard.vector_table()))
         return kept
 
     async def _keep(self, kept: _Kept) -> None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import typer
+import os
 
-from ops.cli import (
+# One thread a product: on few cores the second is waited for longer than it helps, and readers
+# beside a writer stand in each other's way. Set before numpy reads it; what is set already stays.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import typer  # noqa: E402
+
+from ops.cli import (  # noqa: E402
     bench,
     changing,
     demo,
