@@ -8,9 +8,9 @@ import os
 # beside a writer stand in each other's way. Set before numpy reads it; what is set already stays.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import typer  # noqa: E402
+import typer
 
-from ops.cli import (  # noqa: E402
+from ops.cli import (
     bench,
     changing,
     demo,
