@@ -162,7 +162,8 @@ class RelationRow(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MentionRow(Row):
-    """A memory names an entity."""
+    """A memory names an entity. Of all the ways in which its texts write the entity's names,
+    `mention_text` is the least by code points: the same whatever became known first."""
 
     TABLE: ClassVar[str] = "memory_entity_mentions"
     KEY: ClassVar[tuple[str, ...]] = ("memory_id", "entity_id")

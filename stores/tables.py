@@ -58,6 +58,16 @@ class Tables:
         """
         self._insert(type(rows[0]).TABLE, self._arrow(rows), "ON CONFLICT DO NOTHING")
 
+    def insert_least(self, rows: Sequence[Row], column: str) -> None:
+        """Insert rows of one type, no key twice; of one whose key is there already the smaller
+        value of `column` stays."""
+        row_type = type(rows[0])
+        conflict = (
+            f"ON CONFLICT ({', '.join(row_type.KEY)}) DO UPDATE SET {column} = excluded.{column}"
+            f" WHERE excluded.{column} < {row_type.TABLE}.{column}"
+        )
+        self._insert(row_type.TABLE, self._arrow(rows), conflict)
+
     def insert_columns(self, table: str, values: dict[str, list[Any]], conflict: str = "") -> None:
         """Insert given columns of equal length; `conflict` is an ON CONFLICT clause."""
         schema = self.arrow_schema(table)

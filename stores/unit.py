@@ -17,6 +17,7 @@ from schemas.rows import (
     FactRow,
     FlagsRow,
     MemoryRow,
+    MentionRow,
     OutcomeRow,
     RelationRow,
     Row,
@@ -283,6 +284,10 @@ class UnitOfWork:
     def _stage_row(self, row: Row) -> None:
         if isinstance(row, REWRITTEN):
             self._staged[type(row)][row.key] = row
+        elif isinstance(row, MentionRow):
+            known = self._staged[MentionRow].get(row.key)
+            if known is None or row.mention_text < cast("MentionRow", known).mention_text:
+                self._staged[MentionRow][row.key] = row
         else:
             self._staged[type(row)].setdefault(row.key, row)
         if isinstance(row, MemoryRow):
@@ -338,7 +343,9 @@ class UnitOfWork:
             self._shard.tables.replace(known)
         if absent:
             self._shard.tables.insert(absent)
-        if blind:
+        if blind and row_type is MentionRow:
+            self._shard.tables.insert_least(blind, "mention_text")
+        elif blind:
             self._shard.tables.insert_new(blind)
 
     def _write_terms(self) -> None:

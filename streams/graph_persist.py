@@ -182,8 +182,11 @@ def _entity(
         )
         work.entities_updated += 1
     for memory_id in memory_ids:
-        told = _stands_in(work, memory_id, row.canonical_name) or _stands_in(work, memory_id, name)
-        _mention(work, memory_id, row.entity_id, told or shown.strip())
+        # Its first text is what the change is about; later ones may or may not be there by now.
+        first = work.graph.texts.get(memory_id, ())[:1]
+        forms = [names_in(text, n) for text in first for n in (name, row.canonical_name)]
+        told = min((form for form in forms if form is not None), default=shown.strip())
+        _mention(work, memory_id, row.entity_id, told)
         work.mentions_linked += 1
     return work.keep(row)
 
@@ -207,19 +210,10 @@ def _new_entity(work: _Work, shown: str, name: str, entity_type: str) -> EntityR
 
 def _link_earlier(work: _Work, entity: str, name: str) -> None:
     for memory_id in work.graph.naming.get(name, ()):
-        mention = _stands_in(work, memory_id, name)
-        if mention is not None:
-            _mention(work, memory_id, entity, mention)
-
-
-def _stands_in(work: _Work, memory_id: str, name: str) -> str | None:
-    """How the oldest text of a memory that has the name writes it: what the inline linker would
-    have noted had the name been known all along."""
-    for text in work.graph.texts.get(memory_id, ()):
-        mention = names_in(text, name)
-        if mention is not None:
-            return mention
-    return None
+        for text in work.graph.texts.get(memory_id, ()):
+            mention = names_in(text, name)
+            if mention is not None:
+                _mention(work, memory_id, entity, mention)
 
 
 def _alias(work: _Work, name: str, aliases: Iterable[str]) -> None:
@@ -241,16 +235,15 @@ def _alias(work: _Work, name: str, aliases: Iterable[str]) -> None:
 
 
 def _mention(work: _Work, memory_id: str, entity: str, text: str) -> None:
-    work.mentions.setdefault(
-        (memory_id, entity),
-        MentionRow(
+    known = work.mentions.get((memory_id, entity))
+    if known is None or text < known.mention_text:
+        work.mentions[memory_id, entity] = MentionRow(
             memory_id=memory_id,
             entity_id=entity,
             scope=work.message.scope,
             mention_text=text,
             confidence=1.0,
-        ),
-    )
+        )
 
 
 def _writes(work: _Work) -> tuple[Write, ...]:

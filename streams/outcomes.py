@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from schemas.identity import entity_id
 from schemas.messages import CacheInvalidation, MemoryChange, Outcome
 from schemas.rows import MentionRow, OutcomeRow
 from schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES
@@ -22,9 +21,7 @@ def link_writes(scope: str, memory_id: str, loaded: Loaded, text: str) -> list[W
             mention = name
         else:
             continue
-        # The canonical name goes before aliases, as where graph-persist links afterwards.
-        if known not in shown or known == entity_id(scope, name):
-            shown[known] = mention
+        shown[known] = min(mention, shown.get(known, mention))
     return [
         Put(
             MentionRow(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from schemas.identity import entity_id, turn_memory_id
 from schemas.messages import MemoryWrite, RawTurnIntent, RejectedTurnIntent
 from schemas.rows import EdgeRow, MemoryRow, MentionRow, OutcomeRow, SessionRow
@@ -87,10 +89,11 @@ def test_known_names_are_linked_the_speaker_too() -> None:
     assert mentions == {"Ana": ids["ana"], "OSLO": ids["oslo"]}
 
 
-def test_the_canonical_name_goes_before_an_alias() -> None:
+@pytest.mark.parametrize("names", [("postgres", "postgresql"), ("postgresql", "postgres")])
+def test_of_several_names_the_least_is_kept(names: tuple[str, str]) -> None:
     known = entity_id("ana", "postgresql")
-    store = Store(entities={"postgres": known, "postgresql": known})
-    [row] = store_turn("we use Postgres, I mean PostgreSQL", store).rows(MentionRow)
+    store = Store(entities=dict.fromkeys(names, known))
+    [row] = store_turn("we use PostgreSQL, I mean Postgres", store).rows(MentionRow)
     assert row.mention_text == "PostgreSQL"
 
 

@@ -167,12 +167,17 @@ def test_earlier_memories_that_name_a_new_entity_are_linked() -> None:
     assert change(driven).mentions_linked == 2
 
 
-def test_a_replaced_text_counts_as_it_would_have_when_it_was_new() -> None:
-    graph = known(
-        texts={"m8": ("we met in OSLO", "we met in Bergen, not in Oslo")}, naming={"oslo": ("m8",)}
-    )
+@pytest.mark.parametrize("texts", [("in OSLO", "not in Oslo"), ("not in Oslo", "in OSLO")])
+def test_of_all_texts_of_a_memory_the_least_form_is_kept(texts: tuple[str, str]) -> None:
+    graph = known(texts={"m8": (*texts, "in Bergen")}, naming={"oslo": ("m8",)})
     driven = persist(work(triple("Ana", "in", "Oslo")), graph)
     assert mentions(driven)["m8", "oslo"] == "OSLO"
+
+
+def test_a_triple_is_about_the_first_text_of_its_memory() -> None:
+    graph = known(entity("Oslo"), texts={"m1": ("we were there", "we were in OSLO")})
+    driven = persist(work(triple("Ana", "in", "oslo")), graph)
+    assert mentions(driven)["m1", "oslo"] == "oslo"
 
 
 def test_an_alias_resolves() -> None:

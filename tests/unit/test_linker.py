@@ -95,7 +95,7 @@ WORDS = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(words=st.lists(WORDS, min_size=1, max_size=6), speaker=st.sampled_from(["", "Dr. No"]))
 @example(words=["Python", "3.11/3.12"], speaker="")
 @example(words=["The", "Who"], speaker="")
