@@ -9,10 +9,14 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -265,3 +269,52 @@ def test_reads_reach_the_owner_of_the_scope(make_lab: MakeLab, turns: list[Outgo
     asyncio.run(ask())
     for name in ("one", "two"):
         lab.stop(name)
+
+
+@contextmanager
+def provider(port: int = 0) -> Iterator[str]:
+    """A model server in a process of its own; its address."""
+    command = [sys.executable, "-m", "tests.servers", "--port", str(port)]
+    root = Path(__file__).parents[2]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root)
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def counted(lab: Lab, kind: str) -> dict[str, int]:
+    balance = lab.status()["balance"]
+    assert isinstance(balance, dict)
+    assert balance["holds"] is True
+    return cast("dict[str, int]", balance[kind])
+
+
+def test_an_outage_of_the_provider_holds_up_facts_and_nothing_else(
+    make_lab: MakeLab, turns: list[Outgoing]
+) -> None:
+    sent = turns[:60]
+    with provider() as url:
+        model = ("llm.provider=openai", f"llm.base_url={url}/v1", "llm.model=scripted")
+        lab = make_lab(overrides=model)
+        lab.start("one")
+        lab.until_owned(1)
+        lab.publish(sent[:20])
+        lab.until_drained()
+        before = counted(lab, "facts")["extracted"]
+        assert before >= 1
+    lab.publish(sent[20:])
+    until(lambda: counted(lab, "turns")["stored"] == len(sent))
+    assert counted(lab, "facts")["extracted"] == before
+    # A rebalance waits for no model: the batches that wait for one give way.
+    lab.start("two")
+    lab.until_owned(2)
+    assert lab.stop("one") < 30.0
+    lab.until_owned(1)
+    with provider(int(url.rpartition(":")[2])):
+        lab.until_drained()
+        assert counted(lab, "facts")["extracted"] > before
+        assert counted(lab, "facts")["in_flight"] == 0
+        lab.stop("two")
