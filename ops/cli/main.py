@@ -34,7 +34,21 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-for group in (demo, publishing, running, reading, sql, changing, letters, setup, topics, gateway, bench):
+GROUPS = (
+    demo,
+    publishing,
+    running,
+    reading,
+    sql,
+    changing,
+    letters,
+    setup,
+    topics,
+    gateway,
+    bench,
+)
+
+for group in GROUPS:
     group.register(app)
 
 
