@@ -21,7 +21,7 @@ demo: $(STAMP) ## a conversation through the whole pipeline, under a minute
 	$(BIN)/palimpsest demo
 
 test: $(STAMP) ## all tests but those that need Kafka
-	$(BIN)/python -m pytest --ignore=tests/kafka
+	$(BIN)/python -m pytest
 
 test-kafka: $(STAMP) ## the tests on a real Kafka broker (needs Java 17 and Maven)
 	PALIMPSEST_REQUIRE_KAFKA=1 $(BIN)/python -m pytest tests/kafka
