@@ -105,6 +105,10 @@ def assert_nothing_lost(pipeline: Pipeline) -> None:
     assert (balance.turns["in_flight"], balance.facts["in_flight"]) == (0, 0)
 
 
+NOTHING_DURABLE = ("decode", "drop", "ask")
+"""Before the step nothing is written: one stop there is like any other."""
+
+
 def occurrences(happened: int) -> list[int]:
     """The first and one in the middle: how many there are in all depends on who waits for whom."""
     return sorted({1, (happened + 1) // 2})
@@ -122,7 +126,7 @@ def test_batches_do_not_show(tmp_path: Path, uninterrupted: Uninterrupted) -> No
 def test_a_stop_at_a_boundary_changes_nothing(
     stage: str, step: str, tmp_path: Path, uninterrupted: Uninterrupted
 ) -> None:
-    for nth in occurrences(uninterrupted.happened[stage, step]):
+    for nth in occurrences(uninterrupted.happened[stage, step])[step in NOTHING_DURABLE :]:
         with prepare(tmp_path / str(nth), BATCH) as pipeline:
             pipeline.crash_at(stage, step, nth)
             with pytest.raises(Crash):

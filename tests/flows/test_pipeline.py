@@ -182,6 +182,40 @@ def test_facts_of_one_turn_see_each_other(tmp_path: Path) -> None:
         assert_settled(pipeline)
 
 
+def test_a_content_is_free_again_within_a_batch(tmp_path: Path) -> None:
+    states = []
+    for batch in (1, 256):
+        with scripted(tmp_path / str(batch), FULL, batch) as pipeline:
+            pipeline.say("Ana lives in Oslo", "Now Ana lives in Bergen", "Ana lives in Oslo")
+            pipeline.run()
+            assert pipeline.memories() == ["Ana lives in Oslo", "Now Ana lives in Bergen"]
+            states.append(pipeline.state_by_table())
+    assert differing(*states) == []
+
+
+def test_the_model_is_shown_the_turns_before_also_after_a_restart(tmp_path: Path) -> None:
+    model = ScriptedModel(spoken)
+    with Pipeline(tmp_path, language=model) as pipeline:
+        pipeline.say("Ana is here", "Ben is there", "Rita is nowhere")
+        pipeline.run()
+        pipeline.reopen()
+        pipeline.say("Cleo is everywhere", first=4)
+        pipeline.run()
+    shown = {
+        str(prompt.subject["content"]): [
+            turn["content"] for turn in prompt.subject["context"] if isinstance(turn, dict)
+        ]
+        for prompt in model.prompts
+        if isinstance(prompt.subject["context"], list)
+    }
+    assert shown == {
+        "Ana is here": [],
+        "Ben is there": ["Ana is here"],
+        "Rita is nowhere": ["Ana is here", "Ben is there"],
+        "Cleo is everywhere": ["Ben is there", "Rita is nowhere"],
+    }
+
+
 # --- modes ------------------------------------------------------------------------------------
 
 
