@@ -7,6 +7,8 @@ Nothing here knows Faust: a lane is fed records with the means to acknowledge th
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -24,6 +26,9 @@ ASK_AGAIN_SECONDS = 0.05
 TURN_ROUNDS = 8
 TURN_SECONDS = 0.001
 MAX_GATHER_SECONDS = 0.2
+PATIENCE_SECONDS: Mapping[str, float] = {"decide": 0.2, "graph-persist": 0.5, "audit": 1.0}
+"""How long a stage lets records gather that nobody waits for: a turn can be found once normalize
+and apply-writes are done with it."""
 FULL_BATCHES = 4
 """A topic is not fetched further while this many batches of it wait; it goes on at half."""
 
@@ -68,20 +73,24 @@ class Turns:
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._count = itertools.count()
         self._task: asyncio.Task[None] | None = None
 
-    async def wait(self) -> None:
-        """Until it is the caller's turn to begin."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+    async def wait(self, patience_seconds: float = 0.0) -> None:
+        """Until it is the caller's turn to begin. Who has patience lets those go first that come
+        within it and have none."""
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        due = loop.time() + patience_seconds
+        heapq.heappush(self._waiting, (due, next(self._count), turn))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._give())
         await turn
 
     async def _give(self) -> None:
         while self._waiting:
-            turn = self._waiting.popleft()
+            _, _, turn = heapq.heappop(self._waiting)
             if turn.cancelled():
                 continue
             turn.set_result(None)
@@ -168,6 +177,7 @@ class Lane:
         self._flow = flow
         self._failed = failed
         self._turns = turns
+        self._patience = PATIENCE_SECONDS.get(name, 0.0)
         self._waiting: dict[str, deque[Arrival]] = {topic: deque() for topic in topics}
         self._held: set[str] = set()
         self._wake = asyncio.Event()
@@ -313,8 +323,9 @@ class Lane:
         """Let what is on its way arrive: a batch costs about the same however small it is, so
         waiting as long as the last one took at most doubles the time and makes far fewer."""
         if all(len(waiting) < self.limit for waiting in self._waiting.values()):
-            await asyncio.sleep(min(self._last_seconds, MAX_GATHER_SECONDS))
-        await self._turns.wait()
+            gather = min(self._last_seconds, MAX_GATHER_SECONDS)
+            await asyncio.sleep(max(gather, self._patience))
+        await self._turns.wait(self._patience)
 
     def _taken(self, topic: str) -> list[Arrival]:
         waiting = self._waiting[topic]
