@@ -23,6 +23,8 @@ from streams.worker import Interrupted
 Ready = Callable[[], Awaitable[None]]
 
 ASK_AGAIN_SECONDS = 0.05
+CROWD = 4
+"""This many waiting batches double the patience."""
 TURN_ROUNDS = 8
 TURN_SECONDS = 0.001
 MAX_GATHER_SECONDS = 0.2
@@ -79,10 +81,10 @@ class Turns:
 
     async def wait(self, patience_seconds: float = 0.0) -> None:
         """Until it is the caller's turn to begin. Who has patience lets those go first that come
-        within it and have none."""
+        within it and have none; the more are waiting, the longer."""
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
-        due = loop.time() + patience_seconds
+        due = loop.time() + patience_seconds * (1 + len(self._waiting) / CROWD)
         heapq.heappush(self._waiting, (due, next(self._count), turn))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._give())
