@@ -72,7 +72,7 @@ def test_ingest_run_recall_explain_status(program: Program) -> None:
     assert balance["holds"] is True
 
     answer = program.json("recall", "where does Ana live?", "--scope", "home")
-    assert set(answer) == {"query", "method", "results"}
+    assert set(answer) == {"query", "method", "results", "related"}
     best = answer["results"][0]
     assert "Lisbon" in best["content"]
     for name in ("id", "content", "type", "score", "source", "scope", "who", "session_id"):
