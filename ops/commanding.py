@@ -57,12 +57,18 @@ async def result_of(
 ) -> dict[str, object] | None:
     """The command's result once a running worker has carried it out; None when none runs, or
     after `seconds`."""
-    if seconds <= 0 or not worker_runs(log_lock(settings)):
+    embedded = settings.log.kind != "kafka"
+    if seconds <= 0 or (embedded and not worker_runs(log_lock(settings))):
         return None
     deadline = time.monotonic() + seconds
     async with queries(settings) as asked:
         while True:
-            result = await asked.answer(CommandRequest(command_id))
+            try:
+                result = await asked.answer(CommandRequest(command_id))
+            except RequestError:
+                if embedded:
+                    raise
+                return None  # no worker has the partition now; the one that gets it will do it
             if result is not None or time.monotonic() > deadline:
                 return cast("dict[str, object] | None", result)
             await asyncio.sleep(POLL_SECONDS)

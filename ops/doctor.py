@@ -96,7 +96,7 @@ def _disk(data_dir: Path) -> Finding:
 
 def _log(settings: Settings) -> Finding:
     if settings.log.kind == "kafka":
-        return Finding("log", True, f"kafka at {settings.kafka.bootstrap_servers} (not asked)")
+        return _cluster(settings)
     if not has_log(settings):
         return Finding("log", True, "none yet; `palimpsest ingest FILE` makes it")
     try:
@@ -111,7 +111,53 @@ def _log(settings: Settings) -> Finding:
     return Finding("log", True, f"sound, {partitions} partition(s), {turns} turns published")
 
 
+def _cluster(settings: Settings) -> Finding:
+    try:
+        from ops.kafka.options import kafka_options
+        from ops.topics import describe_topics
+    except ImportError as error:
+        return Finding("log", False, str(error), "install the extra: pip install palimpsest[kafka]")
+    try:
+        states = describe_topics(kafka_options(settings))
+    except LogError as error:
+        return Finding("log", False, str(error), "start the broker, or correct the address")
+    wrong = [f"{state.name}: {what}" for state in states for what in state.differences]
+    if wrong:
+        return Finding("log", False, "; ".join(wrong), "see `palimpsest topics describe`")
+    return Finding(
+        "log", True, f"kafka at {settings.kafka.bootstrap_servers}, {len(states)} topics as they"
+        f" should be, {states[0].partitions} partition(s)",
+    )
+
+
+def _shards_of_cluster(settings: Settings) -> Finding:
+    found, busy = [], 0
+    from ops.kafka.options import kafka_options
+
+    for partition in range(kafka_options(settings).partitions):
+        if not shard_folder(settings, partition).exists():
+            continue
+        try:
+            model = embedding_model(settings.embedding)
+            open_shard(settings, partition, shard_options(settings, model)).close()
+        except FolderInUse:
+            busy += 1
+        except (StoreError, SetupError) as error:
+            return Finding(
+                "stores", False, str(error), "move the partition's folder away: the log rebuilds it"
+            )
+        found.append(partition)
+    if not found:
+        return Finding("stores", True, "none in this folder yet; `palimpsest run` makes them")
+    return Finding(
+        "stores", True, f"{len(found)} partition(s) in this folder open and close, {busy} of them"
+        " in use by a running worker",
+    )
+
+
 def _stores(settings: Settings) -> Finding:
+    if settings.log.kind == "kafka":
+        return _shards_of_cluster(settings)
     if not has_log(settings) or not shard_folder(settings, 0).exists():
         return Finding("stores", True, "none yet; `palimpsest run --once` makes them")
     if worker_runs(log_lock(settings)):

@@ -281,7 +281,7 @@ class GraphSettings(Section):
 
 class WorkerSettings(Section):
     batch_records: int = Field(
-        default=256, ge=1, le=10_000, description="records that a stage takes at once"
+        default=512, ge=1, le=10_000, description="records that a stage takes at once"
     )
     model_batch_records: int = Field(
         default=8,
@@ -306,7 +306,7 @@ class StoreSettings(Section):
     memory_limit: int = Field(
         default=1024, ge=64, description="memory of the database of one partition, in MiB"
     )
-    threads: int = Field(default=2, ge=1, le=256, description="threads of the database")
+    threads: int = Field(default=1, ge=1, le=256, description="threads of the database")
     index_bytes: int = Field(
         default=512 * 1024 * 1024,
         ge=1024 * 1024,

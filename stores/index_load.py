@@ -7,31 +7,27 @@ from array import array
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from stores.part import META, NEVER, Block, Mask, Part, Vector, digest
 from stores.scope_index import DERIVED_FROM, ScopeIndex
 
-_ORDERED = (
-    "SELECT m.*, d.length, row_number() OVER (PARTITION BY m.type = 'episodic'"
-    " ORDER BY m.write_seq, m.memory_id) - 1 AS place"
-    " FROM memory_rows m JOIN fts_docs d ON d.memory_id = m.memory_id"
-    " WHERE m.scope = $scope AND NOT m.is_deleted"
+_ANY = (
+    "SELECT 1 FROM memory_rows WHERE scope = ? UNION ALL"
+    " SELECT 1 FROM memory_edges WHERE scope = ? LIMIT 1"
 )
 _ROWS = (
     "SELECT m.memory_id, m.type, m.content, m.source_id,"
     " m.content_hash, m.write_seq, coalesce(m.decision_order, -1) AS decision_order, m.version,"
     " epoch_us(m.occurred_at) AS occurred, epoch_us(m.created_at) AS created,"
     f" coalesce(epoch_us(m.valid_until), {NEVER}) AS ends, m.access_count, m.importance, m.who,"
-    " m.session_id, coalesce(m.project, '') AS project, m.pinned, m.tags, m.categories, m.length,"
-    f" e.vector FROM ({_ORDERED}) m"
+    " m.session_id, coalesce(m.project, '') AS project, m.pinned, m.tags, m.categories, d.length,"
+    " e.vector FROM memory_rows m JOIN fts_docs d ON d.memory_id = m.memory_id"
     " LEFT JOIN embeddings e ON e.embedding_key = m.embedding_key AND e.model = $model"
-    " WHERE (m.type = 'episodic') = $turns ORDER BY m.place"
+    " WHERE m.scope = $scope AND d.scope = $scope AND NOT m.is_deleted"
+    " ORDER BY m.write_seq, m.memory_id"
 )
-_POSTINGS = (
-    "SELECT p.term, o.place::INTEGER AS place, p.tf FROM fts_postings p"
-    f" JOIN (SELECT memory_id, type, place FROM ({_ORDERED})) o ON o.memory_id = p.memory_id"
-    " WHERE p.scope = $scope AND (o.type = 'episodic') = $turns ORDER BY p.term, o.place"
-)
+_POSTINGS = "SELECT term, memory_id, tf FROM fts_postings WHERE scope = $scope"
 
 
 def load_index(
@@ -41,12 +37,12 @@ def load_index(
     index = ScopeIndex(dimensions)
     connection.execute("BEGIN")
     try:
-        for part, turns in ((index.turns, True), (index.facts, False)):
-            asked: dict[str, object] = {"scope": scope, "turns": turns}
-            rows = _table(connection, _ROWS, {**asked, "model": model})
-            if rows.num_rows:
-                part.load(_block(rows, part, dimensions))
-                _load_postings(part, _table(connection, _POSTINGS, asked))
+        # Most scopes are asked for first when they are new; the queries below take a while even
+        # to find nothing.
+        if not connection.execute(_ANY, [scope, scope]).fetchall():
+            return index
+        rows = _table(connection, _ROWS, {"scope": scope, "model": model})
+        postings = _table(connection, _POSTINGS, {"scope": scope})
         edges = connection.execute(
             "SELECT relation_type, source_id, target_id FROM memory_edges WHERE scope = ?"
             " AND relation_type IN ('derived_from', 'temporal')"
@@ -55,6 +51,12 @@ def load_index(
         ).fetchall()
     finally:
         connection.execute("COMMIT")
+    is_turn = pc.equal(rows["type"], "episodic")
+    for part, wanted in ((index.turns, is_turn), (index.facts, pc.invert(is_turn))):
+        block = rows.filter(wanted)
+        if block.num_rows:
+            part.load(_block(block, part, dimensions))
+            _load_postings(part, postings, block["memory_id"])
     following = {}
     for relation, source, target in edges:
         if relation == DERIVED_FROM:
@@ -122,15 +124,19 @@ def _vectors(column: pa.ChunkedArray, dimensions: int) -> tuple[Vector, Mask]:
     return vectors, has_vector
 
 
-def _load_postings(part: Part, rows: pa.Table) -> None:
-    if not rows.num_rows:
-        return
-    encoded = rows["term"].combine_chunks().dictionary_encode()
+def _load_postings(part: Part, postings: pa.Table, ids: pa.ChunkedArray) -> None:
+    """Those of the documents `ids`, whose places they have by their order."""
+    found = pc.index_in(postings["memory_id"], value_set=ids.combine_chunks())
+    places = np.asarray(found.fill_null(-1))
+    here = np.flatnonzero(places >= 0)
+    encoded = postings["term"].take(pa.array(here)).combine_chunks().dictionary_encode()
+    of_term = encoded.indices.to_numpy()
+    order = np.lexsort((places[here], of_term))
     part.postings.load(
         encoded.dictionary.to_pylist(),
-        encoded.indices.to_numpy(),
-        rows["place"].to_numpy(),
-        rows["tf"].to_numpy(),
+        of_term[order],
+        places[here][order].astype(np.int32),
+        postings["tf"].to_numpy()[here][order],
     )
 
 

@@ -125,8 +125,9 @@ _TABLES = (
     """CREATE TABLE cursors (
         stage VARCHAR, topic VARCHAR, next_offset BIGINT NOT NULL,
         PRIMARY KEY (stage, topic))""",
-    "CREATE TABLE seen_messages (stage VARCHAR, message_id VARCHAR, seen_offset BIGINT NOT NULL, "
-    "PRIMARY KEY (stage, message_id))",
+    # Without an index: see stores/seen.py.
+    """CREATE TABLE seen_messages (
+        stage VARCHAR NOT NULL, message_id VARCHAR NOT NULL, seen_offset BIGINT NOT NULL)""",
     """CREATE TABLE outbox (
         stage VARCHAR NOT NULL, seq BIGINT NOT NULL, topic VARCHAR NOT NULL,
         scope VARCHAR NOT NULL, record_key VARCHAR NOT NULL, value BLOB,

@@ -21,6 +21,7 @@ from stores.index_cache import IndexCache
 from stores.lock import FolderLock
 from stores.migrations import migrate
 from stores.names import NameCache
+from stores.seen import SeenMessages
 from stores.sql import install_match_bm25
 from stores.tables import Tables
 from stores.unit import UnitOfWork
@@ -46,7 +47,7 @@ class ShardOptions:
     dimensions: int
     language: str = "english"
     memory_limit: int = 1024
-    threads: int = 2
+    threads: int = 1
     index_bytes: int = 512 * 1024 * 1024
     candidate_alpha: float = 0.5
     min_score: float = 0.1
@@ -54,8 +55,11 @@ class ShardOptions:
 
 @dataclass(slots=True)
 class _StageState:
+    """`kept_from`: nothing before this number is left in the outbox."""
+
     cursors: dict[str, int] = field(default_factory=dict)
     next_seq: int = 0
+    kept_from: int = 0
 
 
 class Shard:
@@ -81,6 +85,7 @@ class Shard:
         self.write_seq = int(self.state("write_seq") or 0)
         self.indexes = IndexCache(self.reader, options)
         self.names = NameCache(self.reader)
+        self._seen = SeenMessages(self.reader)
         self._vector_table: VectorTable | None = None
         self._load_progress()
 
@@ -141,30 +146,35 @@ class Shard:
 
     def kept_vector(self, embedding_key: str) -> NDArray[np.float32] | None:
         """The stored vector of a text by the model in use."""
-        row = self._connection.execute(
+        row = self.reader().execute(
             "SELECT vector FROM embeddings WHERE embedding_key = ? AND model = ?",
             [embedding_key, self.options.embedding_model],
         ).fetchone()
         return None if row is None else np.asarray(row[0], dtype=np.float32)
 
-    def seen(self, stage: str, message_ids: Sequence[str]) -> set[str]:
-        """Which of these messages the stage has processed."""
-        if not message_ids:
+    def kept_keys(self, embedding_keys: Sequence[str]) -> set[str]:
+        """Those texts of which a vector by the model in use is stored."""
+        if not embedding_keys:
             return set()
         rows = self.reader().execute(
-            "SELECT message_id FROM seen_messages WHERE stage = ? AND message_id IN"
+            "SELECT embedding_key FROM embeddings WHERE model = ? AND embedding_key IN"
             " (SELECT unnest(?))",
-            [stage, list(message_ids)],
+            [self.options.embedding_model, list(embedding_keys)],
         )
         return {row[0] for row in rows.fetchall()}
 
+    def seen(self, stage: str, message_ids: Sequence[str]) -> set[str]:
+        """Which of these messages the stage has processed."""
+        return self._seen.among(stage, message_ids)
+
     def write_progress(self, progress: Progress) -> None:
         """Cursors, seen ids and outbox of one stage, as part of the running transaction."""
+        state = self._state_of(progress.stage)
         for topic, next_offset in progress.cursors.items():
-            self._connection.execute(
-                "INSERT OR REPLACE INTO cursors VALUES (?, ?, ?)",
-                [progress.stage, topic, next_offset],
-            )
+            statement = "INSERT INTO cursors (next_offset, stage, topic) VALUES (?, ?, ?)"
+            if topic in state.cursors:
+                statement = "UPDATE cursors SET next_offset = ? WHERE stage = ? AND topic = ?"
+            self._connection.execute(statement, [next_offset, progress.stage, topic])
         if progress.seen:
             self.tables.insert_columns(
                 "seen_messages",
@@ -173,12 +183,12 @@ class Shard:
                     "message_id": [message_id for message_id, _ in progress.seen],
                     "seen_offset": [offset for _, offset in progress.seen],
                 },
-                "ON CONFLICT DO NOTHING",
             )
-        self._connection.execute(
-            "DELETE FROM outbox WHERE stage = ? AND seq <= ?",
-            [progress.stage, progress.sent_through],
-        )
+        if state.kept_from <= progress.sent_through:
+            self._connection.execute(
+                "DELETE FROM outbox WHERE stage = ? AND seq <= ?",
+                [progress.stage, progress.sent_through],
+            )
         if progress.outbox:
             self.tables.insert_columns(
                 "outbox",
@@ -196,8 +206,10 @@ class Shard:
         """Remember, after the commit, what `write_progress` wrote."""
         state = self._state_of(progress.stage)
         state.cursors.update(progress.cursors)
+        state.kept_from = max(state.kept_from, progress.sent_through + 1)
         if progress.outbox:
             state.next_seq = progress.outbox[-1].seq + 1
+        self._seen.add(progress.stage, [message_id for message_id, _ in progress.seen])
 
     def _state_of(self, stage: str) -> _StageState:
         return self._stages.setdefault(stage, _StageState())

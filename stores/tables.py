@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from schemas.rows import ROW_TYPES, Row
 
 RowT = TypeVar("RowT", bound=Row)
 
+
+FEW_ROWS = 128
+"""Up to so many, rows are handed over as parameters, which is quicker than by Arrow."""
 
 COLUMNS: dict[type[Row], tuple[str, ...]] = {
     row_type: tuple(field.name for field in fields(row_type)) for row_type in ROW_TYPES
@@ -37,6 +41,7 @@ class Tables:
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
         self._schemas: dict[str, pa.Schema] = {}
+        self._statements: dict[str, duckdb.Statement] = {}
 
     def arrow_schema(self, table: str) -> pa.Schema:
         """The table's own column types, asked of DuckDB once."""
@@ -46,9 +51,15 @@ class Tables:
             known = self._schemas[table] = empty.to_arrow_table().schema
         return known
 
+    def _types_of(self, table: str) -> dict[str, str]:
+        found = self._connection.execute(
+            "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = ?", [table]
+        )
+        return dict(found.fetchall())
+
     def insert(self, rows: Sequence[Row]) -> None:
         """Insert rows of one type whose keys are known to be new."""
-        self._insert(type(rows[0]).TABLE, self._arrow(rows), "")
+        self.insert_columns(type(rows[0]).TABLE, _columns(rows))
 
     def insert_new(self, rows: Sequence[Row]) -> None:
         """Insert rows of one type; one whose key is there already is left as it is.
@@ -56,7 +67,7 @@ class Tables:
         Not for a table with another unique column than its key: DuckDB takes two NULLs of one
         batch in such a column for a conflict, and drops the second row.
         """
-        self._insert(type(rows[0]).TABLE, self._arrow(rows), "ON CONFLICT DO NOTHING")
+        self.insert_columns(type(rows[0]).TABLE, _columns(rows), "ON CONFLICT DO NOTHING")
 
     def insert_least(self, rows: Sequence[Row], column: str) -> None:
         """Insert rows of one type, no key twice; of one whose key is there already the smaller
@@ -66,13 +77,18 @@ class Tables:
             f"ON CONFLICT ({', '.join(row_type.KEY)}) DO UPDATE SET {column} = excluded.{column}"
             f" WHERE excluded.{column} < {row_type.TABLE}.{column}"
         )
-        self._insert(row_type.TABLE, self._arrow(rows), conflict)
+        self.insert_columns(row_type.TABLE, _columns(rows), conflict)
 
-    def insert_columns(self, table: str, values: dict[str, list[Any]], conflict: str = "") -> None:
-        """Insert given columns of equal length; `conflict` is an ON CONFLICT clause."""
-        schema = self.arrow_schema(table)
-        arrays = [pa.array(column, schema.field(name).type) for name, column in values.items()]
-        self._insert(table, pa.table(arrays, names=list(values)), conflict)
+    def insert_columns(
+        self, table: str, values: Mapping[str, list[Any]], conflict: str = ""
+    ) -> None:
+        """Insert given columns of equal length; `conflict` is an ON CONFLICT clause. Such a clause
+        takes DuckDB several times as long to plan as the rest."""
+        self._with_batch(
+            f"INSERT INTO {table} ({', '.join(values)}) SELECT * FROM {{batch}} {conflict}",
+            table,
+            values,
+        )
 
     def replace(self, rows: Sequence[Row]) -> None:
         """Update all columns of rows of one type that are there already, by key."""
@@ -81,7 +97,9 @@ class Tables:
         sets = ", ".join(f"{name} = batch.{name}" for name in others)
         where = " AND ".join(f"{row_type.TABLE}.{name} = batch.{name}" for name in row_type.KEY)
         self._with_batch(
-            self._arrow(rows), f"UPDATE {row_type.TABLE} SET {sets} FROM batch WHERE {where}"
+            f"UPDATE {row_type.TABLE} SET {sets} FROM {{batch}} WHERE {where}",
+            row_type.TABLE,
+            _columns(rows),
         )
 
     def select(self, row_type: type[RowT], where: str, parameters: Sequence[object]) -> list[RowT]:
@@ -92,11 +110,33 @@ class Tables:
         )
         return [from_tuple(row_type, values) for values in result.fetchall()]
 
-    def _insert(self, table: str, batch: pa.Table, conflict: str) -> None:
-        self._with_batch(batch, f"INSERT INTO {table} BY NAME SELECT * FROM batch {conflict}")
+    def _with_batch(self, statement: str, table: str, values: Mapping[str, list[Any]]) -> None:
+        """Run a statement over `values`, columns of `table`, which it knows as {batch}."""
+        count = len(next(iter(values.values())))
+        if count > FEW_ROWS:
+            self._with_arrow(statement.format(batch="batch"), table, values)
+            return
+        self._connection.execute(
+            self._parsed(statement, table, tuple(values)),
+            [_plain(column) for column in values.values()],
+        )
 
-    def _with_batch(self, batch: pa.Table, statement: str) -> None:
-        self._connection.register("batch", batch)
+    def _parsed(self, statement: str, table: str, names: tuple[str, ...]) -> duckdb.Statement:
+        """The statement for few rows; parsing it takes a third of its time, so it is kept."""
+        known = self._statements.get(statement)
+        if known is None:
+            types = self._types_of(table)
+            listed = ", ".join(f"unnest(?::{types[name]}[]) AS {name}" for name in names)
+            text = statement.format(batch=f"(SELECT {listed}) AS batch")
+            known = self._statements[statement] = self._connection.extract_statements(text)[0]
+        return known
+
+    def _with_arrow(self, statement: str, table: str, values: Mapping[str, list[Any]]) -> None:
+        schema = self.arrow_schema(table)
+        arrays = {
+            name: pa.array(column, schema.field(name).type) for name, column in values.items()
+        }
+        self._connection.register("batch", pa.table(arrays))
         try:
             self._connection.execute(statement)
         except BaseException:
@@ -106,15 +146,14 @@ class Tables:
             raise
         self._connection.unregister("batch")
 
-    def _arrow(self, rows: Sequence[Row]) -> pa.Table:
-        row_type = type(rows[0])
-        schema = self.arrow_schema(row_type.TABLE)
-        names = COLUMNS[row_type]
-        arrays = [
-            pa.array([getattr(row, name) for row in rows], schema.field(name).type)
-            for name in names
-        ]
-        return pa.table(arrays, names=list(names))
+
+def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    return {name: [getattr(row, name) for row in rows] for name in COLUMNS[type(rows[0])]}
+
+
+def _plain(column: list[Any]) -> list[Any]:
+    """Vectors as lists, which DuckDB takes as parameters."""
+    return [value.tolist() if isinstance(value, np.ndarray) else value for value in column]
 
 
 def from_tuple(row_type: type[RowT], values: Iterable[object]) -> RowT:

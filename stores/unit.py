@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
+import duckdb
+
 from schemas.rows import (
     EdgeRow,
     EntityRow,
@@ -28,6 +30,7 @@ from stores.candidates import CandidateSearch
 from stores.fulltext import write_postings
 from stores.names import NameView
 from stores.scope_index import ScopeIndex
+from stores.tables import Tables
 from stores.texts import TextSearch
 from streams.stage import (
     Answer,
@@ -55,6 +58,8 @@ REWRITTEN = (MemoryRow, SessionRow, EntityRow, RelationRow, FlagsRow)
 """Rows that stages read before they write them: the newest counts. Of all others the first does,
 which a repeat under another message id must not change."""
 
+LISTED_KEYS = 64
+
 RowT = TypeVar("RowT", bound=Row)
 _Key = tuple[object, ...]
 
@@ -76,6 +81,8 @@ class UnitOfWork:
         self._names = NameView(shard.names)
         self._texts = TextSearch(shard, self._search)
         self._related: set[str] = set()
+        # Of its own: other stages may be committing while this one reads.
+        self._reading = Tables(shard.reader())
         self.write_seq = shard.write_seq
 
     # --- reading ---------------------------------------------------------------------------
@@ -90,6 +97,8 @@ class UnitOfWork:
         self._prefetch_loads([*loads, *(ask.next for ask in facts)])
         self._prefetch_graph(cast("list[LoadGraph]", by_type[LoadGraph]))
         self._fetch(FactRow, [(item_id,) for ask in facts for item_id in ask.item_ids])
+        for scope in {ask.next.scope for ask in facts}:
+            self._shard.indexes.get(scope)
 
     def _prefetch_loads(self, loads: Sequence[Load]) -> None:
         if not loads:
@@ -138,7 +147,7 @@ class UnitOfWork:
             session=None
             if ask.session_id is None
             else self._row(SessionRow, (ask.scope, ask.session_id)),
-            entities=self._names.match(ask.scope, ask.names, ask.unspaced_text),
+            entities=self._entities(ask),
             flags=self._row(FlagsRow, (ask.scope,)),
             settled=frozenset(
                 item_id
@@ -147,6 +156,12 @@ class UnitOfWork:
             ),
             write_seq=self.write_seq,
         )
+
+    def _entities(self, ask: Load) -> dict[str, str]:
+        # A stage that does not hold the shard's lock must not touch the names.
+        if not (ask.names or ask.unspaced_text):
+            return {}
+        return self._names.match(ask.scope, ask.names, ask.unspaced_text)
 
     def _active(
         self, scope: str, keys: Sequence[str], found: dict[tuple[str, str], str | None]
@@ -202,7 +217,7 @@ class UnitOfWork:
         self._related.update(ids)
         pool = list(self._related)
         between = "{0} IN (SELECT unnest(?))"
-        for row in self._shard.tables.select(
+        for row in self._reading.select(
             RelationRow,
             f"{between.format('source_entity_id')} AND {between.format('target_entity_id')}",
             [pool, pool],
@@ -234,14 +249,13 @@ class UnitOfWork:
         if not missing:
             return
         if len(row_type.KEY) == 1:
-            where = f"{row_type.KEY[0]} IN (SELECT unnest(?))"
-            parameters: list[object] = [[key[0] for key in missing]]
+            where, parameters = _among(row_type.KEY[0], [key[0] for key in missing])
         else:
             listed = ", ".join(f"unnest(?) AS {name}" for name in row_type.KEY)
             where = f"({', '.join(row_type.KEY)}) IN (SELECT ({', '.join(row_type.KEY)}) FROM"
             where += f" (SELECT {listed}))"
             parameters = [list(column) for column in zip(*missing, strict=True)]
-        found = self._shard.tables.select(row_type, where, parameters)
+        found = self._reading.select(row_type, where, parameters)
         for key in missing:
             known[key] = None
         for row in found:
@@ -260,11 +274,11 @@ class UnitOfWork:
             found[pair] = None
         if column == "dedup_key":
             keys = [dedup_key(*pair) for pair in missing]
-            where, parameters = "dedup_key IN (SELECT unnest(?))", [keys]
+            where, parameters = _among("dedup_key", keys)
         else:
-            where = "source_id IN (SELECT unnest(?)) AND type <> 'episodic' AND NOT is_deleted"
-            parameters = [[source for _, source in missing]]
-        for row in self._shard.tables.select(MemoryRow, where, parameters):
+            where, parameters = _among("source_id", [source for _, source in missing])
+            where += " AND type <> 'episodic' AND NOT is_deleted"
+        for row in self._reading.select(MemoryRow, where, parameters):
             self._stored[MemoryRow].setdefault(row.key, row)
             key = row.content_hash if column == "dedup_key" else row.source_id or ""
             if (row.scope, key) in found:
@@ -316,11 +330,23 @@ class UnitOfWork:
 
         After an error nothing is stored and the unit must be thrown away.
         """
+        try:
+            self._write(progress, may_be_there=False)
+        except duckdb.ConstraintException:
+            self._write(progress, may_be_there=True)
+        # Before the sequence number is known: a decision may see more than it says, never less.
+        self._refresh_indexes()
+        self._shard.note_progress(progress)
+        self._shard.write_seq = self.write_seq
+
+    def _write(self, progress: Progress, may_be_there: bool) -> None:
+        """`may_be_there`: what was not looked for may be a repeat. It hardly ever is, and not to
+        provide for it is much quicker."""
         connection = self._shard.connection
         connection.execute("BEGIN")
         try:
             for row_type, rows in self._staged.items():
-                self._write_rows(row_type, list(rows.values()))
+                self._write_rows(row_type, list(rows.values()), may_be_there)
             self._write_terms()
             self._write_vectors()
             if self.write_seq != self._shard.write_seq:
@@ -330,17 +356,17 @@ class UnitOfWork:
         except BaseException:
             connection.execute("ROLLBACK")
             raise
-        self._shard.note_progress(progress)
-        self._shard.write_seq = self.write_seq
-        self._refresh_indexes()
 
-    def _write_rows(self, row_type: type[Row], rows: list[Row]) -> None:
+    def _write_rows(self, row_type: type[Row], rows: list[Row], may_be_there: bool) -> None:
         stored = self._stored[row_type]
         known = [row for row in rows if stored.get(row.key) is not None]
         absent = [row for row in rows if row.key in stored and stored[row.key] is None]
         blind = [row for row in rows if row.key not in stored]
         if known:
             self._shard.tables.replace(known)
+        if not may_be_there:
+            absent += blind
+            blind = []
         if absent:
             self._shard.tables.insert(absent)
         if blind and row_type is MentionRow:
@@ -372,15 +398,16 @@ class UnitOfWork:
         )
 
     def _write_vectors(self) -> None:
-        if self._vectors:
+        known = self._shard.kept_keys(list(self._vectors))
+        new = {key: vector for key, vector in self._vectors.items() if key not in known}
+        if new:
             self._shard.tables.insert_columns(
                 "embeddings",
                 {
-                    "embedding_key": list(self._vectors),
-                    "model": [self._shard.options.embedding_model] * len(self._vectors),
-                    "vector": list(self._vectors.values()),
+                    "embedding_key": list(new),
+                    "model": [self._shard.options.embedding_model] * len(new),
+                    "vector": list(new.values()),
                 },
-                "ON CONFLICT DO NOTHING",
             )
 
     def _refresh_indexes(self) -> None:
@@ -399,6 +426,14 @@ class UnitOfWork:
             edge = cast("EdgeRow", row)
             self._shard.indexes.change(edge.scope, partial(ScopeIndex.link, edge=edge))
         self._names.commit()
+
+
+def _among(column: str, values: Sequence[object]) -> tuple[str, list[object]]:
+    """A condition on a column and its parameters. DuckDB looks up a short list in the column's
+    index, if there is one; a long one it joins."""
+    if len(values) <= LISTED_KEYS:
+        return f"{column} IN ({', '.join('?' * len(values))})", [*values]
+    return f"{column} IN (SELECT unnest(?))", [[*values]]
 
 
 def _wanted(loads: Sequence[Load], attribute: str) -> list[tuple[str, str]]:

@@ -17,6 +17,7 @@ from schemas.codec import DEFAULT_MAX_RECORD_BYTES, InvalidRecord, decode
 from schemas.topics import TOPICS
 from streams.asking import ModelPort
 from streams.logs.base import LogSender, Outgoing, Position, Record, partition_for
+from streams.offload import in_thread
 from streams.output import HEADERS, dead_letter, emitted, moved
 from streams.stage import (
     Answer,
@@ -142,7 +143,7 @@ class StageRunner:
         self._clock = self.monotonic()
         runs = self._decoded(records)
         self._done("decode")
-        runs = self._drop_done(runs)
+        runs = await self._drop_done(runs)
         self._done("drop")
         await self._ask_models(runs)
         self._done("ask")
@@ -199,10 +200,12 @@ class StageRunner:
         step = None if self.stage.on_invalid is None else self.stage.on_invalid(record)
         return step or Step(dead=Failure(reason))
 
-    def _drop_done(self, runs: list[_Run]) -> list[_Run]:
+    async def _drop_done(self, runs: list[_Run]) -> list[_Run]:
         """Without the messages seen before, and without repeats within the batch."""
         ids = [run.message.id for run in runs if run.message is not None]
-        done = set() if self.store is None else self.store.seen(self.stage.name, ids)
+        done: set[str] = set()
+        if self.store is not None:
+            done = await in_thread(self.store.seen, self.stage.name, ids)
         kept = []
         for run in runs:
             if run.message is not None:
@@ -287,26 +290,27 @@ class StageRunner:
             unit = self.store.unit()
             await self._settle_by_scope(unit, runs)
             async with self.store.lock:
-                return self._commit(unit, records, runs)
+                return await self._commit(unit, records, runs)
         async with self.store.lock:
             unit = self.store.unit()
-            self._settle_in_order(unit, runs)
-            return self._commit(unit, records, runs)
+            await self._settle_in_order(unit, runs)
+            return await self._commit(unit, records, runs)
 
-    def _commit(
+    async def _commit(
         self, unit: UnitPort, records: Sequence[Record], runs: Sequence[_Run]
     ) -> Sequence[Outbound]:
         self._done("step")
         progress = self._progress(records, runs)
-        unit.commit(progress)
+        await in_thread(unit.commit, progress)
         self._done("commit")
         return progress.outbox
 
-    def _prefetch(self, unit: UnitPort, runs: Sequence[_Run]) -> None:
-        unit.prefetch([run.ask for run in runs if not isinstance(run.ask, Embed | Generate | None)])
+    async def _prefetch(self, unit: UnitPort, runs: Sequence[_Run]) -> None:
+        asks = [run.ask for run in runs if not isinstance(run.ask, Embed | Generate | None)]
+        await in_thread(unit.prefetch, asks)
 
-    def _settle_in_order(self, unit: UnitPort, runs: Sequence[_Run]) -> None:
-        self._prefetch(unit, runs)
+    async def _settle_in_order(self, unit: UnitPort, runs: Sequence[_Run]) -> None:
+        await self._prefetch(unit, runs)
         for run in runs:
             while run.step is None:
                 ask = run.ask
@@ -320,7 +324,7 @@ class StageRunner:
             unit.stage(run.step.writes)
 
     async def _settle_by_scope(self, unit: UnitPort, runs: Sequence[_Run]) -> None:
-        self._prefetch(unit, runs)
+        await self._prefetch(unit, runs)
         lanes: dict[str, list[_Run]] = defaultdict(list)
         for run in runs:
             lanes[run.message.scope if run.message else ""].append(run)

@@ -26,7 +26,7 @@ class BatchLimits:
     """How many records a stage takes at once: those that ask a language model take fewer, so that
     a stop or a crash repeats little and results show early."""
 
-    records: int = 256
+    records: int = 512
     model_records: int = 8
     bytes: int = 4 * 1024 * 1024
     warm_records: int = 1_000

@@ -338,6 +338,7 @@ class Pipeline:
 
     def run(self, *only: str) -> Self:
         """Until everything is processed; by these stages only, where any are named."""
+        self.shard.lock = asyncio.Lock()  # one belongs to the loop in which it was waited for
         asyncio.run(self.drain(*only))
         return self
 

@@ -7,8 +7,9 @@ An API key lives only in the request's header: never in a text, a log or a repr.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -112,14 +113,13 @@ class HttpProvider:
             if not key.isascii() or not key.isprintable():
                 raise PermanentModelError(f"{name}: the API key has characters that no key has")
             sent[key_header] = key_prefix + key
-        self._client = httpx.AsyncClient(
-            base_url=url,
-            headers=sent,
-            timeout=None,  # noqa: S113 - the total in `exchange` is the only clock
-            limits=httpx.Limits(max_connections=MAX_CONNECTIONS),
-            # A proxy of the environment is for the world outside, not for this machine.
-            trust_env=url.host not in ("localhost", "127.0.0.1", "::1"),
-        )
+        self._url = url
+        self._headers = sent
+        # A client a connection: a pool looks at all of its connections at every request, which
+        # at 16 of them costs more than the request.
+        self._idle: list[httpx.AsyncClient] = []
+        self._slots = asyncio.Semaphore(MAX_CONNECTIONS)
+        self._trusted = httpx.create_ssl_context()
 
     async def post(self, path: str, payload: Mapping[str, JsonValue]) -> Answer:
         """Send `payload` as JSON; the answer of status 200, else an error of the two kinds."""
@@ -166,7 +166,10 @@ class HttpProvider:
             # Half a surrogate pair, which cannot be sent, becomes a question mark.
             sent = json.dumps(payload, ensure_ascii=False).encode("utf-8", "replace")
             headers["Content-Type"] = "application/json"
-        async with self._client.stream(method, path, content=sent, headers=headers) as response:
+        async with (
+            self._client() as client,
+            client.stream(method, path, content=sent, headers=headers) as response,
+        ):
             async for chunk in response.aiter_bytes():
                 body += chunk
                 if len(body) > self._max_bytes:
@@ -206,8 +209,30 @@ class HttpProvider:
             text = text.replace(key, "[key]")
         return " ".join(text.split())[:MAX_SHOWN_CHARACTERS]
 
+    @contextlib.asynccontextmanager
+    async def _client(self) -> AsyncIterator[httpx.AsyncClient]:
+        """A client that nobody else uses meanwhile, the last used first."""
+        async with self._slots:
+            client = self._idle.pop() if self._idle else self._new_client()
+            try:
+                yield client
+            finally:
+                self._idle.append(client)
+
+    def _new_client(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            base_url=self._url,
+            headers=self._headers,
+            timeout=None,  # noqa: S113 - the total in `exchange` is the only clock
+            limits=httpx.Limits(max_connections=1),
+            verify=self._trusted,
+            # A proxy of the environment is for the world outside, not for this machine.
+            trust_env=self._url.host not in ("localhost", "127.0.0.1", "::1"),
+        )
+
     async def close(self) -> None:
-        await self._client.aclose()
+        while self._idle:
+            await self._idle.pop().aclose()
 
 
 def error_text(answer: Answer) -> str:

@@ -18,7 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
+import duckdb
 import pytest
+from kafka import KafkaAdminClient, TopicPartition
 
 from ops.bench.kafka_lab import Lab, States, different, embedded_states
 from ops.bench.throughput import Load, records
@@ -233,6 +235,55 @@ def test_a_store_of_another_log_is_refused(make_lab: MakeLab, turns: list[Outgoi
     told = other.tail("one")
     assert "was made from another log" in told
     assert "Traceback" not in told
+
+
+def refused(lab: Lab) -> str:
+    """What a worker says that ends because store and log do not belong together."""
+    lab.start("refused")
+    assert lab.workers["refused"].wait(60) == 1
+    told = lab.tail("refused")
+    assert "Traceback" not in told
+    return told
+
+
+def processed(lab: Lab, turns: Sequence[Outgoing]) -> None:
+    lab.publish(turns)
+    lab.start("one")
+    lab.until_drained()
+    lab.stop("one")
+
+
+def test_a_store_that_is_ahead_of_its_log_is_refused(
+    make_lab: MakeLab, turns: list[Outgoing]
+) -> None:
+    lab = make_lab()
+    processed(lab, turns[:20])
+    place = partition_for(turns[0].scope, PARTITIONS)
+    file = lab.folder / "data" / "shards" / str(place) / "memory.duckdb"
+    with duckdb.connect(str(file)) as store:
+        store.execute("UPDATE cursors SET next_offset = 10000 WHERE topic = 'memory-writes'")
+    told = " ".join(refused(lab).split())
+    assert f"memory-writes[{place}] up to offset 10000, but the log ends at" in told
+    assert "Restore the log" in told
+
+
+def test_records_removed_before_they_were_processed_are_told(
+    make_lab: MakeLab, turns: list[Outgoing]
+) -> None:
+    lab = make_lab()
+    processed(lab, turns[:20])
+    lab.publish(turns[20:60])
+    place = partition_for(turns[0].scope, PARTITIONS)
+    end = lab.log.end_offset(TURN_TOPIC, place)
+    admin = KafkaAdminClient(bootstrap_servers=lab.broker.bootstrap_servers)
+    try:
+        admin.delete_records({TopicPartition(f"{lab.prefix}-{TURN_TOPIC}", place): end})
+    finally:
+        admin.close()
+    told = " ".join(refused(lab).split())
+    assert f"the log begins at {end}" in told
+    assert "removed before it was processed" in told
+    assert "topics describe" in told
 
 
 def test_a_role_runs_whole(make_lab: MakeLab) -> None:

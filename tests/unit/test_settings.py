@@ -36,7 +36,7 @@ def test_flags_beat_environment_beats_file_beats_default(tmp_path: Path) -> None
     assert settings.llm.concurrency == 7
     assert settings.llm.timeout_seconds == 9.0
     assert settings.log.partitions == 3
-    assert settings.worker.batch_records == 256
+    assert settings.worker.batch_records == 512
     sources = {key: source for key, _, source in found.effective()}
     assert sources["llm.model"] == "flag --set llm.model"
     assert sources["llm.concurrency"] == "environment PALIMPSEST_LLM__CONCURRENCY"

@@ -1,0 +1,63 @@
+"""Seen messages: exact, also across a merge, a restart and two ids of one hash."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import duckdb
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stores import seen
+from stores.seen import SeenMessages
+from tests.unit.small_store import empty_store
+
+
+def note(
+    connection: duckdb.DuckDBPyConnection, known: SeenMessages, stage: str, *ids: str
+) -> None:
+    for message_id in ids:
+        connection.execute("INSERT INTO seen_messages VALUES (?, ?, 0)", [stage, message_id])
+    known.add(stage, ids)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.lists(st.text(min_size=1, max_size=6), max_size=8), min_size=1, max_size=8),
+    st.integers(1, 12),
+)
+def test_what_was_noted_is_known_and_nothing_else(batches: list[list[str]], merge_at: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seen, "MERGE_AT", merge_at)
+        connection = empty_store()
+        known = SeenMessages(connection.cursor)
+        noted: set[str] = set()
+        for batch in batches:
+            asked = [*batch, "never noted"]
+            assert known.among("a", asked) == noted & set(asked)
+            assert known.among("b", asked) == set()
+            fresh = sorted(set(batch) - noted)
+            note(connection, known, "a", *fresh)
+            noted |= set(fresh)
+        again = SeenMessages(connection.cursor)
+        assert again.among("a", [*noted, "never noted"]) == noted
+        assert again.among("b", [*noted]) == set()
+
+
+def test_ids_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seen, "_hash", lambda message_id: 7)
+    connection = empty_store()
+    known = SeenMessages(connection.cursor)
+    note(connection, known, "a", "one")
+    assert known.among("a", ["one", "two"]) == {"one"}
+
+
+def test_a_merge_keeps_the_hashes_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seen, "MERGE_AT", 3)
+    connection = empty_store()
+    known = SeenMessages(connection.cursor)
+    note(connection, known, "a", *(f"m{n}" for n in range(10)))
+    ordered = known._sorted["a"].tolist()
+    assert all(first < second for first, second in pairwise(ordered))
+    assert len(ordered) + len(known._new["a"]) == 10

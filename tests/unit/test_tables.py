@@ -1,0 +1,79 @@
+"""Rows to tables and back: the same by either way of handing them over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from schemas.rows import DeadLetterRow, FlagsRow, MemoryRow, Row
+from stores import tables
+from stores.tables import Tables
+from tests.unit.small_store import empty_store, memory
+
+NEW_YEAR = datetime(2026, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+ROWS: tuple[Row, ...] = (
+    memory("plain"),
+    memory(
+        "full",
+        "quote ' \" ; -- \u0000 emoji \U0001f600 \u0627\u0644",
+        tags=("a", "b, c"),
+        categories=("x",),
+        project="p",
+        valid_until=NEW_YEAR,
+        deleted_at=NEW_YEAR - timedelta(days=400),
+        is_deleted=True,
+        decision_order=2**40,
+        importance=1 / 3,
+    ),
+    FlagsRow(scope="s", enabled=True),
+)
+
+
+@pytest.mark.parametrize("few", [0, tables.FEW_ROWS])
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_comes_back_as_it_was(
+    row: Row, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "FEW_ROWS", few)
+    table = Tables(empty_store())
+    table.insert([row])
+    assert table.select(type(row), "true", []) == [row]
+
+
+@pytest.mark.parametrize("few", [0, tables.FEW_ROWS])
+def test_all_but_the_key_is_replaced(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "FEW_ROWS", few)
+    table = Tables(empty_store())
+    rows = [memory(f"m{n}") for n in range(3)]
+    table.insert(rows)
+    changed = [
+        replace(row, content=f"now {row.memory_id}", tags=("t",), valid_until=NEW_YEAR)
+        for row in rows[:2]
+    ]
+    table.replace(changed)
+    found = {row.memory_id: row for row in table.select(MemoryRow, "true", [])}
+    assert found == {row.memory_id: row for row in [*changed, rows[2]]}
+
+
+@pytest.mark.parametrize("few", [0, tables.FEW_ROWS])
+def test_what_is_there_already_stays(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "FEW_ROWS", few)
+    table = Tables(empty_store())
+    first = FlagsRow(scope="s", enabled=True)
+    table.insert([first])
+    other = FlagsRow(scope="t")
+    table.insert_new([replace(first, enabled=False), other])
+    assert {row.scope: row for row in table.select(FlagsRow, "true", [])} == {
+        "s": first,
+        "t": other,
+    }
+
+
+def test_every_row_type_has_its_table() -> None:
+    table = Tables(empty_store())
+    for row_type in tables.COLUMNS:
+        names = table.arrow_schema(row_type.TABLE).names
+        assert set(tables.COLUMNS[row_type]) <= set(names), row_type
+    assert DeadLetterRow in tables.COLUMNS
