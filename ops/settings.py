@@ -79,12 +79,6 @@ class KafkaSettings(Section):
         description="how long the group waits for a worker that does not answer, in seconds; the"
         " broker's group.min.session.timeout.ms (6 s by default) is the least",
     )
-    gather_seconds: float = Field(
-        default=0.005,
-        gt=0.0,
-        le=1.0,
-        description="how long a record that arrives waits for others of its batch, in seconds",
-    )
     grace_seconds: float = Field(
         default=1.0,
         ge=0.0,

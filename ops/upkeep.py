@@ -15,10 +15,12 @@ from stores.vector_sync import VectorSync
 from streams.models.base import EmbeddingModel
 
 LOOK_SECONDS = 0.5
-"""How often it is looked whether a shard has changed: a sync takes 10 to 20 ms however little
-there is to write, so many commits share one."""
+"""How long to wait at least before it is looked again whether a shard has changed."""
+SHARE = 0.05
+"""Part of the time that may be spent on syncs. One takes 10 to 50 ms however little there is to
+write, and nobody waits for it: recall finds what is new in the resident index."""
 TRACK_SECONDS = 5.0
-"""How often memories without a vector are looked for."""
+"""How often memories without a vector are looked for, where there may be some."""
 
 
 @dataclass(slots=True)
@@ -58,9 +60,11 @@ class Upkeep:
 
     async def _run(self) -> None:
         while True:
+            began = time.monotonic()
             for partition, shard in self._shards().items():
                 await self._keep(self._of(partition, shard))
-            await asyncio.sleep(LOOK_SECONDS)
+            taken = time.monotonic() - began
+            await asyncio.sleep(max(LOOK_SECONDS, taken / SHARE))
 
     def _of(self, partition: int, shard: Shard) -> _Kept:
         kept = self._kept.get(partition)
@@ -77,9 +81,13 @@ class Upkeep:
             kept.synced = newest
 
     async def _track(self, kept: _Kept) -> None:
-        model = self._embedding.model
-        if not await asyncio.to_thread(missing_count, kept.shard, model):
+        shard, model = kept.shard, self._embedding.model
+        if not shard.may_lack_vectors:
             return
+        shard.may_lack_vectors = False  # before the count: what comes after it sets it again
+        if not await asyncio.to_thread(missing_count, shard, model):
+            return
+        shard.may_lack_vectors = True
         done = await catch_up(kept.shard, self._embedding, kept.sync.table)
         if done.embedded:
             kept.synced = -1

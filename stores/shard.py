@@ -86,6 +86,8 @@ class Shard:
         self.indexes = IndexCache(self.reader, options)
         self.names = NameCache(self.reader)
         self._seen = SeenMessages(self.reader)
+        self.may_lack_vectors = True
+        """Whether there may be memories without a vector: true until a count finds none."""
         self._vector_table: VectorTable | None = None
         self._load_progress()
 

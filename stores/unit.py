@@ -414,8 +414,10 @@ class UnitOfWork:
         language = self._shard.options.language
         for row in self._staged[MemoryRow].values():
             memory = cast("MemoryRow", row)
+            vector = self._vector_of(memory)
+            if vector is None and not memory.is_deleted:
+                self._shard.may_lack_vectors = True
             if self._shard.indexes.wanted(memory.scope):
-                vector = self._vector_of(memory)
                 change = (
                     partial(ScopeIndex.put_row, row=memory, vector=vector, language=language)
                     if self._text_changed(memory)

@@ -1,6 +1,7 @@
 """The one processing loop of every stage, for the embedded log and for Kafka alike.
 
-A batch is some records of one partition of one topic, in offset order. Its seven steps:
+A batch is some records of one partition of a stage's topics, each topic's together and in offset
+order. Its seven steps:
 decode; drop what was done; ask the models; step; commit; send; acknowledge. A crash after any of
 them leaves a state from which the next run ends where an uninterrupted one would have.
 """
@@ -136,8 +137,8 @@ class StageRunner:
                 self._sent_through = unsent[-1].seq
 
     async def process(self, records: Sequence[Record]) -> None:
-        """Process records of one topic to the end: results committed, output sent, all of it
-        acknowledged. Raises StageFailed, and then nothing is acknowledged."""
+        """Process a batch to the end: results committed, output sent, all of it acknowledged.
+        Raises StageFailed, and then nothing is acknowledged."""
         if self.ready is not None:
             await self.ready()
         self._clock = self.monotonic()
@@ -152,7 +153,7 @@ class StageRunner:
             outgoing = self._output(runs)
         else:
             outgoing = [self._sent(out) for out in outbox]
-        await self.sender.commit(outgoing, [self._position(records)])
+        await self.sender.commit(outgoing, self._positions(records))
         if outbox:
             self._sent_through = outbox[-1].seq
         self._done("send")
@@ -167,10 +168,10 @@ class StageRunner:
         return decode(record.value, TOPICS[record.topic], record.timestamp, self.max_record_bytes)
 
     def _decoded(self, records: Sequence[Record]) -> list[_Run]:
-        cursor = self._cursor(records[0].topic)
+        cursors = {topic: self._cursor(topic) for topic in {record.topic for record in records}}
         runs = []
         for record in records:
-            if record.offset < cursor:
+            if record.offset < cursors[record.topic]:
                 continue
             run = _Run(record)
             try:
@@ -348,10 +349,12 @@ class StageRunner:
         for number, out in enumerate(self._output(runs)):
             key = out.key.decode(errors="replace")
             outbox.append(Outbound(seq + number, out.topic, out.scope, key, out.value))
-        topic = records[0].topic
         return Progress(
             stage=self.stage.name,
-            cursors={topic: max(self._cursor(topic), records[-1].offset + 1)},
+            cursors={
+                position.topic: max(self._cursor(position.topic), position.next_offset)
+                for position in self._positions(records)
+            },
             seen=[(run.message.id, run.record.offset) for run in runs if run.message],
             outbox=outbox,
             sent_through=self._sent_through,
@@ -382,9 +385,12 @@ class StageRunner:
             out.topic, out.scope, out.key.encode(), out.value, HEADERS, partition=self.partition
         )
 
-    def _position(self, records: Sequence[Record]) -> Position:
-        last = records[-1]
-        return Position(self.stage.name, last.topic, last.partition, last.offset + 1)
+    def _positions(self, records: Sequence[Record]) -> list[Position]:
+        last = {record.topic: record for record in records}
+        return [
+            Position(self.stage.name, topic, record.partition, record.offset + 1)
+            for topic, record in last.items()
+        ]
 
     def _done(self, step: str) -> None:
         now = self.monotonic()

@@ -158,30 +158,32 @@ class Worker:
         await self._notify()
 
     async def _pass(self, lane: _Lane) -> bool:
-        """One batch of every topic that has something; whether there was any."""
-        worked = False
-        for topic in lane.runner.stage.reads:
-            if self._stop.is_set():
-                return True
-            offset = lane.next_offsets[topic.name]
-            partition = lane.runner.partition
-            records = self._log.read(
-                topic.name, partition, offset, lane.batch, self._limits.bytes
+        """One batch of what every topic has; whether there was any."""
+        records = [
+            record
+            for topic in lane.runner.stage.reads
+            for record in self._log.read(
+                topic.name,
+                lane.runner.partition,
+                lane.next_offsets[topic.name],
+                lane.batch,
+                self._limits.bytes,
             )
-            if not records:
-                continue
-            worked = lane.busy = True
-            try:
-                await lane.runner.process(records)
-            except Interrupted:
-                return True
-            finally:
-                lane.busy = False
-            lane.next_offsets[topic.name] = records[-1].offset + 1
-            if self._on_batch is not None:
-                await self._on_batch(lane.runner)
-            await self._notify()
-        return worked
+        ]
+        if not records:
+            return False
+        lane.busy = True
+        try:
+            await lane.runner.process(records)
+        except Interrupted:
+            return True
+        finally:
+            lane.busy = False
+        lane.next_offsets.update((record.topic, record.offset + 1) for record in records)
+        if self._on_batch is not None:
+            await self._on_batch(lane.runner)
+        await self._notify()
+        return True
 
     async def _wait(self, lane: _Lane) -> None:
         waiting = [

@@ -33,12 +33,14 @@ SESSION_TURNS = 20
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What to send through: `turns` in all over `scopes`, with `words` each."""
+    """What to send through: `turns` over `scopes`, with `words` each. `stored` are as many more
+    that are processed before the clock starts."""
 
     turns: int
     scopes: int
     words: int = 14
     provider: str = "instant"
+    stored: int = 0
 
 
 def vocabulary() -> list[str]:
@@ -53,7 +55,7 @@ def records(load: Load) -> Iterator[Outgoing]:
     words = vocabulary()
     weights = [1.0 / rank for rank in range(1, WORDS + 1)]
     speakers = ("Ana", "Ben")
-    for number in range(load.turns):
+    for number in range(load.stored + load.turns):
         scope = f"bench-{number % load.scopes}"
         place = number // load.scopes
         said = " ".join(chance.choices(words, weights, k=load.words))
@@ -80,7 +82,12 @@ async def measure(load: Load, overrides: Sequence[str], folder: Path | None) -> 
     with contextlib.ExitStack() as undo:
         where = folder or Path(undo.enter_context(tempfile.TemporaryDirectory()))
         settings = _settings(load, overrides, where, undo)
-        published = _publish(settings, load)
+        ready = list(records(load))
+        if load.stored:
+            _publish(settings, ready[: load.stored])
+            async with application(settings) as before:
+                await before.run(until_drained=True)
+        published = _publish(settings, ready[load.stored :])
         async with application(settings) as app:
             began = time.perf_counter()
             processor = time.process_time()
@@ -91,6 +98,7 @@ async def measure(load: Load, overrides: Sequence[str], folder: Path | None) -> 
             stored = app.shards[0].reader().execute("SELECT count(*) FROM memory_rows").fetchone()
     return {
         "turns": load.turns,
+        "stored_before": load.stored,
         "scopes": load.scopes,
         "provider": load.provider,
         "publish_seconds": round(published, 3),
@@ -113,8 +121,7 @@ def _settings(
     return load_settings([*chosen, *overrides], folder).settings
 
 
-def _publish(settings: Settings, load: Load) -> float:
-    ready = list(records(load))
+def _publish(settings: Settings, ready: Sequence[Outgoing]) -> float:
     began = time.perf_counter()
     with publisher(settings) as append:
         for batch in in_batches(ready):

@@ -37,6 +37,9 @@ def throughput(
     provider: Annotated[
         Provider, typer.Option(help="instant: a model server without a model, over HTTP.")
     ] = Provider.instant,
+    stored: Annotated[
+        int, typer.Option(min=0, help="Turns that are in the memory before the clock starts.")
+    ] = 0,
     folder: Annotated[
         Path | None, typer.Option(help="Keep the memory here; else a temporary folder.")
     ] = None,
@@ -50,7 +53,7 @@ def throughput(
 
     from ops.bench.throughput import Load, measure
 
-    load = Load(turns, scopes, words, provider.value)
+    load = Load(turns, scopes, words, provider.value, stored)
     result = asyncio.run(measure(load, cli.overrides, folder))
     if json:
         print_json(result)
@@ -80,8 +83,9 @@ def _show(result: dict[str, object]) -> None:
     )
     out.print(
         f"\n[bold]{result['turns_per_second']} turns/s[/]: {result['turns']} turns over"
-        f" {result['scopes']} scopes in {result['seconds']} s ({result['cpu_seconds']} s of"
-        f" processor), {result['memories']} memories"
+        f" {result['scopes']} scopes, {result['stored_before']} stored before, in"
+        f" {result['seconds']} s ({result['cpu_seconds']} s of processor),"
+        f" {result['memories']} memories"
     )
     out.print(
         "[dim]The seconds of a stage are those of the clock, and stages run at the same time, so"

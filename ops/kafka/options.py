@@ -16,7 +16,6 @@ def kafka_options(settings: Settings) -> KafkaOptions:
         topic_prefix=kafka.topic_prefix,
         group=kafka.group,
         session_seconds=kafka.session_seconds,
-        gather_seconds=kafka.gather_seconds,
         grace_seconds=kafka.grace_seconds,
         quiesce_seconds=kafka.quiesce_seconds,
     )

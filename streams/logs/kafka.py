@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -36,7 +36,6 @@ FAUST_VERSION: Final = "0.15.3"
 """The version whose private parts are relied on below."""
 LEASE: Final = 0.8
 """Part of a session without a confirmed heartbeat after which nothing is committed."""
-TAKE_RECORDS: Final = 1_000
 STOP_SECONDS: Final = 30.0
 COMMIT_SECONDS: Final = 5.0
 NEVER_SECONDS: Final = 86_400.0
@@ -251,9 +250,10 @@ class Member:
 
         async def agent(stream: faust.Stream[bytes]) -> None:
             try:
-                within = self._options.gather_seconds
-                async for events in stream.noack_take(TAKE_RECORDS, within=within):
-                    self._arrived(stage.name, events)
+                # Not `noack_take`, which looks every few milliseconds whether something came.
+                stream.enable_acks = False
+                async for _ in stream:
+                    self._arrived(stage.name, stream.current_event)
             except asyncio.CancelledError:
                 raise
             except BaseException as error:
@@ -263,18 +263,14 @@ class Member:
         agent.__name__ = stage.name.replace("-", "_")
         self._app.agent(source, name=f"{self._options.group}.{stage.name}", concurrency=1)(agent)
 
-    def _arrived(self, stage: str, events: Iterable[Event]) -> None:
-        groups: dict[tuple[str, int], list[Arrival]] = {}
+    def _arrived(self, stage: str, event: Event) -> None:
+        message = event.message
         now = self._app.consumer_generation_id
-        for event in events:
-            message = event.message
-            if message.generation_id != now or now == self._closing:
-                continue  # of an assignment that is over: its next owner reads it again
-            topic = self._options.logical(message.topic)
-            arrivals = groups.setdefault((topic, message.partition), [])
-            arrivals.append(Arrival(_record(topic, event), event.ack))
-        for (topic, partition), arrivals in groups.items():
-            self.role.put(stage, topic, partition, arrivals)
+        if message.generation_id != now or now == self._closing:
+            return  # of an assignment that is over: its next owner reads it again
+        topic = self._options.logical(message.topic)
+        arrival = Arrival(_record(topic, event), event.ack)
+        self.role.put(stage, topic, message.partition, arrival)
 
 
 class _Tenure:

@@ -32,9 +32,8 @@ class KafkaOptions:
     `topic_prefix` is put before every topic's name and `group` before every role's, so that
     several installations can share a cluster. `session_seconds` is how long the group waits for
     a worker that does not answer before others take its partitions; `commit_seconds` how often
-    acknowledged offsets are committed; `gather_seconds` how long an arriving record waits for
-    others of its batch; `quiesce_seconds` how long a rebalance or a stop waits for batches that
-    are being committed, `grace_seconds` for those that are not.
+    acknowledged offsets are committed; `quiesce_seconds` how long a rebalance or a stop waits for
+    batches that are being committed, `grace_seconds` for those that are not.
     """
 
     bootstrap_servers: str = "localhost:9092"
@@ -43,7 +42,6 @@ class KafkaOptions:
     group: str = "palimpsest"
     session_seconds: float = 20.0
     commit_seconds: float = 0.5
-    gather_seconds: float = 0.005
     request_seconds: float = 30.0
     grace_seconds: float = 1.0
     quiesce_seconds: float = 30.0

@@ -203,12 +203,12 @@ class Lane:
         self.next_offsets = dict(opened.next_offsets)
         self._task = asyncio.create_task(self._run(opened), name=f"{self.name}[{self.partition}]")
 
-    def put(self, topic: str, arrivals: Sequence[Arrival]) -> None:
-        """Take records in offset order, without waiting."""
+    def put(self, topic: str, arrival: Arrival) -> None:
+        """Take a record, without waiting; those of a partition come in offset order."""
         if self.closed:
             return
         waiting = self._waiting[topic]
-        waiting.extend(arrivals)
+        waiting.append(arrival)
         self._wake.set()
         if len(waiting) >= FULL_BATCHES * self.limit:
             self._held.add(topic)
@@ -301,25 +301,25 @@ class Lane:
 
         return both
 
-    async def _pass(self, opened: Opened) -> bool:
-        """One batch of every topic that has something; whether there was any."""
-        worked = False
-        for topic in self._waiting:
-            batch = self._taken(topic)
-            if not batch or self.closed:
-                continue
-            worked = True
+    async def _pass(self, opened: Opened) -> None:
+        """One batch of what every topic has."""
+        batches = {topic: self._taken(topic) for topic in self._waiting}
+        records: list[Record] = []
+        for topic, batch in batches.items():
             fresh = self._undone(topic, batch)
-            if fresh:
-                expected = self.next_offsets[topic]
-                if expected is not None and fresh[0].record.offset > expected:
-                    await self._catch_up(opened, topic, fresh[0].record.offset)
-                await self._process(opened, topic, [arrival.record for arrival in fresh])
-            if self._tenure.lost() is not None:
-                raise Lost("after the commit")
+            expected = self.next_offsets[topic]
+            if fresh and expected is not None and fresh[0].offset > expected:
+                await self._catch_up(opened, topic, fresh[0].offset)
+            records += fresh
+        if self.closed:
+            return
+        if records:
+            await self._process(opened, records)
+        if self._tenure.lost() is not None:
+            raise Lost("after the commit")
+        for batch in batches.values():
             for arrival in batch:
                 arrival.acknowledge()
-        return worked
 
     async def _gather(self) -> None:
         """Let what is on its way arrive: a batch costs about the same however small it is, so
@@ -337,11 +337,9 @@ class Lane:
             self._flow.let_go(topic, self.partition)
         return batch
 
-    def _undone(self, topic: str, batch: Sequence[Arrival]) -> list[Arrival]:
-        expected = self.next_offsets[topic]
-        if expected is None:
-            return list(batch)
-        return [arrival for arrival in batch if arrival.record.offset >= expected]
+    def _undone(self, topic: str, batch: Sequence[Arrival]) -> list[Record]:
+        expected = self.next_offsets[topic] or 0
+        return [arrival.record for arrival in batch if arrival.record.offset >= expected]
 
     async def _catch_up(self, opened: Opened, topic: str, end: int) -> None:
         """Process the records from where the stage is up to `end` as they are in the log."""
@@ -352,9 +350,9 @@ class Lane:
             if not records:
                 self.next_offsets[topic] = end  # removed from the log, by compaction or a purge
                 return
-            await self._process(opened, topic, records)
+            await self._process(opened, records)
 
-    async def _process(self, opened: Opened, topic: str, records: Sequence[Record]) -> None:
+    async def _process(self, opened: Opened, records: Sequence[Record]) -> None:
         self.busy = True
         try:
             while True:
@@ -371,7 +369,7 @@ class Lane:
                     self._uncommitted.set()
         finally:
             self.busy = False
-        self.next_offsets[topic] = records[-1].offset + 1
+        self.next_offsets.update((record.topic, record.offset + 1) for record in records)
         self._note_applied(opened)
 
     def _note_applied(self, opened: Opened) -> None:

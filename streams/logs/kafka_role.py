@@ -87,6 +87,7 @@ class Role:
         self.lanes: dict[tuple[str, int], Lane] = {}
         self.stores: dict[int, PartitionStore] = {}
         self._opening: set[asyncio.Task[None]] = set()
+        self._ending = asyncio.Lock()
         self.topics = sorted({topic.name for stage in self.stages for topic in stage.reads})
 
     def fail(self, error: BaseException) -> None:
@@ -120,16 +121,19 @@ class Role:
         )
         self.lanes[stage.name, partition] = lane
 
-    def put(self, stage: str, topic: str, partition: int, arrivals: Sequence[Arrival]) -> None:
-        """Hand records to their lane; those of a partition that is not ours any more are
-        dropped."""
+    def put(self, stage: str, topic: str, partition: int, arrival: Arrival) -> None:
+        """Hand a record to its lane; one of a partition that is not ours any more is dropped."""
         lane = self.lanes.get((stage, partition))
         if lane is not None:
-            lane.put(topic, arrivals)
+            lane.put(topic, arrival)
 
     async def quiesce(self, grace_seconds: float | None = None) -> None:
         """Begin nothing new, and let what is being committed end. Fails the worker when a batch
         does not end in time."""
+        async with self._ending:
+            await self._end_lanes(grace_seconds)
+
+    async def _end_lanes(self, grace_seconds: float | None) -> None:
         lanes = [*self.lanes.values()]
         self.lanes.clear()
         for lane in lanes:
@@ -147,14 +151,15 @@ class Role:
 
     async def release(self) -> None:
         """After `quiesce`: close the stores; the next owner may open them at once."""
-        for task in [*self._opening]:
-            task.cancel()
-        if self._opening:
-            await asyncio.wait([*self._opening])
-        for partition in [*self.stores]:
-            store = self.stores.pop(partition)
-            await asyncio.to_thread(self.parts.close, partition, store)
-        self.states = {}
+        async with self._ending:  # a rebalance may begin while another one is being prepared for
+            for task in [*self._opening]:
+                task.cancel()
+            if self._opening:
+                await asyncio.wait([*self._opening])
+            for partition in [*self.stores]:
+                store = self.stores.pop(partition)
+                await asyncio.to_thread(self.parts.close, partition, store)
+            self.states = {}
 
     # --- opening -----------------------------------------------------------------------------
 

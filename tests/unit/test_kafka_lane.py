@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -121,13 +122,9 @@ class World:
         )
 
     def put(self, *offsets: int, topic: str = TOPIC) -> None:
-        self.lane.put(
-            topic,
-            [
-                Arrival(record(offset, topic), lambda o=offset: self.acknowledged.append(o))  # type: ignore[misc]
-                for offset in offsets
-            ],
-        )
+        for offset in offsets:
+            done = partial(self.acknowledged.append, offset)
+            self.lane.put(topic, Arrival(record(offset, topic), done))
 
     async def until_acknowledged(self, count: int) -> None:
         await until(lambda: len(self.acknowledged) >= count)
@@ -259,14 +256,14 @@ async def test_a_stage_waits_until_what_was_proposed_is_applied() -> None:
     opened = Opened(world.runner, world, world.progress, {OTHER: 0}, {})  # type: ignore[arg-type]
     decide.open(opened)
     done: list[int] = []
-    decide.put(OTHER, [Arrival(record(0, OTHER), lambda: done.append(0))])
+    decide.put(OTHER, Arrival(record(0, OTHER), partial(done.append, 0)))
     world.progress.note(4)
     await asyncio.sleep(0.02)
     assert done == []
     world.progress.note(5)
     await until(lambda: bool(done))
     world.sent = 9
-    decide.put(OTHER, [Arrival(record(1, OTHER), lambda: done.append(1))])
+    decide.put(OTHER, Arrival(record(1, OTHER), partial(done.append, 1)))
     await asyncio.sleep(0.02)
     assert done == [0]
     decide.close()  # revoked meanwhile: it gives up, and the rebalance goes on
