@@ -298,7 +298,7 @@ class WorkerSettings(Section):
 
 class StoreSettings(Section):
     memory_limit: int = Field(
-        default=1024, ge=64, description="memory of the database of one partition, in MiB"
+        default=256, ge=64, description="memory of the database of one partition, in MiB"
     )
     threads: int = Field(default=1, ge=1, le=256, description="threads of the database")
     index_bytes: int = Field(

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
 import duckdb
+import pyarrow as pa
 
 from stores.index_load import load_index
 from stores.scope_index import ScopeIndex
 
 LOAD_LOCKS = 64
 """A scope is loaded by one thread at a time; these are shared by all scopes."""
+
+MANY_PLACES = 20_000
+"""Loading so many leaves several times their size behind in the allocators."""
 
 Change = Callable[[ScopeIndex], None]
 
@@ -108,6 +114,8 @@ class IndexCache:
                 change(index)
             self._resident[scope] = index
             self._make_room()
+        if sum(part.places for part in index.parts) >= MANY_PLACES:
+            _give_back()
         return index
 
     def _make_room(self) -> None:
@@ -115,3 +123,11 @@ class IndexCache:
         while len(self._resident) > 1 and sum(used.values()) > self._options.index_bytes:
             scope, _ = self._resident.popitem(last=False)
             del used[scope]
+
+
+def _give_back() -> None:
+    """Return to the system what loading needed and freed."""
+    pa.default_memory_pool().release_unused()
+    # Only the C library of GNU has it, and only there is it needed.
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)

@@ -22,10 +22,14 @@ _ROWS = (
     " epoch_us(m.occurred_at) AS occurred, epoch_us(m.created_at) AS created,"
     f" coalesce(epoch_us(m.valid_until), {NEVER}) AS ends, m.access_count, m.importance, m.who,"
     " m.session_id, coalesce(m.project, '') AS project, m.pinned, m.tags, m.categories, d.length,"
-    " e.vector FROM memory_rows m JOIN fts_docs d ON d.memory_id = m.memory_id"
-    " LEFT JOIN embeddings e ON e.embedding_key = m.embedding_key AND e.model = $model"
+    " m.embedding_key FROM memory_rows m JOIN fts_docs d ON d.memory_id = m.memory_id"
     " WHERE m.scope = $scope AND d.scope = $scope AND NOT m.is_deleted"
     " ORDER BY m.write_seq, m.memory_id"
+)
+# Apart from the rows and in any order: sorting them would take several times their size.
+_VECTORS = (
+    "SELECT embedding_key, vector FROM embeddings WHERE model = $model AND embedding_key IN"
+    " (SELECT embedding_key FROM memory_rows WHERE scope = $scope AND NOT is_deleted)"
 )
 _POSTINGS = "SELECT term, memory_id, tf FROM fts_postings WHERE scope = $scope"
 
@@ -41,7 +45,8 @@ def load_index(
         # to find nothing.
         if not connection.execute(_ANY, [scope, scope]).fetchall():
             return index
-        rows = _table(connection, _ROWS, {"scope": scope, "model": model})
+        rows = _table(connection, _ROWS, {"scope": scope})
+        vectors = _table(connection, _VECTORS, {"scope": scope, "model": model})
         postings = _table(connection, _POSTINGS, {"scope": scope})
         edges = connection.execute(
             "SELECT relation_type, source_id, target_id FROM memory_edges WHERE scope = ?"
@@ -55,7 +60,7 @@ def load_index(
     for part, wanted in ((index.turns, is_turn), (index.facts, pc.invert(is_turn))):
         block = rows.filter(wanted)
         if block.num_rows:
-            part.load(_block(block, part, dimensions))
+            part.load(_block(block, part, vectors, dimensions))
             _load_postings(part, postings, block["memory_id"])
     following = {}
     for relation, source, target in edges:
@@ -74,7 +79,7 @@ def _table(
     return table
 
 
-def _block(rows: pa.Table, part: Part, dimensions: int) -> Block:
+def _block(rows: pa.Table, part: Part, kept: pa.Table, dimensions: int) -> Block:
     meta = np.zeros(rows.num_rows, dtype=META)
     for field, column in (
         ("write_seq", "write_seq"), ("decision_order", "decision_order"), ("version", "version"),
@@ -87,7 +92,7 @@ def _block(rows: pa.Table, part: Part, dimensions: int) -> Block:
         ("kind", "type"), ("who", "who"), ("session", "session_id"), ("project", "project"),
     ):  # fmt: skip
         meta[field] = [part.numbers.of(name) for name in rows[column].to_pylist()]
-    vectors, has_vector = _vectors(rows["vector"], dimensions)
+    vectors, has_vector = _vectors(rows["embedding_key"], kept, dimensions)
     return Block(
         ids=rows["memory_id"].to_pylist(),
         contents=rows["content"].to_pylist(),
@@ -107,20 +112,20 @@ def _tuples(column: pa.ChunkedArray) -> list[tuple[str, ...]]:
     return [known.setdefault(found, found) for found in map(tuple, column.to_pylist())]
 
 
-def _vectors(column: pa.ChunkedArray, dimensions: int) -> tuple[Vector, Mask]:
-    vectors = np.zeros((len(column), dimensions), dtype=np.float32)
-    has_vector = np.zeros(len(column), dtype=np.bool_)
-    first = 0
-    for chunk in column.chunks:
-        sizes = np.asarray(chunk.value_lengths().fill_null(0))
-        here = sizes == dimensions
-        if here.any():
-            # Only lists of the right size: their values then lie in rows one after another.
-            values = np.asarray(chunk.filter(pa.array(here)).flatten())
-            rows = np.flatnonzero(here) + first
-            vectors[rows] = values.reshape(len(rows), dimensions)
-            has_vector[rows] = True
-        first += len(chunk)
+def _vectors(keys: pa.ChunkedArray, kept: pa.Table, dimensions: int) -> tuple[Vector, Mask]:
+    """The vector of each key, a row of zeros where none of the right size is kept."""
+    vectors = np.zeros((len(keys), dimensions), dtype=np.float32)
+    has_vector = np.zeros(len(keys), dtype=np.bool_)
+    for batch in kept.to_batches():
+        values = batch.column("vector")
+        fits = np.asarray(values.value_lengths().fill_null(0)) == dimensions
+        # Only lists of the right size: their values then lie in rows one after another.
+        flat = np.asarray(values.filter(pa.array(fits)).flatten()).reshape(-1, dimensions)
+        known = batch.column("embedding_key").filter(pa.array(fits))
+        found = np.asarray(pc.index_in(keys, value_set=known).fill_null(-1))
+        rows = np.flatnonzero(found >= 0)
+        vectors[rows] = flat[found[rows]]
+        has_vector[rows] = True
     return vectors, has_vector
 
 

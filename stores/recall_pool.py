@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stores.part import Floats, Integers, Mask, Part, Vector, mean_vector
+from stores.part import Codes, Floats, Integers, Mask, Part, Vector, mean_vector
 from stores.ranking import RankingParameters, centred, centring_share, keyword_coverage
 from stores.recall_filter import both, existing, wanted
 from stores.recall_types import Fusion, Query
@@ -86,13 +86,13 @@ class PoolSearch:
         with index.lock:
             self._sizes = [part.places for part in index.parts]
             self._side = None if vector is None else self._centre(vector)
-            views = [part.vectors for part in index.parts]
+            codes = [part.codes for part in index.parts]
             rest = [] if self._side is None else self._rest_lengths()
         # The long part of the work, done while others may change the index.
         self._near = (
             None
             if self._side is None
-            else [_cosines(v, self._side, r) for v, r in zip(views, rest, strict=True)]
+            else [_cosines(c, self._side, r) for c, r in zip(codes, rest, strict=True)]
         )
 
     @property
@@ -275,10 +275,10 @@ def _graph_hits(ids: Sequence[str], graph: Mapping[str, float]) -> Floats:
     return np.array([graph.get(memory_id, 0.0) for memory_id in ids], dtype=np.float64)
 
 
-def _cosines(vectors: Vector, side: _Side, rest: Vector) -> Vector:
+def _cosines(codes: Codes, side: _Side, rest: Vector) -> Vector:
     """Centred cosines (n,) of all places, nearly right: they choose what is scored exactly."""
-    size = len(vectors)
-    cosines: Vector = (vectors @ side.query - np.float32(side.off @ side.query)) / rest[:size]
+    products = codes.products(side.query)
+    cosines: Vector = (products - np.float32(side.off @ side.query)) / rest[: len(products)]
     return cosines
 
 

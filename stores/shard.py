@@ -46,7 +46,7 @@ class ShardOptions:
     embedding_model: str
     dimensions: int
     language: str = "english"
-    memory_limit: int = 1024
+    memory_limit: int = 256
     threads: int = 1
     index_bytes: int = 512 * 1024 * 1024
     candidate_alpha: float = 0.5
@@ -234,6 +234,9 @@ def _connect(path: Path, options: ShardOptions) -> duckdb.DuckDBPyConnection:
             config={
                 "memory_limit": f"{options.memory_limit}MiB",
                 "threads": options.threads,
+                # It else keeps the memory of its largest query so far.
+                "allocator_flush_threshold": "1MB",
+                "allocator_bulk_deallocation_flush_threshold": "1MB",
                 "autoinstall_known_extensions": "false",
                 "autoload_known_extensions": "false",
                 "enable_external_access": "false",
