@@ -337,7 +337,8 @@ class UnitOfWork:
         # Before the sequence number is known: a decision may see more than it says, never less.
         self._refresh_indexes()
         self._shard.note_progress(progress)
-        self._shard.write_seq = self.write_seq
+        # Another stage may have written while this one waited for a model.
+        self._shard.write_seq = max(self.write_seq, self._shard.write_seq)
 
     def _write(self, progress: Progress, may_be_there: bool) -> None:
         """`may_be_there`: what was not looked for may be a repeat. It hardly ever is, and not to
@@ -349,7 +350,7 @@ class UnitOfWork:
                 self._write_rows(row_type, list(rows.values()), may_be_there)
             self._write_terms()
             self._write_vectors()
-            if self.write_seq != self._shard.write_seq:
+            if self.write_seq > self._shard.write_seq:
                 self._shard.set_state("write_seq", str(self.write_seq))
             self._shard.write_progress(progress)
             connection.execute("COMMIT")

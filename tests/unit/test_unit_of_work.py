@@ -193,3 +193,16 @@ def test_a_content_changes_hands_within_one_batch(shard: Shard) -> None:
         TEA.content_hash: "cake",
         cake.content_hash: "new",
     }
+
+
+def test_a_stage_that_waited_does_not_turn_the_sequence_back(tmp_path: Path) -> None:
+    shard = Shard(tmp_path / "shard", OPTIONS)
+    waiting = shard.unit()
+    commit(shard, *kept(replace(TEA, write_seq=7)))
+    assert shard.write_seq == 7
+    waiting.commit(Progress("decide", {"facts-extracted": 1}, [], [], -1))
+    assert shard.write_seq == 7
+    shard.close()
+    again = Shard(tmp_path / "shard", OPTIONS)
+    assert again.write_seq == 7
+    again.close()
