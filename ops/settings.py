@@ -269,8 +269,48 @@ class SearchSettings(Section):
     )
 
 
+class RecallSettings(Section):
+    fusion: Literal["hybrid", "rrf", "keyword", "vector"] = Field(
+        default="hybrid",
+        description="how keywords and vectors are joined: their scores, their ranks, or one alone",
+    )
+    alpha: float = Field(
+        default=0.5,
+        ge=0.0,
+        le=1.0,
+        description="weight of the vector against the keywords, from 0 to 1",
+    )
+    profile: Literal["relevance", "balanced"] = Field(
+        default="relevance",
+        description="the final order: relevance alone, or .55 with .20 recency, .15 importance and"
+        " .10 frequency",
+    )
+    pool: int = Field(
+        default=100, ge=10, le=5_000, description="candidates taken from keywords and from vectors"
+    )
+    graph_weight: float = Field(
+        default=0.05,
+        ge=0.0,
+        le=1.0,
+        description="share of its score that a memory gains by what the graph knows; 0 is off",
+    )
+    graph_timeout_ms: float = Field(
+        default=500.0, gt=0.0, description="how long the graph may be asked, in milliseconds"
+    )
+    time_words: Literal["prefer", "filter", "off"] = Field(
+        default="prefer",
+        description="what times in a question do: favour what was told then, leave out the rest,"
+        " or nothing",
+    )
+    rerank: Literal["off", "cosine"] = Field(
+        default="off", description="a second look at the first results by their whole content"
+    )
+
+
 class GraphSettings(Section):
-    enabled: bool = Field(default=True, description="off: no entities and relations are written")
+    enabled: bool = Field(
+        default=True, description="off: no entities and relations are written or asked"
+    )
 
 
 class WorkerSettings(Section):
@@ -329,6 +369,7 @@ class Settings(BaseSettings):
     decision: DecisionSection = DecisionSection()
     pipeline: PipelineSection = PipelineSection()
     search: SearchSettings = SearchSettings()
+    recall: RecallSettings = RecallSettings()
     graph: GraphSettings = GraphSettings()
     worker: WorkerSettings = WorkerSettings()
     store: StoreSettings = StoreSettings()

@@ -65,9 +65,30 @@ async def context(sources: Sources, request: ContextRequest) -> JsonValue:
 
 
 def _retriever(sources: Sources, scope: str) -> Retriever:
-    from stores.retrieval import Retriever
+    from stores.graph_boost import GraphBoostSettings
+    from stores.ranking import PROFILES, RankingParameters
+    from stores.recall import Recall
+    from stores.rerank import RerankSettings
+    from stores.retrieval import RetrievalSettings, Retriever
 
-    return Retriever(sources.shard_of(scope))
+    chosen, graph = sources.settings.recall, sources.settings.graph
+    shard = sources.shard_of(scope)
+    parameters = RankingParameters(
+        alpha=chosen.alpha, pool=chosen.pool, weights=PROFILES[chosen.profile]
+    )
+    boost = GraphBoostSettings(
+        enabled=graph.enabled and chosen.graph_weight > 0.0,
+        weight=chosen.graph_weight,
+        timeout_ms=chosen.graph_timeout_ms,
+    )
+    settings = RetrievalSettings(
+        time_words=chosen.time_words,
+        use_strategies=graph.enabled,
+        boost=boost,
+        rerank=RerankSettings(method=chosen.rerank),
+    )
+    # What the graph's hits are worth is decided by the retriever, so they add nothing here.
+    return Retriever(shard, settings, Recall(shard, parameters, chosen.fusion, graph_weight=0.0))
 
 
 async def _vector(sources: Sources, scope: str, text: str) -> Vector | None:

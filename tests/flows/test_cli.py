@@ -255,6 +255,30 @@ def test_commands_without_a_worker_are_applied_by_the_next_run(program: Program)
 # --- sql --------------------------------------------------------------------------------------
 
 
+def test_how_recall_ranks_is_a_setting(told: Program) -> None:
+    def ask(*chosen: str) -> dict[str, Any]:
+        flags = [part for setting in chosen for part in ("--set", f"recall.{setting}")]
+        question = ("recall", "where does Ana live?", "--scope", "home", "--explain")
+        found = told.json(*question, *flags)
+        assert found["results"]
+        for each in found["results"]:
+            parts = sum(each["explanation"]["parts"].values())
+            assert parts == pytest.approx(each["score"], abs=1e-5)
+        assert isinstance(found, dict)
+        return found
+
+    usual = ask()
+    assert usual["method"] == "hybrid"
+    assert ask("fusion=keyword")["method"] == "keyword"
+    assert ask("fusion=vector")["method"] == "vector"
+    assert ask("fusion=rrf")["results"][0]["explanation"]["parts"].get("rrf")
+    by_words = ask("alpha=0")["results"][0]["explanation"]["parts"]
+    assert by_words["keyword"] > 0
+    assert by_words["vector"] == 0
+    assert "profile" in ask("profile=balanced")["results"][0]["explanation"]["parts"]
+    assert ask("graph_weight=0")["results"][0]["scores"]["graph"] == 0
+
+
 def test_sql_in_every_format(told: Program) -> None:
     query = "SELECT type, count(*) AS n FROM memories WHERE type = 'episodic' GROUP BY type"
     assert "episodic" in told.ok("sql", query)
