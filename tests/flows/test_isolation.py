@@ -1,0 +1,109 @@
+"""No scope sees another's memory, whatever is read and however: random scopes that share
+sessions, ids, people, words and whole sentences, each with a word that only it may show."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ops.queries import DirectQueries
+from ops.reading.sources import Sources
+from ops.requests import (
+    ContextRequest,
+    ExplainRequest,
+    GetRequest,
+    HistoryRequest,
+    ListRequest,
+    RecallRequest,
+    Request,
+)
+from ops.settings import Settings
+from schemas.messages import ConversationTurn
+from tests.harness import Pipeline, ScriptedModel, pipeline_settings, published, spoken
+
+MARKS = {"ana": "quokka", "ana ": "narwhal", "ANA": "axolotl", "ben": "pangolin"}
+"""A word of its own for every scope; three names differ in a space and in case only."""
+SAYINGS = (
+    "Ana lives in Oslo with her {mark} / Ana > lives_in > Oslo",
+    "Now Ana lives in Bergen / Ana > lives_in > Bergen",
+    "Ana works at Globex since the {mark} came / Ana > works_at > Globex",
+    "The {mark} broke the furnace yesterday",
+    "Ana sails",
+)
+QUESTIONS = ("where does Ana live?", "what happened yesterday", "who is Globex", "why {other}")
+
+Said = tuple[str, int, int]
+
+
+def conversations() -> st.SearchStrategy[list[Said]]:
+    """Scope, number of the saying, number of the session."""
+    scopes, sayings = st.sampled_from(sorted(MARKS)), st.integers(0, len(SAYINGS) - 1)
+    return st.lists(st.tuples(scopes, sayings, st.integers(0, 1)), min_size=4, max_size=14)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(conversations())
+def test_no_reading_shows_another_scope(said: list[Said]) -> None:
+    with tempfile.TemporaryDirectory() as folder, told(Path(folder), said) as pipeline:
+        read = DirectQueries(
+            Sources(
+                Settings(), pipeline.log, {0: pipeline.shard}, 1, pipeline.embedding, lambda _: None
+            )
+        )
+        for scope in {each[0] for each in said}:
+            foreign = [mark for other, mark in MARKS.items() if other != scope]
+            shown = asyncio.run(everything(read, scope, foreign))
+            text = json.dumps(shown).lower()
+            assert not [mark for mark in foreign if mark in text]
+            if any(scope == own and "{mark}" in SAYINGS[number] for own, number, _ in said):
+                assert MARKS[scope] in text
+
+
+def told(folder: Path, said: Sequence[Said]) -> Pipeline:
+    pipeline = Pipeline(
+        folder, settings=pipeline_settings(decider="model"), language=ScriptedModel(spoken)
+    )
+    turns: Counter[str] = Counter()
+    for scope, saying, session in said:
+        turns[scope] += 1
+        body = ConversationTurn(
+            turn_id=f"t{turns[scope]}",  # the same ids in every scope
+            session_id=f"s{session}",
+            speaker="Ana",
+            content=SAYINGS[saying].format(mark=MARKS[scope]),
+        )
+        pipeline.publish(published(body, scope))
+    return pipeline.run()
+
+
+async def everything(read: DirectQueries, scope: str, foreign: Sequence[str]) -> list[Any]:
+    """All that can be read of a scope: by question, as a list, and each memory of it."""
+    questions = [question.format(other=foreign[0]) for question in QUESTIONS]
+    asked: list[Request] = []
+    for question in questions:
+        asked += [
+            RecallRequest(scope, question, limit=50, neighbours=3, explain=True),
+            RecallRequest(scope, question, limit=50, group=False),
+            ContextRequest(scope, question, 2_000),
+        ]
+    shown = []
+    for request in asked:
+        answer = await read.answer(request)
+        assert isinstance(answer, dict)
+        shown.append({**answer, "query": ""})  # the question itself may name anything
+    listed = await read.answer(ListRequest(scope, limit=100))
+    assert isinstance(listed, dict)
+    memories: Any = listed["memories"]
+    for memory in memories:
+        assert memory["scope"] == scope
+        for by_id in (GetRequest, HistoryRequest, ExplainRequest):
+            shown.append(await read.answer(by_id(memory["id"])))
+    return [*shown, listed]
