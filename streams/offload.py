@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_POOL: Final = ThreadPoolExecutor(8, "stage")
+"""Apart from the loop's own threads, which readers may all be using."""
 
 
 async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -16,7 +21,8 @@ async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
     A thread cannot be stopped: who is cancelled while waiting learns of it only when the call has
     ended, so that a lock around the call is never let go of while it still runs.
     """
-    running = asyncio.ensure_future(asyncio.to_thread(call, *args, **kwargs))
+    loop = asyncio.get_running_loop()
+    running = loop.run_in_executor(_POOL, partial(call, *args, **kwargs))
     cancelled: asyncio.CancelledError | None = None
     while not running.done():
         try:
