@@ -19,6 +19,8 @@ LOOK_SECONDS = 0.5
 SHARE = 0.05
 """Part of the time that may be spent on syncs. One takes 10 to 50 ms however little there is to
 write, and nobody waits for it: recall finds what is new in the resident index."""
+MOST_SECONDS = 10.0
+"""How long to wait at most: the first sync of a process compares everything."""
 TRACK_SECONDS = 5.0
 """How often memories without a vector are looked for, where there may be some."""
 
@@ -60,11 +62,10 @@ class Upkeep:
 
     async def _run(self) -> None:
         while True:
-            began = time.monotonic()
+            syncing = 0.0
             for partition, shard in self._shards().items():
-                await self._keep(self._of(partition, shard))
-            taken = time.monotonic() - began
-            await asyncio.sleep(max(LOOK_SECONDS, taken / SHARE))
+                syncing += await self._keep(self._of(partition, shard))
+            await asyncio.sleep(pause_after(syncing))
 
     def _of(self, partition: int, shard: Shard) -> _Kept:
         kept = self._kept.get(partition)
@@ -72,13 +73,18 @@ class Upkeep:
             kept = self._kept[partition] = _Kept(shard, VectorSync(shard.vector_table()))
         return kept
 
-    async def _keep(self, kept: _Kept) -> None:
+    async def _keep(self, kept: _Kept) -> float:
+        """The seconds that the sync took."""
         if time.monotonic() - kept.tracked_at >= TRACK_SECONDS:
             kept.tracked_at = time.monotonic()
             await self._track(kept)
         newest = kept.shard.write_seq
-        if newest != kept.synced and await kept.sync.once() is not None:
+        if newest == kept.synced:
+            return 0.0
+        began = time.monotonic()
+        if await kept.sync.once() is not None:
             kept.synced = newest
+        return time.monotonic() - began
 
     async def _track(self, kept: _Kept) -> None:
         shard, model = kept.shard, self._embedding.model
@@ -91,3 +97,8 @@ class Upkeep:
         done = await catch_up(kept.shard, self._embedding, kept.sync.table)
         if done.embedded:
             kept.synced = -1
+
+
+def pause_after(syncing: float) -> float:
+    """Seconds to wait after syncs that took so many."""
+    return min(max(LOOK_SECONDS, syncing / SHARE), MOST_SECONDS)

@@ -143,6 +143,7 @@ class Part:
         self._vectors = np.zeros((16, dimensions), dtype=np.float32)
         self._codes = np.zeros((16, dimensions), dtype=np.int8)
         self._code_scales = np.zeros(16, dtype=np.float32)
+        self._uncoded: list[int] = []
         self.total_length = 0.0
         self.newest_write = -1
         """The largest write sequence of any document that ever was here."""
@@ -185,7 +186,12 @@ class Part:
 
     @property
     def codes(self) -> Codes:
-        """The vectors in a quarter of their bytes: nearly right, for choosing by."""
+        """The vectors in a quarter of their bytes: nearly right, for choosing by. Made here, since
+        what decide lays over an index is never asked for them; so not by two threads at once."""
+        for start in range(0, len(self._uncoded), 4096):
+            some = self._uncoded[start : start + 4096]
+            self._codes[some], self._code_scales[some] = coded(self._vectors[some])
+        self._uncoded.clear()
         return Codes(self._codes[: self.places], self._code_scales[: self.places])
 
     def bytes_used(self) -> int:
@@ -232,9 +238,7 @@ class Part:
         self._has_vector[here] = block.has_vector
         self._lengths[here] = block.lengths
         self._vectors[here] = block.vectors
-        for start in range(first, first + count, 4096):
-            some = slice(start, min(start + 4096, first + count))
-            self._codes[some], self._code_scales[some] = coded(self._vectors[some])
+        self._uncoded += range(first, first + count)
         self.ids += block.ids
         self.contents += block.contents
         self.source_ids += block.source_ids
@@ -279,7 +283,7 @@ class Part:
 
     def _set_vector(self, place: int, vector: Vector) -> None:
         self._vectors[place] = vector
-        self._codes[place], self._code_scales[place] = coded(self._vectors[place])
+        self._uncoded.append(place)
         self._has_vector[place] = True
         self.vector_sum += _whole(self._vectors[place])
         self.vector_count += 1

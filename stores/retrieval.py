@@ -75,7 +75,8 @@ class Retriever:
         self._shard = shard
         self._settings = settings or RetrievalSettings()
         # The graph's hits enter recall's pool; what they are worth is decided here, by their score.
-        self._recall = recall or Recall(shard, graph_weight=0.0, clock=clock)
+        chosen = self._settings
+        self._recall = recall or Recall(shard, chosen.ranking, chosen.fusion, 0.0, clock)
         self._exemplars = exemplars
         self._model = model
         self._clock = clock

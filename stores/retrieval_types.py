@@ -10,7 +10,9 @@ from typing import Literal
 from stores.context import ContextSettings
 from stores.graph_boost import GraphBoostSettings, NamedEntity
 from stores.intent import Complexity, Intent, IntentGuess
-from stores.recall_types import RecallAnswer, RecallResult
+from stores.ranking import DEFAULTS as RANKING
+from stores.ranking import RankingParameters
+from stores.recall_types import Fusion, RecallAnswer, RecallResult
 from stores.rerank import RerankSettings
 from stores.strategies import StrategySettings
 from stores.time_words import TimeFilter
@@ -27,9 +29,13 @@ class RetrievalSettings:
     `least_in_time` results is dropped, which is told. Measured on two LoCoMo conversations (34
     questions with times), recall@10: off .863, filter .814, prefer .873.
 
+    `fusion` and `ranking` are recall's.
+
     In a context a turn is shown with `context_neighbours` turns on each side, and at most
     `context_profiles` entities are."""
 
+    fusion: Fusion = "hybrid"
+    ranking: RankingParameters = RANKING
     time_words: Literal["prefer", "filter", "off"] = "prefer"
     time_bonus: float = 0.25
     least_in_time: int = 1

@@ -28,14 +28,14 @@ class SeenMessages:
         self._reader = reader
         self._sorted: dict[str, _Hashes] = {}
         self._new: dict[str, set[int]] = defaultdict(set)
-        found = reader().execute(
-            "SELECT stage, md5_number_lower(message_id) AS hash FROM seen_messages"
-        )
-        columns = found.fetchnumpy()
-        stages = np.asarray(columns["stage"])
-        hashes = np.asarray(columns["hash"], dtype=np.uint64)
-        for stage in {str(name) for name in stages}:
-            self._sorted[stage] = np.sort(hashes[stages == stage])
+        connection = reader()
+        stages = connection.execute("SELECT DISTINCT stage FROM seen_messages").fetchall()
+        for (stage,) in stages:
+            found = connection.execute(
+                "SELECT md5_number_lower(message_id) AS hash FROM seen_messages WHERE stage = ?",
+                [stage],
+            )
+            self._sorted[stage] = np.sort(np.asarray(found.fetchnumpy()["hash"], dtype=np.uint64))
 
     def among(self, stage: str, message_ids: Sequence[str]) -> set[str]:
         """Those of the messages that the stage has processed."""

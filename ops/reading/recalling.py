@@ -13,8 +13,9 @@ from ops.requests import ContextRequest, RecallRequest, RequestError
 from streams.models.base import ModelError, Vector
 
 if TYPE_CHECKING:
+    from ops.settings import Settings
     from stores.recall import RecallAnswer
-    from stores.retrieval import Retriever
+    from stores.retrieval import RetrievalSettings, Retriever
 
 
 async def recall(sources: Sources, request: RecallRequest) -> JsonValue:
@@ -65,30 +66,33 @@ async def context(sources: Sources, request: ContextRequest) -> JsonValue:
 
 
 def _retriever(sources: Sources, scope: str) -> Retriever:
+    from stores.retrieval import Retriever
+
+    return Retriever(sources.shard_of(scope), retrieval_settings(sources.settings))
+
+
+def retrieval_settings(settings: Settings) -> RetrievalSettings:
+    """How retrieval goes, as set."""
     from stores.graph_boost import GraphBoostSettings
     from stores.ranking import PROFILES, RankingParameters
-    from stores.recall import Recall
     from stores.rerank import RerankSettings
-    from stores.retrieval import RetrievalSettings, Retriever
+    from stores.retrieval import RetrievalSettings
 
-    chosen, graph = sources.settings.recall, sources.settings.graph
-    shard = sources.shard_of(scope)
-    parameters = RankingParameters(
-        alpha=chosen.alpha, pool=chosen.pool, weights=PROFILES[chosen.profile]
-    )
-    boost = GraphBoostSettings(
-        enabled=graph.enabled and chosen.graph_weight > 0.0,
-        weight=chosen.graph_weight,
-        timeout_ms=chosen.graph_timeout_ms,
-    )
-    settings = RetrievalSettings(
+    chosen, graph = settings.recall, settings.graph
+    return RetrievalSettings(
+        fusion=chosen.fusion,
+        ranking=RankingParameters(
+            alpha=chosen.alpha, pool=chosen.pool, weights=PROFILES[chosen.profile]
+        ),
         time_words=chosen.time_words,
         use_strategies=graph.enabled,
-        boost=boost,
+        boost=GraphBoostSettings(
+            enabled=graph.enabled and chosen.graph_weight > 0.0,
+            weight=chosen.graph_weight,
+            timeout_ms=chosen.graph_timeout_ms,
+        ),
         rerank=RerankSettings(method=chosen.rerank),
     )
-    # What the graph's hits are worth is decided by the retriever, so they add nothing here.
-    return Retriever(shard, settings, Recall(shard, parameters, chosen.fusion, graph_weight=0.0))
 
 
 async def _vector(sources: Sources, scope: str, text: str) -> Vector | None:

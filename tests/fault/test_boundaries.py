@@ -49,7 +49,7 @@ TALK = (
     "Now Rita works at Lumen since spring / Rita > works_at > Lumen",
     "Rita has two cats in Bergen / Rita > lives_in > Bergen",
 )
-BATCH = 8
+BATCH = 5
 SENT = (
     TURNS_NORMALIZED,
     FACTS_EXTRACTED,

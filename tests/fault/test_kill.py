@@ -13,7 +13,7 @@ from tests.harness import Pipeline, differing
 
 KILLS = 10
 SEEDS = range(10)
-MOST_STEPS = 30
+MOST_STEPS = 45
 
 
 def publish(pipeline: Pipeline, number: int) -> None:

@@ -293,6 +293,35 @@ def test_a_role_runs_whole(make_lab: MakeLab) -> None:
     assert "run together with apply-writes, graph-persist" in lab.tail("part")
 
 
+def test_a_command_is_answered_by_the_owner_and_doctor_sees_its_stores(make_lab: MakeLab) -> None:
+    import asyncio
+
+    from ops.commanding import publish, result_of
+    from ops.doctor import examine
+    from schemas.messages import RememberCommand
+
+    def stores() -> str:
+        findings = asyncio.run(examine(lab.settings))
+        [found] = [finding for finding in findings if finding.check == "stores"]
+        assert found.ok
+        return found.found
+
+    lab = make_lab()
+    sent = publish(lab.settings, "ana", RememberCommand(content="Ana plays the harp"))
+    # Nobody is there to do it: told at once, and done by whoever comes.
+    assert asyncio.run(result_of(lab.settings, sent, 5.0)) is None
+    assert "none yet" in stores()
+    lab.start("one")
+    lab.until_owned(1)
+    assert "in use" in stores()
+    result = asyncio.run(result_of(lab.settings, sent, 30.0))
+    assert result is not None
+    assert result["error"] is None
+    lab.until_drained()
+    lab.stop("one")
+    assert f"{PARTITIONS} partition(s) open and close" in stores()
+
+
 def test_reads_reach_the_owner_of_the_scope(make_lab: MakeLab, turns: list[Outgoing]) -> None:
     from ops.access import queries
     from ops.requests import RecallRequest, SqlRequest

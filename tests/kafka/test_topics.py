@@ -82,13 +82,24 @@ def test_the_command_line_makes_and_describes(options: KafkaOptions) -> None:
     missing = runner.invoke(app, ["topics", "describe", *chosen])
     assert missing.exit_code == 1
     assert "memory-writes is missing: topics create makes it" in missing.output
+    assert log_of(runner, chosen)["ok"] is False
     made = runner.invoke(app, ["topics", "create", "--json", *chosen])
     assert made.exit_code == 0, made.output
     assert {topic["topic"] for topic in json.loads(made.stdout)} == {t.name for t in ALL_TOPICS}
     assert runner.invoke(app, ["topics", "describe", *chosen]).exit_code == 0
+    assert log_of(runner, chosen)["ok"] is True
+    away = log_of(runner, [*chosen, "--set=kafka.bootstrap_servers=127.0.0.1:9"])
+    assert away["ok"] is False
+    assert "127.0.0.1:9" in str(away["found"])
     other = runner.invoke(app, ["topics", "describe", *chosen, "--set=log.partitions=5"])
     assert other.exit_code == 1
     assert runner.invoke(app, ["topics", "create"]).exit_code == 2
+
+
+def log_of(runner: CliRunner, chosen: list[str]) -> dict[str, object]:
+    """What `doctor` finds of the log."""
+    findings = json.loads(runner.invoke(app, ["doctor", "--json", *chosen]).stdout)
+    return next(finding for finding in findings if finding["check"] == "log")
 
 
 def test_a_null_value_purges_an_event_from_the_history(options: KafkaOptions) -> None:

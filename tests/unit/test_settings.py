@@ -178,3 +178,10 @@ def test_a_model_of_unknown_size_asks_for_its_dimensions() -> None:
 def test_a_base_url_that_is_none_is_told() -> None:
     with pytest.raises(SetupError, match="http"):
         language_model(loaded("llm.provider=ollama", "llm.base_url=localhost").llm)
+
+
+def test_what_is_set_by_default_is_what_was_measured() -> None:
+    from ops.reading.recalling import retrieval_settings
+    from stores.retrieval_types import RetrievalSettings
+
+    assert retrieval_settings(Settings()) == RetrievalSettings()
