@@ -21,13 +21,14 @@ demo: $(STAMP) ## a conversation through the whole pipeline, under a minute
 	$(BIN)/palimpsest demo
 
 test: $(STAMP) ## all tests but those that need Kafka
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-kafka: $(STAMP) ## the tests on a real Kafka broker (needs Java 17 and Maven)
 	PALIMPSEST_REQUIRE_KAFKA=1 $(BIN)/python -m pytest tests/kafka
 
 check: $(STAMP) ## lint and types
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 bench: $(STAMP) ## how fast the pipeline is here, without any model's time

@@ -142,9 +142,7 @@ def add_balances(balances: Sequence[Balance]) -> Balance:
     )
 
 
-def install_balance(
-    connection: duckdb.DuckDBPyConnection, log: LogReader, partition: int
-) -> None:
+def install_balance(connection: duckdb.DuckDBPyConnection, log: LogReader, partition: int) -> None:
     """Give this connection the views `pipeline_items` and `pipeline_balance` as of now.
 
     Order matters. One transaction fixes what is seen of the store; the log is then read from the

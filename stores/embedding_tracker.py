@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import duckdb
 
@@ -18,8 +18,10 @@ from schemas.rows import embedding_text
 from stores.index_cache import IndexCache
 from stores.scope_index import ScopeIndex
 from stores.tables import Tables
-from stores.vectors import VectorTable
 from streams.models.base import EmbeddingModel, ModelError, TransientModelError, Vector
+
+if TYPE_CHECKING:
+    from stores.vectors import VectorTable
 
 BATCH = 64
 

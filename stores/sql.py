@@ -118,4 +118,3 @@ def install_match_bm25(connection: duckdb.DuckDBPyConnection, language: str) -> 
         "bm25_terms", bm25_terms, ["VARCHAR"], "VARCHAR[]", side_effects=False
     )
     connection.execute(_MATCH_BM25)
-

@@ -441,4 +441,3 @@ def _among(column: str, values: Sequence[object]) -> tuple[str, list[object]]:
 
 def _wanted(loads: Sequence[Load], attribute: str) -> list[tuple[str, str]]:
     return [(load.scope, key) for load in loads for key in getattr(load, attribute)]
-

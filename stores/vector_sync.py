@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from stores.vectors import Synced, VectorTable
+if TYPE_CHECKING:
+    from stores.vectors import Synced, VectorTable
 
 PAUSE_SECONDS = 0.5
 """Between two syncs: a merge takes 10 to 20 ms however few rows it has."""

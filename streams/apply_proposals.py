@@ -146,9 +146,7 @@ def _carry_out(work: _Work, proposal: Proposal, number: int) -> Generator[Ask, A
         return _outcome(proposal, "dropped", proposal.dropped, proposal.target_id)
     if work.flags.shadow_mode or work.flags.mutations_frozen:
         why = "mutations_frozen" if work.flags.mutations_frozen else "shadow_mode"
-        return _outcome(
-            proposal, "shadowed", why, proposal.target_id, changed_by="pipeline-shadow"
-        )
+        return _outcome(proposal, "shadowed", why, proposal.target_id, changed_by="pipeline-shadow")
     if not work.flags.enabled:
         return _outcome(proposal, "skipped", "pipeline_disabled", None)
     if proposal.action == "NONE":
@@ -172,9 +170,7 @@ def _add(work: _Work, proposal: Proposal, number: int) -> Generator[Ask, Answer,
     if why is not None:
         return _outcome(proposal, "skipped", why, None)
     order = _order(work, number)
-    row = fact_memory(
-        work.message, work.intent.turn, proposal, work.intent.call.model, 0, order
-    )
+    row = fact_memory(work.message, work.intent.turn, proposal, work.intent.call.model, 0, order)
     existing = work.same_content(row.content_hash)
     if existing is not None:
         return _outcome(proposal, "deduped", "same content", existing)
@@ -232,9 +228,7 @@ def _change(work: _Work, proposal: Proposal, number: int) -> Outcome:
     work.writes.append(Put(archived(target, "replaced by the pipeline", at)))
     work.put(updated)
     work.writes.append(_edge(work, target.memory_id, archived_id(target), "supersedes"))
-    work.writes.append(
-        _edge(work, target.memory_id, work.intent.turn.memory_id, "derived_from")
-    )
+    work.writes.append(_edge(work, target.memory_id, work.intent.turn.memory_id, "derived_from"))
     work.writes += _links(work, updated)
     return _outcome(
         proposal,
@@ -248,9 +242,7 @@ def _change(work: _Work, proposal: Proposal, number: int) -> Outcome:
 
 
 def _moved(work: _Work, target: MemoryRow, number: int) -> MemoryRow:
-    return changed(
-        target, work.message.recorded, "pipeline", work.next_seq(), _order(work, number)
-    )
+    return changed(target, work.message.recorded, "pipeline", work.next_seq(), _order(work, number))
 
 
 def _send_back(work: _Work, proposal: Proposal, because: str) -> Outcome:

@@ -253,4 +253,3 @@ def _writes(work: _Work) -> tuple[Write, ...]:
         *work.mentions.values(),
     )
     return (*(Put(row) for row in rows), *work.structure)
-

@@ -104,7 +104,9 @@ def _why_invalid(command: Command) -> str | None:
             return "invalid_request: the type episodic is for turns"
         if any(not (patch.reason or command.reason) for patch in command.patches):
             return "invalid_request: a reason is needed for each patch, or for all"
-        if any(patch.content is not None and not storage_content(patch.content)
-               for patch in command.patches):
+        if any(
+            patch.content is not None and not storage_content(patch.content)
+            for patch in command.patches
+        ):
             return "invalid_request: the new content is empty; to remove a memory, forget it"
     return None

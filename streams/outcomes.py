@@ -53,7 +53,5 @@ def changes(change: MemoryChange, touched: tuple[str, ...] = ()) -> tuple[Emit, 
     """The outcome of an intent, and for long-term memory that changed, the word to caches."""
     emits = [Emit(MEMORY_CHANGES, change, "change")]
     if touched:
-        emits.append(
-            Emit(CACHE_INVALIDATIONS, CacheInvalidation(memory_ids=touched), "invalidate")
-        )
+        emits.append(Emit(CACHE_INVALIDATIONS, CacheInvalidation(memory_ids=touched), "invalidate"))
     return tuple(emits)

@@ -207,9 +207,7 @@ class Worker:
         """Until the awaited stage has processed all that is in its topic now: what this stage
         proposed before is then in the store, and the next decision sees it."""
         ends = {
-            lane.runner.partition: self._log.end_offset(
-                MEMORY_WRITES.name, lane.runner.partition
-            )
+            lane.runner.partition: self._log.end_offset(MEMORY_WRITES.name, lane.runner.partition)
             for lane in awaited
         }
         async with self._progress:

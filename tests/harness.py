@@ -215,9 +215,7 @@ class Pipeline:
     folder: Path
     settings: PipelineSettings = field(default_factory=pipeline_settings)
     language: LanguageModel = field(default_factory=RulesLanguageModel)
-    embedding: EmbeddingModel = field(
-        default_factory=lambda: HashingEmbeddingModel(DIMENSIONS)
-    )
+    embedding: EmbeddingModel = field(default_factory=lambda: HashingEmbeddingModel(DIMENSIONS))
     batch: int | Mapping[str, int] = 256
     clock: Clock = field(default_factory=Clock)
     two_steps: bool = False
@@ -265,9 +263,7 @@ class Pipeline:
     # --- going in ---------------------------------------------------------------------------
 
     def publish(self, *messages: Message, topic: Topic | None = None) -> None:
-        self.log.append(
-            [outgoing(topic or _topic_of(message), message) for message in messages]
-        )
+        self.log.append([outgoing(topic or _topic_of(message), message) for message in messages])
 
     def ingest(self, *bodies: ConversationTurn, scope: str = "ana") -> None:
         self.publish(*(published(body, scope) for body in bodies))

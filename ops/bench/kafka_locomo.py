@@ -1,6 +1,6 @@
 """Conversations through Kafka and through the embedded log: the same memory in every scope?
 
-    python -m ops.bench.kafka_locomo FOLDER_OF_CONVERSATIONS --store-workers 2
+python -m ops.bench.kafka_locomo FOLDER_OF_CONVERSATIONS --store-workers 2
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ def compare(files: Sequence[Path], folder: Path, store_workers: int) -> dict[str
     return {
         "turns": len(turns),
         "partitions": {scope: partition_for(scope, partitions) for scope in scopes},
-        "partitions_of_workers": {pid: [p for p, o in owners.items() if o == pid] for pid in
-                                  sorted(set(owners.values()))},
+        "partitions_of_workers": {
+            pid: [p for p, o in owners.items() if o == pid] for pid in sorted(set(owners.values()))
+        },
         "seconds": round(seconds, 1),
         "balance": status["balance"],
         "scopes_that_differ": different(states, expected),

@@ -1,6 +1,6 @@
 """Whether this container's worker, or gateway, answers; for the container's healthcheck.
 
-    python -m ops.docker.healthy [gateway]
+python -m ops.docker.healthy [gateway]
 """
 
 from __future__ import annotations

@@ -169,9 +169,7 @@ class RoutedQueries:
             )
         return await self._persisted(request.partition, lambda owner: owner.table(request))
 
-    async def _persisted(
-        self, partition: int, ask: Callable[[RemoteQueries], Awaitable[T]]
-    ) -> T:
+    async def _persisted(self, partition: int, ask: Callable[[RemoteQueries], Awaitable[T]]) -> T:
         """Asked again while the partition moves from one worker to another."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:

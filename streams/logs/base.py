@@ -51,9 +51,7 @@ class LogError(Exception):
 class LogSender(Protocol):
     """Where finished work goes: records out, progress noted."""
 
-    async def commit(
-        self, outgoing: Sequence[Outgoing], positions: Sequence[Position]
-    ) -> None:
+    async def commit(self, outgoing: Sequence[Outgoing], positions: Sequence[Position]) -> None:
         """Append `outgoing` in order, durably, then note `positions`.
 
         The embedded log does both in one transaction; a broker may repeat the records after

@@ -372,5 +372,3 @@ def quieten(level: int = logging.CRITICAL) -> None:
 
 async def _wait(stop: asyncio.Event) -> None:
     await stop.wait()
-
-

@@ -165,9 +165,7 @@ class Role:
 
     def _ask(self, partitions: Sequence[int]) -> _Facts:
         places = [(topic, number) for topic in self.topics for number in partitions]
-        return _Facts(
-            self.log.identity(), self.log.committed(self.name), self.log.extents(places)
-        )
+        return _Facts(self.log.identity(), self.log.committed(self.name), self.log.extents(places))
 
     async def _open(self, partition: int, tenure: Tenure, asked: asyncio.Task[_Facts]) -> None:
         try:

@@ -64,8 +64,9 @@ def test_all_agree_on_topics_and_partitions() -> None:
     assert broker["KAFKA_AUTO_CREATE_TOPICS_ENABLE"] == "false"
     assert broker["KAFKA_ADVERTISED_LISTENERS"] == "PLAINTEXT://kafka:9092"
     # One broker: as many copies as `topics create` asks for there.
-    copies = {load_settings(environment=environment(n)).settings.kafka.replication_factor
-              for n in OWN}
+    copies = {
+        load_settings(environment=environment(n)).settings.kafka.replication_factor for n in OWN
+    }
     assert copies == {1}
     assert all("message.timestamp.type" in configuration(topic) for topic in ALL_TOPICS)
 
@@ -75,9 +76,16 @@ def test_the_broker_is_the_one_that_the_tests_run_on() -> None:
 
 
 def test_no_setting_of_the_broker_is_left_to_an_image_that_drops_them() -> None:
-    needed = {"NODE_ID", "PROCESS_ROLES", "LISTENERS", "CONTROLLER_LISTENER_NAMES",
-              "CONTROLLER_QUORUM_VOTERS", "LISTENER_SECURITY_PROTOCOL_MAP", "LOG_DIRS",
-              "OFFSETS_TOPIC_REPLICATION_FACTOR"}
+    needed = {
+        "NODE_ID",
+        "PROCESS_ROLES",
+        "LISTENERS",
+        "CONTROLLER_LISTENER_NAMES",
+        "CONTROLLER_QUORUM_VOTERS",
+        "LISTENER_SECURITY_PROTOCOL_MAP",
+        "LOG_DIRS",
+        "OFFSETS_TOPIC_REPLICATION_FACTOR",
+    }
     assert {f"KAFKA_{name}" for name in needed} <= SERVICES["kafka"]["environment"].keys()
 
 

@@ -16,9 +16,7 @@ BATCH = 3
 
 def opened(folder: Path, batch: int = BATCH) -> Pipeline:
     """The pipeline that is run, killed and looked at."""
-    return Pipeline(
-        folder, pipeline_settings(FULL, "model"), ScriptedModel(spoken), batch=batch
-    )
+    return Pipeline(folder, pipeline_settings(FULL, "model"), ScriptedModel(spoken), batch=batch)
 
 
 def run(folder: Path, told: Connection) -> None:

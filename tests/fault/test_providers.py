@@ -61,9 +61,7 @@ Language = OllamaLanguageModel | OpenAILanguageModel
 
 def patient(language: Language, seconds: float) -> None:
     """Set the time-out of calls: a busy machine must not turn a good answer into a late one."""
-    if isinstance(language, OllamaLanguageModel):
-        language._timeout_s = seconds
-    language._http._timeout_s = seconds
+    language._timeout_s = language._http._timeout_s = seconds
 
 
 async def run(
@@ -360,9 +358,7 @@ async def test_a_decision_that_cannot_be_read_leaves_the_fact_dead(
 
 async def test_a_decision_is_waited_for(tmp_path: Path) -> None:
     waits = Waits()
-    pipeline, _ = await decided(
-        tmp_path, Reset(), fails(500, "down"), decision("ADD"), waits=waits
-    )
+    pipeline, _ = await decided(tmp_path, Reset(), fails(500, "down"), decision("ADD"), waits=waits)
     assert len(waits.delays) == 2
     assert pipeline.memories() == ["Ana likes black tea", "Ana likes green tea"]
     assert_accounted(pipeline)

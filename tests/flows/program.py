@@ -24,7 +24,7 @@ class Program:
     def __init__(self, folder: Path, **environment: str) -> None:
         self.folder = folder
         self.environment = {
-            **{k: v for k, v in os.environ.items() if not k.startswith("PALIMPSEST_")},
+            **{k: v for k, v in os.environ.items() if not k.startswith(("PALIMPSEST_", "COLUMNS"))},
             "PYTHONPATH": str(ROOT),
             "PALIMPSEST_EMBEDDING__PROVIDER": "hashing",
             "NO_COLOR": "1",

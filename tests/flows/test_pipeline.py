@@ -45,9 +45,7 @@ from tests.harness import (
 
 
 def scripted(folder: Path, flags: Flags = CAREFUL, batch: int = 256) -> Pipeline:
-    return Pipeline(
-        folder, pipeline_settings(flags, "model"), ScriptedModel(spoken), batch=batch
-    )
+    return Pipeline(folder, pipeline_settings(flags, "model"), ScriptedModel(spoken), batch=batch)
 
 
 def assert_settled(pipeline: Pipeline) -> None:
@@ -357,9 +355,7 @@ def test_redrive(tmp_path: Path) -> None:
 
     with Pipeline(tmp_path, pipeline_settings(FULL, "model"), ScriptedModel(answer)) as pipeline:
         pipeline.say("Ana lives in Oslo", "Ana likes green tea")
-        pipeline.say(
-            "Ana sails often / Now Ana lives in Bergen / Ana > lives_in > Bergen", first=3
-        )
+        pipeline.say("Ana sails often / Now Ana lives in Bergen / Ana > lives_in > Bergen", first=3)
         pipeline.run()
         letters = pipeline.dead_letters()
         assert Counter(letter.stage for letter in letters) == {"extract": 1, "decide": 1}

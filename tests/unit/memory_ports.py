@@ -33,8 +33,7 @@ class MemoryLog:
     def put(self, topic: str, *values: bytes | None) -> list[Record]:
         lying = self.topics.setdefault(topic, [])
         added = [
-            Record(topic, 0, len(lying) + n, b"ana", value, BEGIN)
-            for n, value in enumerate(values)
+            Record(topic, 0, len(lying) + n, b"ana", value, BEGIN) for n, value in enumerate(values)
         ]
         lying += added
         return added

@@ -45,9 +45,7 @@ NONE = proposal("Ana likes green tea.", "NONE", target_id="tea", reason="duplica
 FORGOTTEN = memory(TURN.memory_id, "I like tea", type="episodic", is_deleted=True)
 
 
-def apply(
-    intent: ProposalsIntent, store: Store | None = None, flags: Flags = FULL
-) -> Driven:
+def apply(intent: ProposalsIntent, store: Store | None = None, flags: Flags = FULL) -> Driven:
     stage = apply_writes_stage(ApplySettings(flags=flags))
     return drive(stage.process(write_message(MemoryWrite(write=intent)), context()), store)
 
@@ -114,9 +112,7 @@ def weak(content: str) -> Proposal:
         (ADD, Store(), ("created", "because")),
     ],
 )
-def test_the_gates_of_an_add_in_order(
-    given: Proposal, store: Store, end: tuple[str, str]
-) -> None:
+def test_the_gates_of_an_add_in_order(given: Proposal, store: Store, end: tuple[str, str]) -> None:
     driven = apply(proposals(given), store)
     assert driven.ends() == [end]
     assert len(driven.rows(MemoryRow)) == (1 if end[0] == "created" else 0)

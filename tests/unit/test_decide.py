@@ -62,9 +62,7 @@ def intent(driven: Driven) -> ProposalsIntent:
 
 
 def said(action: str, target: str | None = None, reason: str = "so it is") -> str:
-    return json.dumps(
-        {"action": action, "targetId": target, "confidence": 0.8, "reason": reason}
-    )
+    return json.dumps({"action": action, "targetId": target, "confidence": 0.8, "reason": reason})
 
 
 def test_nothing_similar_is_added_without_a_model() -> None:

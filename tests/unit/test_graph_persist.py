@@ -23,9 +23,7 @@ from tests.harness import BEGIN, envelope
 from tests.unit.by_hand import SCOPE, Driven, Store, context, drive
 
 
-def persist(
-    work: GraphWork | None, graph: Graph | None = None, enabled: bool = True
-) -> Driven:
+def persist(work: GraphWork | None, graph: Graph | None = None, enabled: bool = True) -> Driven:
     body = MemoryChange(outcomes=(), session_id="s1", graph=work)
     message = envelope(body, MEMORY_CHANGES, "g1", SCOPE)
     store = Store() if graph is None else Store(graph=graph)
@@ -34,9 +32,7 @@ def persist(
 
 def known(*rows: EntityRow, relations: tuple[RelationRow, ...] = (), **rest: Any) -> Graph:
     entities = {name: row for row in rows for name in (row.canonical_name, *row.aliases)}
-    keys = {
-        (r.source_entity_id, r.target_entity_id, r.relation_type): r for r in relations
-    }
+    keys = {(r.source_entity_id, r.target_entity_id, r.relation_type): r for r in relations}
     return Graph(entities, keys, rest.get("texts", {}), rest.get("naming", {}))
 
 

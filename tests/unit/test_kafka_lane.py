@@ -250,9 +250,7 @@ async def test_a_stage_waits_until_what_was_proposed_is_applied() -> None:
     world.runner.lane = None
     world.progress.awaited = 5
     world.lane.next_offsets = {OTHER: 0}
-    decide = Lane(
-        "decide", 0, [OTHER], 4, world.tenure, world, world.failures.append, Turns()
-    )
+    decide = Lane("decide", 0, [OTHER], 4, world.tenure, world, world.failures.append, Turns())
     opened = Opened(world.runner, world, world.progress, {OTHER: 0}, {})  # type: ignore[arg-type]
     decide.open(opened)
     done: list[int] = []

@@ -106,9 +106,7 @@ def test_what_the_linker_would_find_is_found_afterwards(
     content = " ".join(words)
     # A scope of its own each time: what is searched is only this memory.
     scope = f"scope {content} {speaker}"
-    row = memory(
-        f"id {scope}", content, scope=scope, type="episodic", who=speaker, write_seq=1
-    )
+    row = memory(f"id {scope}", content, scope=scope, type="episodic", who=speaker, write_seq=1)
     unit = shard.unit()
     if unit._row(MemoryRow, row.key) is None:  # else it is an example that was tried before
         unit.stage([Put(row)])

@@ -62,9 +62,7 @@ def command(given_command: Any) -> CommandIntent:
         ("👩🏽‍💻 ships it!", "👩🏽‍💻 ships it!", "👩🏽‍💻 ships it"),
     ],
 )
-def test_what_is_stored_and_what_is_indexed(
-    given_text: str, stored: str, normalized: str
-) -> None:
+def test_what_is_stored_and_what_is_indexed(given_text: str, stored: str, normalized: str) -> None:
     intent = the_write(normalize(given_text))
     assert isinstance(intent, RawTurnIntent)
     assert (intent.turn.content, intent.turn.normalized_content) == (stored, normalized)

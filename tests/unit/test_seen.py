@@ -14,9 +14,7 @@ from stores.seen import SeenMessages
 from tests.unit.small_store import empty_store
 
 
-def note(
-    connection: duckdb.DuckDBPyConnection, known: SeenMessages, stage: str, *ids: str
-) -> None:
+def note(connection: duckdb.DuckDBPyConnection, known: SeenMessages, stage: str, *ids: str) -> None:
     for message_id in ids:
         connection.execute("INSERT INTO seen_messages VALUES (?, ?, 0)", [stage, message_id])
     known.add(stage, ids)

@@ -33,9 +33,7 @@ ROWS: tuple[Row, ...] = (
 
 @pytest.mark.parametrize("few", [0, tables.FEW_ROWS])
 @pytest.mark.parametrize("row", ROWS)
-def test_a_row_comes_back_as_it_was(
-    row: Row, few: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_comes_back_as_it_was(row: Row, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "FEW_ROWS", few)
     table = Tables(empty_store())
     table.insert([row])
