@@ -2,8 +2,8 @@
 
 It sees the committed facts of a scope (the resident index) and, over them, what the running
 batch has written or foreseen, as if both were one index: the answer does not depend on where a
-batch was cut. So cosines are raw, not centred as in recall, and every score that decides is
-computed by itself.
+batch was cut. So cosines are raw, not centred as in recall; what chooses the pool is computed in
+whole numbers and what decides row by row, so neither depends on what stands beside it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from schemas.rows import MemoryRow
 from stores.analysis import query_tokens, tokens
 from stores.fulltext import terms_of
 from stores.index_cache import IndexCache
-from stores.part import Floats, Integers, Mask, Part, Vector, digest, from_microseconds
+from stores.part import Floats, Integers, Mask, Part, digest, from_microseconds
 from stores.ranking import keyword_coverage
 from stores.scope_index import ScopeIndex
 from stores.scoring import (
@@ -28,8 +28,8 @@ from stores.scoring import (
     keyword_sums,
     masked,
     row_cosines,
-    vector_pool,
 )
+from stores.vector_column import Vector
 from streams.stage import Candidates, FindCandidates, NearDuplicates
 
 POOL = 20
@@ -64,7 +64,7 @@ class _Overlay:
 
 @dataclass(frozen=True, slots=True)
 class _Products:
-    """Matrix products of a part as it was, by the query's bytes."""
+    """Products of a part as it was with queries, by their bytes."""
 
     state: tuple[int, int, int]
     by_query: dict[bytes, Vector]
@@ -166,12 +166,14 @@ class CandidateSearch:
         assert vector is not None
         products = [
             self._committed(ask, parts[0], vector),
-            *(p.vectors @ vector for p in parts[1:]),
+            *(part.codes.products(vector[None, :])[0] for part in parts[1:]),
         ]
         visible = [masked(found, mask) for found, mask in zip(products, masks, strict=True)]
-        near = vector_pool(
-            parts, visible, lambda n, places: row_cosines(parts[n].vectors[places], vector), POOL
-        )
+        places = [at_least_best(found, POOL) for found in visible]
+        scores = [
+            found[here].astype(np.float64) for found, here in zip(visible, places, strict=True)
+        ]
+        near = best_of_parts(parts, places, scores, POOL)
         return [np.union1d(a, b) for a, b in zip(pools, near, strict=True)]
 
     def _committed(self, ask: FindCandidates, part: Part, vector: Vector) -> Vector:
@@ -184,10 +186,8 @@ class CandidateSearch:
         key = vector.tobytes()
         if key not in known.by_query:
             together = {key: vector} | {other.tobytes(): other for other in ask.batch}
-            queries = np.stack(list(together.values()), axis=1)
-            columns = np.asfortranarray(part.vectors @ queries)
-            for number, other in enumerate(together):
-                known.by_query[other] = columns[:, number]
+            products = part.codes.products(np.stack(list(together.values())))
+            known.by_query.update(zip(together, products, strict=True))
         return known.by_query[key]
 
     def _parts(self, index: ScopeIndex, scope: str) -> list[tuple[Part, Mask | None]]:

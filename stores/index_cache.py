@@ -7,6 +7,7 @@ import ctypes
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 import duckdb
@@ -41,9 +42,10 @@ class IndexCache:
     """
 
     def __init__(
-        self, reader: Callable[[], duckdb.DuckDBPyConnection], options: IndexOptions
+        self, reader: Callable[[], duckdb.DuckDBPyConnection], options: IndexOptions, folder: Path
     ) -> None:
         self._reader = reader
+        self._folder = folder
         self._options = options
         self._resident: OrderedDict[str, ScopeIndex] = OrderedDict()
         self._lock = threading.Lock()
@@ -101,7 +103,11 @@ class IndexCache:
         connection = self._reader()
         try:
             index = load_index(
-                connection, scope, self._options.embedding_model, self._options.dimensions
+                connection,
+                scope,
+                self._options.embedding_model,
+                self._options.dimensions,
+                self._folder,
             )
         except BaseException:
             with self._lock:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from array import array
+from pathlib import Path
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stores.part import META, NEVER, Block, Mask, Part, Vector, digest
+from stores.part import META, NEVER, Block, Mask, Part, digest
 from stores.scope_index import DERIVED_FROM, ScopeIndex
+from stores.vector_column import Vector
 
 _ANY = (
     "SELECT 1 FROM memory_rows WHERE scope = ? UNION ALL"
@@ -35,10 +37,14 @@ _POSTINGS = "SELECT term, memory_id, tf FROM fts_postings WHERE scope = $scope"
 
 
 def load_index(
-    connection: duckdb.DuckDBPyConnection, scope: str, model: str, dimensions: int
+    connection: duckdb.DuckDBPyConnection,
+    scope: str,
+    model: str,
+    dimensions: int,
+    folder: Path | None = None,
 ) -> ScopeIndex:
-    """The index of a scope as one snapshot of the store has it."""
-    index = ScopeIndex(dimensions)
+    """The index of a scope as one snapshot of the store has it; `folder` as `ScopeIndex` has it."""
+    index = ScopeIndex(dimensions, folder)
     connection.execute("BEGIN")
     try:
         # Most scopes are asked for first when they are new; the queries below take a while even

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import numpy as np
 import simsimd
@@ -18,12 +19,11 @@ from numpy.typing import NDArray
 
 from schemas.rows import MemoryRow
 from stores.postings import Postings
+from stores.vector_column import Vector, VectorColumn
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-Vector = NDArray[np.float32]
-
 META = np.dtype(
     [
         ("write_seq", "i8"),
@@ -50,6 +50,8 @@ NEVER = np.iinfo(np.int64).max
 UNIT = float(2**30)
 """Vectors are summed as integers of this fraction: exact, so the mean does not depend on the
 order in which memories came and went."""
+CACHED_ROWS = 2_048
+"""So many rows of codes (0.8 MB of 384 dimensions) stay near the processor for the next query."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -61,19 +63,20 @@ class Codes:
     numbers: NDArray[np.int8]
     scales: NDArray[np.float32]
 
-    def products(self, query: Vector) -> Vector:
-        """Dot products (n,) with a vector (d,), wrong by some thousandths for unit vectors.
+    def products(self, queries: Vector) -> Vector:
+        """Dot products (m, n) with vectors (m, d), wrong by some thousandths for unit vectors.
 
-        Whole numbers add up to the same whatever the order, so these are the same every time.
-        Reading the vectors is what takes the time: this reads a quarter of them.
+        Whole numbers add up to the same whatever the order, so these are the same every time,
+        and the same for a query whichever others stand beside it. Reading the vectors is what
+        takes the time: this reads a quarter of them, once for all queries.
         """
-        if not len(self.numbers):
-            return np.zeros(0, dtype=np.float32)
-        numbers, scale = coded(query)
-        found = simsimd.cdist(numbers[None, :], self.numbers, "dot")
-        products: Vector = np.asarray(found)[0].astype(np.float32)
+        products = np.zeros((len(queries), len(self.numbers)), dtype=np.float32)
+        numbers, scales = coded(queries)
+        for start in range(0, len(self.numbers), CACHED_ROWS):
+            rows = slice(start, start + CACHED_ROWS)
+            products[:, rows] = simsimd.cdist(numbers, self.numbers[rows], "dot")
         products *= self.scales
-        products *= scale
+        products *= scales[:, None]
         return products
 
 
@@ -127,7 +130,11 @@ class Block:
 class Part:
     """Documents of one kind. Not for writing by two threads at once."""
 
-    def __init__(self, dimensions: int, numbers: Numbers | None = None) -> None:
+    def __init__(
+        self, dimensions: int, numbers: Numbers | None = None, folder: Path | None = None
+    ) -> None:
+        """`folder` is for the file of vectors, once they are many; without one they stay in
+        memory."""
         self.numbers = numbers or Numbers()
         self.ids: list[str] = []
         self.contents: list[str] = []
@@ -140,7 +147,7 @@ class Part:
         self._alive = np.zeros(16, dtype=np.bool_)
         self._has_vector = np.zeros(16, dtype=np.bool_)
         self._lengths = np.zeros(16, dtype=np.float64)
-        self._vectors = np.zeros((16, dimensions), dtype=np.float32)
+        self._vectors = VectorColumn(dimensions, folder)
         self._codes = np.zeros((16, dimensions), dtype=np.int8)
         self._code_scales = np.zeros(16, dtype=np.float32)
         self._uncoded: list[int] = []
@@ -182,21 +189,21 @@ class Part:
     @property
     def vectors(self) -> Vector:
         """(places, dimensions); a row of zeros where there is no vector."""
-        return self._vectors[: self.places]
+        return self._vectors.rows[: self.places]
 
     @property
     def codes(self) -> Codes:
-        """The vectors in a quarter of their bytes: nearly right, for choosing by. Made here, since
-        what decide lays over an index is never asked for them; so not by two threads at once."""
-        for start in range(0, len(self._uncoded), 4096):
-            some = self._uncoded[start : start + 4096]
-            self._codes[some], self._code_scales[some] = coded(self._vectors[some])
-        self._uncoded.clear()
+        """The vectors in a quarter of their bytes: nearly right, for choosing by. Those of single
+        documents are made here, many at once; so not by two threads at once."""
+        if self._uncoded:
+            some = self._uncoded
+            self._codes[some], self._code_scales[some] = coded(self._vectors.rows[some])
+            self._uncoded = []
         return Codes(self._codes[: self.places], self._code_scales[: self.places])
 
     def bytes_used(self) -> int:
         """A close estimate of resident bytes."""
-        columns = self._vectors.nbytes + self._codes.nbytes + self._meta.nbytes
+        columns = self._vectors.resident_bytes + self._codes.nbytes + self._meta.nbytes
         columns += 14 * len(self._alive)
         return int(columns) + 550 * self.places + self.postings.bytes_used()
 
@@ -237,8 +244,7 @@ class Part:
         self._alive[here] = True
         self._has_vector[here] = block.has_vector
         self._lengths[here] = block.lengths
-        self._vectors[here] = block.vectors
-        self._uncoded += range(first, first + count)
+        self._vectors.write(first, block.vectors)
         self.ids += block.ids
         self.contents += block.contents
         self.source_ids += block.source_ids
@@ -249,7 +255,10 @@ class Part:
         self.newest_write = max(self.newest_write, int(block.meta["write_seq"].max(initial=-1)))
         self.vector_count += int(block.has_vector.sum())
         for start in range(0, count, 4096):
-            self.vector_sum += _whole(block.vectors[start : start + 4096]).sum(axis=0)
+            some = block.vectors[start : start + 4096]
+            at = slice(first + start, first + start + len(some))
+            self._codes[at], self._code_scales[at] = coded(some)
+            self.vector_sum += _whole(some).sum(axis=0)
 
     def remove(self, memory_id: str) -> bool:
         place = self.place_of.pop(memory_id, None)
@@ -258,7 +267,7 @@ class Part:
         self._alive[place] = False
         self.total_length -= float(self._lengths[place])
         if self._has_vector[place]:
-            self.vector_sum -= _whole(self._vectors[place])
+            self.vector_sum -= _whole(self._vectors.rows[place])
             self.vector_count -= 1
         return True
 
@@ -282,10 +291,10 @@ class Part:
             self._set_vector(place, vector)
 
     def _set_vector(self, place: int, vector: Vector) -> None:
-        self._vectors[place] = vector
+        self._vectors.write(place, vector[None, :])
         self._uncoded.append(place)
         self._has_vector[place] = True
-        self.vector_sum += _whole(self._vectors[place])
+        self.vector_sum += _whole(self._vectors.rows[place])
         self.vector_count += 1
 
     def _make_room(self, count: int) -> None:
@@ -293,11 +302,10 @@ class Part:
         size = len(self._alive)
         if needed <= size:
             return
-        # By a half: at 100,000 memories doubling would hold 150 MB of vectors in reserve.
+        # By a half: at 100,000 memories doubling would hold 100 MB in reserve.
         size = max(needed, size + size // 2 if size >= 1024 else 2 * size)
-        for name in (
-            "_meta", "_alive", "_has_vector", "_lengths", "_vectors", "_codes", "_code_scales",
-        ):  # fmt: skip
+        self._vectors.grow(size)
+        for name in ("_meta", "_alive", "_has_vector", "_lengths", "_codes", "_code_scales"):
             old = getattr(self, name)
             new = np.zeros((size, *old.shape[1:]), dtype=old.dtype)
             new[: self.places] = old[: self.places]

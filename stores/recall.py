@@ -18,7 +18,7 @@ import numpy as np
 
 from stores.analysis import query_tokens
 from stores.index_cache import IndexCache
-from stores.part import Vector, from_microseconds, microseconds
+from stores.part import from_microseconds, microseconds
 from stores.ranking import DEFAULTS, RankingParameters
 from stores.recall_pool import PoolSearch
 from stores.recall_rank import Chosen, Ranked, choose, leg_ranks, rank
@@ -33,6 +33,7 @@ from stores.recall_types import (
     Scores,
 )
 from stores.scope_index import ScopeIndex
+from stores.vector_column import Vector
 
 __all__ = ["Query", "Recall", "RecallAnswer", "RecallResult", "RecallShard"]
 

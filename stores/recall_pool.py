@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stores.part import Codes, Floats, Integers, Mask, Part, Vector, mean_vector
+from stores.part import Codes, Floats, Integers, Mask, Part, mean_vector
 from stores.ranking import RankingParameters, centred, centring_share, keyword_coverage
 from stores.recall_filter import both, existing, wanted
 from stores.recall_types import Fusion, Query
 from stores.scope_index import ScopeIndex
 from stores.scoring import at_least_best, best_of_parts, keyword_sums, masked, row_products
+from stores.vector_column import Vector
 
 TURNS, FACTS = 0, 1
 
@@ -277,7 +278,7 @@ def _graph_hits(ids: Sequence[str], graph: Mapping[str, float]) -> Floats:
 
 def _cosines(codes: Codes, side: _Side, rest: Vector) -> Vector:
     """Centred cosines (n,) of all places, nearly right: they choose what is scored exactly."""
-    products = codes.products(side.query)
+    products = codes.products(side.query[None, :])[0]
     cosines: Vector = (products - np.float32(side.off @ side.query)) / rest[: len(products)]
     return cosines
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
 from schemas.rows import EdgeRow, MemoryRow
 from stores.analysis import query_tokens
 from stores.fulltext import terms_of
-from stores.part import Numbers, Part, Vector
+from stores.part import Codes, Numbers, Part
 from stores.postings import Places
+from stores.vector_column import Vector
 
 DERIVED_FROM = "derived_from"
 STALE_SHARE = 0.02
@@ -28,11 +30,12 @@ anew: they only choose which places are scored exactly."""
 class ScopeIndex:
     """Raw turns (`turns`) and everything else (`facts`) of a scope, and how they hang together."""
 
-    def __init__(self, dimensions: int) -> None:
+    def __init__(self, dimensions: int, folder: Path | None = None) -> None:
+        """`folder` is for the vectors of a large scope (`stores.vector_column`)."""
         self.lock = threading.RLock()
         self.numbers = Numbers()
-        self.turns = Part(dimensions, self.numbers)
-        self.facts = Part(dimensions, self.numbers)
+        self.turns = Part(dimensions, self.numbers, folder)
+        self.facts = Part(dimensions, self.numbers, folder)
         self.seats: dict[int, array[int]] = {}
         """Places of a session's turns by position, by the session's number; -1 for a gap."""
         self.drawn_from: dict[str, tuple[str, ...]] = {}
@@ -179,8 +182,9 @@ class ScopeIndex:
             made_at, lengths = count, np.zeros(0, dtype=np.float32)
         if len(lengths) < part.places or not len(lengths):
             # |x - s m|^2 = |x|^2 - 2 s x.m + s^2 |m|^2, without a second array of vectors.
-            new = part.vectors[len(lengths) :]
-            squares = 1.0 - 2.0 * (new @ off) + float(off @ off)
+            codes = part.codes
+            new = Codes(codes.numbers[len(lengths) :], codes.scales[len(lengths) :])
+            squares = 1.0 - 2.0 * new.products(off[None, :])[0] + float(off @ off)
             lengths = np.concatenate((lengths, np.sqrt(np.maximum(squares, 1e-6))))
             self._rest[number] = (made_at, lengths)
         return lengths

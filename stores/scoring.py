@@ -8,17 +8,16 @@ many rows it has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import simsimd
 from numpy.typing import NDArray
 
-from stores.part import Floats, Integers, Mask, Part, Vector
+from stores.part import Floats, Integers, Mask, Part
 from stores.ranking import DEFAULTS, bm25_impact, idf
+from stores.vector_column import Vector
 
-MARGIN = 1e-5
-"""More than a float32 product of unit vectors can be wrong by."""
 BLOCK = 256
 
 
@@ -98,17 +97,17 @@ def row_products(vectors: Vector, query: Vector) -> Vector:
     return products
 
 
-def at_least_best(scores: NDArray[np.floating], count: int, margin: float = 0.0) -> Integers:
-    """Places of all positive scores that are no worse, by more than `margin`, than the `count`-th
-    best: `count` or more where there are so many, ties included."""
+def at_least_best(scores: NDArray[np.floating], count: int) -> Integers:
+    """Places of all positive scores that are no worse than the `count`-th best: `count` or more
+    where there are so many, ties included."""
     if count <= 0 or not len(scores):
         return np.zeros(0, dtype=np.int64)
     floor = _floor(scores, count)
-    chosen = np.flatnonzero((scores >= floor - margin) & (scores > 0.0))
+    chosen = np.flatnonzero((scores >= floor) & (scores > 0.0))
     if len(chosen) > count:
         values = scores[chosen]
         least = np.partition(values, len(values) - count)[len(values) - count]
-        chosen = chosen[values >= least - margin]
+        chosen = chosen[values >= least]
     return chosen
 
 
@@ -148,22 +147,3 @@ def best_of_parts(
 def masked(scores: NDArray[np.floating], mask: Mask | None) -> NDArray[np.floating]:
     """Scores with 0 for what is not visible."""
     return scores if mask is None else np.where(mask, scores, 0.0)
-
-
-def vector_pool(
-    parts: Sequence[Part],
-    products: Sequence[NDArray[np.floating]],
-    exact: Callable[[int, Integers], Floats],
-    count: int,
-) -> list[Integers]:
-    """The `count` best places by exact score, found by products that are nearly right.
-
-    `products[n]` (places,) of each part, 0 where not visible, wrong by at most `MARGIN`;
-    `exact(n, places)` gives the scores that count.
-    """
-    near = [at_least_best(found, count, 2 * MARGIN) for found in products]
-    scores = [exact(number, places) for number, places in enumerate(near)]
-    positive = [values > 0.0 for values in scores]
-    near = [places[keep] for places, keep in zip(near, positive, strict=True)]
-    scores = [values[keep] for values, keep in zip(scores, positive, strict=True)]
-    return best_of_parts(parts, near, scores, count)

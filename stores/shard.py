@@ -83,7 +83,7 @@ class Shard:
         self.read_lock = threading.Lock()
         self._stages: dict[str, _StageState] = {}
         self.write_seq = int(self.state("write_seq") or 0)
-        self.indexes = IndexCache(self.reader, options)
+        self.indexes = IndexCache(self.reader, options, folder)
         self.names = NameCache(self.reader)
         self._seen = SeenMessages(self.reader)
         self.may_lack_vectors = True
@@ -148,10 +148,14 @@ class Shard:
 
     def kept_vector(self, embedding_key: str) -> NDArray[np.float32] | None:
         """The stored vector of a text by the model in use."""
-        row = self.reader().execute(
-            "SELECT vector FROM embeddings WHERE embedding_key = ? AND model = ?",
-            [embedding_key, self.options.embedding_model],
-        ).fetchone()
+        row = (
+            self.reader()
+            .execute(
+                "SELECT vector FROM embeddings WHERE embedding_key = ? AND model = ?",
+                [embedding_key, self.options.embedding_model],
+            )
+            .fetchone()
+        )
         return None if row is None else np.asarray(row[0], dtype=np.float32)
 
     def kept_keys(self, embedding_keys: Sequence[str]) -> set[str]:

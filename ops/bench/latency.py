@@ -24,9 +24,9 @@ from ops.bench.throughput import vocabulary
 from ops.requests import JsonObject
 from schemas.rows import EdgeRow, MemoryRow, embedding_key
 from stores.candidates import CandidateSearch
-from stores.part import Vector
 from stores.recall import Query, Recall
 from stores.shard import Shard, ShardOptions
+from stores.vector_column import Vector
 from streams.stage import FindCandidates, KeepVector, Progress, Put, Write
 from streams.text import content_hash, normalized_content
 

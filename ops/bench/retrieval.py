@@ -22,10 +22,10 @@ from ops.bootstrap import Application, application, publisher
 from ops.ingest import Bad, Reading, in_batches, read_locomo
 from ops.requests import JsonObject
 from ops.settings import Settings
-from stores.part import Vector
 from stores.ranking import DEFAULTS, RankingParameters
 from stores.recall import Recall
 from stores.recall_types import Fusion, Query, RecallResult
+from stores.vector_column import Vector
 from streams.logs.base import Outgoing
 from streams.runner import StageRunner
 

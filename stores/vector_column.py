@@ -1,0 +1,90 @@
+"""The vectors of a part: in memory while they are few, beyond that in an unnamed file.
+
+Choosing by whole numbers (`stores.part.Codes`) reads every vector's codes; the vectors themselves
+are asked for a few hundred at a time. So they need not be resident: the file is mapped, the
+system's page cache keeps what is used and may drop it, and nothing of it outlives the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import tempfile
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float32]
+
+MAPPED_FROM = 8_192
+"""Rows, 12 MB of 384 dimensions: below this a file of its own costs more than it saves."""
+
+
+class VectorColumn:
+    """Rows (n, d) that are added at the end or replaced. Arrays that were taken before it grew
+    stay readable. Not for writing by two threads at once."""
+
+    def __init__(self, dimensions: int, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._file: IO[bytes] | None = None
+        self.rows: Vector = np.zeros((16, dimensions), dtype=np.float32)
+
+    @property
+    def resident_bytes(self) -> int:
+        return 0 if self._file is not None else int(self.rows.nbytes)
+
+    def grow(self, size: int) -> None:
+        """Have room for `size` rows; new ones are zeros."""
+        if self._folder is None or size < MAPPED_FROM:
+            self._keep_in_memory(size)
+            return
+        try:
+            self._map(self._folder, size)
+        except OSError:
+            # A full disk must not stop the search: memory it is, then.
+            self._keep_in_memory(size)
+
+    def write(self, first: int, vectors: Vector) -> None:
+        """Set rows `first` and on to `vectors` (n, d)."""
+        if self._file is not None:
+            try:
+                _write(self._file, self.rows.itemsize * self.rows.shape[1] * first, vectors)
+                return
+            except OSError:
+                self._keep_in_memory(len(self.rows))
+        self.rows[first : first + len(vectors)] = vectors
+
+    def _keep_in_memory(self, size: int) -> None:
+        rows = np.zeros((size, self.rows.shape[1]), dtype=np.float32)
+        rows[: len(self.rows)] = self.rows
+        self._folder, self._file, self.rows = self._folder_of(size), None, rows
+
+    def _folder_of(self, size: int) -> Path | None:
+        """Where large columns still go: nowhere, once a file has failed."""
+        return self._folder if size < MAPPED_FROM else None
+
+    def _map(self, folder: Path, size: int) -> None:
+        file, before = self._file, self.rows
+        if file is None:
+            file = tempfile.TemporaryFile(dir=folder, prefix="vectors-")  # noqa: SIM115
+            _write(file, 0, before)
+        length = size * before.shape[1] * before.itemsize
+        file.truncate(length)
+        with contextlib.suppress(AttributeError):
+            os.posix_fallocate(file.fileno(), 0, length)
+        pages = mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ)
+        with contextlib.suppress(AttributeError):
+            # A few hundred rows from anywhere: what stands beside them is of no use.
+            pages.madvise(mmap.MADV_RANDOM)
+        self._file = file
+        self.rows = np.frombuffer(pages, dtype=np.float32).reshape(size, before.shape[1])
+
+
+def _write(file: IO[bytes], at: int, vectors: Vector) -> None:
+    # Not through the map: on a full disk that would kill the process instead of raising.
+    file.seek(at)
+    file.write(np.ascontiguousarray(vectors, dtype=np.float32).data)
+    file.flush()
