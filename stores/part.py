@@ -50,6 +50,8 @@ NEVER = np.iinfo(np.int64).max
 UNIT = float(2**30)
 """Vectors are summed as integers of this fraction: exact, so the mean does not depend on the
 order in which memories came and went."""
+WORTH_ALL_CORES = 200_000
+"""Products: so many take a millisecond."""
 CACHED_ROWS = 2_048
 """So many rows of codes (0.8 MB of 384 dimensions) stay near the processor for the next query."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -72,9 +74,10 @@ class Codes:
         """
         products = np.zeros((len(queries), len(self.numbers)), dtype=np.float32)
         numbers, scales = coded(queries)
+        threads = 0 if products.size >= WORTH_ALL_CORES else 1
         for start in range(0, len(self.numbers), CACHED_ROWS):
             rows = slice(start, start + CACHED_ROWS)
-            products[:, rows] = simsimd.cdist(numbers, self.numbers[rows], "dot")
+            products[:, rows] = simsimd.cdist(numbers, self.numbers[rows], "dot", threads=threads)
         products *= self.scales
         products *= scales[:, None]
         return products

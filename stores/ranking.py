@@ -133,22 +133,24 @@ def idf(document_frequency: Floats | float, documents: int) -> Floats:
     return np.asarray(np.log(1.0 + (documents - df + 0.5) / (df + 0.5)))
 
 
-def bm25_impact(
-    counts: Floats,
-    lengths: Floats,
-    average_length: float,
-    term_idf: float,
-    *,
-    k1: float = DEFAULTS.k1,
-    b: float = DEFAULTS.b,
+def length_norms(
+    lengths: Floats, average_length: float, k1: float = DEFAULTS.k1, b: float = DEFAULTS.b
 ) -> Floats:
+    """How much documents of `lengths` (n,) in terms hold against a term: k1 x (1 - b + b x length
+    / average), same source as `idf`."""
+    relative = lengths / average_length if average_length > 0 else np.ones_like(lengths)
+    return k1 * (1.0 - b + b * relative)
+
+
+def bm25_impact(counts: Floats, norms: Floats, term_idf: float, k1: float = DEFAULTS.k1) -> Floats:
     """What one term adds to the BM25 score of the documents that hold it.
 
-    `counts` (n,) occurrences and `lengths` (n,) in terms; `average_length` of the scope.
-    idf x tf x (k1 + 1) / (tf + k1 x (1 - b + b x length / average)), same source as `idf`.
+    `counts` (n,) occurrences, `norms` (n,) of `length_norms`.
+    idf x (k1 + 1) x tf / (tf + norm), same source as `idf`.
     """
-    relative = lengths / average_length if average_length > 0 else np.ones_like(lengths)
-    return term_idf * counts * (k1 + 1.0) / (counts + k1 * (1.0 - b + b * relative))
+    impacts = counts / (counts + norms)
+    impacts *= term_idf * (k1 + 1.0)
+    return impacts
 
 
 def keyword_coverage(bm25: Floats, query_idf: float) -> Floats:

@@ -15,10 +15,12 @@ import simsimd
 from numpy.typing import NDArray
 
 from stores.part import Floats, Integers, Mask, Part
-from stores.ranking import DEFAULTS, bm25_impact, idf
+from stores.postings import Counts, Places
+from stores.ranking import DEFAULTS, bm25_impact, idf, length_norms
 from stores.vector_column import Vector
 
 BLOCK = 256
+_NOWHERE = (np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.uint16))
 
 
 def keyword_sums(
@@ -41,35 +43,27 @@ def keyword_sums(
     average = max(sum(length for _, length in counts) / documents, 1.0)
     asked = list(dict.fromkeys(terms))
     found = [_postings(part, asked, mask) for part, mask in zip(parts, visible, strict=True)]
-    frequency = sum(
-        (np.bincount(of_term, minlength=len(asked)).astype(np.float64) for of_term, _, _ in found),
-        start=np.zeros(len(asked)),
-    )
-    idfs = idf(np.asarray(frequency), documents)
-    for number, (of_term, places, tf) in enumerate(found):
-        lengths = parts[number].lengths[places]
-        impacts = idfs[of_term] * bm25_impact(tf, lengths, average, 1.0, k1=k1, b=b)
-        # Adds up in the order of the terms, whichever other documents there are.
-        sums[number] = np.asarray(
-            np.bincount(places, weights=impacts, minlength=parts[number].places), dtype=np.float64
-        )
+    frequency = np.array([[len(places) for places, _ in held] for held in found]).sum(axis=0)
+    idfs = idf(frequency, documents)
+    for part, held, total in zip(parts, found, sums, strict=True):
+        norms = length_norms(part.lengths, average, k1, b)
+        # Adds up in the order of the terms, whichever other documents there are. No place stands
+        # twice in the postings of a term. Wide numbers and `take`: half the time of indexing.
+        for (narrow, tf), weight in zip(held, idfs.tolist(), strict=True):
+            places = narrow.astype(np.int64)
+            impacts = bm25_impact(tf.astype(np.float64), norms.take(places), weight, k1)
+            impacts += total.take(places)
+            total[places] = impacts
     return sums, float(idfs.sum())
 
 
-def _postings(
-    part: Part, terms: Sequence[str], mask: Mask | None
-) -> tuple[Integers, NDArray[np.int32], Floats]:
-    """All visible postings of some terms, one after the other: number of the term, place, tf."""
-    pairs = [(n, pair) for n, term in enumerate(terms) if (pair := part.postings.get(term))]
-    if not pairs:
-        return np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0)
-    places = np.concatenate([pair[0] for _, pair in pairs])
-    tf = np.concatenate([pair[1] for _, pair in pairs]).astype(np.float64)
-    of_term = np.repeat([n for n, _ in pairs], [len(pair[0]) for _, pair in pairs])
-    if mask is not None:
-        seen = mask[places]
-        of_term, places, tf = of_term[seen], places[seen], tf[seen]
-    return of_term, places, tf
+def _postings(part: Part, terms: Sequence[str], mask: Mask | None) -> list[tuple[Places, Counts]]:
+    """The visible places and counts of each term."""
+    pairs = [part.postings.get(term) or _NOWHERE for term in terms]
+    if mask is None:
+        return pairs
+    seen = [mask[places] for places, _ in pairs]
+    return [(places[s], counts[s]) for (places, counts), s in zip(pairs, seen, strict=True)]
 
 
 def _count(part: Part, mask: Mask | None) -> tuple[int, float]:

@@ -30,14 +30,16 @@ class TestKeyword:
         assert float(ranking.idf(10, 10)) > 0
 
     def test_impact_is_the_idf_at_average_length_and_one_occurrence(self) -> None:
-        assert ranking.bm25_impact(floats(1), floats(7), 7, 2.5) == pytest.approx(2.5)
+        norms = ranking.length_norms(floats(7), 7)
+        assert ranking.bm25_impact(floats(1), norms, 2.5) == pytest.approx(2.5)
 
     @given(st.integers(1, 50), st.integers(1, 200), st.floats(0.1, 5), st.floats(0, 1))
     def test_impact_grows_with_occurrences_and_falls_with_length(
         self, count: int, length: int, k1: float, b: float
     ) -> None:
         counts, lengths = floats(count, count + 1, count), floats(length, length, length + 10)
-        once, again, longer = ranking.bm25_impact(counts, lengths, 20, 1.0, k1=k1, b=b)
+        norms = ranking.length_norms(lengths, 20, k1, b)
+        once, again, longer = ranking.bm25_impact(counts, norms, 1.0, k1)
         assert again > once
         assert longer <= once
 
