@@ -7,12 +7,15 @@ on -> context. Every part tells what it did (`Retrieval.explain`).
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
-from typing import Protocol
+from functools import partial
+from typing import Final, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
@@ -48,6 +51,20 @@ class Searcher(Protocol):
     def search(
         self, query: Query, vector: Vector | None = None, graph: Mapping[str, float] = ...
     ) -> RecallAnswer: ...
+
+
+SEARCH_THREADS: Final = ThreadPoolExecutor(max(2, os.cpu_count() or 1), "search")
+"""No more searches at once than the machine can compute: more of them answer no more queries, and
+take the interpreter from the stages (16 at once left a writer a third of its pace)."""
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def _in_search_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    work = partial(call, *args, **kwargs)
+    return await asyncio.get_running_loop().run_in_executor(SEARCH_THREADS, work)
 
 
 def monotonic_ms() -> float:
@@ -112,9 +129,9 @@ class Retriever:
         """
         settings = self._settings.rerank
         if settings.method == "off" and not settings.mmr:
-            return await asyncio.to_thread(self.search, query, vector)
+            return await _in_search_thread(self.search, query, vector)
         wider = replace(query, limit=max(query.limit, settings.top_n))
-        found = await asyncio.to_thread(self.search, wider, vector)
+        found = await _in_search_thread(self.search, wider, vector)
         results = found.answer.results
         second = await rerank(
             query.text,
@@ -125,7 +142,7 @@ class Retriever:
         )
         ordered = [results[place] for place in second.order]
         if settings.mmr:
-            ordered = await asyncio.to_thread(self._varied, query.scope, ordered)
+            ordered = await _in_search_thread(self._varied, query.scope, ordered)
         answer = replace(found.answer, results=tuple(ordered[: query.limit]))
         return replace(
             found, answer=answer, explained=replace(found.explained, reranked=second.reason)
@@ -144,7 +161,7 @@ class Retriever:
         found = await self.retrieve(asked, vector)
         if not found.results and not found.related:
             return None
-        return await asyncio.to_thread(
+        return await _in_search_thread(
             self.assembled, query.scope, found, effort.budget if budget is None else budget
         )
 

@@ -25,6 +25,7 @@ from ops.requests import JsonObject
 from schemas.rows import EdgeRow, MemoryRow, embedding_key
 from stores.candidates import CandidateSearch
 from stores.recall import Query, Recall
+from stores.retrieval import SEARCH_THREADS
 from stores.shard import Shard, ShardOptions
 from stores.vector_column import Vector
 from streams.stage import FindCandidates, KeepVector, Progress, Put, Write
@@ -210,7 +211,8 @@ def _together(
     queries: Sequence[tuple[Query, Vector]],
     count: int,
 ) -> JsonObject:
-    """Readers one after another query each, for some seconds, while a writer keeps its pace."""
+    """Readers one after another query each, for some seconds, while a writer keeps its pace; the
+    searches share the threads that a worker has for them."""
     done = threading.Event()
     times = [_Times() for _ in range(count)]
 
@@ -220,7 +222,7 @@ def _together(
         while not done.is_set():
             query, vector = queries[number % len(queries)]
             began = time.perf_counter()
-            recall.search(query, vector)
+            SEARCH_THREADS.submit(recall.search, query, vector).result()
             own.ms.append(1000 * (time.perf_counter() - began))
             number += 1
 
