@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
+import duckdb
 import pyarrow as pa
 from pydantic import JsonValue
 
@@ -47,6 +50,10 @@ class DirectQueries:
         self.sources = sources
 
     async def answer(self, request: Request) -> JsonValue:
+        with _closing_told():
+            return await self._answer(request)
+
+    async def _answer(self, request: Request) -> JsonValue:
         match request:
             case RecallRequest():
                 return await recalling.recall(self.sources, request)
@@ -81,7 +88,8 @@ class DirectQueries:
         raise TypeError(f"no reading answers {type(request).__name__}")
 
     async def table(self, request: SqlRequest) -> pa.Table:
-        return await asyncio.to_thread(self._table, request)
+        with _closing_told():
+            return await asyncio.to_thread(self._table, request)
 
     def _table(self, request: SqlRequest) -> pa.Table:
         count = self.sources.partitions
@@ -105,3 +113,14 @@ class DirectQueries:
             )
         except QueryRefused as error:
             raise RequestError(str(error)) from error
+
+
+@contextmanager
+def _closing_told() -> Iterator[None]:
+    try:
+        yield
+    except (duckdb.ConnectionException, duckdb.InterruptException) as error:
+        raise RequestError(
+            "the store was closed while it was read: the worker stops, or the partition moves to"
+            " another one; try again"
+        ) from error

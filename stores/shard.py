@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from stores.vectors import VectorTable
 
 DATABASE_FILE = "memory.duckdb"
+READERS_SECONDS = 2.0
+"""What queries get to end when the shard is closed: most take milliseconds."""
+LOOK_AGAIN_SECONDS = 0.005
 
 
 class StoreError(Exception):
@@ -78,6 +83,7 @@ class Shard:
         except BaseException:
             self._folder_lock.release()
             raise
+        self._readers: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
         self.tables = Tables(self._connection)
         self.lock = asyncio.Lock()
         self.read_lock = threading.Lock()
@@ -92,11 +98,28 @@ class Shard:
         self._load_progress()
 
     def close(self) -> None:
-        """Checkpoint and close; the folder may then be opened by another process."""
+        """Checkpoint and close; the folder may then be opened by another process.
+
+        Queries under way are waited for, and interrupted after `READERS_SECONDS`: their reader gets
+        duckdb.InterruptException, one that comes later duckdb.ConnectionException.
+        """
         if self._vector_table is not None:
             self._vector_table.close()
-        self._connection.close()
+        patience = time.monotonic() + READERS_SECONDS
+        while not self._closed():
+            if time.monotonic() > patience:
+                for reader in [*self._readers]:
+                    reader.interrupt()
+            time.sleep(LOOK_AGAIN_SECONDS)  # DuckDB tells nobody when a query has ended
         self._folder_lock.release()
+
+    def _closed(self) -> bool:
+        """Close the connection and with it all readers; false where one of them is at work."""
+        try:
+            self._connection.close()
+        except duckdb.ResourceInUseException:
+            return False
+        return True
 
     def unit(self) -> UnitOfWork:
         """A new unit of work; under `lock` from its first read that a write depends on."""
@@ -104,7 +127,9 @@ class Shard:
 
     def reader(self) -> duckdb.DuckDBPyConnection:
         """A cursor of its own for reading, also while a commit is under way."""
-        return self._connection.cursor()
+        cursor = self._connection.cursor()
+        self._readers.add(cursor)
+        return cursor
 
     def vector_table(self) -> VectorTable:
         """The shard's vectors in LanceDB, not yet opened: the first sync does that."""
