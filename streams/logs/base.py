@@ -48,6 +48,10 @@ class LogError(Exception):
     """A log that cannot be used; the text says what is wrong and what to do."""
 
 
+class LogUnavailable(LogError):
+    """A log that does not answer now; whoever can wait tries again."""
+
+
 class LogSender(Protocol):
     """Where finished work goes: records out, progress noted."""
 

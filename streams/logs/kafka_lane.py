@@ -16,13 +16,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from schemas.topics import MEMORY_WRITES
-from streams.logs.base import LogReader, Position, Record
+from streams.logs.base import LogReader, LogUnavailable, Position, Record
 from streams.runner import StageRunner
 from streams.worker import Interrupted
 
 Ready = Callable[[], Awaitable[None]]
 
 ASK_AGAIN_SECONDS = 0.05
+UNAVAILABLE_SECONDS = 1.0
+"""Between two attempts to read a log that does not answer."""
 CROWD = 4
 """This many waiting batches double the patience."""
 TURN_ROUNDS = 8
@@ -345,7 +347,13 @@ class Lane:
         """Process the records from where the stage is up to `end` as they are in the log."""
         while (start := self.next_offsets[topic]) is not None and start < end and not self.closed:
             count = min(self.limit, end - start)
-            found = await asyncio.to_thread(opened.log.read, topic, self.partition, start, count)
+            try:
+                found = await asyncio.to_thread(
+                    opened.log.read, topic, self.partition, start, count
+                )
+            except LogUnavailable:
+                await asyncio.sleep(UNAVAILABLE_SECONDS)
+                continue
             records = [record for record in found if record.offset < end]
             if not records:
                 self.next_offsets[topic] = end  # removed from the log, by compaction or a purge

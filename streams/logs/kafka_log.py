@@ -21,7 +21,7 @@ from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
 from schemas.topics import TOPICS
-from streams.logs.base import LogError, Outgoing, Position, Record, partition_for
+from streams.logs.base import LogError, LogUnavailable, Outgoing, Position, Record, partition_for
 from streams.logs.kafka_base import (
     MAX_REQUEST_BYTES,
     ROLES,
@@ -267,7 +267,7 @@ class KafkaLog:
                 if polled:
                     deadline = time.monotonic() + TRY_SECONDS
                 elif time.monotonic() > deadline:
-                    raise LogError(f"{topic}[{partition}] gives no records from {offset} on")
+                    raise LogUnavailable(f"{topic}[{partition}] gives no records from {offset} on")
         return records
 
     def _reached(self, consumer: KafkaConsumer, tp: TopicPartition) -> int:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from schemas.topics import MEMORY_WRITES
-from streams.logs.base import LogError, Record
+from streams.logs import kafka_lane
+from streams.logs.base import LogError, LogUnavailable, Record
 from streams.logs.kafka_base import KafkaOptions, role_of
 from streams.logs.kafka_lane import Arrival, Flow, Lane, Opened, Progress, Tenure, Turns
 from streams.logs.kafka_log import Extent, Identity, KafkaLog
@@ -170,19 +171,36 @@ class Role:
     async def _open(self, partition: int, tenure: Tenure, asked: asyncio.Task[_Facts]) -> None:
         try:
             store = await self._opened_store(partition, tenure)
-            facts = await asyncio.shield(asked)
-            if store is not None:
-                self._check_store(partition, store, facts)
-            progress = Progress(lambda: self.sender.sent_through(MEMORY_WRITES.name, partition))
-            extent = facts.extents.get((MEMORY_WRITES.name, partition))
-            progress.awaited = 0 if extent is None else extent.end
-            for runner in self.parts.runners(partition, store):
-                await self._start(partition, runner, facts, progress)
-            self.states[partition] = "working"
+            while True:
+                try:
+                    await self._begin(partition, store, await asyncio.shield(asked))
+                except LogUnavailable as error:
+                    # The broker is away or just back: others would fare no better with it.
+                    self.states[partition] = f"waiting: {error}"
+                    await asyncio.sleep(kafka_lane.UNAVAILABLE_SECONDS)
+                    asked = asyncio.create_task(asyncio.to_thread(self._ask, [partition]))
+                else:
+                    self.states[partition] = "working"
+                    return
         except asyncio.CancelledError:
             raise
         except BaseException as error:
             self.fail(error)
+
+    async def _begin(self, partition: int, store: PartitionStore | None, facts: _Facts) -> None:
+        """Open the partition's lanes: all, or none where the log cannot be read."""
+        if store is not None:
+            self._check_store(partition, store, facts)
+        progress = Progress(lambda: self.sender.sent_through(MEMORY_WRITES.name, partition))
+        extent = facts.extents.get((MEMORY_WRITES.name, partition))
+        progress.awaited = 0 if extent is None else extent.end
+        runners = self.parts.runners(partition, store)
+        made = [await self._opened(partition, runner, facts, progress) for runner in runners]
+        for opened in made:
+            lane = self.lanes.get((opened.runner.stage.name, partition))
+            if lane is not None:
+                _tell_lane(lane, opened.runner)
+                lane.open(opened)
 
     async def _opened_store(self, partition: int, tenure: Tenure) -> PartitionStore | None:
         """The store; waits for as long as another process keeps it, the one before most likely."""
@@ -209,12 +227,9 @@ class Role:
         if store is not None:
             self.parts.close(partition, store)
 
-    async def _start(
+    async def _opened(
         self, partition: int, runner: StageRunner, facts: _Facts, progress: Progress
-    ) -> None:
-        lane = self.lanes.get((runner.stage.name, partition))
-        if lane is None:
-            return
+    ) -> Opened:
         topics = [topic.name for topic in runner.stage.reads]
         committed = {
             topic: facts.committed[topic, partition]
@@ -229,14 +244,7 @@ class Role:
                 next_offsets[topic] = committed.get(topic)
                 _check_beginning(topic, partition, committed.get(topic), facts)
         before = await asyncio.to_thread(self._before, runner, partition, next_offsets)
-        tell = runner.after
-
-        def after(stage: str, step: str) -> None:
-            lane.at(step)
-            tell(stage, step)
-
-        runner.after = after
-        lane.open(Opened(runner, self.log, progress, next_offsets, committed, before))
+        return Opened(runner, self.log, progress, next_offsets, committed, before)
 
     def _before(
         self, runner: StageRunner, partition: int, next_offsets: Mapping[str, int | None]
@@ -295,6 +303,17 @@ class Role:
                 " Restore a copy of the store that is further on, or the log; and let"
                 " `palimpsest topics describe` look for a retention that removes records."
             )
+
+
+def _tell_lane(lane: Lane, runner: StageRunner) -> None:
+    """Let the lane know every step of its runner before others do."""
+    tell = runner.after
+
+    def after(stage: str, step: str) -> None:
+        lane.at(step)
+        tell(stage, step)
+
+    runner.after = after
 
 
 def _check_beginning(topic: str, partition: int, committed: int | None, facts: _Facts) -> None:

@@ -12,7 +12,7 @@ from typing import Final, Protocol, Self
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, KafkaTimeoutError
 
-from streams.logs.base import LogError, Outgoing, Position, partition_for
+from streams.logs.base import LogError, LogUnavailable, Outgoing, Position, partition_for
 from streams.logs.kafka_base import (
     MAX_REQUEST_BYTES,
     KafkaOptions,
@@ -189,8 +189,8 @@ def _bytes(out: Outgoing) -> int:
     return len(out.key) + len(out.value or b"") + headers + 40
 
 
-def unreachable(options: KafkaOptions, error: BaseException) -> LogError:
-    return LogError(
+def unreachable(options: KafkaOptions, error: BaseException) -> LogUnavailable:
+    return LogUnavailable(
         f"cannot reach Kafka at {options.bootstrap_servers}: {type(error).__name__}: {error};"
         " start it, or set kafka.bootstrap_servers"
     )

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from streams.logs.base import Record
+from streams.logs import kafka_lane
+from streams.logs.base import LogUnavailable, Record
 from streams.logs.kafka import FAUST_VERSION
 from streams.logs.kafka_lane import Arrival, Lane, Opened, Progress, Turns
 
@@ -83,6 +84,7 @@ class World:
     """A lane with everything around it in the test's hand."""
 
     log_records: dict[int, Record] = field(default_factory=dict)
+    outages: int = 0
     tenure: Tenure = field(default_factory=Tenure)
     held: list[str] = field(default_factory=list)
     let: list[str] = field(default_factory=list)
@@ -107,6 +109,9 @@ class World:
     def read(
         self, topic: str, partition: int, offset: int, max_records: int, max_bytes: int = 0
     ) -> list[Record]:
+        if self.outages:
+            self.outages -= 1
+            raise LogUnavailable("the broker is away")
         found = [r for o, r in sorted(self.log_records.items()) if o >= offset]
         return found[:max_records]
 
@@ -160,6 +165,17 @@ async def test_a_store_behind_the_group_is_caught_up_from_the_log() -> None:
     world.put(8, 9)
     await world.until_acknowledged(2)
     assert world.runner.offsets == [2, 3, 4, 5, 6, 7, 8, 9]
+    await world.close()
+
+
+async def test_a_log_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_lane, "UNAVAILABLE_SECONDS", 0.0)
+    world = World(log_records={n: record(n) for n in range(4)}, outages=3)
+    world.open(cursor=0, committed=3)
+    world.put(3)
+    await world.until_acknowledged(1)
+    assert world.runner.offsets == [0, 1, 2, 3]
+    assert world.failures == []
     await world.close()
 
 

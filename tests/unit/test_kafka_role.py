@@ -5,8 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
+from streams.logs import kafka_lane
+from streams.logs.base import LogUnavailable
 from streams.logs.kafka_base import KafkaOptions
 from streams.logs.kafka_lane import Turns
+from streams.logs.kafka_log import Identity
 from streams.logs.kafka_role import Role
 
 
@@ -33,6 +38,12 @@ class Closed:
     def __init__(self) -> None:
         self.partitions: list[int] = []
 
+    def open(self, partition: int) -> None:
+        return None
+
+    def runners(self, partition: int, store: object) -> list[Any]:
+        return []
+
     def close(self, partition: int, store: object) -> None:
         self.partitions.append(partition)
 
@@ -53,3 +64,36 @@ async def test_no_store_is_closed_under_a_commit() -> None:
     lane.may_end.set()
     await asyncio.gather(first, second)
     assert parts.partitions == [0]
+
+
+class Absent:
+    """A log that does not answer the first times."""
+
+    def __init__(self, outages: int) -> None:
+        self.outages = outages
+
+    def identity(self) -> Identity:
+        if self.outages:
+            self.outages -= 1
+            raise LogUnavailable("the broker is away")
+        return Identity("cluster", {})
+
+    def committed(self, role: str) -> dict[tuple[str, int], int]:
+        return {}
+
+    def extents(self, places: object) -> dict[tuple[str, int], Any]:
+        return {}
+
+
+async def test_an_assignment_while_the_broker_is_away_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kafka_lane, "UNAVAILABLE_SECONDS", 0.0)
+    nothing: Any = None
+    log: Any = Absent(outages=3)
+    role = Role("store", KafkaOptions(), (), Closed(), log, nothing, nothing, Turns())  # type: ignore[arg-type]
+    role.assign([0, 1], lambda partition: nothing)
+    await asyncio.gather(*role._opening)
+    assert role.states == {0: "working", 1: "working"}
+    assert log.outages == 0
+    assert not role.failed.done()
