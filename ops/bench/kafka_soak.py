@@ -16,10 +16,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 from ops.bench.kafka_lab import Lab, different, embedded_states, told
 from ops.bench.throughput import Load, records
@@ -95,6 +96,9 @@ class Chaos:
     chance: random.Random = field(default_factory=lambda: random.Random(SEED))
     happened: Counter[str] = field(default_factory=Counter)
     names: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    recoveries: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """Seconds from a deed until every partition was open somewhere, where that was before the
+    next deed."""
 
     def begin(self) -> None:
         for _ in range(self.plan.workers):
@@ -155,9 +159,23 @@ class Chaos:
             wait = left / (len(deeds) - number + 1) * self.chance.uniform(0.6, 1.2)
             time.sleep(max(0.5, wait))
             sys.stderr.write(f"{left:5.0f} s left: {deed.__name__}\n")
+            began = time.monotonic()
             deed()
             self.happened[deed.__name__] += 1
             self._check()
+            threading.Thread(
+                target=self._watch, args=(deed.__name__, began, sum(self.happened.values()))
+            ).start()
+
+    def _watch(self, deed: str, began: float, number: int) -> None:
+        """Note when every partition is open again, unless something else happens before."""
+        while sum(self.happened.values()) == number:
+            if len(self.lab.owners()) == self.lab.partitions:
+                self.recoveries[deed].append(time.monotonic() - began)
+                return
+            if time.monotonic() - began > DRAIN_SECONDS:
+                return
+            time.sleep(0.1)
 
     def _check(self) -> None:
         for name, worker in [*self.lab.workers.items()]:
@@ -201,6 +219,10 @@ def soak(plan: Plan, folder: Path) -> dict[str, object]:
         "lag_at_the_end_of_load": lag,
         "seconds_to_drain": round(drained, 1),
         "happened": dict(chaos.happened),
+        "seconds_until_all_partitions_are_open_again": {
+            deed: {"median": round(median(found), 1), "most": round(max(found), 1), "n": len(found)}
+            for deed, found in chaos.recoveries.items()
+        },
         "balance": status["balance"],
         "dead_letters": status["dead_letters"],
         "slowest_stop_seconds": round(max(stops), 2),
