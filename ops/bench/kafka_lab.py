@@ -24,6 +24,7 @@ from ops.ingest import in_batches
 from ops.kafka.broker import Broker
 from ops.kafka.options import kafka_options
 from ops.requests import JsonObject, StatusRequest
+from ops.service.client import NotThereError
 from ops.service.routing import RoutedQueries
 from ops.setting_sources import load_settings
 from ops.settings import Settings
@@ -186,6 +187,8 @@ class Lab:
                 owners = await routed.owners()
                 pids = {id(c): int(str((await c.ping())["pid"])) for c in owners.values()}
                 return {number: pids[id(client)] for number, client in owners.items()}
+            except NotThereError:
+                return {}  # killed between the two questions
             finally:
                 await routed.close()
 

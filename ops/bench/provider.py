@@ -1,6 +1,6 @@
 """An instant model provider for benchmarks: a process of its own, speaking OpenAI's API.
 
-    python -m ops.bench.provider      prints its address and serves until it is stopped
+    python -m ops.bench.provider [PORT]      prints its address and serves until it is stopped
 
 It answers at once and sensibly: the turn itself as the one fact, every decision an ADD. What a
 benchmark with it measures is the pipeline and the cost of asking, without any model's time.
@@ -79,9 +79,9 @@ def _said(asked: str) -> dict[str, JsonValue]:
     return {"facts": [fact], "entities": []}
 
 
-async def serve() -> None:
-    """Serve on a free port of the loopback address; print the base URL first."""
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+async def serve(port: int = 0) -> None:
+    """Serve on a port of the loopback address (0: any that is free); print the base URL first."""
+    server = await asyncio.start_server(answer, "127.0.0.1", port)
     port = server.sockets[0].getsockname()[1]
     sys.stdout.write(f"http://127.0.0.1:{port}/v1\n")
     sys.stdout.flush()
@@ -89,10 +89,10 @@ async def serve() -> None:
 
 
 @contextlib.contextmanager
-def running_provider() -> Iterator[str]:
+def running_provider(port: int = 0) -> Iterator[str]:
     """The base URL of a provider process that ends with the context."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ops.bench.provider"],
+    process = subprocess.Popen(  # noqa: S603 (own arguments, no shell)
+        [sys.executable, "-m", "ops.bench.provider", str(port)],
         stdout=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[2],
@@ -107,4 +107,4 @@ def running_provider() -> Iterator[str]:
 
 if __name__ == "__main__":
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(serve())
+        asyncio.run(serve(*map(int, sys.argv[1:])))
