@@ -13,7 +13,7 @@ from typing import Protocol
 import duckdb
 import pyarrow as pa
 
-from stores.index_load import load_index
+from stores.index_load import Held, load_index
 from stores.scope_index import ScopeIndex
 
 LOAD_LOCKS = 64
@@ -42,9 +42,14 @@ class IndexCache:
     """
 
     def __init__(
-        self, reader: Callable[[], duckdb.DuckDBPyConnection], options: IndexOptions, folder: Path
+        self,
+        reader: Callable[[], duckdb.DuckDBPyConnection],
+        options: IndexOptions,
+        folder: Path,
+        held: Held,
     ) -> None:
         self._reader = reader
+        self._held = held
         self._folder = folder
         self._options = options
         self._resident: OrderedDict[str, ScopeIndex] = OrderedDict()
@@ -108,6 +113,7 @@ class IndexCache:
                 self._options.embedding_model,
                 self._options.dimensions,
                 self._folder,
+                self._held,
             )
         except BaseException:
             with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import duckdb
@@ -31,8 +32,11 @@ _ROWS = (
 # Apart from the rows and in any order: sorting them would take several times their size.
 _VECTORS = (
     "SELECT embedding_key, vector FROM embeddings WHERE model = $model AND embedding_key IN"
-    " (SELECT embedding_key FROM memory_rows WHERE scope = $scope AND NOT is_deleted)"
+    " (SELECT unnest($keys))"
 )
+Held = Callable[[str], pa.Table | None]
+"""What a copy of the vectors has of a scope, quickly: `embedding_key` and `vector` of any of its
+texts; None where there is no copy, or it is no quicker."""
 _POSTINGS = "SELECT term, memory_id, tf FROM fts_postings WHERE scope = $scope"
 
 
@@ -42,8 +46,13 @@ def load_index(
     model: str,
     dimensions: int,
     folder: Path | None = None,
+    held: Held = lambda scope: None,
 ) -> ScopeIndex:
-    """The index of a scope as one snapshot of the store has it; `folder` as `ScopeIndex` has it."""
+    """The index of a scope as one snapshot of the store has it; `folder` as `ScopeIndex` has it.
+
+    A text's vector is the same wherever it is kept, so those that `held` gives are not asked of
+    the store, which would look through the vectors of all scopes.
+    """
     index = ScopeIndex(dimensions, folder)
     connection.execute("BEGIN")
     try:
@@ -52,7 +61,14 @@ def load_index(
         if not connection.execute(_ANY, [scope, scope]).fetchall():
             return index
         rows = _table(connection, _ROWS, {"scope": scope})
-        vectors = _table(connection, _VECTORS, {"scope": scope, "model": model})
+        copied = held(scope)
+        keys = rows["embedding_key"]
+        if copied is not None:
+            keys = keys.filter(pc.invert(pc.is_in(keys, value_set=copied["embedding_key"])))
+        parameters = {"model": model, "keys": keys.to_pylist()}
+        kept = [] if copied is None else [copied]
+        if len(keys):
+            kept.append(_table(connection, _VECTORS, parameters))
         postings = _table(connection, _POSTINGS, {"scope": scope})
         edges = connection.execute(
             "SELECT relation_type, source_id, target_id FROM memory_edges WHERE scope = ?"
@@ -66,7 +82,7 @@ def load_index(
     for part, wanted in ((index.turns, is_turn), (index.facts, pc.invert(is_turn))):
         block = rows.filter(wanted)
         if block.num_rows:
-            part.load(_block(block, part, vectors, dimensions))
+            part.load(_block(block, part, kept, dimensions))
             _load_postings(part, postings, block["memory_id"])
     following = {}
     for relation, source, target in edges:
@@ -85,7 +101,7 @@ def _table(
     return table
 
 
-def _block(rows: pa.Table, part: Part, kept: pa.Table, dimensions: int) -> Block:
+def _block(rows: pa.Table, part: Part, kept: Sequence[pa.Table], dimensions: int) -> Block:
     meta = np.zeros(rows.num_rows, dtype=META)
     for field, column in (
         ("write_seq", "write_seq"), ("decision_order", "decision_order"), ("version", "version"),
@@ -118,13 +134,15 @@ def _tuples(column: pa.ChunkedArray) -> list[tuple[str, ...]]:
     return [known.setdefault(found, found) for found in map(tuple, column.to_pylist())]
 
 
-def _vectors(keys: pa.ChunkedArray, kept: pa.Table, dimensions: int) -> tuple[Vector, Mask]:
+def _vectors(
+    keys: pa.ChunkedArray, kept: Sequence[pa.Table], dimensions: int
+) -> tuple[Vector, Mask]:
     """The vector of each key, a row of zeros where none of the right size is kept."""
     vectors = np.zeros((len(keys), dimensions), dtype=np.float32)
     has_vector = np.zeros(len(keys), dtype=np.bool_)
-    for batch in kept.to_batches():
+    for batch in (batch for table in kept for batch in table.to_batches()):
         values = batch.column("vector")
-        fits = np.asarray(values.value_lengths().fill_null(0)) == dimensions
+        fits = np.asarray(pc.list_value_length(values).fill_null(0)) == dimensions
         # Only lists of the right size: their values then lie in rows one after another.
         flat = np.asarray(values.filter(pa.array(fits)).flatten()).reshape(-1, dimensions)
         known = batch.column("embedding_key").filter(pa.array(fits))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from stores.index_cache import IndexCache
@@ -89,7 +90,7 @@ class Shard:
         self.read_lock = threading.Lock()
         self._stages: dict[str, _StageState] = {}
         self.write_seq = int(self.state("write_seq") or 0)
-        self.indexes = IndexCache(self.reader, options, folder)
+        self.indexes = IndexCache(self.reader, options, folder, self._held_vectors)
         self.names = NameCache(self.reader)
         self._seen = SeenMessages(self.reader)
         self.may_lack_vectors = True
@@ -140,6 +141,11 @@ class Shard:
                 self.folder, self.options.embedding_model, self.options.dimensions, self.reader
             )
         return self._vector_table
+
+    def _held_vectors(self, scope: str) -> pa.Table | None:
+        """As `stores.index_load.Held`: LanceDB's copy, once it is open and worth the asking."""
+        table = self._vector_table
+        return None if table is None else table.held(scope)
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:

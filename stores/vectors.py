@@ -36,6 +36,8 @@ KEEP_VERSIONS = timedelta(minutes=5)
 """Older versions of the table are removed by `optimize`: a search under way needs its own."""
 SYNC_ROWS = 20_000
 """Memories taken in one merge."""
+HELD_FROM = 50_000
+"""Vectors of a store from which on a scope's are read here: DuckDB takes 0.1 s for so many."""
 
 _WANTED = (
     "SELECT m.memory_id, m.scope, m.embedding_key, e.vector FROM memory_rows m"
@@ -129,6 +131,30 @@ class VectorTable:
         pairs = zip(found["memory_id"].to_pylist(), found["_distance"].to_pylist(), strict=True)
         # The distance of unit vectors by dot product is 1 - cosine.
         return sorted(((i, 1.0 - d) for i, d in pairs), key=lambda pair: (-pair[1], pair[0]))
+
+    def held(self, scope: str) -> pa.Table | None:
+        """`embedding_key` and `vector` of a scope's memories, in any order, as of the last sync.
+
+        Found by the index of scopes, where DuckDB looks through the vectors of all scopes. None
+        where that is as quick, or this table cannot be read.
+        """
+        table = self._table
+        if table is None:
+            return None
+        try:
+            if table.count_rows() < HELD_FROM:
+                return None
+            found: pa.Table = (
+                table.search()
+                .where(f"scope = {_literal(scope)}")
+                .select(["embedding_key", "vector"])
+                .to_arrow()
+            )
+        except Exception:  # whatever LanceDB says: the next sync makes it anew, DuckDB has them too
+            with self._lock:
+                self._table = None
+            return None
+        return found
 
     def count(self, scope: str | None = None) -> int:
         """Vectors in the table. Raises VectorsUnusable."""

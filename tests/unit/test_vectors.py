@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stores import vectors
 from stores.embedding_tracker import catch_up, missing_count
 from stores.recall import Query, Recall
 from stores.shard import Shard
@@ -69,6 +70,43 @@ def test_it_follows_the_store_and_finds_the_nearest_of_a_scope(shard: Shard) -> 
     assert "new" not in ids(table.search(SCOPE, embed("a whole new thing"), 200))
     again = table.sync()
     assert (again.written, again.removed, again.position) == (0, 0, 501)
+
+
+def vectors_of(shard: Shard) -> dict[str, list[float]]:
+    shard.indexes.clear()
+    parts = shard.indexes.get(SCOPE).parts
+    return {i: part.vectors[place].tolist() for part in parts for i, place in part.place_of.items()}
+
+
+def test_a_scope_is_loaded_from_it_the_same(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors, "HELD_FROM", 1)
+    table = shard.vector_table()
+    assert table.held(SCOPE) is None  # before it is opened
+    table.sync()
+    held = table.held(SCOPE)
+    assert held is not None
+    assert held.num_rows == 60
+    # What came after the sync, and what says something else now, is in DuckDB alone.
+    write(shard, [memory("new", "a whole new thing", 500)])
+    write(shard, [memory("m001", "nothing but penguins", 600, version=2)])
+    with_copy = vectors_of(shard)
+    monkeypatch.setattr(vectors, "HELD_FROM", 10**9)
+    assert table.held(SCOPE) is None
+    assert with_copy == vectors_of(shard)
+    assert with_copy["m001"] == embed("nothing but penguins").tolist()
+    assert len(with_copy) == 61
+
+
+def test_a_damaged_one_hinders_no_loading(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors, "HELD_FROM", 1)
+    table = shard.vector_table()
+    table.sync()
+    before = vectors_of(shard)
+    for file in (table.folder / "vectors.lance" / "data").iterdir():
+        file.write_bytes(b"")
+    assert vectors_of(shard) == before
+    assert table.sync().rebuilt is not None
+    assert vectors_of(shard) == before
 
 
 def test_a_change_of_text_replaces_the_vector(shard: Shard) -> None:
