@@ -134,7 +134,8 @@ def _show_latency(results: list[Json]) -> None:
     rows: list[tuple[object, ...]] = []
     for result in results:
         size = result["memories"]
-        shown = [("recall", result["recall_ms"]), ("by keywords", result["keyword_recall_ms"])]
+        shown = [("first load of a scope", result["first_load_ms"])]
+        shown += [("recall", result["recall_ms"]), ("by keywords", result["keyword_recall_ms"])]
         shown.append(("candidates of 20 facts", result["candidates_ms"]))
         readers = cast("dict[str, Json]", result["readers"])
         shown += [(f"recall, {count} readers + writer", r) for count, r in readers.items()]
@@ -147,6 +148,7 @@ def _show_latency(results: list[Json]) -> None:
     for result in results:
         out.print(
             f"{result['memories']} memories, {result['scopes']} scopes: index"
-            f" {result['index_mib']} MiB, resident {result['resident_mib']} MiB, disk"
-            f" {result['disk_mib']} MiB; first load {result['first_load_seconds']} s"
+            f" {result['index_mib']} MiB, resident {result['resident_mib']} MiB (of it"
+            f" {result['mapped_mib']} in mapped files, which the system may drop), disk"
+            f" {result['disk_mib']} MiB"
         )
