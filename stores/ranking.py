@@ -142,14 +142,14 @@ def length_norms(
     return k1 * (1.0 - b + b * relative)
 
 
-def bm25_impact(counts: Floats, norms: Floats, term_idf: float, k1: float = DEFAULTS.k1) -> Floats:
-    """What one term adds to the BM25 score of the documents that hold it.
+def bm25_impact(counts: Floats, norms: Floats, weight: Floats | float) -> Floats:
+    """What terms add to the BM25 scores of the documents that hold them.
 
-    `counts` (n,) occurrences, `norms` (n,) of `length_norms`.
-    idf x (k1 + 1) x tf / (tf + norm), same source as `idf`.
+    `counts` (n,) occurrences, `norms` (n,) of `length_norms`, `weight` idf x (k1 + 1), of one term
+    or (n,). weight x tf / (tf + norm), same source as `idf`.
     """
     impacts = counts / (counts + norms)
-    impacts *= term_idf * (k1 + 1.0)
+    impacts *= weight
     return impacts
 
 

@@ -31,7 +31,8 @@ class TestKeyword:
 
     def test_impact_is_the_idf_at_average_length_and_one_occurrence(self) -> None:
         norms = ranking.length_norms(floats(7), 7)
-        assert ranking.bm25_impact(floats(1), norms, 2.5) == pytest.approx(2.5)
+        weight = (ranking.DEFAULTS.k1 + 1) * 2.5
+        assert ranking.bm25_impact(floats(1), norms, weight) == pytest.approx(2.5)
 
     @given(st.integers(1, 50), st.integers(1, 200), st.floats(0.1, 5), st.floats(0, 1))
     def test_impact_grows_with_occurrences_and_falls_with_length(
@@ -39,7 +40,7 @@ class TestKeyword:
     ) -> None:
         counts, lengths = floats(count, count + 1, count), floats(length, length, length + 10)
         norms = ranking.length_norms(lengths, 20, k1, b)
-        once, again, longer = ranking.bm25_impact(counts, norms, 1.0, k1)
+        once, again, longer = ranking.bm25_impact(counts, norms, k1 + 1)
         assert again > once
         assert longer <= once
 
