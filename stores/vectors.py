@@ -218,12 +218,14 @@ class VectorTable:
             newest = _number(connection, "SELECT coalesce(max(write_seq), 0) FROM memory_rows")
             late = list(self._late)
             ids = self._differing(connection) if compare else self._changed(connection, late)
+            # Into an empty table nothing need be merged: no look at what is there for every part.
+            is_empty = compare and not self._table.count_rows()
             written = removed = 0
             for first in range(0, len(ids), SYNC_ROWS):
                 some = ids[first : first + SYNC_ROWS]
                 rows = self._rows(connection, some)
                 gone = sorted(set(some) - set(rows["memory_id"].to_pylist()))
-                written += self._merge(rows)
+                written += self._merge(rows, is_empty)
                 removed += self._delete(gone)
         finally:
             connection.execute("COMMIT")
@@ -277,12 +279,15 @@ class VectorTable:
         listed = pa.FixedSizeListArray.from_arrays(pa.array(flat), self._dimensions)
         return pa.Table.from_arrays([*columns, listed], schema=self._schema())
 
-    def _merge(self, rows: pa.Table) -> int:
+    def _merge(self, rows: pa.Table, is_new: bool) -> int:
         if not rows.num_rows:
             return 0
         assert self._table is not None
-        merge = self._table.merge_insert("memory_id")
-        merge.when_matched_update_all().when_not_matched_insert_all().execute(rows)
+        if is_new:
+            self._table.add(rows)
+        else:
+            merge = self._table.merge_insert("memory_id")
+            merge.when_matched_update_all().when_not_matched_insert_all().execute(rows)
         self._merges += 1
         return int(rows.num_rows)
 
