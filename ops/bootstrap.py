@@ -272,13 +272,16 @@ async def until_usable(app: Waiting) -> None:
 
 @contextlib.asynccontextmanager
 async def running(
-    settings: Settings, only: Sequence[str] = (), clock: Callable[[], datetime] = utc_now
+    settings: Settings,
+    only: Sequence[str] = (),
+    clock: Callable[[], datetime] = utc_now,
+    patient: bool = False,
 ) -> AsyncIterator[AnyApplication]:
-    """`application` on whichever log is set."""
+    """`application` on whichever log is set; who is `patient` waits for a broker that is away."""
     if settings.log.kind == "kafka":
         from ops.kafka.application import kafka_application
 
-        async with kafka_application(settings, only, clock) as joined:
+        async with kafka_application(settings, only, clock, patient) as joined:
             yield joined
     else:
         async with application(settings, only, clock=clock) as embedded:

@@ -57,7 +57,7 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
     from ops.reading.status import balance as balance_of
     from ops.service.running import serving_reads
 
-    async with running(settings, only) as app:
+    async with running(settings, only, patient=not once) as app:
         for warning in app.warnings:
             complain(warning)
         if app.unusable is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -30,10 +31,10 @@ from ops.upkeep import Upkeep
 from stores.lock import FolderInUse
 from stores.shard import Shard, ShardOptions
 from streams.asking import ModelPort
-from streams.logs.base import Outgoing
+from streams.logs.base import LogUnavailable, Outgoing
 from streams.logs.kafka import FaustFlow, Member, quieten
 from streams.logs.kafka_base import ROLES, STORE, KafkaOptions, role_of
-from streams.logs.kafka_lane import Turns
+from streams.logs.kafka_lane import UNAVAILABLE_SECONDS, Turns
 from streams.logs.kafka_log import KafkaLog
 from streams.logs.kafka_role import Busy, PartitionStore, Role, stages_of
 from streams.logs.kafka_sender import KafkaSender
@@ -43,6 +44,7 @@ from streams.stage import Stage
 from streams.topology import stages
 
 DRAINED_SECONDS = 0.5
+logger = logging.getLogger(__name__)
 
 
 def roles_of(only: Sequence[str]) -> tuple[str, ...]:
@@ -232,14 +234,32 @@ class KafkaApplication:
                     await self._stop.wait()
 
 
+async def opened_log(options: KafkaOptions, patient: bool) -> KafkaLog:
+    """The log; who is patient waits for a broker that is away, others get LogUnavailable."""
+    told = False
+    while True:
+        try:
+            return await asyncio.to_thread(KafkaLog.open, options)
+        except LogUnavailable as error:
+            if not patient:
+                raise
+            if not told:
+                logger.warning("%s (waiting for it)", error)
+                told = True
+            await asyncio.sleep(UNAVAILABLE_SECONDS)
+
+
 @contextlib.asynccontextmanager
 async def kafka_application(
-    settings: Settings, only: Sequence[str] = (), clock: Callable[[], datetime] = utc_now
+    settings: Settings,
+    only: Sequence[str] = (),
+    clock: Callable[[], datetime] = utc_now,
+    patient: bool = False,
 ) -> AsyncIterator[KafkaApplication]:
     """Join all parts for running the stages named in `only` (all when it is empty).
 
     Raises SetupError and LogError, each saying what to do; a store that cannot be used is told
-    by `run`, when its partition is assigned.
+    by `run`, when its partition is assigned. Who is `patient` waits for a broker that is away.
     """
     names = roles_of(only)
     options = kafka_options(settings)
@@ -252,7 +272,7 @@ async def kafka_application(
         wrong = await embedding.check()
         if wrong is not None:
             raise SetupError(f"the embedding model {embedding.model} cannot be used: {wrong}")
-        log = undo.enter_context(await asyncio.to_thread(KafkaLog.open, options))
+        log = undo.enter_context(await opened_log(options, patient))
         sender = await undo.enter_async_context(KafkaSender(options))
         models = ModelPort(language, embedding, settings.llm.concurrency, settings.embedding.batch)
         joined = KafkaApplication(settings, log, sender, language, embedding, models, names)

@@ -147,8 +147,11 @@ def test_the_broker_restarts(tmp_path: Path, turns: list[Outgoing], expected: St
         half = len(turns) // 2
         lab.publish(turns[:half])
         own.kill()
+        lab.start("two")  # while there is no broker
+        until(lambda: "waiting for it" in lab.tail("two"))
         own.start()
         lab.publish(turns[half:])
+        lab.until_owned(2)
         finish(lab, turns, expected)
 
 
