@@ -39,6 +39,9 @@ class Upkeep:
     def __init__(
         self, shards: Callable[[], Mapping[int, Shard]], embedding: EmbeddingModel
     ) -> None:
+        # It takes more than a second: here, and not when stages and readers are at work.
+        import stores.vectors  # noqa: F401
+
         self._shards = shards
         self._embedding = embedding
         self._kept: dict[int, _Kept] = {}

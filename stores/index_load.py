@@ -31,9 +31,10 @@ _ROWS = (
 )
 # Apart from the rows and in any order: sorting them would take several times their size.
 _VECTORS = (
-    "SELECT embedding_key, vector FROM embeddings WHERE model = $model AND embedding_key IN"
-    " (SELECT unnest($keys))"
+    "SELECT embedding_key, vector FROM embeddings"
+    " WHERE model = $model AND embedding_key IN ({keys})"
 )
+_ALL_KEYS = "SELECT embedding_key FROM memory_rows WHERE scope = $scope AND NOT is_deleted"
 Held = Callable[[str], pa.Table | None]
 """What a copy of the vectors has of a scope, quickly: `embedding_key` and `vector` of any of its
 texts; None where there is no copy, or it is no quicker."""
@@ -61,14 +62,7 @@ def load_index(
         if not connection.execute(_ANY, [scope, scope]).fetchall():
             return index
         rows = _table(connection, _ROWS, {"scope": scope})
-        copied = held(scope)
-        keys = rows["embedding_key"]
-        if copied is not None:
-            keys = keys.filter(pc.invert(pc.is_in(keys, value_set=copied["embedding_key"])))
-        parameters = {"model": model, "keys": keys.to_pylist()}
-        kept = [] if copied is None else [copied]
-        if len(keys):
-            kept.append(_table(connection, _VECTORS, parameters))
+        kept = _kept_vectors(connection, rows["embedding_key"], scope, model, held(scope))
         postings = _table(connection, _POSTINGS, {"scope": scope})
         edges = connection.execute(
             "SELECT relation_type, source_id, target_id FROM memory_edges WHERE scope = ?"
@@ -92,6 +86,24 @@ def load_index(
             following[source] = target
     _seat(index, following)
     return index
+
+
+def _kept_vectors(
+    connection: duckdb.DuckDBPyConnection,
+    keys: pa.ChunkedArray,
+    scope: str,
+    model: str,
+    copied: pa.Table | None,
+) -> list[pa.Table]:
+    """The copy's vectors, and from the store those that it lacks; all, where there is no copy."""
+    if copied is None:
+        query = _VECTORS.format(keys=_ALL_KEYS)
+        return [_table(connection, query, {"scope": scope, "model": model})]
+    missing = keys.filter(pc.invert(pc.is_in(keys, value_set=copied["embedding_key"])))
+    if not len(missing):
+        return [copied]
+    query = _VECTORS.format(keys="SELECT unnest($keys)")
+    return [copied, _table(connection, query, {"keys": missing.to_pylist(), "model": model})]
 
 
 def _table(

@@ -22,7 +22,7 @@ from stores.vector_column import Vector
 BLOCK = 256
 MANY = 10_000
 """Postings from which on copying them together costs more than a call for every term."""
-Held = tuple[Places, Counts]
+TermPostings = tuple[Places, Counts]
 _NOWHERE = (np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.uint16))
 
 
@@ -56,7 +56,9 @@ def keyword_sums(
     return sums, float(idfs.sum())
 
 
-def _add_by_term(total: Floats, held: Sequence[Held], weights: Floats, norms: Floats) -> None:
+def _add_by_term(
+    total: Floats, held: Sequence[TermPostings], weights: Floats, norms: Floats
+) -> None:
     """Add what every term is worth to the places that hold it, in the order of the terms."""
     for (narrow, tf), weight in zip(held, weights.tolist(), strict=True):
         # No place stands twice in the postings of a term. Wide numbers and `take`: half the time
@@ -67,7 +69,9 @@ def _add_by_term(total: Floats, held: Sequence[Held], weights: Floats, norms: Fl
         total[places] = impacts
 
 
-def _add_at_once(total: Floats, held: Sequence[Held], weights: Floats, norms: Floats) -> None:
+def _add_at_once(
+    total: Floats, held: Sequence[TermPostings], weights: Floats, norms: Floats
+) -> None:
     """The same to the last bit, for few postings: what costs there is each call of numpy."""
     if not held:
         return
@@ -77,7 +81,7 @@ def _add_at_once(total: Floats, held: Sequence[Held], weights: Floats, norms: Fl
     total += np.bincount(places, bm25_impact(tf, norms[places], weight), len(total))
 
 
-def _postings(part: Part, terms: Sequence[str], mask: Mask | None) -> list[Held]:
+def _postings(part: Part, terms: Sequence[str], mask: Mask | None) -> list[TermPostings]:
     """The visible places and counts of each term."""
     pairs = [part.postings.get(term) or _NOWHERE for term in terms]
     if mask is None:

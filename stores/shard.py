@@ -7,6 +7,7 @@ A shard folder holds `memory.duckdb` (rows, full text, graph, history, the runne
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 import weakref
@@ -85,9 +86,9 @@ class Shard:
             self._folder_lock.release()
             raise
         self._readers: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
+        self._readers_lock = threading.Lock()
         self.tables = Tables(self._connection)
         self.lock = asyncio.Lock()
-        self.read_lock = threading.Lock()
         self._stages: dict[str, _StageState] = {}
         self.write_seq = int(self.state("write_seq") or 0)
         self.indexes = IndexCache(self.reader, options, folder, self._held_vectors)
@@ -109,10 +110,17 @@ class Shard:
         patience = time.monotonic() + READERS_SECONDS
         while not self._closed():
             if time.monotonic() > patience:
-                for reader in [*self._readers]:
-                    reader.interrupt()
+                self._interrupt_readers()
             time.sleep(LOOK_AGAIN_SECONDS)  # DuckDB tells nobody when a query has ended
         self._folder_lock.release()
+
+    def _interrupt_readers(self) -> None:
+        with self._readers_lock:
+            readers = [*self._readers]
+        for reader in readers:
+            # One may be closed by its reader in this moment.
+            with contextlib.suppress(duckdb.ConnectionException):
+                reader.interrupt()
 
     def _closed(self) -> bool:
         """Close the connection and with it all readers; false where one of them is at work."""
@@ -129,7 +137,8 @@ class Shard:
     def reader(self) -> duckdb.DuckDBPyConnection:
         """A cursor of its own for reading, also while a commit is under way."""
         cursor = self._connection.cursor()
-        self._readers.add(cursor)
+        with self._readers_lock:
+            self._readers.add(cursor)
         return cursor
 
     def vector_table(self) -> VectorTable:

@@ -44,19 +44,30 @@ def read_only_query(
 
     Nothing can be written: the statement is checked, the transaction is read-only, and the
     connection has no access to files or the network. Raises QueryRefused for anything else, for
-    SQL that DuckDB cannot run (with its message), and past the limits.
+    SQL that DuckDB cannot run (with its message), and past the limits; what DuckDB raises where
+    the shard is closed meanwhile.
     """
     connection = shard.reader()
     statement = checked(connection, query)
     if any(name in query.lower() for name in ON_DEMAND):
         install_balance(connection, log, partition)
-    timer = threading.Timer(limits.seconds, connection.interrupt)
+    is_late = threading.Event()
+
+    def stop() -> None:
+        is_late.set()
+        connection.interrupt()
+
+    timer = threading.Timer(limits.seconds, stop)
     timer.start()
     try:
         connection.execute("BEGIN TRANSACTION READ ONLY")
         table: pa.Table = connection.sql(statement).to_arrow_table()
     except duckdb.InterruptException as error:
+        if not is_late.is_set():
+            raise  # the store is being closed
         raise QueryRefused(f"the query took longer than {limits.seconds:g} s") from error
+    except duckdb.ConnectionException:
+        raise  # it was closed
     except duckdb.Error as error:
         raise QueryRefused(str(error)) from error
     finally:

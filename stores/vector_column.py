@@ -44,8 +44,7 @@ class VectorColumn:
         try:
             self._map(self._folder, size)
         except OSError:
-            # A full disk must not stop the search: memory it is, then.
-            self._keep_in_memory(size)
+            self._give_up_file(size)
 
     def write(self, first: int, vectors: Vector) -> None:
         """Set rows `first` and on to `vectors` (n, d)."""
@@ -54,17 +53,18 @@ class VectorColumn:
                 _write(self._file, self.rows.itemsize * self.rows.shape[1] * first, vectors)
                 return
             except OSError:
-                self._keep_in_memory(len(self.rows))
+                self._give_up_file(len(self.rows))
         self.rows[first : first + len(vectors)] = vectors
 
     def _keep_in_memory(self, size: int) -> None:
         rows = np.zeros((size, self.rows.shape[1]), dtype=np.float32)
         rows[: len(self.rows)] = self.rows
-        self._folder, self._file, self.rows = self._folder_of(size), None, rows
+        self.rows = rows
 
-    def _folder_of(self, size: int) -> Path | None:
-        """Where large columns still go: nowhere, once a file has failed."""
-        return self._folder if size < MAPPED_FROM else None
+    def _give_up_file(self, size: int) -> None:
+        """A full disk must not stop the search: memory it is, from now on."""
+        self._folder = self._file = None
+        self._keep_in_memory(size)
 
     def _map(self, folder: Path, size: int) -> None:
         file, before = self._file, self.rows

@@ -125,8 +125,7 @@ class VectorTable:
                 .to_arrow()
             )
         except Exception as error:
-            with self._lock:
-                self._table = None
+            self._distrust(table)
             raise VectorsUnusable(str(error)) from error
         pairs = zip(found["memory_id"].to_pylist(), found["_distance"].to_pylist(), strict=True)
         # The distance of unit vectors by dot product is 1 - cosine.
@@ -151,10 +150,17 @@ class VectorTable:
                 .to_arrow()
             )
         except Exception:  # whatever LanceDB says: the next sync makes it anew, DuckDB has them too
-            with self._lock:
-                self._table = None
+            self._distrust(table)
             return None
         return found
+
+    def _distrust(self, table: object) -> None:
+        """Let the next sync look at a table that could not be read. One that is under way finds
+        out by itself, and may take long: nobody who searches waits for it."""
+        if self._lock.acquire(blocking=False):
+            if self._table is table:
+                self._table = None
+            self._lock.release()
 
     def count(self, scope: str | None = None) -> int:
         """Vectors in the table. Raises VectorsUnusable."""

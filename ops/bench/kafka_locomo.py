@@ -1,6 +1,8 @@
 """Conversations through Kafka and through the embedded log: the same memory in every scope?
 
-python -m ops.bench.kafka_locomo FOLDER_OF_CONVERSATIONS --store-workers 2
+    python -m ops.bench.kafka_locomo FOLDER_OF_CONVERSATIONS --store-workers 2
+
+Prints what differs, and the balance.
 """
 
 from __future__ import annotations

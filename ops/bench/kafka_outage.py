@@ -71,10 +71,7 @@ def outage(minutes: float, rate: int, workers: int, folder: Path) -> dict[str, o
             time.sleep(LOOK_SECONDS)
         published, during = load.done, _balance(lab)
         stack.enter_context(running_provider(int(url.rpartition(":")[2].partition("/")[0])))
-        assert load.thread is not None
-        load.thread.join()
-        if load.error is not None:
-            raise load.error
+        load.join()
         caught_up = lab.until_drained(1_800.0)
         status = lab.status()
         for name in sorted(lab.workers):

@@ -63,6 +63,13 @@ class SteadyLoad:
         self.thread = threading.Thread(target=self._run, name="load", daemon=True)
         self.thread.start()
 
+    def join(self) -> None:
+        """Until all is published. Raises what hindered it."""
+        assert self.thread is not None
+        self.thread.join()
+        if self.error is not None:
+            raise self.error
+
     def _run(self) -> None:
         began = time.monotonic()
         size = max(1, self.rate // self.chunks_per_second)
@@ -163,9 +170,8 @@ class Chaos:
             deed()
             self.happened[deed.__name__] += 1
             self._check()
-            threading.Thread(
-                target=self._watch, args=(deed.__name__, began, sum(self.happened.values()))
-            ).start()
+            known = (deed.__name__, began, sum(self.happened.values()))
+            threading.Thread(target=self._watch, args=known, daemon=True).start()
 
     def _watch(self, deed: str, began: float, number: int) -> None:
         """Note when every partition is open again, unless something else happens before."""
@@ -197,10 +203,7 @@ def soak(plan: Plan, folder: Path) -> dict[str, object]:
         began = time.monotonic()
         load.start()
         chaos.run(began + plan.minutes * 60)
-        assert load.thread is not None
-        load.thread.join()
-        if load.error is not None:
-            raise load.error
+        load.join()
         loaded = time.monotonic() - began
         lag = lab.lag()
         drained = lab.until_drained(DRAIN_SECONDS)

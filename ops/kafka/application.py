@@ -31,10 +31,10 @@ from ops.upkeep import Upkeep
 from stores.lock import FolderInUse
 from stores.shard import Shard, ShardOptions
 from streams.asking import ModelPort
-from streams.logs.base import LogUnavailable, Outgoing
+from streams.logs.base import UNAVAILABLE_SECONDS, LogUnavailable, Outgoing
 from streams.logs.kafka import FaustFlow, Member, quieten
 from streams.logs.kafka_base import ROLES, STORE, KafkaOptions, role_of
-from streams.logs.kafka_lane import UNAVAILABLE_SECONDS, Turns
+from streams.logs.kafka_lane import Turns
 from streams.logs.kafka_log import KafkaLog
 from streams.logs.kafka_role import Busy, PartitionStore, Role, stages_of
 from streams.logs.kafka_sender import KafkaSender

@@ -48,6 +48,10 @@ class LogError(Exception):
     """A log that cannot be used; the text says what is wrong and what to do."""
 
 
+UNAVAILABLE_SECONDS = 1.0
+"""Between two attempts of who waits for a log that does not answer."""
+
+
 class LogUnavailable(LogError):
     """A log that does not answer now; whoever can wait tries again."""
 

@@ -16,15 +16,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from schemas.topics import MEMORY_WRITES
-from streams.logs.base import LogReader, LogUnavailable, Position, Record
+from streams.logs.base import UNAVAILABLE_SECONDS, LogReader, LogUnavailable, Position, Record
 from streams.runner import StageRunner
 from streams.worker import Interrupted
 
 Ready = Callable[[], Awaitable[None]]
 
 ASK_AGAIN_SECONDS = 0.05
-UNAVAILABLE_SECONDS = 1.0
-"""Between two attempts to read a log that does not answer."""
 CROWD = 4
 """This many waiting batches double the patience."""
 TURN_ROUNDS = 8

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from schemas.topics import MEMORY_WRITES
-from streams.logs import kafka_lane
-from streams.logs.base import LogError, LogUnavailable, Record
+from streams.logs.base import UNAVAILABLE_SECONDS, LogError, LogUnavailable, Record
 from streams.logs.kafka_base import KafkaOptions, role_of
 from streams.logs.kafka_lane import Arrival, Flow, Lane, Opened, Progress, Tenure, Turns
 from streams.logs.kafka_log import Extent, Identity, KafkaLog
@@ -23,6 +23,8 @@ from streams.logs.kafka_sender import KafkaSender
 from streams.runner import StageRunner
 from streams.stage import Stage, StorePort
 from streams.worker import BatchLimits, first_failure
+
+logger = logging.getLogger(__name__)
 
 BUSY_SECONDS = 0.2
 LOG_STATE = "kafka_log"
@@ -176,8 +178,9 @@ class Role:
                     await self._begin(partition, store, await asyncio.shield(asked))
                 except LogUnavailable as error:
                     # The broker is away or just back: others would fare no better with it.
+                    logger.warning("%s[%d] waits: %s", self.name, partition, error)
                     self.states[partition] = f"waiting: {error}"
-                    await asyncio.sleep(kafka_lane.UNAVAILABLE_SECONDS)
+                    await asyncio.sleep(UNAVAILABLE_SECONDS)
                     asked = asyncio.create_task(asyncio.to_thread(self._ask, [partition]))
                 else:
                     self.states[partition] = "working"

@@ -189,8 +189,10 @@ def _bytes(out: Outgoing) -> int:
     return len(out.key) + len(out.value or b"") + headers + 40
 
 
-def unreachable(options: KafkaOptions, error: BaseException) -> LogUnavailable:
-    return LogUnavailable(
+def unreachable(options: KafkaOptions, error: BaseException) -> LogError:
+    """LogUnavailable for what may pass; a refused right or password does not."""
+    kind = LogUnavailable if getattr(error, "retriable", False) else LogError
+    return kind(
         f"cannot reach Kafka at {options.bootstrap_servers}: {type(error).__name__}: {error};"
         " start it, or set kafka.bootstrap_servers"
     )

@@ -6,13 +6,15 @@ import asyncio
 from typing import Any
 
 import pytest
+from kafka.errors import KafkaConnectionError, KafkaError, TopicAuthorizationFailedError
 
-from streams.logs import kafka_lane
+from streams.logs import kafka_role
 from streams.logs.base import LogUnavailable
 from streams.logs.kafka_base import KafkaOptions
 from streams.logs.kafka_lane import Turns
 from streams.logs.kafka_log import Identity
 from streams.logs.kafka_role import Role
+from streams.logs.kafka_sender import unreachable
 
 
 class CommittingLane:
@@ -88,7 +90,7 @@ class Absent:
 async def test_an_assignment_while_the_broker_is_away_waits_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kafka_lane, "UNAVAILABLE_SECONDS", 0.0)
+    monkeypatch.setattr(kafka_role, "UNAVAILABLE_SECONDS", 0.0)
     nothing: Any = None
     log: Any = Absent(outages=3)
     role = Role("store", KafkaOptions(), (), Closed(), log, nothing, nothing, Turns())  # type: ignore[arg-type]
@@ -97,3 +99,11 @@ async def test_an_assignment_while_the_broker_is_away_waits_for_it(
     assert role.states == {0: "working", 1: "working"}
     assert log.outages == 0
     assert not role.failed.done()
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [(KafkaConnectionError("refused"), True), (TopicAuthorizationFailedError("no"), False)],
+)
+def test_only_what_may_pass_is_waited_for(error: KafkaError, passes: bool) -> None:
+    assert isinstance(unreachable(KafkaOptions(), error), LogUnavailable) is passes

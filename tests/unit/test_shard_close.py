@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
 import pytest
 
+from ops.queries import DirectQueries
+from ops.requests import RequestError, SqlRequest
 from stores import shard as shards
 from stores.lock import FolderInUse
 from stores.shard import Shard, ShardOptions
@@ -77,3 +81,22 @@ def test_a_query_without_an_end_is_interrupted(
     # Interrupted in its query, or closed just before it.
     with pytest.raises((duckdb.InterruptException, duckdb.ConnectionException)):
         reading.result(30)
+
+
+async def test_whoever_asked_is_told_to_try_again(
+    tmp_path: Path, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "READERS_SECONDS", 0.1)
+    shard = Shard(tmp_path, OPTIONS)
+    begun = threading.Event()
+
+    def given(partition: int) -> Shard:
+        begun.set()
+        return shard
+
+    sources: Any = SimpleNamespace(partitions=1, shard=given, log=None)
+    asked = asyncio.create_task(DirectQueries(sources).table(SqlRequest(ENDLESS, seconds=60.0)))
+    assert await asyncio.to_thread(begun.wait, 30)
+    await asyncio.to_thread(shard.close)
+    with pytest.raises(RequestError, match="try again"):
+        await asked
