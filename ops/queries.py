@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-import duckdb
 import pyarrow as pa
 from pydantic import JsonValue
 
@@ -32,6 +31,7 @@ from ops.requests import (
     SqlRequest,
     StatusRequest,
 )
+from stores.readers import StoreClosed
 from stores.sql import QueryLimits, QueryRefused, read_only_query
 
 
@@ -119,8 +119,5 @@ class DirectQueries:
 def _closing_told() -> Iterator[None]:
     try:
         yield
-    except (duckdb.ConnectionException, duckdb.InterruptException) as error:
-        raise RequestError(
-            "the store was closed while it was read: the worker stops, or the partition moves to"
-            " another one; try again"
-        ) from error
+    except StoreClosed as error:
+        raise RequestError(str(error)) from error

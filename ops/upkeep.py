@@ -5,14 +5,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 
+import duckdb
+
 from stores.embedding_tracker import catch_up, missing_count
+from stores.readers import StoreClosed
 from stores.shard import Shard
 from stores.vector_sync import VectorSync
 from streams.models.base import EmbeddingModel
+
+logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
 """How long to wait at least before it is looked again whether a shard has changed."""
@@ -66,8 +72,18 @@ class Upkeep:
     async def _run(self) -> None:
         while True:
             syncing = 0.0
-            for partition, shard in self._shards().items():
-                syncing += await self._keep(self._of(partition, shard))
+            shards = self._shards()
+            # What is not open any more must not keep its resident indexes.
+            self._kept = {number: kept for number, kept in self._kept.items() if number in shards}
+            for partition, shard in shards.items():
+                try:
+                    syncing += await self._keep(self._of(partition, shard))
+                except StoreClosed:
+                    continue  # the partition has moved on meanwhile
+                except duckdb.Error as error:
+                    logger.warning(
+                        "upkeep of partition %d, to be tried again: %s", partition, error
+                    )
             await asyncio.sleep(pause_after(syncing))
 
     def _of(self, partition: int, shard: Shard) -> _Kept:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import duckdb
 import pyarrow as pa
@@ -25,6 +24,7 @@ from schemas.topics import (
     MEMORY_WRITES,
     TOPICS,
 )
+from stores.readers import Readable
 from streams.logs.base import LogReader, Record, partition_for
 
 READ_RECORDS = 1_000
@@ -99,10 +99,6 @@ def _count(kind: str, state: str) -> str:
     return f"count(*) FILTER (item_kind = '{kind}' AND state = '{state}') AS {kind}s_{state}"
 
 
-class BalanceShard(Protocol):
-    def reader(self) -> duckdb.DuckDBPyConnection: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Balance:
     """Numbers of items by state; `scope` is None for all together. The law holds when nothing is
@@ -123,13 +119,13 @@ class _LogItem:
     place: str
 
 
-def read_balance(shard: BalanceShard, log: LogReader, partition: int) -> list[Balance]:
+def read_balance(shard: Readable, log: LogReader, partition: int) -> list[Balance]:
     """The balance of one partition: all scopes together first, then each scope by name."""
-    connection = shard.reader()
-    install_balance(connection, log, partition)
-    result = connection.execute("SELECT * FROM pipeline_balance")
-    names = [column[0] for column in result.description or ()]
-    return [_balance(dict(zip(names, row, strict=True))) for row in result.fetchall()]
+    with shard.reading() as reader:
+        install_balance(reader, log, partition)
+        result = reader.execute("SELECT * FROM pipeline_balance")
+        names = [column[0] for column in result.description or ()]
+        return [_balance(dict(zip(names, row, strict=True))) for row in result.fetchall()]
 
 
 def add_balances(balances: Sequence[Balance]) -> Balance:

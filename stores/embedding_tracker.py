@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -16,6 +17,7 @@ import duckdb
 
 from schemas.rows import embedding_text
 from stores.index_cache import IndexCache
+from stores.readers import Readable
 from stores.scope_index import ScopeIndex
 from stores.tables import Tables
 from streams.models.base import EmbeddingModel, ModelError, TransientModelError, Vector
@@ -33,17 +35,15 @@ _MISSING = (
 )
 
 
-class TrackedShard(Protocol):
+class TrackedShard(Readable, Protocol):
     @property
     def indexes(self) -> IndexCache: ...
     @property
     def lock(self) -> asyncio.Lock: ...
     @property
     def tables(self) -> Tables: ...
-    @property
-    def connection(self) -> duckdb.DuckDBPyConnection: ...
 
-    def reader(self) -> duckdb.DuckDBPyConnection: ...
+    def writing(self) -> AbstractContextManager[duckdb.DuckDBPyConnection]: ...
 
 
 @dataclass(slots=True)
@@ -71,15 +71,12 @@ class _Missing:
 
 def missing_count(shard: TrackedShard, model: str) -> int:
     """Memories without a vector of `model`."""
-    connection = shard.reader()
-    try:
-        found = connection.execute(
+    with shard.reading() as reader:
+        found = reader.execute(
             "SELECT count(*) FROM memory_rows m WHERE NOT m.is_deleted AND NOT EXISTS"
             " (SELECT 1 FROM embeddings e WHERE e.embedding_key = m.embedding_key AND e.model = ?)",
             [model],
         ).fetchall()
-    finally:
-        connection.close()
     return int(found[0][0])
 
 
@@ -131,7 +128,8 @@ async def _embed(
         await _embed(shard, model, vectors, rows[half:], done)
         return
     async with shard.lock:
-        _write(shard, model.model, rows, made)
+        with shard.writing():
+            _write(shard, model.model, rows, made)
     for row, vector in zip(rows, made, strict=True):
         change = partial(ScopeIndex.set_vector, memory_id=row.memory_id, vector=vector)
         shard.indexes.change(row.scope, change)
@@ -141,12 +139,9 @@ async def _embed(
 
 
 def _read(shard: TrackedShard, model: str, after: str, count: int) -> list[_Missing]:
-    connection = shard.reader()
-    try:
-        found = connection.execute(_MISSING, {"model": model, "after": after, "count": count})
+    with shard.reading() as reader:
+        found = reader.execute(_MISSING, {"model": model, "after": after, "count": count})
         return [_Missing(*row) for row in found.fetchall()]
-    finally:
-        connection.close()
 
 
 def _write(

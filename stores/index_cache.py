@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-import duckdb
 import pyarrow as pa
 
 from stores.index_load import Held, load_index
+from stores.readers import Reading
 from stores.scope_index import ScopeIndex
 
 LOAD_LOCKS = 64
@@ -43,12 +43,12 @@ class IndexCache:
 
     def __init__(
         self,
-        reader: Callable[[], duckdb.DuckDBPyConnection],
+        reading: Reading,
         options: IndexOptions,
         folder: Path,
         held: Held,
     ) -> None:
-        self._reader = reader
+        self._reading = reading
         self._held = held
         self._folder = folder
         self._options = options
@@ -105,22 +105,20 @@ class IndexCache:
     def _load(self, scope: str) -> ScopeIndex:
         with self._lock:
             self._loading[scope] = []
-        connection = self._reader()
         try:
-            index = load_index(
-                connection,
-                scope,
-                self._options.embedding_model,
-                self._options.dimensions,
-                self._folder,
-                self._held,
-            )
+            with self._reading() as reader:
+                index = load_index(
+                    reader,
+                    scope,
+                    self._options.embedding_model,
+                    self._options.dimensions,
+                    self._folder,
+                    self._held,
+                )
         except BaseException:
             with self._lock:
                 del self._loading[scope]
             raise
-        finally:
-            connection.close()
         with self._lock:
             for change in self._loading.pop(scope):
                 change(index)

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-import duckdb
+from collections.abc import Sequence
 
 from schemas.rows import EntityRow
+from stores.readers import Reading
 
 
 class NameCache:
     """Canonical names and aliases of the scopes in use, loaded on first use."""
 
-    def __init__(self, reader: Callable[[], duckdb.DuckDBPyConnection]) -> None:
-        self._reader = reader
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
         self._scopes: dict[str, dict[str, str]] = {}
 
     def of(self, scope: str) -> dict[str, str]:
         """Canonical name or alias to entity id; the live mapping, changed only by commits."""
         names = self._scopes.get(scope)
         if names is None:
-            rows = self._reader().execute(
-                "SELECT entity_id, canonical_name, aliases FROM entities WHERE scope = ?", [scope]
-            )
+            with self._reading() as reader:
+                rows = reader.execute(
+                    "SELECT entity_id, canonical_name, aliases FROM entities WHERE scope = ?",
+                    [scope],
+                ).fetchall()
             names = self._scopes[scope] = {}
-            for entity_id, canonical_name, aliases in rows.fetchall():
+            for entity_id, canonical_name, aliases in rows:
                 for name in (canonical_name, *aliases):
                     names[name] = entity_id
         return names

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, Protocol
 
-import duckdb
 import numpy as np
 
 from stores.analysis import query_tokens
 from stores.index_cache import IndexCache
 from stores.part import from_microseconds, microseconds
 from stores.ranking import DEFAULTS, RankingParameters
+from stores.readers import Readable
 from stores.recall_pool import PoolSearch
 from stores.recall_rank import Chosen, Ranked, choose, leg_ranks, rank
 from stores.recall_types import (
@@ -49,17 +49,13 @@ class RecallOptions(Protocol):
     def language(self) -> str: ...
 
 
-class RecallShard(Protocol):
-    """What recall needs of a shard."""
+class RecallShard(Readable, Protocol):
+    """What recall needs of a shard. Recall itself reads no table but to load an index."""
 
     @property
     def indexes(self) -> IndexCache: ...
     @property
     def options(self) -> RecallOptions: ...
-
-    def reader(self) -> duckdb.DuckDBPyConnection:
-        """For what is built on recall; recall itself reads no table but to load an index."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

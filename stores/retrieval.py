@@ -169,15 +169,12 @@ class Retriever:
         """The context of a retrieval. Facts are what was drawn from turns or written by someone;
         the timeline holds the turns that were found, those beside them and those that the intent
         adds; evidence are the turns that the facts were drawn from."""
-        reader = self._shard.reader()
-        try:
-            ids = [result.id for result in found.results]
+        ids = [result.id for result in found.results]
+        with self._shard.reading() as reader:
             profiles = profile_lines(
                 reader, scope, found.named, ids, self._settings.context_profiles
             )
             evidence = source_lines(reader, scope, found.results)
-        finally:
-            reader.close()
         sections: dict[Section, list[Line]] = {
             "facts": [],
             "entities": profiles,
@@ -194,13 +191,10 @@ class Retriever:
 
     def _boost(self, query: Query) -> GraphBoost:
         language = self._shard.options.language
-        reader = self._shard.reader()
-        try:
+        with self._shard.reading() as reader:
             return graph_boost(
                 reader, query.scope, query.text, self._milliseconds, self._settings.boost, language
             )
-        finally:
-            reader.close()
 
     def _within_times(
         self, query: Query, vector: Vector | None, boost: GraphBoost
@@ -255,8 +249,7 @@ class Retriever:
         if not self._settings.use_strategies or intent.intent == "general":
             return ()
         hits = [Hit(result.id, result.score) for result in answer.results]
-        reader = self._shard.reader()
-        try:
+        with self._shard.reading() as reader:
             found = additions(
                 reader,
                 query.scope,
@@ -267,8 +260,6 @@ class Retriever:
                 self._settings.strategies,
             )
             return read_related(reader, query, found)
-        finally:
-            reader.close()
 
     def _varied(self, scope: str, results: list[RecallResult]) -> list[RecallResult]:
         """The first `top_n` in the order of MMR; those without a vector are unlike all others."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-import duckdb
 import numpy as np
 from numpy.typing import NDArray
+
+from stores.readers import Reading
 
 MERGE_AT = 50_000
 """So many new hashes are kept as a set before they join the sorted array."""
@@ -24,18 +25,19 @@ _Hashes = NDArray[np.uint64]
 class SeenMessages:
     """Looked up and added to by the stages of one shard, each from one thread at a time."""
 
-    def __init__(self, reader: Callable[[], duckdb.DuckDBPyConnection]) -> None:
-        self._reader = reader
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
         self._sorted: dict[str, _Hashes] = {}
         self._new: dict[str, set[int]] = defaultdict(set)
-        connection = reader()
-        stages = connection.execute("SELECT DISTINCT stage FROM seen_messages").fetchall()
-        for (stage,) in stages:
-            found = connection.execute(
-                "SELECT md5_number_lower(message_id) AS hash FROM seen_messages WHERE stage = ?",
-                [stage],
-            )
-            self._sorted[stage] = np.sort(np.asarray(found.fetchnumpy()["hash"], dtype=np.uint64))
+        with reading() as reader:
+            stages = reader.execute("SELECT DISTINCT stage FROM seen_messages").fetchall()
+            for (stage,) in stages:
+                found = reader.execute(
+                    "SELECT md5_number_lower(message_id) AS hash FROM seen_messages"
+                    " WHERE stage = ?",
+                    [stage],
+                ).fetchnumpy()
+                self._sorted[stage] = np.sort(np.asarray(found["hash"], dtype=np.uint64))
 
     def among(self, stage: str, message_ids: Sequence[str]) -> set[str]:
         """Those of the messages that the stage has processed."""
@@ -51,12 +53,13 @@ class SeenMessages:
             maybe |= {message_ids[n] for n in np.flatnonzero(older[places] == asked).tolist()}
         if not maybe:
             return set()
-        rows = self._reader().execute(
-            "SELECT message_id FROM seen_messages WHERE stage = ? AND message_id IN"
-            " (SELECT unnest(?))",
-            [stage, sorted(maybe)],
-        )
-        return {row[0] for row in rows.fetchall()}
+        with self._reading() as reader:
+            rows = reader.execute(
+                "SELECT message_id FROM seen_messages WHERE stage = ? AND message_id IN"
+                " (SELECT unnest(?))",
+                [stage, sorted(maybe)],
+            ).fetchall()
+        return {row[0] for row in rows}
 
     def add(self, stage: str, message_ids: Sequence[str]) -> None:
         """After these were committed to the table."""

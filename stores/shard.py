@@ -7,11 +7,8 @@ A shard folder holds `memory.duckdb` (rows, full text, graph, history, the runne
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import threading
-import time
-import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +22,7 @@ from stores.index_cache import IndexCache
 from stores.lock import FolderLock
 from stores.migrations import migrate
 from stores.names import NameCache
+from stores.readers import Readers
 from stores.seen import SeenMessages
 from stores.sql import install_match_bm25
 from stores.tables import Tables
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
 DATABASE_FILE = "memory.duckdb"
 READERS_SECONDS = 2.0
 """What queries get to end when the shard is closed: most take milliseconds."""
-LOOK_AGAIN_SECONDS = 0.005
 
 
 class StoreError(Exception):
@@ -70,7 +67,7 @@ class _StageState:
 
 
 class Shard:
-    """An open shard. `lock` serialises what reads and then writes; readers use `reader()`."""
+    """An open shard. `lock` serialises what reads and then writes; others read by `reading()`."""
 
     def __init__(self, folder: Path, options: ShardOptions) -> None:
         self.folder = folder
@@ -85,15 +82,14 @@ class Shard:
         except BaseException:
             self._folder_lock.release()
             raise
-        self._readers: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
-        self._readers_lock = threading.Lock()
+        self._readers = Readers(self._connection)
         self.tables = Tables(self._connection)
         self.lock = asyncio.Lock()
         self._stages: dict[str, _StageState] = {}
         self.write_seq = int(self.state("write_seq") or 0)
-        self.indexes = IndexCache(self.reader, options, folder, self._held_vectors)
-        self.names = NameCache(self.reader)
-        self._seen = SeenMessages(self.reader)
+        self.indexes = IndexCache(self.reading, options, folder, self._held_vectors)
+        self.names = NameCache(self.reading)
+        self._seen = SeenMessages(self.reading)
         self.may_lack_vectors = True
         """Whether there may be memories without a vector: true until a count finds none."""
         self._vector_table: VectorTable | None = None
@@ -102,44 +98,23 @@ class Shard:
     def close(self) -> None:
         """Checkpoint and close; the folder may then be opened by another process.
 
-        Queries under way are waited for, and interrupted after `READERS_SECONDS`: their reader gets
-        duckdb.InterruptException, one that comes later duckdb.ConnectionException.
+        Who reads or writes is waited for. Who still reads after `READERS_SECONDS` is interrupted;
+        they, and who comes later, get StoreClosed.
         """
         if self._vector_table is not None:
             self._vector_table.close()
-        patience = time.monotonic() + READERS_SECONDS
-        while not self._closed():
-            if time.monotonic() > patience:
-                self._interrupt_readers()
-            time.sleep(LOOK_AGAIN_SECONDS)  # DuckDB tells nobody when a query has ended
+        self._readers.end(READERS_SECONDS)
+        self._connection.close()
         self._folder_lock.release()
-
-    def _interrupt_readers(self) -> None:
-        with self._readers_lock:
-            readers = [*self._readers]
-        for reader in readers:
-            # One may be closed by its reader in this moment.
-            with contextlib.suppress(duckdb.ConnectionException):
-                reader.interrupt()
-
-    def _closed(self) -> bool:
-        """Close the connection and with it all readers; false where one of them is at work."""
-        try:
-            self._connection.close()
-        except duckdb.ResourceInUseException:
-            return False
-        return True
 
     def unit(self) -> UnitOfWork:
         """A new unit of work; under `lock` from its first read that a write depends on."""
         return UnitOfWork(self)
 
-    def reader(self) -> duckdb.DuckDBPyConnection:
-        """A cursor of its own for reading, also while a commit is under way."""
-        cursor = self._connection.cursor()
-        with self._readers_lock:
-            self._readers.add(cursor)
-        return cursor
+    def reading(self) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
+        """A cursor of its own to read with, for the length of a block, also while a commit is under
+        way. Raises StoreClosed."""
+        return self._readers.reading()
 
     def vector_table(self) -> VectorTable:
         """The shard's vectors in LanceDB, not yet opened: the first sync does that."""
@@ -147,7 +122,7 @@ class Shard:
             from stores.vectors import VectorTable  # takes a second: only when it is used
 
             self._vector_table = VectorTable(
-                self.folder, self.options.embedding_model, self.options.dimensions, self.reader
+                self.folder, self.options.embedding_model, self.options.dimensions, self.reading
             )
         return self._vector_table
 
@@ -156,10 +131,12 @@ class Shard:
         table = self._vector_table
         return None if table is None else table.held(scope)
 
-    @property
-    def connection(self) -> duckdb.DuckDBPyConnection:
-        """The writing connection; only under `lock`."""
-        return self._connection
+    @contextmanager
+    def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """The connection of `tables`, for the length of a block; only under `lock`. Raises
+        StoreClosed."""
+        with self.reading():  # so that closing waits for the end of the block
+            yield self._connection
 
     def state(self, name: str) -> str | None:
         row = self._connection.execute(
@@ -180,34 +157,34 @@ class Shard:
 
     def unsent(self, stage: str) -> list[Outbound]:
         """What the stage committed and is not known to have sent, in order."""
-        rows = self.reader().execute(
-            "SELECT seq, topic, scope, record_key, value FROM outbox WHERE stage = ? ORDER BY seq",
-            [stage],
-        )
-        return [Outbound(*row) for row in rows.fetchall()]
+        with self.reading() as reader:
+            rows = reader.execute(
+                "SELECT seq, topic, scope, record_key, value FROM outbox WHERE stage = ?"
+                " ORDER BY seq",
+                [stage],
+            ).fetchall()
+        return [Outbound(*row) for row in rows]
 
     def kept_vector(self, embedding_key: str) -> NDArray[np.float32] | None:
         """The stored vector of a text by the model in use."""
-        row = (
-            self.reader()
-            .execute(
+        with self.reading() as reader:
+            row = reader.execute(
                 "SELECT vector FROM embeddings WHERE embedding_key = ? AND model = ?",
                 [embedding_key, self.options.embedding_model],
-            )
-            .fetchone()
-        )
+            ).fetchone()
         return None if row is None else np.asarray(row[0], dtype=np.float32)
 
     def kept_keys(self, embedding_keys: Sequence[str]) -> set[str]:
         """Those texts of which a vector by the model in use is stored."""
         if not embedding_keys:
             return set()
-        rows = self.reader().execute(
-            "SELECT embedding_key FROM embeddings WHERE model = ? AND embedding_key IN"
-            " (SELECT unnest(?))",
-            [self.options.embedding_model, list(embedding_keys)],
-        )
-        return {row[0] for row in rows.fetchall()}
+        with self.reading() as reader:
+            rows = reader.execute(
+                "SELECT embedding_key FROM embeddings WHERE model = ? AND embedding_key IN"
+                " (SELECT unnest(?))",
+                [self.options.embedding_model, list(embedding_keys)],
+            ).fetchall()
+        return {row[0] for row in rows}
 
     def seen(self, stage: str, message_ids: Sequence[str]) -> set[str]:
         """Which of these messages the stage has processed."""

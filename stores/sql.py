@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
-from typing import Protocol
 
 import duckdb
 import pyarrow as pa
 
 from stores.analysis import query_tokens
 from stores.balance import install_balance
+from stores.readers import Readable, interrupted_after
 from streams.logs.base import LogReader
 
 ALLOWED = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
@@ -29,12 +28,8 @@ class QueryLimits:
     rows: int = 1_000_000
 
 
-class SqlShard(Protocol):
-    def reader(self) -> duckdb.DuckDBPyConnection: ...
-
-
 def read_only_query(
-    shard: SqlShard,
+    shard: Readable,
     log: LogReader,
     partition: int,
     query: str,
@@ -44,39 +39,31 @@ def read_only_query(
 
     Nothing can be written: the statement is checked, the transaction is read-only, and the
     connection has no access to files or the network. Raises QueryRefused for anything else, for
-    SQL that DuckDB cannot run (with its message), and past the limits; what DuckDB raises where
-    the shard is closed meanwhile.
+    SQL that DuckDB cannot run (with its message), and past the limits; StoreClosed.
     """
-    connection = shard.reader()
-    statement = checked(connection, query)
-    if any(name in query.lower() for name in ON_DEMAND):
-        install_balance(connection, log, partition)
-    is_late = threading.Event()
-
-    def stop() -> None:
-        is_late.set()
-        connection.interrupt()
-
-    timer = threading.Timer(limits.seconds, stop)
-    timer.start()
-    try:
-        connection.execute("BEGIN TRANSACTION READ ONLY")
-        table: pa.Table = connection.sql(statement).to_arrow_table()
-    except duckdb.InterruptException as error:
-        if not is_late.is_set():
-            raise  # the store is being closed
-        raise QueryRefused(f"the query took longer than {limits.seconds:g} s") from error
-    except duckdb.ConnectionException:
-        raise  # it was closed
-    except duckdb.Error as error:
-        raise QueryRefused(str(error)) from error
-    finally:
-        timer.cancel()
-        connection.close()
+    with shard.reading() as reader:
+        statement = checked(reader, query)
+        if any(name in query.lower() for name in ON_DEMAND):
+            install_balance(reader, log, partition)
+        table = _run(reader, statement, limits.seconds)
     if table.num_rows > limits.rows:
         raise QueryRefused(
             f"the result has {table.num_rows} rows, more than {limits.rows}; add a LIMIT"
         )
+    return table
+
+
+def _run(reader: duckdb.DuckDBPyConnection, statement: str, seconds: float) -> pa.Table:
+    with interrupted_after(seconds, reader) as is_late:
+        try:
+            reader.execute("BEGIN TRANSACTION READ ONLY")
+            table: pa.Table = reader.sql(statement).to_arrow_table()
+        except duckdb.InterruptException as error:
+            if is_late.is_set():
+                raise QueryRefused(f"the query took longer than {seconds:g} s") from error
+            raise  # the store is being closed
+        except duckdb.Error as error:
+            raise QueryRefused(str(error)) from error
     return table
 
 

@@ -102,14 +102,6 @@ class Tables:
             _columns(rows),
         )
 
-    def select(self, row_type: type[RowT], where: str, parameters: Sequence[object]) -> list[RowT]:
-        """Rows of a type by a condition over the table's columns, with `?` for the parameters."""
-        names = ", ".join(COLUMNS[row_type])
-        result = self._connection.execute(
-            f"SELECT {names} FROM {row_type.TABLE} WHERE {where}", list(parameters)
-        )
-        return [from_tuple(row_type, values) for values in result.fetchall()]
-
     def _with_batch(self, statement: str, table: str, values: Mapping[str, list[Any]]) -> None:
         """Run a statement over `values`, columns of `table`, which it knows as {batch}."""
         count = len(next(iter(values.values())))
@@ -145,6 +137,20 @@ class Tables:
                 self._connection.unregister("batch")
             raise
         self._connection.unregister("batch")
+
+
+def select(
+    connection: duckdb.DuckDBPyConnection,
+    row_type: type[RowT],
+    where: str,
+    parameters: Sequence[object],
+) -> list[RowT]:
+    """Rows of a type by a condition over the table's columns, with `?` for the parameters."""
+    names = ", ".join(COLUMNS[row_type])
+    result = connection.execute(
+        f"SELECT {names} FROM {row_type.TABLE} WHERE {where}", list(parameters)
+    )
+    return [from_tuple(row_type, values) for values in result.fetchall()]
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:

@@ -5,24 +5,18 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Protocol
-
-import duckdb
 
 from schemas.rows import MemoryRow, linked_text
 from stores.candidates import CandidateSearch
+from stores.readers import Readable
 
 _NO_WORD = re.compile(r"[\W_]+")
-
-
-class TextShard(Protocol):
-    def reader(self) -> duckdb.DuckDBPyConnection: ...
 
 
 class TextSearch:
     """Searches of one batch, each done once."""
 
-    def __init__(self, shard: TextShard, search: CandidateSearch) -> None:
+    def __init__(self, shard: Readable, search: CandidateSearch) -> None:
         self._shard = shard
         self._search = search
         self._naming: dict[tuple[str, str], tuple[str, ...]] = {}
@@ -53,13 +47,14 @@ class TextSearch:
         if not missing:
             return
         self._archived.update({key: [] for key in missing})
-        rows = self._shard.reader().execute(
-            "SELECT memory_id, type, json_extract_string(state, '$.who'), content"
-            " FROM memory_archive WHERE memory_id IN (SELECT unnest(?))"
-            " ORDER BY memory_id, version",
-            [missing],
-        )
-        for memory_id, kind, who, content in rows.fetchall():
+        with self._shard.reading() as reader:
+            rows = reader.execute(
+                "SELECT memory_id, type, json_extract_string(state, '$.who'), content"
+                " FROM memory_archive WHERE memory_id IN (SELECT unnest(?))"
+                " ORDER BY memory_id, version",
+                [missing],
+            ).fetchall()
+        for memory_id, kind, who, content in rows:
             self._archived[memory_id].append(linked_text(kind, who or "", content))
 
     def of(self, row: MemoryRow) -> tuple[str, ...]:
@@ -68,23 +63,25 @@ class TextSearch:
 
     def _in_archive(self, scope: str, names: Sequence[str]) -> dict[str, set[str]]:
         found: dict[str, set[str]] = defaultdict(set)
-        rows = self._shard.reader().execute(
-            "SELECT names.name, memory_id FROM memory_archive,"
-            " (SELECT unnest(?) AS name) AS names"
-            " WHERE scope = ? AND (contains(lower(content), names.name)"
-            "  OR contains(lower(json_extract_string(state, '$.who')), names.name))",
-            [list(names), scope],
-        )
-        for name, memory_id in rows.fetchall():
+        with self._shard.reading() as reader:
+            rows = reader.execute(
+                "SELECT names.name, memory_id FROM memory_archive,"
+                " (SELECT unnest(?) AS name) AS names"
+                " WHERE scope = ? AND (contains(lower(content), names.name)"
+                "  OR contains(lower(json_extract_string(state, '$.who')), names.name))",
+                [list(names), scope],
+            ).fetchall()
+        for name, memory_id in rows:
             found[name].add(memory_id)
         return found
 
     def _in_texts(self, scope: str, name: str) -> set[str]:
         """For names that full text cannot be asked for: scripts in which the linker finds a name
         inside a word, or nothing but marks."""
-        rows = self._shard.reader().execute(
-            "SELECT memory_id FROM memory_rows WHERE scope = ? AND NOT is_deleted"
-            " AND (contains(lower(content), ?) OR contains(lower(who), ?))",
-            [scope, name, name],
-        )
-        return {memory_id for (memory_id,) in rows.fetchall()}
+        with self._shard.reading() as reader:
+            rows = reader.execute(
+                "SELECT memory_id FROM memory_rows WHERE scope = ? AND NOT is_deleted"
+                " AND (contains(lower(content), ?) OR contains(lower(who), ?))",
+                [scope, name, name],
+            ).fetchall()
+        return {memory_id for (memory_id,) in rows}

@@ -30,7 +30,7 @@ from stores.candidates import CandidateSearch
 from stores.fulltext import write_postings
 from stores.names import NameView
 from stores.scope_index import ScopeIndex
-from stores.tables import Tables
+from stores.tables import select
 from stores.texts import TextSearch
 from streams.stage import (
     Answer,
@@ -81,8 +81,6 @@ class UnitOfWork:
         self._names = NameView(shard.names)
         self._texts = TextSearch(shard, self._search)
         self._related: set[str] = set()
-        # Of its own: other stages may be committing while this one reads.
-        self._reading = Tables(shard.reader())
         self.write_seq = shard.write_seq
 
     # --- reading ---------------------------------------------------------------------------
@@ -217,7 +215,7 @@ class UnitOfWork:
         self._related.update(ids)
         pool = list(self._related)
         between = "{0} IN (SELECT unnest(?))"
-        for row in self._reading.select(
+        for row in self._select(
             RelationRow,
             f"{between.format('source_entity_id')} AND {between.format('target_entity_id')}",
             [pool, pool],
@@ -255,7 +253,7 @@ class UnitOfWork:
             where = f"({', '.join(row_type.KEY)}) IN (SELECT ({', '.join(row_type.KEY)}) FROM"
             where += f" (SELECT {listed}))"
             parameters = [list(column) for column in zip(*missing, strict=True)]
-        found = self._reading.select(row_type, where, parameters)
+        found = self._select(row_type, where, parameters)
         for key in missing:
             known[key] = None
         for row in found:
@@ -278,11 +276,16 @@ class UnitOfWork:
         else:
             where, parameters = _among("source_id", [source for _, source in missing])
             where += " AND type <> 'episodic' AND NOT is_deleted"
-        for row in self._reading.select(MemoryRow, where, parameters):
+        for row in self._select(MemoryRow, where, parameters):
             self._stored[MemoryRow].setdefault(row.key, row)
             key = row.content_hash if column == "dedup_key" else row.source_id or ""
             if (row.scope, key) in found:
                 found[(row.scope, key)] = row.memory_id
+
+    def _select(self, row_type: type[RowT], where: str, parameters: Sequence[object]) -> list[RowT]:
+        # Not by the writing connection: other stages may be committing while this one reads.
+        with self._shard.reading() as reader:
+            return select(reader, row_type, where, parameters)
 
     # --- writing ---------------------------------------------------------------------------
 
@@ -343,20 +346,20 @@ class UnitOfWork:
     def _write(self, progress: Progress, may_be_there: bool) -> None:
         """`may_be_there`: what was not looked for may be a repeat. It hardly ever is, and not to
         provide for it is much quicker."""
-        connection = self._shard.connection
-        connection.execute("BEGIN")
-        try:
-            for row_type, rows in self._staged.items():
-                self._write_rows(row_type, list(rows.values()), may_be_there)
-            self._write_terms()
-            self._write_vectors()
-            if self.write_seq > self._shard.write_seq:
-                self._shard.set_state("write_seq", str(self.write_seq))
-            self._shard.write_progress(progress)
-            connection.execute("COMMIT")
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
+        with self._shard.writing() as connection:
+            connection.execute("BEGIN")
+            try:
+                for row_type, rows in self._staged.items():
+                    self._write_rows(row_type, list(rows.values()), may_be_there)
+                self._write_terms(connection)
+                self._write_vectors()
+                if self.write_seq > self._shard.write_seq:
+                    self._shard.set_state("write_seq", str(self.write_seq))
+                self._shard.write_progress(progress)
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
 
     def _write_rows(self, row_type: type[Row], rows: list[Row], may_be_there: bool) -> None:
         stored = self._stored[row_type]
@@ -375,12 +378,12 @@ class UnitOfWork:
         elif blind:
             self._shard.tables.insert_new(blind)
 
-    def _write_terms(self) -> None:
+    def _write_terms(self, connection: duckdb.DuckDBPyConnection) -> None:
         memories = [cast("MemoryRow", row) for row in self._staged[MemoryRow].values()]
         changed = [row for row in memories if self._text_changed(row)]
         if changed:
             write_postings(
-                self._shard.connection,
+                connection,
                 self._shard.tables,
                 changed,
                 replaced=[row.memory_id for row in changed if self._before(row) is not None],

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -25,6 +25,8 @@ import numpy as np
 import pyarrow as pa
 from lancedb.index import Bitmap, IvfFlat
 from numpy.typing import NDArray
+
+from stores.readers import Reading
 
 Vector = NDArray[np.float32]
 
@@ -77,13 +79,13 @@ class VectorTable:
         folder: Path,
         model: str,
         dimensions: int,
-        reader: Callable[[], duckdb.DuckDBPyConnection],
+        reading: Reading,
         options: VectorOptions = VectorOptions(),
     ) -> None:
         self.folder = folder / FOLDER / _safe(model)
         self._model = model
         self._dimensions = dimensions
-        self._reader = reader
+        self._reading = reading
         self._options = options
         self._lock = threading.Lock()
         self._table: Any = None
@@ -99,12 +101,8 @@ class VectorTable:
     def sync(self) -> Synced:
         """Bring the table to what DuckDB holds now. The first sync compares all ids; later ones
         read what was written since."""
-        with self._lock:
-            connection = self._reader()
-            try:
-                return self._sync(connection)
-            finally:
-                connection.close()
+        with self._lock, self._reading() as reader:
+            return self._sync(reader)
 
     def search(self, scope: str, vector: Vector, limit: int) -> list[tuple[str, float]]:
         """Ids of the scope's `limit` nearest memories with their cosines, best first, ties by id.

@@ -348,13 +348,15 @@ class Pipeline:
     # --- looking ----------------------------------------------------------------------------
 
     def rows(self, query: str, *parameters: object) -> list[dict[str, Any]]:
-        result = self.shard.reader().execute(query, list(parameters))
-        names = [column[0] for column in result.description or ()]
-        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+        with self.shard.reading() as reader:
+            result = reader.execute(query, list(parameters))
+            names = [column[0] for column in result.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
     def values(self, query: str, *parameters: object) -> list[Any]:
         """The first column."""
-        return [row[0] for row in self.shard.reader().execute(query, list(parameters)).fetchall()]
+        with self.shard.reading() as reader:
+            return [row[0] for row in reader.execute(query, list(parameters)).fetchall()]
 
     def memories(self, scope: str = "ana") -> list[str]:
         """Contents of the active memories that are no turns, sorted."""
@@ -381,20 +383,21 @@ class Pipeline:
         return read_balance(self.shard, self.log, 0)[0]
 
     def state(self) -> str:
-        return state_hash(self.shard.reader())
+        with self.shard.reading() as reader:
+            return state_hash(reader)
 
     def state_by_table(self) -> dict[str, str]:
         """The state hash by table, with the full-text tables and the kept vectors, which the
         state hash holds for caches: they too must not depend on what happened on the way."""
-        reader = self.shard.reader()
-        hashes = table_hashes(reader)
-        for table, columns in (
-            ("fts_docs", "memory_id, scope, length"),
-            ("fts_postings", "scope, term, memory_id, tf"),
-            ("embeddings", "embedding_key, model, vector"),
-        ):
-            rows = reader.execute(f"SELECT {columns} FROM {table} ORDER BY ALL").fetchall()
-            hashes[table] = derived_id(*map(repr, rows))
+        with self.shard.reading() as reader:
+            hashes = table_hashes(reader)
+            for table, columns in (
+                ("fts_docs", "memory_id, scope, length"),
+                ("fts_postings", "scope, term, memory_id, tf"),
+                ("embeddings", "embedding_key, model, vector"),
+            ):
+                rows = reader.execute(f"SELECT {columns} FROM {table} ORDER BY ALL").fetchall()
+                hashes[table] = derived_id(*map(repr, rows))
         return hashes
 
     def records(self, topic: Topic) -> list[Record]:

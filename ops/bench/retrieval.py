@@ -243,9 +243,10 @@ def _told(app: Application, data: Path, files: Sequence[Path], captions: bool) -
 def _memories(app: Application) -> JsonObject:
     counts: dict[str, int] = {}
     for shard in app.shards:
-        rows = shard.reader().execute(
-            "SELECT type, count(*) FROM memory_rows WHERE NOT is_deleted GROUP BY type"
-        )
-        for kind, count in rows.fetchall():
+        with shard.reading() as reader:
+            rows = reader.execute(
+                "SELECT type, count(*) FROM memory_rows WHERE NOT is_deleted GROUP BY type"
+            ).fetchall()
+        for kind, count in rows:
             counts[kind] = counts.get(kind, 0) + int(count)
     return {kind: counts[kind] for kind in sorted(counts)}

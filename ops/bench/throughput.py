@@ -96,7 +96,8 @@ async def measure(load: Load, overrides: Sequence[str], folder: Path | None) -> 
             seconds = time.perf_counter() - began
             busy = time.process_time() - processor
             stages = {name: _stage(of) for name, of in _by_stage(app.runners).items()}
-            stored = app.shards[0].reader().execute("SELECT count(*) FROM memory_rows").fetchone()
+            with app.shards[0].reading() as reader:
+                stored = reader.execute("SELECT count(*) FROM memory_rows").fetchone()
     return {
         "turns": load.turns,
         "stored_before": load.stored,

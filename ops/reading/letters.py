@@ -151,6 +151,7 @@ def _again(letter: JsonObject, value: bytes, partition: int) -> Outgoing:
 async def _mark(sources: Sources, partition: int, letter_id: str, status: str) -> None:
     shard = sources.shard(partition)
     async with shard.lock:
-        shard.connection.execute(
-            "UPDATE dead_letter_rows SET status = ? WHERE letter_id = ?", [status, letter_id]
-        )
+        with shard.writing() as connection:
+            connection.execute(
+                "UPDATE dead_letter_rows SET status = ? WHERE letter_id = ?", [status, letter_id]
+            )

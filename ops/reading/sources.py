@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-import duckdb
 from pydantic import JsonValue
 
 from ops.requests import JsonObject, RequestError
@@ -49,16 +48,13 @@ class Sources:
 
 def rows(shard: Shard, query: str, parameters: Sequence[object] = ()) -> list[JsonObject]:
     """The rows of a query as JSON objects; times as RFC 3339 in UTC."""
-    connection: duckdb.DuckDBPyConnection = shard.reader()
-    try:
-        result = connection.execute(query, list(parameters))
+    with shard.reading() as reader:
+        result = reader.execute(query, list(parameters))
         names = [column[0] for column in result.description or ()]
         return [
             {name: plain(value) for name, value in zip(names, row, strict=True)}
             for row in result.fetchall()
         ]
-    finally:
-        connection.close()
 
 
 def from_all(

@@ -465,8 +465,8 @@ def test_scopes_do_not_see_each_other(tmp_path: Path) -> None:
             among.publish(*interleaved(mine, *others))
             among.run()
             assert among.memories("ana") == alone.memories("ana")
-            mine_among = table_hashes(among.shard.reader(), scope="ana")
-            assert differing(mine_among, table_hashes(alone.shard.reader())) == []
+            with among.shard.reading() as these, alone.shard.reading() as those:
+                assert differing(table_hashes(these, scope="ana"), table_hashes(those)) == []
             # A command of one scope does not reach a memory of another.
             [theirs] = among.values("SELECT memory_id FROM memory_rows WHERE scope = 'ben' LIMIT 1")
             among.command(ForgetCommand(memory_ids=(theirs,), reason="mine?"))

@@ -160,7 +160,7 @@ def entity(name: str, *aliases: str) -> EntityRow:
 
 
 def test_a_batch_sees_its_own_names_and_others_only_after_the_commit(shard: Shard) -> None:
-    cache = NameCache(shard.reader)
+    cache = NameCache(shard.reading)
     mine, theirs = NameView(cache), NameView(cache)
     mine.match("ana", ("oslo",), "")
     mine.staged(entity("oslo", "kristiania"))
@@ -173,7 +173,7 @@ def test_a_batch_sees_its_own_names_and_others_only_after_the_commit(shard: Shar
 
 
 def test_unspaced_names_are_looked_for_in_the_text(shard: Shard) -> None:
-    view = NameView(NameCache(shard.reader))
+    view = NameView(NameCache(shard.reading))
     view.staged(entity("東京"))
     assert set(view.match("ana", (), "東京都に住む")) == {"東京"}
     assert view.match("ana", (), "大阪に住む") == {}

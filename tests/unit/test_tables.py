@@ -9,7 +9,7 @@ import pytest
 
 from schemas.rows import DeadLetterRow, FlagsRow, MemoryRow, Row
 from stores import tables
-from stores.tables import Tables
+from stores.tables import Tables, select
 from tests.unit.small_store import empty_store, memory
 
 NEW_YEAR = datetime(2026, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
@@ -35,15 +35,17 @@ ROWS: tuple[Row, ...] = (
 @pytest.mark.parametrize("row", ROWS)
 def test_a_row_comes_back_as_it_was(row: Row, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "FEW_ROWS", few)
-    table = Tables(empty_store())
+    store = empty_store()
+    table = Tables(store)
     table.insert([row])
-    assert table.select(type(row), "true", []) == [row]
+    assert select(store, type(row), "true", []) == [row]
 
 
 @pytest.mark.parametrize("few", [0, tables.FEW_ROWS])
 def test_all_but_the_key_is_replaced(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "FEW_ROWS", few)
-    table = Tables(empty_store())
+    store = empty_store()
+    table = Tables(store)
     rows = [memory(f"m{n}") for n in range(3)]
     table.insert(rows)
     changed = [
@@ -51,26 +53,28 @@ def test_all_but_the_key_is_replaced(few: int, monkeypatch: pytest.MonkeyPatch) 
         for row in rows[:2]
     ]
     table.replace(changed)
-    found = {row.memory_id: row for row in table.select(MemoryRow, "true", [])}
+    found = {row.memory_id: row for row in select(store, MemoryRow, "true", [])}
     assert found == {row.memory_id: row for row in [*changed, rows[2]]}
 
 
 @pytest.mark.parametrize("few", [0, tables.FEW_ROWS])
 def test_what_is_there_already_stays(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "FEW_ROWS", few)
-    table = Tables(empty_store())
+    store = empty_store()
+    table = Tables(store)
     first = FlagsRow(scope="s", enabled=True)
     table.insert([first])
     other = FlagsRow(scope="t")
     table.insert_new([replace(first, enabled=False), other])
-    assert {row.scope: row for row in table.select(FlagsRow, "true", [])} == {
+    assert {row.scope: row for row in select(store, FlagsRow, "true", [])} == {
         "s": first,
         "t": other,
     }
 
 
 def test_every_row_type_has_its_table() -> None:
-    table = Tables(empty_store())
+    store = empty_store()
+    table = Tables(store)
     for row_type in tables.COLUMNS:
         names = table.arrow_schema(row_type.TABLE).names
         assert set(tables.COLUMNS[row_type]) <= set(names), row_type

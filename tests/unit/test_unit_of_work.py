@@ -50,6 +50,11 @@ def commit(shard: Shard, *writes: Write) -> None:
     unit.commit(Progress("apply-writes", {"memory-writes": 1}, [], [], -1))
 
 
+def rows_of(shard: Shard, query: str) -> list[tuple[object, ...]]:
+    with shard.reading() as reader:
+        return reader.execute(query).fetchall()
+
+
 def load(shard: Shard, *earlier: Write, **asked: tuple[str, ...]) -> Loaded:
     unit = shard.unit()
     unit.stage(earlier)
@@ -145,7 +150,7 @@ def test_of_rows_nobody_read_the_first_stays_whatever_the_batches(shard: Shard) 
 
     commit(shard, outcome("created"), outcome("rejected"))
     commit(shard, outcome("rejected"))
-    assert shard.reader().execute("SELECT event FROM outcomes").fetchall() == [("created",)]
+    assert rows_of(shard, "SELECT event FROM outcomes") == [("created",)]
 
 
 @pytest.mark.parametrize("batches", [[["b", "a", "c"]], [["b"], ["a", "c"]], [["c"], ["b"], ["a"]]])
@@ -158,8 +163,7 @@ def test_of_mentions_the_least_stays_whatever_the_batches(
             for t in batch
         ]
         commit(shard, *map(Put, rows))
-    found = shard.reader().execute("SELECT mention_text FROM memory_entity_mentions").fetchall()
-    assert found == [("a",)]
+    assert rows_of(shard, "SELECT mention_text FROM memory_entity_mentions") == [("a",)]
 
 
 def test_a_failed_commit_leaves_nothing_and_says_why(shard: Shard) -> None:
@@ -167,8 +171,7 @@ def test_a_failed_commit_leaves_nothing_and_says_why(shard: Shard) -> None:
     twin = replace(TEA, memory_id="twin", write_seq=2)
     with pytest.raises(duckdb.ConstraintException, match="dedup_key"):
         commit(shard, *kept(memory("new", "Ana bakes cake", write_seq=2)), *kept(twin))
-    rows = shard.reader().execute("SELECT memory_id FROM memory_rows").fetchall()
-    assert rows == [("tea",)]
+    assert rows_of(shard, "SELECT memory_id FROM memory_rows") == [("tea",)]
     assert shard.write_seq == 1
     # The shard goes on.
     commit(shard, *kept(memory("new", "Ana bakes cake", write_seq=2)))

@@ -1,11 +1,46 @@
-"""Upkeep: how long it rests between two syncs."""
+"""Upkeep: how long it rests between two syncs, and that a shard which is closed meanwhile does not
+end it for the others."""
 
 from __future__ import annotations
 
-from ops.upkeep import LOOK_SECONDS, MOST_SECONDS, SHARE, pause_after
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from ops.upkeep import LOOK_SECONDS, MOST_SECONDS, SHARE, Upkeep, pause_after
+from stores.shard import Shard
+from streams.models.base import Vector
+from streams.models.hashing import HashingEmbeddingModel
+from tests.memory_rows import DIMENSIONS, memory, open_shard, write
 
 
 def test_syncs_take_their_share_of_the_time_and_no_more() -> None:
     assert pause_after(0.0) == LOOK_SECONDS
     assert 0.1 / (0.1 + pause_after(0.1)) <= SHARE
     assert pause_after(30.0) == MOST_SECONDS
+
+
+class Revoking(HashingEmbeddingModel):
+    """While it makes the first vectors, partition 0 is given up."""
+
+    def __init__(self, shards: dict[int, Shard]) -> None:
+        super().__init__(DIMENSIONS)
+        self._shards = shards
+        self.went_on = asyncio.Event()
+
+    async def embed_passages(self, texts: Sequence[str]) -> list[Vector]:
+        if 0 in self._shards:
+            await asyncio.to_thread(self._shards.pop(0).close)
+        else:
+            self.went_on.set()
+        return await super().embed_passages(texts)
+
+
+async def test_a_shard_that_is_closed_meanwhile_does_not_end_it(tmp_path: Path) -> None:
+    shards = {number: open_shard(tmp_path / str(number)) for number in range(2)}
+    for shard in shards.values():
+        write(shard, [memory("m", "Ana likes tea", 1)], vectors=False)
+    model = Revoking(shards)
+    async with Upkeep(shards.copy, model).going_on(), asyncio.timeout(30):
+        await model.went_on.wait()
+    shards[1].close()

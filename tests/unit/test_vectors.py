@@ -38,16 +38,17 @@ def shard(tmp_path: Path) -> Iterator[Shard]:
 
 
 def table_of(shard: Shard, **options: int) -> VectorTable:
-    return VectorTable(shard.folder, MODEL, DIMENSIONS, shard.reader, VectorOptions(**options))
+    return VectorTable(shard.folder, MODEL, DIMENSIONS, shard.reading, VectorOptions(**options))
 
 
 def exact(shard: Shard, scope: str, vector: Vector, limit: int) -> list[str]:
-    rows = shard.reader().execute(
-        "SELECT memory_id, vector FROM memory_rows JOIN embeddings USING (embedding_key)"
-        " WHERE scope = ? AND NOT is_deleted",
-        [scope],
-    )
-    scored = [(-float(np.dot(np.float32(v), vector)), i) for i, v in rows.fetchall()]
+    with shard.reading() as reader:
+        rows = reader.execute(
+            "SELECT memory_id, vector FROM memory_rows JOIN embeddings USING (embedding_key)"
+            " WHERE scope = ? AND NOT is_deleted",
+            [scope],
+        ).fetchall()
+    scored = [(-float(np.dot(np.float32(v), vector)), i) for i, v in rows]
     return [i for _, i in sorted(scored)[:limit]]
 
 

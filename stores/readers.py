@@ -1,0 +1,109 @@
+"""Cursors to read a store with, which may be closed at any moment.
+
+Closing a connection of DuckDB while one of its cursors is at work is refused, or is not and the
+query goes on without an owner, as the moment falls; and an interrupt that comes just before a query
+begins is forgotten. So who reads is counted, closing waits for them, and what is to be interrupted
+is interrupted until it has ended.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+import duckdb
+
+AGAIN_SECONDS = 0.01
+"""How long after an interrupt the next one comes."""
+
+
+class Readable(Protocol):
+    """A store that is read like this."""
+
+    def reading(self) -> AbstractContextManager[duckdb.DuckDBPyConnection]: ...
+
+
+Reading = Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]]
+"""A cursor of its own for the length of a block. Raises StoreClosed."""
+
+
+class StoreClosed(Exception):
+    """The store was closed before it was read, or while it was."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the store was closed while it was read: the worker stops, or the partition moves to"
+            " another one; try again"
+        )
+
+
+class Readers:
+    """Who reads one connection's database at this moment. May be asked by any thread."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+        self._changed = threading.Condition()
+        self._at_work: list[duckdb.DuckDBPyConnection] = []
+        self._closed = False
+
+    @contextmanager
+    def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A cursor of its own, also while a commit is under way; closed at the end of the block.
+
+        Raises StoreClosed, within the block too where `end` did not wait for its query.
+        """
+        with self._changed:
+            if self._closed:
+                raise StoreClosed
+            cursor = self._connection.cursor()
+            self._at_work.append(cursor)
+        try:
+            yield cursor
+        except duckdb.InterruptException as error:
+            if self._closed:
+                raise StoreClosed from error
+            raise
+        finally:
+            with self._changed:
+                self._at_work = [other for other in self._at_work if other is not cursor]
+                cursor.close()
+                self._changed.notify_all()
+
+    def end(self, patience: float) -> None:
+        """Let nobody begin to read, and return when nobody reads; what still does after `patience`
+        seconds is interrupted."""
+        with self._changed:
+            self._closed = True
+            if self._changed.wait_for(lambda: not self._at_work, patience):
+                return
+            while self._at_work:
+                for cursor in self._at_work:
+                    cursor.interrupt()
+                self._changed.wait(AGAIN_SECONDS)
+
+
+@contextmanager
+def interrupted_after(
+    seconds: float, connection: duckdb.DuckDBPyConnection
+) -> Iterator[threading.Event]:
+    """Interrupt what the connection runs within the block and after so many seconds; gives the
+    event that tells that they have passed."""
+    ended, late = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        if ended.wait(seconds):
+            return
+        late.set()
+        while not ended.is_set():
+            connection.interrupt()
+            ended.wait(AGAIN_SECONDS)
+
+    watcher = threading.Thread(target=watch, name="query-limit", daemon=True)
+    watcher.start()
+    try:
+        yield late
+    finally:
+        ended.set()
+        watcher.join()  # the connection may be closed after this
