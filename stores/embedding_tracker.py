@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import duckdb
 
 from schemas.rows import embedding_text
+from stores.hashes import KnownKeys
 from stores.index_cache import IndexCache
 from stores.readers import Readable
 from stores.scope_index import ScopeIndex
@@ -38,6 +39,8 @@ _MISSING = (
 class TrackedShard(Readable, Protocol):
     @property
     def indexes(self) -> IndexCache: ...
+    @property
+    def known(self) -> KnownKeys: ...
     @property
     def lock(self) -> asyncio.Lock: ...
     @property
@@ -130,6 +133,7 @@ async def _embed(
     async with shard.lock:
         with shard.writing():
             _write(shard, model.model, rows, made)
+        shard.known.add("embedding_key", [row.embedding_key for row in rows])
     for row, vector in zip(rows, made, strict=True):
         change = partial(ScopeIndex.set_vector, memory_id=row.memory_id, vector=vector)
         shard.indexes.change(row.scope, change)

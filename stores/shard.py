@@ -18,6 +18,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from schemas.rows import FlagsRow
+from stores.hashes import KnownKeys
 from stores.index_cache import IndexCache
 from stores.lock import FolderLock
 from stores.migrations import migrate
@@ -25,7 +27,7 @@ from stores.names import NameCache
 from stores.readers import Readers
 from stores.seen import SeenMessages
 from stores.sql import install_match_bm25
-from stores.tables import Tables
+from stores.tables import Tables, select
 from stores.unit import UnitOfWork
 from stores.views import install_views
 from streams.stage import Outbound, Progress
@@ -86,9 +88,14 @@ class Shard:
         self.tables = Tables(self._connection)
         self.lock = asyncio.Lock()
         self._stages: dict[str, _StageState] = {}
+        if self.state("write_seq") is None:
+            self.set_state("write_seq", "0")
         self.write_seq = int(self.state("write_seq") or 0)
         self.indexes = IndexCache(self.reading, options, folder, self._held_vectors)
         self.names = NameCache(self.reading)
+        self.known = KnownKeys(self.reading)
+        self.flags = self._read_flags()
+        """The flags of scopes that have any, by scope; changed only by commits."""
         self._seen = SeenMessages(self.reading)
         self.may_lack_vectors = True
         """Whether there may be memories without a vector: true until a count finds none."""
@@ -148,6 +155,13 @@ class Shard:
         """Part of the running transaction, or one of its own."""
         self._connection.execute("INSERT OR REPLACE INTO shard_state VALUES (?, ?)", [name, value])
 
+    def keep_write_seq(self, write_seq: int) -> None:
+        """Part of the running transaction."""
+        # Much quicker than to replace what may be there: it is there.
+        self.tables.run(
+            "UPDATE shard_state SET value = ? WHERE name = 'write_seq'", [str(write_seq)]
+        )
+
     def cursor_of(self, stage: str, topic: str) -> int:
         """The next offset that `stage` will process of this partition of `topic`."""
         return self._state_of(stage).cursors.get(topic, 0)
@@ -167,6 +181,8 @@ class Shard:
 
     def kept_vector(self, embedding_key: str) -> NDArray[np.float32] | None:
         """The stored vector of a text by the model in use."""
+        if not self.known.among("embedding_key", [embedding_key]):
+            return None
         with self.reading() as reader:
             row = reader.execute(
                 "SELECT vector FROM embeddings WHERE embedding_key = ? AND model = ?",
@@ -176,13 +192,14 @@ class Shard:
 
     def kept_keys(self, embedding_keys: Sequence[str]) -> set[str]:
         """Those texts of which a vector by the model in use is stored."""
-        if not embedding_keys:
+        maybe = self.known.among("embedding_key", embedding_keys)
+        if not maybe:
             return set()
         with self.reading() as reader:
             rows = reader.execute(
                 "SELECT embedding_key FROM embeddings WHERE model = ? AND embedding_key IN"
                 " (SELECT unnest(?))",
-                [self.options.embedding_model, list(embedding_keys)],
+                [self.options.embedding_model, sorted(maybe)],
             ).fetchall()
         return {row[0] for row in rows}
 
@@ -197,7 +214,7 @@ class Shard:
             statement = "INSERT INTO cursors (next_offset, stage, topic) VALUES (?, ?, ?)"
             if topic in state.cursors:
                 statement = "UPDATE cursors SET next_offset = ? WHERE stage = ? AND topic = ?"
-            self._connection.execute(statement, [next_offset, progress.stage, topic])
+            self.tables.run(statement, [next_offset, progress.stage, topic])
         if progress.seen:
             self.tables.insert_columns(
                 "seen_messages",
@@ -208,7 +225,7 @@ class Shard:
                 },
             )
         if state.kept_from <= progress.sent_through:
-            self._connection.execute(
+            self.tables.run(
                 "DELETE FROM outbox WHERE stage = ? AND seq <= ?",
                 [progress.stage, progress.sent_through],
             )
@@ -236,6 +253,10 @@ class Shard:
 
     def _state_of(self, stage: str) -> _StageState:
         return self._stages.setdefault(stage, _StageState())
+
+    def _read_flags(self) -> dict[str, FlagsRow]:
+        with self.reading() as reader:
+            return {row.scope: row for row in select(reader, FlagsRow, "true", [])}
 
     def _load_progress(self) -> None:
         for stage, topic, offset in self._connection.execute(

@@ -20,6 +20,10 @@ RowT = TypeVar("RowT", bound=Row)
 FEW_ROWS = 128
 """Up to so many, rows are handed over as parameters, which is quicker than by Arrow."""
 
+PARSED = 1_000
+"""Statements kept parsed: many more than the program has, but for lists of keys of each length."""
+_parsed: dict[str, duckdb.Statement] = {}
+
 COLUMNS: dict[type[Row], tuple[str, ...]] = {
     row_type: tuple(field.name for field in fields(row_type)) for row_type in ROW_TYPES
 }
@@ -35,13 +39,24 @@ _LISTS: dict[type[Row], frozenset[int]] = {
 }
 
 
+def parsed(connection: duckdb.DuckDBPyConnection, query: str) -> duckdb.Statement:
+    """A statement that is run often, parsed once: for a small one parsing takes a third of the
+    time. It may be run on any connection and by any thread."""
+    known = _parsed.get(query)
+    if known is None:
+        if len(_parsed) >= PARSED:
+            _parsed.clear()
+        known = _parsed[query] = connection.extract_statements(query)[0]
+    return known
+
+
 class Tables:
     """Bulk access to the tables of one connection. Not for use by two threads at once."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
         self._schemas: dict[str, pa.Schema] = {}
-        self._statements: dict[str, duckdb.Statement] = {}
+        self._batches: dict[str, str] = {}
 
     def arrow_schema(self, table: str) -> pa.Schema:
         """The table's own column types, asked of DuckDB once."""
@@ -50,6 +65,10 @@ class Tables:
             empty = self._connection.sql(f"SELECT * FROM {table} LIMIT 0")
             known = self._schemas[table] = empty.to_arrow_table().schema
         return known
+
+    def run(self, statement: str, parameters: Sequence[object] = ()) -> None:
+        """One statement that is run often."""
+        self._connection.execute(parsed(self._connection, statement), list(parameters))
 
     def _types_of(self, table: str) -> dict[str, str]:
         found = self._connection.execute(
@@ -108,19 +127,28 @@ class Tables:
         if count > FEW_ROWS:
             self._with_arrow(statement.format(batch="batch"), table, values)
             return
-        self._connection.execute(
-            self._parsed(statement, table, tuple(values)),
-            [_plain(column) for column in values.values()],
-        )
+        columns = [_plain(column) for column in values.values()]
+        if count == 1:
+            self.run(self._for_one(statement, table, tuple(values)), [row for (row,) in columns])
+        else:
+            self.run(self._for_few(statement, table, tuple(values)), columns)
 
-    def _parsed(self, statement: str, table: str, names: tuple[str, ...]) -> duckdb.Statement:
-        """The statement for few rows; parsing it takes a third of its time, so it is kept."""
-        known = self._statements.get(statement)
+    def _for_few(self, statement: str, table: str, names: tuple[str, ...]) -> str:
+        known = self._batches.get(statement)
         if known is None:
             types = self._types_of(table)
             listed = ", ".join(f"unnest(?::{types[name]}[]) AS {name}" for name in names)
-            text = statement.format(batch=f"(SELECT {listed}) AS batch")
-            known = self._statements[statement] = self._connection.extract_statements(text)[0]
+            known = self._batches[statement] = statement.format(batch=f"(SELECT {listed}) AS batch")
+        return known
+
+    def _for_one(self, statement: str, table: str, names: tuple[str, ...]) -> str:
+        """For one row, which DuckDB plans in half the time."""
+        known = self._batches.get("1 " + statement)
+        if known is None:
+            types = self._types_of(table)
+            listed = ", ".join(f"?::{types[name]} AS {name}" for name in names)
+            known = statement.format(batch=f"(SELECT {listed}) AS batch")
+            self._batches["1 " + statement] = known
         return known
 
     def _with_arrow(self, statement: str, table: str, values: Mapping[str, list[Any]]) -> None:
@@ -147,9 +175,8 @@ def select(
 ) -> list[RowT]:
     """Rows of a type by a condition over the table's columns, with `?` for the parameters."""
     names = ", ".join(COLUMNS[row_type])
-    result = connection.execute(
-        f"SELECT {names} FROM {row_type.TABLE} WHERE {where}", list(parameters)
-    )
+    query = f"SELECT {names} FROM {row_type.TABLE} WHERE {where}"
+    result = connection.execute(parsed(connection, query), list(parameters))
     return [from_tuple(row_type, values) for values in result.fetchall()]
 
 

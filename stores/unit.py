@@ -24,13 +24,12 @@ from schemas.rows import (
     RelationRow,
     Row,
     SessionRow,
-    dedup_key,
 )
 from stores.candidates import CandidateSearch
 from stores.fulltext import write_postings
 from stores.names import NameView
 from stores.scope_index import ScopeIndex
-from stores.tables import select
+from stores.stored_rows import Found, Key, StoredRows
 from stores.texts import TextSearch
 from streams.stage import (
     Answer,
@@ -58,10 +57,7 @@ REWRITTEN = (MemoryRow, SessionRow, EntityRow, RelationRow, FlagsRow)
 """Rows that stages read before they write them: the newest counts. Of all others the first does,
 which a repeat under another message id must not change."""
 
-LISTED_KEYS = 64
-
 RowT = TypeVar("RowT", bound=Row)
-_Key = tuple[object, ...]
 
 
 class UnitOfWork:
@@ -69,18 +65,17 @@ class UnitOfWork:
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
-        # None: looked for and not there. A row staged over it decides insert or update.
-        self._stored: dict[type[Row], dict[_Key, Row | None]] = defaultdict(dict)
-        self._staged: dict[type[Row], dict[_Key, Row]] = defaultdict(dict)
-        self._by_hash: dict[tuple[str, str], str | None] = {}
-        self._by_source: dict[tuple[str, str], str | None] = {}
-        self._foreseen: dict[_Key, MemoryRow] = {}
+        # Whether a row that is staged is there decides insert or update.
+        self._stored = StoredRows(shard)
+        self._staged: dict[type[Row], dict[Key, Row]] = defaultdict(dict)
+        self._by_hash: Found = {}
+        self._by_source: Found = {}
+        self._foreseen: dict[Key, MemoryRow] = {}
         self._vectors: dict[str, Vector] = {}
         self._kept: dict[str, Vector | None] = {}
         self._search = CandidateSearch(shard)
         self._names = NameView(shard.names)
         self._texts = TextSearch(shard, self._search)
-        self._related: set[str] = set()
         self.write_seq = shard.write_seq
 
     # --- reading ---------------------------------------------------------------------------
@@ -94,19 +89,20 @@ class UnitOfWork:
         loads = cast("list[Load]", by_type[Load])
         self._prefetch_loads([*loads, *(ask.next for ask in facts)])
         self._prefetch_graph(cast("list[LoadGraph]", by_type[LoadGraph]))
-        self._fetch(FactRow, [(item_id,) for ask in facts for item_id in ask.item_ids])
+        self._stored.fetch(FactRow, [(item_id,) for ask in facts for item_id in ask.item_ids])
         for scope in {ask.next.scope for ask in facts}:
             self._shard.indexes.get(scope)
 
     def _prefetch_loads(self, loads: Sequence[Load]) -> None:
         if not loads:
             return
-        self._fetch_by("dedup_key", self._by_hash, _wanted(loads, "content_hashes"))
-        self._fetch_by("source_id", self._by_source, _wanted(loads, "source_ids"))
-        self._fetch(MemoryRow, [(key,) for load in loads for key in load.memory_ids])
-        self._fetch(FlagsRow, [(load.scope,) for load in loads])
-        self._fetch(OutcomeRow, [("fact", item_id) for load in loads for item_id in load.item_ids])
-        self._fetch(
+        self._stored.fetch_memories("dedup_key", self._by_hash, _wanted(loads, "content_hashes"))
+        self._stored.fetch_memories("source_id", self._by_source, _wanted(loads, "source_ids"))
+        self._stored.fetch(MemoryRow, [(key,) for load in loads for key in load.memory_ids])
+        self._stored.fetch(
+            OutcomeRow, [("fact", item_id) for load in loads for item_id in load.item_ids]
+        )
+        self._stored.fetch(
             SessionRow,
             [(load.scope, load.session_id) for load in loads if load.session_id is not None],
         )
@@ -135,8 +131,8 @@ class UnitOfWork:
 
     def _load(self, ask: Load) -> Loaded:
         # A stage's second ask was not there to be prefetched.
-        self._fetch_by("dedup_key", self._by_hash, _wanted([ask], "content_hashes"))
-        self._fetch_by("source_id", self._by_source, _wanted([ask], "source_ids"))
+        self._stored.fetch_memories("dedup_key", self._by_hash, _wanted([ask], "content_hashes"))
+        self._stored.fetch_memories("source_id", self._by_source, _wanted([ask], "source_ids"))
         memories = {key: self._row(MemoryRow, (key,)) for key in ask.memory_ids}
         return Loaded(
             memories={key: row for key, row in memories.items() if row is not None},
@@ -183,9 +179,9 @@ class UnitOfWork:
             for found in self._texts.naming(load.scope, unknown).values():
                 memory_ids.update(found)
         self._texts.read_archive(sorted(memory_ids))
-        self._fetch(MemoryRow, [(memory_id,) for memory_id in sorted(memory_ids)])
-        self._fetch(EntityRow, [(entity_id,) for entity_id in sorted(entity_ids)])
-        self._fetch_relations(sorted(entity_ids))
+        self._stored.fetch(MemoryRow, [(memory_id,) for memory_id in sorted(memory_ids)])
+        self._stored.fetch(EntityRow, [(entity_id,) for entity_id in sorted(entity_ids)])
+        self._stored.fetch_relations(sorted(entity_ids))
 
     def _graph(self, ask: LoadGraph) -> Graph:
         known = self._names.match(ask.scope, ask.names, "")
@@ -194,7 +190,7 @@ class UnitOfWork:
         wanted = sorted({*ask.memory_ids, *(key for keys in naming.values() for key in keys)})
         rows = [self._row(MemoryRow, (key,)) for key in wanted]
         self._texts.read_archive(wanted)
-        self._fetch_relations(ids)
+        self._stored.fetch_relations(ids)
         return Graph(
             entities={name: self._entity(entity_id) for name, entity_id in known.items()},
             relations=self._relations_among(set(ids)),
@@ -208,22 +204,8 @@ class UnitOfWork:
             raise AssertionError(f"entity {entity_id} is named but not stored")
         return row
 
-    def _fetch_relations(self, ids: Sequence[str]) -> None:
-        """Read the stored relations between entities that were not read before."""
-        if set(ids) <= self._related:
-            return
-        self._related.update(ids)
-        pool = list(self._related)
-        between = "{0} IN (SELECT unnest(?))"
-        for row in self._select(
-            RelationRow,
-            f"{between.format('source_entity_id')} AND {between.format('target_entity_id')}",
-            [pool, pool],
-        ):
-            self._stored[RelationRow].setdefault(row.key, row)
-
     def _relations_among(self, ids: set[str]) -> dict[tuple[str, str, str], RelationRow]:
-        merged = {**self._stored[RelationRow], **self._staged[RelationRow]}
+        merged = {**self._stored.rows[RelationRow], **self._staged[RelationRow]}
         relations = {}
         for row in merged.values():
             if isinstance(row, RelationRow) and {row.source_entity_id, row.target_entity_id} <= ids:
@@ -231,61 +213,15 @@ class UnitOfWork:
                 relations[key] = row
         return relations
 
-    def _row(self, row_type: type[RowT], key: _Key) -> RowT | None:
+    def _row(self, row_type: type[RowT], key: Key) -> RowT | None:
         staged = self._staged[row_type].get(key)
         if staged is None and row_type is MemoryRow:
             staged = self._foreseen.get(key)
         if staged is not None:
             return cast("RowT", staged)
-        if key not in self._stored[row_type]:
-            self._fetch(row_type, [key])
-        return cast("RowT | None", self._stored[row_type][key])
-
-    def _fetch(self, row_type: type[Row], keys: Sequence[_Key]) -> None:
-        known = self._stored[row_type]
-        missing = list(dict.fromkeys(key for key in keys if key not in known))
-        if not missing:
-            return
-        if len(row_type.KEY) == 1:
-            where, parameters = _among(row_type.KEY[0], [key[0] for key in missing])
-        else:
-            listed = ", ".join(f"unnest(?) AS {name}" for name in row_type.KEY)
-            where = f"({', '.join(row_type.KEY)}) IN (SELECT ({', '.join(row_type.KEY)}) FROM"
-            where += f" (SELECT {listed}))"
-            parameters = [list(column) for column in zip(*missing, strict=True)]
-        found = self._select(row_type, where, parameters)
-        for key in missing:
-            known[key] = None
-        for row in found:
-            known[row.key] = row
-
-    def _fetch_by(
-        self,
-        column: str,
-        found: dict[tuple[str, str], str | None],
-        wanted: Sequence[tuple[str, str]],
-    ) -> None:
-        missing = [pair for pair in wanted if pair not in found]
-        if not missing:
-            return
-        for pair in missing:
-            found[pair] = None
-        if column == "dedup_key":
-            keys = [dedup_key(*pair) for pair in missing]
-            where, parameters = _among("dedup_key", keys)
-        else:
-            where, parameters = _among("source_id", [source for _, source in missing])
-            where += " AND type <> 'episodic' AND NOT is_deleted"
-        for row in self._select(MemoryRow, where, parameters):
-            self._stored[MemoryRow].setdefault(row.key, row)
-            key = row.content_hash if column == "dedup_key" else row.source_id or ""
-            if (row.scope, key) in found:
-                found[(row.scope, key)] = row.memory_id
-
-    def _select(self, row_type: type[RowT], where: str, parameters: Sequence[object]) -> list[RowT]:
-        # Not by the writing connection: other stages may be committing while this one reads.
-        with self._shard.reading() as reader:
-            return select(reader, row_type, where, parameters)
+        if key not in self._stored.rows[row_type]:
+            self._stored.fetch(row_type, [key])
+        return cast("RowT | None", self._stored.rows[row_type][key])
 
     # --- writing ---------------------------------------------------------------------------
 
@@ -309,7 +245,7 @@ class UnitOfWork:
             self._staged[type(row)].setdefault(row.key, row)
         if isinstance(row, MemoryRow):
             self.write_seq = max(self.write_seq, row.write_seq)
-            self._stored[MemoryRow].setdefault(row.key, None)
+            self._stored.rows[MemoryRow].setdefault(row.key, None)
             if row.dedup_key is not None:
                 self._by_hash[(row.scope, row.content_hash)] = row.memory_id
             if row.source_id is not None and row.type != "episodic":
@@ -337,6 +273,7 @@ class UnitOfWork:
             self._write(progress, may_be_there=False)
         except duckdb.ConstraintException:
             self._write(progress, may_be_there=True)
+        self._note_keys()
         # Before the sequence number is known: a decision may see more than it says, never less.
         self._refresh_indexes()
         self._shard.note_progress(progress)
@@ -354,7 +291,7 @@ class UnitOfWork:
                 self._write_terms(connection)
                 self._write_vectors()
                 if self.write_seq > self._shard.write_seq:
-                    self._shard.set_state("write_seq", str(self.write_seq))
+                    self._shard.keep_write_seq(self.write_seq)
                 self._shard.write_progress(progress)
                 connection.execute("COMMIT")
             except BaseException:
@@ -362,7 +299,7 @@ class UnitOfWork:
                 raise
 
     def _write_rows(self, row_type: type[Row], rows: list[Row], may_be_there: bool) -> None:
-        stored = self._stored[row_type]
+        stored = self._stored.rows[row_type]
         known = [row for row in rows if stored.get(row.key) is not None]
         absent = [row for row in rows if row.key in stored and stored[row.key] is None]
         blind = [row for row in rows if row.key not in stored]
@@ -391,7 +328,7 @@ class UnitOfWork:
             )
 
     def _before(self, row: MemoryRow) -> MemoryRow | None:
-        return cast("MemoryRow | None", self._stored[MemoryRow].get(row.key))
+        return cast("MemoryRow | None", self._stored.rows[MemoryRow].get(row.key))
 
     def _text_changed(self, row: MemoryRow) -> bool:
         before = self._before(row)
@@ -414,6 +351,20 @@ class UnitOfWork:
                 },
             )
 
+    def _note_keys(self) -> None:
+        """Tell the shard what can be looked for now."""
+        memories = [cast("MemoryRow", row) for row in self._staged[MemoryRow].values()]
+        known = self._shard.known
+        known.add("memory_id", [row.memory_id for row in memories])
+        known.add("dedup_key", [row.dedup_key for row in memories if row.dedup_key is not None])
+        known.add("source_id", [row.source_id for row in memories if row.source_id is not None])
+        outcomes = [cast("OutcomeRow", row) for row in self._staged[OutcomeRow].values()]
+        known.add("item_id", [row.item_id for row in outcomes])
+        known.add("embedding_key", self._vectors)
+        for row in self._staged[FlagsRow].values():
+            flags = cast("FlagsRow", row)
+            self._shard.flags[flags.scope] = flags
+
     def _refresh_indexes(self) -> None:
         language = self._shard.options.language
         for row in self._staged[MemoryRow].values():
@@ -432,14 +383,6 @@ class UnitOfWork:
             edge = cast("EdgeRow", row)
             self._shard.indexes.change(edge.scope, partial(ScopeIndex.link, edge=edge))
         self._names.commit()
-
-
-def _among(column: str, values: Sequence[object]) -> tuple[str, list[object]]:
-    """A condition on a column and its parameters. DuckDB looks up a short list in the column's
-    index, if there is one; a long one it joins."""
-    if len(values) <= LISTED_KEYS:
-        return f"{column} IN ({', '.join('?' * len(values))})", [*values]
-    return f"{column} IN (SELECT unnest(?))", [[*values]]
 
 
 def _wanted(loads: Sequence[Load], attribute: str) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from schemas.rows import EdgeRow, MemoryRow, Row, dedup_key, embedding_key, embedding_text
 from stores.shard import Shard, ShardOptions
 from streams.models.hashing import hashed
-from streams.stage import KeepVector, Progress, Put, Vector, Write
+from streams.stage import KeepVector, Load, Progress, Put, Vector, Write
 from streams.text import content_hash, normalized_content
 
 BEGIN = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
@@ -82,7 +82,7 @@ def write(shard: Shard, rows: Sequence[Row], vectors: bool = True) -> None:
     for row in rows:
         writes: list[Write] = [Put(row)]
         if isinstance(row, MemoryRow):
-            unit._fetch(MemoryRow, [row.key])
+            unit.answer(Load(row.scope, memory_ids=(row.memory_id,)))
             if vectors and not row.is_deleted:
                 writes.insert(0, KeepVector(row.embedding_key, vector_of(row)))
         unit.stage(writes)

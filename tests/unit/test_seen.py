@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stores import seen
+from stores import hashes
 from stores.seen import SeenMessages
 from tests.unit.small_store import empty_store
 
@@ -27,7 +27,7 @@ def note(connection: duckdb.DuckDBPyConnection, known: SeenMessages, stage: str,
 )
 def test_what_was_noted_is_known_and_nothing_else(batches: list[list[str]], merge_at: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(seen, "MERGE_AT", merge_at)
+        patch.setattr(hashes, "MERGE_AT", merge_at)
         connection = empty_store()
         known = SeenMessages(connection.cursor)
         noted: set[str] = set()
@@ -44,7 +44,7 @@ def test_what_was_noted_is_known_and_nothing_else(batches: list[list[str]], merg
 
 
 def test_ids_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seen, "_hash", lambda message_id: 7)
+    monkeypatch.setattr(hashes, "hash_of", lambda key: 7)
     connection = empty_store()
     known = SeenMessages(connection.cursor)
     note(connection, known, "a", "one")
@@ -52,10 +52,11 @@ def test_ids_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_merge_keeps_the_hashes_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seen, "MERGE_AT", 3)
+    monkeypatch.setattr(hashes, "MERGE_AT", 3)
     connection = empty_store()
     known = SeenMessages(connection.cursor)
     note(connection, known, "a", *(f"m{n}" for n in range(10)))
-    ordered = known._sorted["a"].tolist()
+    hashed = known._stages["a"]
+    ordered = hashed._sorted.tolist()
     assert all(first < second for first, second in pairwise(ordered))
-    assert len(ordered) + len(known._new["a"]) == 10
+    assert len(ordered) + len(hashed._new) == 10

@@ -1,0 +1,109 @@
+"""The rows that a batch looks for: read in bulk, and each only once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from schemas.rows import FlagsRow, MemoryRow, OutcomeRow, RelationRow, Row, dedup_key
+from stores.hashes import Column
+from stores.tables import select
+
+if TYPE_CHECKING:
+    from stores.shard import Shard
+
+KNOWN: Mapping[type[Row], Column] = {MemoryRow: "memory_id", OutcomeRow: "item_id"}
+"""Rows that are mostly not there when they are looked for, by a column of their key."""
+
+LISTED_KEYS = 64
+
+RowT = TypeVar("RowT", bound=Row)
+Key = tuple[object, ...]
+Found = dict[tuple[str, str], str | None]
+"""Ids of memories by scope and what they were looked for by; None where there is none."""
+
+
+class StoredRows:
+    """What one batch has read of a shard. `rows` are by type and key; None: looked for and not
+    there."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self.rows: dict[type[Row], dict[Key, Row | None]] = defaultdict(dict)
+        self._related: set[str] = set()
+
+    def fetch(self, row_type: type[Row], keys: Sequence[Key]) -> None:
+        """Rows of a type by their keys."""
+        known = self.rows[row_type]
+        missing = list(dict.fromkeys(key for key in keys if key not in known))
+        for key in missing:
+            known[key] = None
+        if row_type is FlagsRow:
+            known.update((key, self._shard.flags.get(str(key[0]))) for key in missing)
+            return
+        column = KNOWN.get(row_type)
+        if column is not None:
+            maybe = self._shard.known.among(column, [str(key[-1]) for key in missing])
+            missing = [key for key in missing if key[-1] in maybe]
+        if not missing:
+            return
+        if len(row_type.KEY) == 1:
+            where, parameters = _among(row_type.KEY[0], [key[0] for key in missing])
+        else:
+            listed = ", ".join(f"unnest(?) AS {name}" for name in row_type.KEY)
+            where = f"({', '.join(row_type.KEY)}) IN (SELECT ({', '.join(row_type.KEY)}) FROM"
+            where += f" (SELECT {listed}))"
+            parameters = [list(column) for column in zip(*missing, strict=True)]
+        for row in self._select(row_type, where, parameters):
+            known[row.key] = row
+
+    def fetch_memories(
+        self,
+        column: Literal["dedup_key", "source_id"],
+        found: Found,
+        wanted: Sequence[tuple[str, str]],
+    ) -> None:
+        """Active memories, no turns, by scope and content hash or source; adds to `found`."""
+        missing = [pair for pair in wanted if pair not in found]
+        for pair in missing:
+            found[pair] = None
+        keys = [dedup_key(*pair) if column == "dedup_key" else pair[1] for pair in missing]
+        maybe = self._shard.known.among(column, keys)
+        if not maybe:
+            return
+        where, parameters = _among(column, sorted(maybe))
+        if column == "source_id":
+            where += " AND type <> 'episodic' AND NOT is_deleted"
+        for row in self._select(MemoryRow, where, parameters):
+            self.rows[MemoryRow].setdefault(row.key, row)
+            key = row.content_hash if column == "dedup_key" else row.source_id or ""
+            if (row.scope, key) in found:
+                found[(row.scope, key)] = row.memory_id
+
+    def fetch_relations(self, entity_ids: Sequence[str]) -> None:
+        """Relations between entities that were not read before."""
+        if set(entity_ids) <= self._related:
+            return
+        self._related.update(entity_ids)
+        pool = list(self._related)
+        between = "{0} IN (SELECT unnest(?))"
+        for row in self._select(
+            RelationRow,
+            f"{between.format('source_entity_id')} AND {between.format('target_entity_id')}",
+            [pool, pool],
+        ):
+            self.rows[RelationRow].setdefault(row.key, row)
+
+    def _select(self, row_type: type[RowT], where: str, parameters: Sequence[object]) -> list[RowT]:
+        # Not by the writing connection: other stages may be committing while this one reads.
+        with self._shard.reading() as reader:
+            return select(reader, row_type, where, parameters)
+
+
+def _among(column: str, values: Sequence[object]) -> tuple[str, list[object]]:
+    """A condition on a column and its parameters. DuckDB looks up a short list in the column's
+    index, if there is one; a long one it joins."""
+    if len(values) <= LISTED_KEYS:
+        return f"{column} IN ({', '.join('?' * len(values))})", [*values]
+    return f"{column} IN (SELECT unnest(?))", [[*values]]

@@ -1,0 +1,72 @@
+"""Known keys: all that are stored are among them, whenever they came."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import duckdb
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stores import hashes
+from stores.hashes import KnownKeys
+from stores.tables import Tables
+from tests.unit.small_store import empty_store, memory
+
+KEYS = st.text(min_size=1, max_size=6)
+
+
+def put(connection: duckdb.DuckDBPyConnection, known: KnownKeys, *ids: str) -> None:
+    Tables(connection).insert([memory(memory_id) for memory_id in ids])
+    known.add("memory_id", ids)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.lists(KEYS, min_size=1, max_size=8, unique=True), max_size=6), st.integers(1, 9))
+def test_what_is_stored_is_known_and_hardly_anything_else(
+    batches: list[list[str]], merge_at: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hashes, "MERGE_AT", merge_at)
+        connection = empty_store()
+        early, late = KnownKeys(connection.cursor), KnownKeys(connection.cursor)
+        stored: set[str] = set()
+        assert early.among("memory_id", ["never stored"]) == set()
+        for batch in batches:
+            fresh = [key for key in batch if key not in stored]
+            assert early.among("memory_id", batch) == set(batch) - set(fresh)
+            if fresh:
+                put(connection, early, *fresh)
+            stored.update(fresh)
+        for known in (early, late):  # told one by one, and read from the table
+            assert known.among("memory_id", [*stored, "never stored"]) == stored
+            assert known.among("dedup_key", sorted(stored)) == set()
+
+
+def test_what_is_committed_while_a_column_is_read_is_not_missed() -> None:
+    connection = empty_store()
+    reading, go_on = threading.Event(), threading.Event()
+
+    @contextmanager
+    def slowly() -> Iterator[duckdb.DuckDBPyConnection]:
+        cursor = connection.cursor()
+        cursor.execute("BEGIN")
+        cursor.execute("SELECT count(*) FROM memory_rows").fetchall()  # what it sees is fixed
+        reading.set()
+        assert go_on.wait(30)
+        yield cursor
+
+    known = KnownKeys(slowly)
+    asking = threading.Thread(target=known.among, args=("memory_id", ["m"]))
+    asking.start()
+    assert reading.wait(30)
+    Tables(connection).insert([memory("m")])
+    telling = threading.Thread(target=known.add, args=("memory_id", ["m"]))
+    telling.start()
+    go_on.set()
+    asking.join(30)
+    telling.join(30)
+    assert known.among("memory_id", ["m"]) == {"m"}
