@@ -27,10 +27,15 @@ CROWD = 4
 """This many waiting batches double the patience."""
 TURN_ROUNDS = 8
 TURN_SECONDS = 0.001
-MAX_GATHER_SECONDS = 0.2
+MAX_GATHER_SECONDS = 0.02
 PATIENCE_SECONDS: Mapping[str, float] = {"decide": 0.2, "graph-persist": 0.5, "audit": 1.0}
 """How long a stage lets records gather that nobody waits for: a turn can be found once normalize
 and apply-writes are done with it."""
+MOST_PATIENCE_SECONDS = 3.0
+STORE_SHARE = 0.2
+"""Part of the time that such a stage may spend in its stores, on all partitions together. A commit
+costs about the same however small it is: were each partition to make one as soon as it can, few
+turns a second on many partitions would take all of the time."""
 FULL_BATCHES = 4
 """A topic is not fetched further while this many batches of it wait; it goes on at half."""
 
@@ -155,7 +160,8 @@ class Opened:
 
 
 class Lane:
-    """Serial processing of one stage's one partition. `limit` is how many records it takes at once.
+    """Serial processing of one stage's one partition. `limit` is how many records it takes at once,
+    `share` the part of the time that it may spend in its store where nobody waits for it.
 
     `failed` is called with what the worker must end for. Records may be `put` before the lane is
     opened; they wait.
@@ -171,6 +177,7 @@ class Lane:
         flow: Flow,
         failed: Callable[[BaseException], None],
         turns: Turns,
+        share: float = STORE_SHARE,
     ) -> None:
         self.name = name
         self.partition = partition
@@ -180,6 +187,7 @@ class Lane:
         self._failed = failed
         self._turns = turns
         self._patience = PATIENCE_SECONDS.get(name, 0.0)
+        self._share = share
         self._waiting: dict[str, deque[Arrival]] = {topic: deque() for topic in topics}
         self._held: set[str] = set()
         self._wake = asyncio.Event()
@@ -191,6 +199,7 @@ class Lane:
         self.closed = False
         self.busy = False
         self._last_seconds = 0.0
+        self._store_seconds = 0.0
         self._task: asyncio.Task[None] | None = None
 
     # --- from outside ------------------------------------------------------------------------
@@ -322,11 +331,11 @@ class Lane:
                 arrival.acknowledge()
 
     async def _gather(self) -> None:
-        """Let what is on its way arrive: a batch costs about the same however small it is, so
-        waiting as long as the last one took at most doubles the time and makes far fewer."""
+        """Let what is on its way arrive: a batch costs about the same however small it is."""
         if all(len(waiting) < self.limit for waiting in self._waiting.values()):
             gather = min(self._last_seconds, MAX_GATHER_SECONDS)
-            await asyncio.sleep(max(gather, self._patience))
+            longest = patience(self._patience, self._store_seconds, self._share)
+            await asyncio.sleep(max(gather, longest))
         await self._turns.wait(self._patience)
 
     def _taken(self, topic: str) -> list[Arrival]:
@@ -363,10 +372,11 @@ class Lane:
         try:
             while True:
                 await self._until_sure()
-                began = time.monotonic()
+                began, stored = time.monotonic(), _store_seconds(opened.runner)
                 try:
                     await opened.runner.process(records)
                     self._last_seconds = time.monotonic() - began
+                    self._store_seconds = _store_seconds(opened.runner) - stored
                     break
                 except Unsure:
                     continue
@@ -392,3 +402,13 @@ class Lane:
             if self._tenure.sure():
                 return
             await asyncio.sleep(ASK_AGAIN_SECONDS)
+
+
+def patience(least: float, store_seconds: float, share: float) -> float:
+    """Seconds to let records gather: what keeps a lane whose last batch spent so many in its store
+    within its share of the time. None, where somebody waits (`least` is 0)."""
+    return max(least, min(store_seconds / share, MOST_PATIENCE_SECONDS)) if least else 0.0
+
+
+def _store_seconds(runner: StageRunner) -> float:
+    return runner.counts.seconds["drop"] + runner.counts.seconds["commit"]

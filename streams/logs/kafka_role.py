@@ -17,7 +17,16 @@ from typing import Protocol
 from schemas.topics import MEMORY_WRITES
 from streams.logs.base import UNAVAILABLE_SECONDS, LogError, LogUnavailable, Record
 from streams.logs.kafka_base import KafkaOptions, role_of
-from streams.logs.kafka_lane import Arrival, Flow, Lane, Opened, Progress, Tenure, Turns
+from streams.logs.kafka_lane import (
+    STORE_SHARE,
+    Arrival,
+    Flow,
+    Lane,
+    Opened,
+    Progress,
+    Tenure,
+    Turns,
+)
 from streams.logs.kafka_log import Extent, Identity, KafkaLog
 from streams.logs.kafka_sender import KafkaSender
 from streams.runner import StageRunner
@@ -107,20 +116,20 @@ class Role:
         for number in numbers:
             tenure = tenure_of(number)
             for stage in self.stages:
-                self._lane(stage, number, tenure)
+                self._lane(stage, number, tenure, STORE_SHARE / len(numbers))
         facts = asyncio.create_task(asyncio.to_thread(self._ask, numbers))
         for number in numbers:
             task = asyncio.create_task(self._open(number, tenure_of(number), facts))
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
 
-    def _lane(self, stage: Stage, partition: int, tenure: Tenure) -> None:
+    def _lane(self, stage: Stage, partition: int, tenure: Tenure, share: float) -> None:
         records = self.limits.records
         if stage.name in self.model_stages:
             records = self.limits.model_records
         topics = [topic.name for topic in stage.reads]
         lane = Lane(
-            stage.name, partition, topics, records, tenure, self.flow, self.fail, self.turns
+            stage.name, partition, topics, records, tenure, self.flow, self.fail, self.turns, share
         )
         self.lanes[stage.name, partition] = lane
 

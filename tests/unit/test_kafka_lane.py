@@ -15,7 +15,16 @@ import pytest
 from streams.logs import kafka_lane
 from streams.logs.base import LogUnavailable, Record
 from streams.logs.kafka import FAUST_VERSION
-from streams.logs.kafka_lane import Arrival, Lane, Opened, Progress, Turns
+from streams.logs.kafka_lane import (
+    MOST_PATIENCE_SECONDS,
+    Arrival,
+    Lane,
+    Opened,
+    Progress,
+    Turns,
+    patience,
+)
+from streams.runner import Counts
 
 TOPIC = "memory-writes"
 OTHER = "memory-changes"
@@ -45,6 +54,7 @@ class Runner:
     gate: asyncio.Event | None = None
     lane: Lane | None = None
     stage: Stage = field(default_factory=Stage)
+    counts: Counts = field(default_factory=Counts)
     ready: Any = None
     started: int = 0
     working: asyncio.Event = field(default_factory=asyncio.Event)
@@ -258,6 +268,13 @@ async def test_a_failure_is_told_and_acknowledges_nothing() -> None:
     assert world.acknowledged == []
     world.put(1)
     await world.close()
+
+
+def test_the_more_a_store_costs_the_longer_records_gather() -> None:
+    assert patience(0.0, store_seconds=9.0, share=0.1) == 0.0
+    assert patience(0.2, store_seconds=0.001, share=0.1) == 0.2
+    assert patience(0.2, store_seconds=0.05, share=0.1) == pytest.approx(0.5)
+    assert patience(0.2, store_seconds=9.0, share=0.1) == MOST_PATIENCE_SECONDS
 
 
 async def test_a_stage_waits_until_what_was_proposed_is_applied() -> None:
