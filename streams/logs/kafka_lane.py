@@ -32,6 +32,8 @@ PATIENCE_SECONDS: Mapping[str, float] = {"decide": 0.2, "graph-persist": 0.5, "a
 """How long a stage lets records gather that nobody waits for: a turn can be found once normalize
 and apply-writes are done with it."""
 MOST_PATIENCE_SECONDS = 3.0
+FEW_RECORDS = 8
+"""Of so many it is the commit that costs; of more the records do, which gathering cannot spare."""
 STORE_SHARE = 0.2
 """Part of the time that such a stage may spend in its stores, on all partitions together. A commit
 costs about the same however small it is: were each partition to make one as soon as it can, few
@@ -376,7 +378,8 @@ class Lane:
                 try:
                     await opened.runner.process(records)
                     self._last_seconds = time.monotonic() - began
-                    self._store_seconds = _store_seconds(opened.runner) - stored
+                    spent = _store_seconds(opened.runner) - stored
+                    self._store_seconds = spent * min(1.0, FEW_RECORDS / len(records))
                     break
                 except Unsure:
                     continue
