@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from stores.readers import Reading
 
 MERGE_AT = 10_000
-"""So many new hashes are kept as a set, at some 70 bytes each, before they join the sorted array."""
+"""So many new hashes are kept as a set, at 70 bytes each, before they join the sorted array."""
 
 Column = Literal["memory_id", "dedup_key", "source_id", "item_id", "embedding_key"]
 """A column whose values are known by their hashes."""

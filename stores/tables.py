@@ -56,7 +56,7 @@ class Tables:
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
         self._schemas: dict[str, pa.Schema] = {}
-        self._batches: dict[str, str] = {}
+        self._batches: dict[tuple[str, bool], str] = {}
 
     def arrow_schema(self, table: str) -> pa.Schema:
         """The table's own column types, asked of DuckDB once."""
@@ -128,27 +128,21 @@ class Tables:
             self._with_arrow(statement.format(batch="batch"), table, values)
             return
         columns = [_plain(column) for column in values.values()]
-        if count == 1:
-            self.run(self._for_one(statement, table, tuple(values)), [row for (row,) in columns])
-        else:
-            self.run(self._for_few(statement, table, tuple(values)), columns)
+        query = self._with_parameters(statement, table, tuple(values), is_one=count == 1)
+        self.run(query, [row for (row,) in columns] if count == 1 else columns)
 
-    def _for_few(self, statement: str, table: str, names: tuple[str, ...]) -> str:
-        known = self._batches.get(statement)
+    def _with_parameters(
+        self, statement: str, table: str, names: tuple[str, ...], is_one: bool
+    ) -> str:
+        """The statement with its batch as a parameter a column: a list, or the value itself of a
+        single row, which DuckDB plans in half the time."""
+        known = self._batches.get((statement, is_one))
         if known is None:
             types = self._types_of(table)
-            listed = ", ".join(f"unnest(?::{types[name]}[]) AS {name}" for name in names)
-            known = self._batches[statement] = statement.format(batch=f"(SELECT {listed}) AS batch")
-        return known
-
-    def _for_one(self, statement: str, table: str, names: tuple[str, ...]) -> str:
-        """For one row, which DuckDB plans in half the time."""
-        known = self._batches.get("1 " + statement)
-        if known is None:
-            types = self._types_of(table)
-            listed = ", ".join(f"?::{types[name]} AS {name}" for name in names)
+            column = "?::{0} AS {1}" if is_one else "unnest(?::{0}[]) AS {1}"
+            listed = ", ".join(column.format(types[name], name) for name in names)
             known = statement.format(batch=f"(SELECT {listed}) AS batch")
-            self._batches["1 " + statement] = known
+            self._batches[statement, is_one] = known
         return known
 
     def _with_arrow(self, statement: str, table: str, values: Mapping[str, list[Any]]) -> None:
