@@ -65,6 +65,31 @@ def test_a_query_under_way_is_waited_for(tmp_path: Path, pool: ThreadPoolExecuto
         pass
 
 
+def test_a_commit_is_waited_for_and_never_interrupted(
+    tmp_path: Path, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "READERS_SECONDS", 0.0)
+    shard = Shard(tmp_path, OPTIONS)
+    writing, go_on = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with shard.writing() as connection:
+            writing.set()
+            assert go_on.wait(30)
+            connection.execute("INSERT INTO shard_state SELECT i, i FROM range(100000) t(i)")
+
+    written = pool.submit(write)
+    assert writing.wait(30)
+    closing = pool.submit(shard.close)
+    assert not closing.done()
+    go_on.set()
+    written.result(30)
+    closing.result(30)
+    again = Shard(tmp_path, OPTIONS)
+    assert again.state("99999") == "99999"
+    again.close()
+
+
 def endless(shard: Shard, begun: threading.Event, idle: float = 0.0) -> None:
     with shard.reading() as reader:
         begun.set()
