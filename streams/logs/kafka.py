@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -26,8 +26,9 @@ from faust.transport.drivers.aiokafka import Transport as FaustTransport
 from faust.types import TP
 from mode.services import WaitResults
 
-from streams.logs.base import LogError, Record
+from streams.logs.base import LogError, LogUnavailable, Record
 from streams.logs.kafka_base import MAX_REQUEST_BYTES, KafkaOptions
+from streams.logs.kafka_gaps import LOOK_SECONDS, Gaps
 from streams.logs.kafka_lane import Arrival
 from streams.logs.kafka_role import Role
 from streams.stage import Stage
@@ -61,6 +62,16 @@ class _Consumer(FaustConsumer):  # type: ignore[misc]
         # The role has finished or given up all that was handed out.
         self._unacked_messages.clear()
         await self.commit_and_end_transactions()
+
+    async def seek_to_committed(self) -> Mapping[TP, int]:
+        """Faust seeks here after it has dropped what came while its flow stood. A partition of
+        which nothing is committed yet is left where it is, and what was dropped of it would not
+        come again before a restart: it begins anew, too."""
+        committed: Mapping[TP, int] = await super().seek_to_committed()
+        uncommitted = [tp for tp, offset in committed.items() if not offset or offset < 0]
+        if uncommitted:
+            await self._thread.seek_to_beginning(*uncommitted)
+        return committed
 
     async def wait_first(self, *awaited: object, timeout: float | None = None) -> WaitResults:  # noqa: ASYNC109
         """Faust makes four tasks to hand over one message, which is nearly always taken without
@@ -147,15 +158,20 @@ class Member:
         """
         crashed = asyncio.create_task(self._crash())
         stopping = asyncio.create_task(_wait(stop))
+        looking = asyncio.create_task(self._fetch_gaps())
         try:
             await self._app.start()
             await asyncio.wait(
-                [stopping, self.role.failed, crashed], return_when=asyncio.FIRST_COMPLETED
+                [stopping, self.role.failed, crashed, looking],
+                return_when=asyncio.FIRST_COMPLETED,
             )
         finally:
             stopping.cancel()
             crashed.cancel()
+            looking.cancel()
             await self._leave()
+        if looking.done() and not looking.cancelled():
+            looking.result()
         if self.role.failed.done():
             self.role.failed.result()
         if self._app.crash_reason is not None:
@@ -173,6 +189,22 @@ class Member:
         except TimeoutError:
             logger.error("the Kafka client did not stop within %.0f s", STOP_SECONDS)
         await self.role.release()
+
+    async def _fetch_gaps(self) -> None:
+        gaps = Gaps()
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            wanted = self.role.wanted()
+            try:
+                extents = await asyncio.to_thread(self.role.log.extents, sorted(wanted))
+            except LogUnavailable:
+                continue
+            ends = {place: extent.end for place, extent in extents.items()}
+            for (topic, partition), offset in gaps.found(wanted, ends).items():
+                tp = TP(self._options.physical(topic), partition)
+                if tp in self._app.consumer.assignment():
+                    logger.info("%s[%d] did not come from offset %d on", topic, partition, offset)
+                    await self._app.consumer.seek(tp, offset)
 
     # --- rebalances --------------------------------------------------------------------------
 

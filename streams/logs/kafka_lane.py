@@ -260,6 +260,12 @@ class Lane:
             for topic, offset in self.next_offsets.items()
         ]
 
+    def wanted(self) -> dict[str, int]:
+        """The offset that it waits for in each topic; nothing while it has something to do."""
+        if self.closed or self.busy or self._opened is None or any(self._waiting.values()):
+            return {}
+        return {topic: at for topic, at in self.next_offsets.items() if at is not None}
+
     def at(self, step: str) -> None:
         """Told by the runner of every step done: the last look before results are committed, and
         where a batch may no longer be thrown away."""

@@ -139,6 +139,15 @@ class Role:
         if lane is not None:
             lane.put(topic, arrival)
 
+    def wanted(self) -> dict[tuple[str, int], int]:
+        """The least offset that lanes without work wait for, by topic and partition."""
+        least: dict[tuple[str, int], int] = {}
+        for lane in self.lanes.values():
+            for topic, at in lane.wanted().items():
+                place = topic, lane.partition
+                least[place] = min(at, least.get(place, at))
+        return least
+
     async def quiesce(self, grace_seconds: float | None = None) -> None:
         """Begin nothing new, and let what is being committed end. Fails the worker when a batch
         does not end in time."""
@@ -253,8 +262,10 @@ class Role:
             if runner.store is not None:
                 next_offsets[topic] = runner.store.cursor_of(runner.stage.name, topic)
             else:
-                next_offsets[topic] = committed.get(topic)
                 _check_beginning(topic, partition, committed.get(topic), facts)
+                # From the first record on: the first to arrive need not be it.
+                beginning = facts.extents[topic, partition].beginning
+                next_offsets[topic] = committed.get(topic, beginning)
         before = await asyncio.to_thread(self._before, runner, partition, next_offsets)
         return Opened(runner, self.log, progress, next_offsets, committed, before)
 

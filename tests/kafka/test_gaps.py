@@ -1,0 +1,41 @@
+"""What is in the log and is not handed over is fetched again."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from faust.events import Event
+
+from ops.bench.kafka_lab import Lab
+from ops.bench.throughput import Load, records
+from ops.kafka.application import kafka_application
+from ops.kafka.broker import Broker
+from streams.logs.kafka import Member
+
+
+async def test_records_that_were_dropped_come_again(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand_over = Member._arrived
+    dropped: set[tuple[str, int, int]] = set()
+
+    def drop_once(member: Member, stage: str, event: Event) -> None:
+        place = stage, event.message.partition, event.message.offset
+        if stage == "normalize" and place not in dropped:
+            dropped.add(place)
+        else:
+            hand_over(member, stage, event)
+
+    monkeypatch.setattr(Member, "_arrived", drop_once)
+    turns = list(records(Load(12, 3)))
+    with Lab(tmp_path, broker, "gaps", partitions=2) as lab:
+        lab.publish(turns)
+        async with kafka_application(lab.settings) as app:
+            async with asyncio.timeout(120):
+                await app.run(until_drained=True)
+        assert len(dropped) == len(turns)
+        assert lab.log.end_offset("turns-normalized", 0) + lab.log.end_offset(
+            "turns-normalized", 1
+        ) == len(turns)
