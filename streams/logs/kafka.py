@@ -26,7 +26,7 @@ from faust.transport.drivers.aiokafka import Transport as FaustTransport
 from faust.types import TP
 from mode.services import WaitResults
 
-from streams.logs.base import LogError, LogUnavailable, Record
+from streams.logs.base import LogError, Record
 from streams.logs.kafka_base import MAX_REQUEST_BYTES, KafkaOptions
 from streams.logs.kafka_gaps import LOOK_SECONDS, Gaps
 from streams.logs.kafka_lane import Arrival
@@ -192,19 +192,20 @@ class Member:
 
     async def _fetch_gaps(self) -> None:
         gaps = Gaps()
+        consumer = self._app.consumer
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            wanted = self.role.wanted()
-            try:
-                extents = await asyncio.to_thread(self.role.log.extents, sorted(wanted))
-            except LogUnavailable:
-                continue
-            ends = {place: extent.end for place, extent in extents.items()}
+            assigned = consumer.assignment()
+            places = {
+                place: (TP(self._options.physical(place[0]), place[1]), offset)
+                for place, offset in self.role.wanted().items()
+            }
+            wanted = {p: offset for p, (tp, offset) in places.items() if tp in assigned}
+            # As of the last fetch, which is enough: what it brought is what can be dropped.
+            ends = {place: consumer.highwater(places[place][0]) or 0 for place in wanted}
             for (topic, partition), offset in gaps.found(wanted, ends).items():
-                tp = TP(self._options.physical(topic), partition)
-                if tp in self._app.consumer.assignment():
-                    logger.info("%s[%d] did not come from offset %d on", topic, partition, offset)
-                    await self._app.consumer.seek(tp, offset)
+                logger.info("%s[%d] did not come from offset %d on", topic, partition, offset)
+                await consumer.seek(places[topic, partition][0], offset)
 
     # --- rebalances --------------------------------------------------------------------------
 

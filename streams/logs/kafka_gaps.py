@@ -2,7 +2,7 @@
 
 Around a rebalance Faust may drop records that it has fetched and go on behind them. A lane that
 gets a later one notices, and reads what is missing; where no later one follows it would wait until
-the next rebalance. So the log itself is looked at now and then.
+the next rebalance. So it is looked now and then where the log ends.
 """
 
 from __future__ import annotations
