@@ -110,9 +110,13 @@ class Upkeep:
         if not shard.may_lack_vectors:
             return
         shard.may_lack_vectors = False  # before the count: what comes after it sets it again
-        if not await asyncio.to_thread(missing_count, shard, model):
+        missing = None
+        try:
+            missing = await asyncio.to_thread(missing_count, shard, model)
+        finally:
+            shard.may_lack_vectors |= missing != 0
+        if not missing:
             return
-        shard.may_lack_vectors = True
         done = await catch_up(kept.shard, self._embedding, kept.sync.table)
         if done.embedded:
             kept.synced = -1

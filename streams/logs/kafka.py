@@ -73,6 +73,19 @@ class _Consumer(FaustConsumer):  # type: ignore[misc]
             await self._thread.seek_to_beginning(*uncommitted)
         return committed
 
+    async def _commit_offsets(
+        self, offsets: Mapping[TP, int], start_new_transaction: bool = True
+    ) -> bool:
+        """Faust takes offsets for committed also when the group has refused them, because it had
+        rebalanced meanwhile. It would ignore the acknowledgements of these records, which come
+        again, and the group would stand before them for ever."""
+        did_commit: bool = await super()._commit_offsets(offsets, start_new_transaction)
+        if not did_commit:
+            for tp, offset in offsets.items():
+                if self._committed_offset[tp] == offset:
+                    self._committed_offset[tp] = None
+        return did_commit
+
     async def wait_first(self, *awaited: object, timeout: float | None = None) -> WaitResults:  # noqa: ASYNC109
         """Faust makes four tasks to hand over one message, which is nearly always taken without
         waiting: hand it over directly, and go Faust's way when it has to wait."""
@@ -191,21 +204,21 @@ class Member:
         await self.role.release()
 
     async def _fetch_gaps(self) -> None:
-        gaps = Gaps()
+        gaps: Gaps[TP] = Gaps()
         consumer = self._app.consumer
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            assigned = consumer.assignment()
-            places = {
-                place: (TP(self._options.physical(place[0]), place[1]), offset)
-                for place, offset in self.role.wanted().items()
+            # What lanes want is assigned: they end before a revocation and begin after it, and
+            # nothing here gives up the loop meanwhile.
+            wanted = {
+                TP(self._options.physical(topic), partition): offset
+                for (topic, partition), offset in self.role.wanted().items()
             }
-            wanted = {p: offset for p, (tp, offset) in places.items() if tp in assigned}
             # As of the last fetch, which is enough: what it brought is what can be dropped.
-            ends = {place: consumer.highwater(places[place][0]) or 0 for place in wanted}
-            for (topic, partition), offset in gaps.found(wanted, ends).items():
-                logger.info("%s[%d] did not come from offset %d on", topic, partition, offset)
-                await consumer.seek(places[topic, partition][0], offset)
+            ends = {tp: consumer.highwater(tp) or 0 for tp in wanted}
+            for tp, offset in gaps.found(wanted, ends).items():
+                logger.info("%s[%d] did not come from offset %d on", *tp, offset)
+                await consumer.seek(tp, offset)
 
     # --- rebalances --------------------------------------------------------------------------
 

@@ -8,17 +8,16 @@ the next rebalance. So it is looked now and then where the log ends.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 LOOK_SECONDS: Final = 5.0
 """How often it is looked: a record that was there the last time, too, is not on its way."""
 
-Place = tuple[str, int]
-"""A topic and a partition."""
+Place = TypeVar("Place", bound=tuple[str, int])
 
 
-class Gaps:
-    """What was missing at the last look."""
+class Gaps(Generic[Place]):
+    """What was missing at the last look, by topic and partition."""
 
     def __init__(self) -> None:
         self._stood: Mapping[Place, int] = {}

@@ -150,13 +150,12 @@ class Progress:
 @dataclass(slots=True)
 class Opened:
     """What a lane gets once its partition's store is open. `next_offsets` is where the stage is in
-    each of its topics (None: at the first record that arrives), `committed` where the records
-    that arrive begin."""
+    each of its topics, `committed` where the records that arrive begin."""
 
     runner: StageRunner
     log: LogReader
     progress: Progress
-    next_offsets: Mapping[str, int | None]
+    next_offsets: Mapping[str, int]
     committed: Mapping[str, int]
     before: Sequence[Record] = ()
 
@@ -197,7 +196,7 @@ class Lane:
         self._committing = False
         self._uncommitted = asyncio.Event()
         self._uncommitted.set()
-        self.next_offsets: dict[str, int | None] = dict.fromkeys(topics)
+        self.next_offsets = dict.fromkeys(topics, 0)
         self.closed = False
         self.busy = False
         self._last_seconds = 0.0
@@ -256,7 +255,7 @@ class Lane:
 
     def positions(self) -> list[Position]:
         return [
-            Position(self.name, topic, self.partition, offset or 0)
+            Position(self.name, topic, self.partition, offset)
             for topic, offset in self.next_offsets.items()
         ]
 
@@ -264,7 +263,7 @@ class Lane:
         """The offset that it waits for in each topic; nothing while it has something to do."""
         if self.closed or self.busy or self._opened is None or any(self._waiting.values()):
             return {}
-        return {topic: at for topic, at in self.next_offsets.items() if at is not None}
+        return self.next_offsets
 
     def at(self, step: str) -> None:
         """Told by the runner of every step done: the last look before results are committed, and
@@ -325,7 +324,7 @@ class Lane:
         for topic, batch in batches.items():
             fresh = self._undone(topic, batch)
             expected = self.next_offsets[topic]
-            if fresh and expected is not None and fresh[0].offset > expected:
+            if fresh and fresh[0].offset > expected:
                 await self._catch_up(opened, topic, fresh[0].offset)
             records += fresh
         if self.closed:
@@ -342,8 +341,8 @@ class Lane:
         """Let what is on its way arrive: a batch costs about the same however small it is."""
         if all(len(waiting) < self.limit for waiting in self._waiting.values()):
             gather = min(self._last_seconds, MAX_GATHER_SECONDS)
-            longest = patience(self._patience, self._store_seconds, self._share)
-            await asyncio.sleep(max(gather, longest))
+            spare = patience(self._patience, self._store_seconds, self._share)
+            await asyncio.sleep(max(gather, spare))
         await self._turns.wait(self._patience)
 
     def _taken(self, topic: str) -> list[Arrival]:
@@ -355,12 +354,12 @@ class Lane:
         return batch
 
     def _undone(self, topic: str, batch: Sequence[Arrival]) -> list[Record]:
-        expected = self.next_offsets[topic] or 0
+        expected = self.next_offsets[topic]
         return [arrival.record for arrival in batch if arrival.record.offset >= expected]
 
     async def _catch_up(self, opened: Opened, topic: str, end: int) -> None:
         """Process the records from where the stage is up to `end` as they are in the log."""
-        while (start := self.next_offsets[topic]) is not None and start < end and not self.closed:
+        while (start := self.next_offsets[topic]) < end and not self.closed:
             count = min(self.limit, end - start)
             try:
                 found = await asyncio.to_thread(

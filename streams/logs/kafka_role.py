@@ -257,7 +257,7 @@ class Role:
             for topic in topics
             if (topic, partition) in facts.committed
         }
-        next_offsets: dict[str, int | None] = {}
+        next_offsets: dict[str, int] = {}
         for topic in topics:
             if runner.store is not None:
                 next_offsets[topic] = runner.store.cursor_of(runner.stage.name, topic)
@@ -270,7 +270,7 @@ class Role:
         return Opened(runner, self.log, progress, next_offsets, committed, before)
 
     def _before(
-        self, runner: StageRunner, partition: int, next_offsets: Mapping[str, int | None]
+        self, runner: StageRunner, partition: int, next_offsets: Mapping[str, int]
     ) -> list[Record]:
         """The records that fill the window of a stage that is shown earlier turns."""
         topic, position = next(iter(next_offsets.items()))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
+from typing import Any
+from unittest.mock import AsyncMock, MagicMock
 
+import pytest
 from faust.types import TP
 
 from streams.logs.kafka import _Consumer
@@ -35,3 +39,20 @@ async def test_a_partition_without_a_commit_begins_anew() -> None:
 
 async def test_partitions_with_commits_are_left_to_them() -> None:
     assert (await seek({TP("t", 0): 7})).begun == []
+
+
+@pytest.mark.parametrize(("accepted", "known"), [(True, 10), (False, None)])
+async def test_offsets_that_the_group_refused_are_not_taken_for_committed(
+    accepted: bool, known: int | None
+) -> None:
+    place = TP("t", 0)
+    consumer: Any = _Consumer.__new__(_Consumer)
+    consumer.app = MagicMock()
+    consumer.app.producer.flush = AsyncMock()
+    consumer.in_transaction = False
+    consumer.log = MagicMock()
+    consumer.assignment = lambda: {place}
+    consumer._commit = AsyncMock(return_value=accepted)
+    consumer._committed_offset = defaultdict(lambda: None, {place: 1})
+    assert await consumer._commit_offsets({place: 10}) is accepted
+    assert consumer._committed_offset[place] == known

@@ -125,7 +125,7 @@ class World:
         found = [r for o, r in sorted(self.log_records.items()) if o >= offset]
         return found[:max_records]
 
-    def open(self, cursor: int | None = 0, committed: int = 0) -> None:
+    def open(self, cursor: int = 0, committed: int = 0) -> None:
         self.lane.open(
             Opened(
                 self.runner,  # type: ignore[arg-type]

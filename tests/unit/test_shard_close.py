@@ -90,34 +90,26 @@ def test_a_commit_is_waited_for_and_never_interrupted(
     again.close()
 
 
-def endless(shard: Shard, begun: threading.Event, idle: float = 0.0) -> None:
+def endless(shard: Shard, begun: threading.Event, idle: float) -> None:
     with shard.reading() as reader:
         begun.set()
         threading.Event().wait(idle)
         reader.execute(ENDLESS).fetchall()
 
 
+# At once: the first interrupts find a cursor that does nothing yet, and are forgotten.
+@pytest.mark.parametrize(("patience", "idle"), [(0.1, 0.0), (0.0, 0.2)])
 def test_a_query_without_an_end_is_interrupted(
-    tmp_path: Path, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    pool: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+    patience: float,
+    idle: float,
 ) -> None:
-    monkeypatch.setattr(shards, "READERS_SECONDS", 0.1)
+    monkeypatch.setattr(shards, "READERS_SECONDS", patience)
     shard = Shard(tmp_path, OPTIONS)
     begun = threading.Event()
-    reading = pool.submit(endless, shard, begun)
-    assert begun.wait(30)
-    shard.close()
-    with pytest.raises(StoreClosed):
-        reading.result(30)
-
-
-def test_a_query_that_begins_while_the_shard_closes_does_not_escape(
-    tmp_path: Path, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shards, "READERS_SECONDS", 0.0)
-    shard = Shard(tmp_path, OPTIONS)
-    begun = threading.Event()
-    # The first interrupts find a cursor that does nothing, and are forgotten.
-    reading = pool.submit(endless, shard, begun, idle=0.2)
+    reading = pool.submit(endless, shard, begun, idle)
     assert begun.wait(30)
     shard.close()
     with pytest.raises(StoreClosed):

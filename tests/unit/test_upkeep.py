@@ -1,13 +1,19 @@
-"""Upkeep: how long it rests between two syncs, and that a shard which is closed meanwhile does not
-end it for the others."""
+"""Upkeep: how long it rests between two syncs, and that neither an error nor a shard which is
+closed meanwhile ends it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import duckdb
+import pytest
+
+from ops import upkeep
 from ops.upkeep import LOOK_SECONDS, MOST_SECONDS, SHARE, Upkeep, pause_after
+from stores.embedding_tracker import missing_count
 from stores.shard import Shard
 from streams.models.base import Vector
 from streams.models.hashing import HashingEmbeddingModel
@@ -34,6 +40,25 @@ class Revoking(HashingEmbeddingModel):
         else:
             self.went_on.set()
         return await super().embed_passages(texts)
+
+
+async def test_what_failed_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = open_shard(tmp_path)
+    write(shard, [memory("m", "Ana likes tea", 1)], vectors=False)
+    model = Revoking({})
+    tried = []
+
+    def failing_once(*given: Any) -> int:
+        tried.append(given)
+        if len(tried) == 1:
+            raise duckdb.IOException("no space left")
+        return missing_count(*given)
+
+    monkeypatch.setattr(upkeep, "missing_count", failing_once)
+    monkeypatch.setattr(upkeep, "TRACK_SECONDS", 0.0)
+    async with Upkeep(lambda: {0: shard}, model).going_on(), asyncio.timeout(30):
+        await model.went_on.wait()
+    shard.close()
 
 
 async def test_a_shard_that_is_closed_meanwhile_does_not_end_it(tmp_path: Path) -> None:
