@@ -17,6 +17,9 @@ from schemas.upcast import upcast
 
 DEFAULT_MAX_RECORD_BYTES: Final = 1024 * 1024
 CONTENT_TYPE: Final = "application/json"
+MAX_DEPTH: Final = 64
+"""Levels that the objects and arrays of a producer's record may be nested. The pipeline wraps what
+it reads, and JSON readers give up at 200 levels: what is taken must stay readable when wrapped."""
 
 _DECLARED: Final = re.compile(r"([a-z][a-z0-9-]*)/([1-9][0-9]{0,5})")
 _JSON_NAMES: Final = {
@@ -27,6 +30,9 @@ _JSON_NAMES: Final = {
     bool: "true or false",
     type(None): "null",
 }
+_STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_BRACKETS: Final = re.compile(rb"[\[\]{}]")
+_OFFSET: Final = re.compile(r"\d:[^+-]*([+-])(\d\d):?(\d\d)")
 _ADAPTERS: dict[str, TypeAdapter[Envelope[Frozen]]] = {}
 
 
@@ -70,26 +76,63 @@ def decode(
 ) -> Envelope[Frozen]:
     """The message in `value`, lifted to the current version of its schema.
 
-    `max_bytes` bounds what producers send; what the pipeline makes of it may be larger (a dead
-    letter holds a whole record) and is never refused for its size.
+    `max_bytes` and MAX_DEPTH bound what producers send; what the pipeline makes of it may be
+    larger (a dead letter holds a whole record) and is never refused for its size.
     Of a key that stands twice in a JSON object the last one counts. A `recorded_at` in the
-    bytes is ignored. Raises InvalidRecord when the bytes are missing, too large, no JSON
-    object, of a schema that does not belong on `topic`, of an unknown version, or not valid by
-    their schema.
+    bytes is ignored. Raises InvalidRecord when the bytes are missing, too large, nested too deep,
+    no JSON object, of a schema that does not belong on `topic`, of an unknown version, or not valid
+    by their schema.
     """
     if value is None:
         raise InvalidRecord("the record has no value")
-    if topic.open_to_producers and len(value) > max_bytes:
-        raise InvalidRecord(
-            f"the record has {len(value)} bytes, more than the {max_bytes} allowed"
-            " (setting log.max_record_bytes); split the turn or raise the limit"
-        )
+    if topic.open_to_producers:
+        _check_bounds(value, max_bytes)
     message = _decode_current(value, topic)
     if message is None:
         return _decode_any(value, topic, recorded_at)
     # Not a copy: nobody else has seen the message yet.
     message.__dict__["recorded_at"] = recorded_at
     return message
+
+
+def _check_bounds(value: bytes, max_bytes: int) -> None:
+    if len(value) > max_bytes:
+        raise InvalidRecord(
+            f"the record has {len(value)} bytes, more than the {max_bytes} allowed"
+            " (setting log.max_record_bytes); split the turn or raise the limit"
+        )
+    if value.count(b"{") + value.count(b"[") > MAX_DEPTH and nesting(value) > MAX_DEPTH:
+        raise InvalidRecord(
+            f"the record's objects and arrays are nested deeper than {MAX_DEPTH} levels;"
+            " send deep structures as text, for example metadata as a JSON string"
+        )
+
+
+def nesting(value: bytes) -> int:
+    """How many levels deep the objects and arrays of a JSON text are nested."""
+    depth = deepest = 0
+    for bracket in _BRACKETS.finditer(_STRINGS.sub(b"", value)):
+        if bracket.group() in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        else:
+            depth -= 1
+    return deepest
+
+
+def utc_offset_minutes(value: bytes | None) -> int:
+    """The offset with which a record's `occurred_at` was written, which its message no longer has:
+    what "yesterday" meant depends on it. 0 for UTC and where none can be told."""
+    try:
+        raw = from_json(value or b"")
+    except ValueError:
+        return 0
+    written = raw.get("occurred_at") if isinstance(raw, dict) else None
+    match = _OFFSET.search(written) if isinstance(written, str) else None
+    if match is None:
+        return 0
+    minutes = int(match.group(2)) * 60 + int(match.group(3))
+    return 0 if minutes >= 24 * 60 else minutes if match.group(1) == "+" else -minutes
 
 
 def _decode_current(value: bytes, topic: Topic) -> Envelope[Frozen] | None:
@@ -117,6 +160,26 @@ def _decode_any(value: bytes, topic: Topic, recorded_at: datetime | None) -> Env
         return adapter(schema).validate_python(raw)
     except ValidationError as error:
         raise InvalidRecord(f"not a valid {schema}: {describe(error)}") from error
+
+
+def identified(value: bytes | None, topic: Topic, recorded_at: datetime) -> Envelope[Frozen]:
+    """The envelope, with an empty body, of a record that is no valid message but says what it is
+    called and where it belongs. Raises ValueError for one that does not."""
+    raw = from_json(value or b"")
+    if not isinstance(raw, dict):
+        raise InvalidRecord(f"not a JSON object but {_JSON_NAMES[type(raw)]}")
+    correlation = raw.get("correlation_id")
+    return Envelope[Frozen].model_validate(
+        {
+            "id": raw.get("id"),
+            "schema": topic.schemas[0],
+            "scope": raw.get("scope"),
+            "occurred_at": recorded_at,
+            "recorded_at": recorded_at,
+            "correlation_id": correlation if isinstance(correlation, str) else raw.get("id"),
+            "body": {},
+        }
+    )
 
 
 def _current_schema(raw: dict[str, object], topic: Topic) -> str:

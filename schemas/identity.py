@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,11 +11,14 @@ from schemas.messages import (
     CommandIntent,
     ConversationTurn,
     FactsExtracted,
+    MemoryCommand,
     MemoryWrite,
+    NormalizedTurn,
     ProposalsIntent,
     RawTurnIntent,
     RejectedTurnIntent,
 )
+from schemas.topics import CONVERSATION_TURNS, Topic
 
 UNREADABLE_SCOPE = "(unreadable)"
 """The scope under which a record counts whose own cannot be read."""
@@ -29,13 +33,37 @@ class ItemsOf:
 
 
 def turn_memory_id(scope: str, turn_id: str) -> str:
-    """The memory that a turn becomes; also the turn's id in the balance."""
+    """The memory that a turn becomes."""
     return derived_id("turn", scope, turn_id)
 
 
-def fact_item_id(scope: str, turn_id: str, model: str, prompt_version: str, index: int) -> str:
+def turn_item_id(scope: str, turn: ConversationTurn) -> str:
+    """A published turn's id in the balance: what was said, by whom, as what and where. The same
+    turn published again is the same item; another text under its turn id is another one."""
+    said = (turn.session_id, turn.speaker, turn.role, turn.privacy, turn.content)
+    return derived_id("turn-item", scope, turn.turn_id, *said)
+
+
+def item_id_of(scope: str, turn: NormalizedTurn | RejectedTurnIntent) -> str:
+    """The balance's id of a turn on its way; of old records, that of its memory."""
+    return turn.item_id or turn_memory_id(scope, turn.turn_id)
+
+
+def fact_item_id(turn_item: str, model: str, prompt_version: str, index: int) -> str:
     """A fact's id in the balance: the same turn extracted again the same way is the same fact."""
-    return derived_id("fact", scope, turn_id, model, prompt_version, index)
+    return derived_id("fact", turn_item, model, prompt_version, index)
+
+
+def message_key(message: Envelope[Frozen]) -> str:
+    """What tells a message from every other: what repeats are recognised by, and what the ids of
+    its consequences are derived from. A producer chooses its ids freely, so with its messages the
+    scope and what they say count too."""
+    body = message.body
+    if isinstance(body, MemoryCommand):
+        return derived_id("command", message.scope, message.id, body.model_dump_json())
+    if isinstance(body, ConversationTurn) and not isinstance(body, NormalizedTurn):
+        return derived_id("published", message.id, turn_item_id(message.scope, body))
+    return message.id
 
 
 def fact_memory_id(item_id: str) -> str:
@@ -54,23 +82,52 @@ def items_of(message: Envelope[Frozen]) -> ItemsOf:
     if isinstance(body, MemoryWrite):
         write = body.write
         if isinstance(write, RawTurnIntent):
-            return ItemsOf("turn", (turn_memory_id(message.scope, write.turn.turn_id),))
+            return ItemsOf("turn", (item_id_of(message.scope, write.turn),))
         if isinstance(write, RejectedTurnIntent):
-            return ItemsOf("turn", (turn_memory_id(message.scope, write.turn_id),))
+            return ItemsOf("turn", (item_id_of(message.scope, write),))
         if isinstance(write, ProposalsIntent):
             return ItemsOf("fact", tuple(p.item_id for p in write.proposals))
         if isinstance(write, CommandIntent):
             return ItemsOf("command", (message.correlation_id,))
     if isinstance(body, FactsExtracted):
         return ItemsOf("fact", tuple(fact.item_id for fact in body.facts))
-    if message.schema_ == "conversation-turn/1" and isinstance(body, ConversationTurn):
-        return ItemsOf("turn", (turn_memory_id(message.scope, body.turn_id),))
+    if isinstance(body, ConversationTurn) and not isinstance(body, NormalizedTurn):
+        return ItemsOf("turn", (turn_item_id(message.scope, body),))
     return ItemsOf(None, ())
 
 
-def command_memory_id(command_id: str) -> str:
+def items_of_unreadable(topic: Topic, partition: int, offset: int, value: bytes | None) -> ItemsOf:
+    """Which items a record carries that cannot be read as a message: a published turn by its place
+    in the log; of the pipeline's own messages those whose ids stand where they belong in the JSON,
+    so that none is missing from the balance."""
+    if topic is CONVERSATION_TURNS:
+        return ItemsOf("turn", (unreadable_item_id(topic.name, partition, offset),))
+    if topic.open_to_producers:
+        return ItemsOf(None, ())
+    try:
+        # The standard library's parser takes deeper nesting than the one that reads messages.
+        raw = json.loads(value or b"")
+    except (ValueError, RecursionError):
+        return ItemsOf(None, ())
+    write = _at(raw, "body", "write")
+    turn = _at(write, "turn", "item_id") or _at(write, "item_id")
+    if isinstance(turn, str):
+        return ItemsOf("turn", (turn,))
+    facts = _at(write, "proposals") or _at(raw, "body", "facts")
+    ids = [_at(fact, "item_id") for fact in facts] if isinstance(facts, list) else []
+    found = tuple(item for item in ids if isinstance(item, str))
+    return ItemsOf("fact", found) if found else ItemsOf(None, ())
+
+
+def _at(raw: object, *path: str) -> object:
+    for name in path:
+        raw = raw.get(name) if isinstance(raw, dict) else None
+    return raw
+
+
+def command_memory_id(scope: str, command_id: str) -> str:
     """The memory that a remember command creates."""
-    return derived_id("remembered", command_id)
+    return derived_id("remembered", scope, command_id)
 
 
 def entity_id(scope: str, canonical_name: str) -> str:

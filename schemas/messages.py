@@ -48,13 +48,32 @@ class ConversationTurn(Frozen):
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
 
 
+class ContextTurn(Frozen):
+    """An earlier turn of the session, shown to a model so that names and pronouns can be told."""
+
+    speaker: str
+    occurred_at: UtcTime
+    content: str
+
+
 class NormalizedTurn(ConversationTurn):
-    """A turn after normalize. `content` is the storage content; the rest is derived from it."""
+    """A turn after normalize. `content` is the storage content; the rest is derived from it.
+
+    A producer's unknown fields lie in `extensions`, so that they never meet ours. `item_id` is the
+    turn's id in the balance (None in records of before it was told), `published_content` the text
+    with its line breaks where normalization folded some, `utc_offset_minutes` the zone in which its
+    time was written. `context` is filled in for `turns-normalized` only.
+    """
 
     normalized_content: str
     content_hash: str = Field(pattern=r"^[0-9a-f]{64}$")
     explicit_long_term_memory_intent: bool = False
     redactions: tuple[str, ...] = ()
+    item_id: str | None = None
+    published_content: str | None = None
+    utc_offset_minutes: int | None = Field(default=None, ge=-1439, le=1439)
+    context: tuple[ContextTurn, ...] | None = None
+    extensions: dict[str, JsonValue] | None = None
 
 
 class Fact(Frozen):
@@ -168,6 +187,7 @@ class RejectedTurnIntent(Frozen):
 
     intent: Literal["turn-rejected"] = "turn-rejected"
     turn_id: str
+    item_id: str | None = None
     session_id: str = ""
     reason: str
 
@@ -213,7 +233,8 @@ class Structure(Frozen):
 
 
 class Actor(Frozen):
-    """Who gave a command. A machine actor may not force what people pinned."""
+    """Who gave a command. A machine actor (any but `human`) may not change what a pinned or
+    confirmed memory says, unpin or forget it, whatever is forced."""
 
     id: str = Field(default="local", max_length=256)
     type: ActorType = "human"
@@ -235,9 +256,9 @@ class RememberCommand(Frozen):
     source_id: str | None = None
     structured: Structure | None = None
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
-    # Filled in by normalize, ignored when a producer sends them.
-    normalized_content: str = ""
-    content_hash: str = ""
+    # Of older records; nothing reads them, so a producer may send anything under their names.
+    normalized_content: JsonValue = None
+    content_hash: JsonValue = None
 
 
 class MemoryPatch(Frozen):
@@ -261,7 +282,8 @@ class ModifyCommand(Frozen):
 
 
 class ForgetCommand(Frozen):
-    """Soft-delete memories. `force` is needed for pinned ones and refused to machine actors."""
+    """Soft-delete memories. `force` is needed for pinned ones; a machine actor may forget neither
+    pinned nor confirmed ones, forced or not."""
 
     command: Literal["forget"] = "forget"
     memory_ids: tuple[str, ...] = Field(min_length=1, max_length=200)
@@ -278,11 +300,30 @@ class RecoverCommand(Frozen):
 
 
 class ConfirmCommand(Frozen):
-    """A person vouches for a memory: it no longer decays and no machine may destroy it."""
+    """A person vouches for a memory: it no longer decays and no machine may change or destroy it.
+    A machine's confirmation raises the confidence alone."""
 
     command: Literal["confirm"] = "confirm"
     memory_id: str
     reason: str = ""
+
+
+class ApplyProposalsCommand(Frozen):
+    """A person lets changes that were held back happen after all, by the ids of their facts; the
+    memory must be as the decision saw it. `force` is needed for pinned ones."""
+
+    command: Literal["apply-proposals"] = "apply-proposals"
+    item_ids: tuple[str, ...] = Field(min_length=1, max_length=200)
+    reason: str = Field(pattern=r"\S")
+    force: bool = False
+
+
+class DismissProposalsCommand(Frozen):
+    """A person gives changes that were held back up for good, by the ids of their facts."""
+
+    command: Literal["dismiss-proposals"] = "dismiss-proposals"
+    item_ids: tuple[str, ...] = Field(min_length=1, max_length=200)
+    reason: str = Field(pattern=r"\S")
 
 
 class SetFlagsCommand(Frozen):
@@ -312,6 +353,8 @@ Command = Annotated[
     | ForgetCommand
     | RecoverCommand
     | ConfirmCommand
+    | ApplyProposalsCommand
+    | DismissProposalsCommand
     | SetFlagsCommand
     | AliasCommand,
     Field(discriminator="command"),
@@ -386,9 +429,12 @@ class Outcome(Frozen):
 
 
 class GraphWork(Frozen):
-    """What the graph should take from a change: triples, and the memories that they belong to."""
+    """What the graph should take from a change: triples, and the memories that they belong to.
+    `command_id`: the command that told it, where extraction did not; that of an alias is answered
+    by graph-persist, which alone knows what came of it."""
 
     memory_ids: tuple[str, ...]
+    command_id: str | None = None
     triples: tuple[Triple, ...] = ()
     entities: tuple[StructuredEntity, ...] = ()
     attributes: tuple[StructuredAttribute, ...] = ()
@@ -453,7 +499,7 @@ class DeadLetter(Frozen):
     value_base64: str
     headers: dict[str, str] = Field(default_factory=dict)
     stage: str
-    failure: Literal["invalid", "malformed-output", "rejected"]
+    failure: Literal["invalid", "malformed-output", "rejected", "unexpected"]
     reason: str
     raw_output: str | None = None
     attempts: int = 1

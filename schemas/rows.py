@@ -29,7 +29,8 @@ class MemoryRow(Row):
     """A memory. `dedup_key` is scope and hash while the row is active and not episodic, else
     None: unique, so that one content cannot be two memories of a scope. `write_seq` is the
     shard's write sequence of the last change; `decision_order` the position of the record that
-    decided it (None when a command wrote it)."""
+    decided it (None when a command wrote it). `occurred_at` is when what it says was stated;
+    `first_occurred_at` when the first of its statements was, None while there is but one."""
 
     TABLE: ClassVar[str] = "memory_rows"
     KEY: ClassVar[tuple[str, ...]] = ("memory_id",)
@@ -59,6 +60,7 @@ class MemoryRow(Row):
     valid_from: datetime | None = None
     valid_until: datetime | None = None
     occurred_at: datetime
+    first_occurred_at: datetime | None = None
     created_at: datetime
     updated_at: datetime
     updated_by: str
@@ -111,7 +113,8 @@ class EdgeRow(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRow(Row):
-    """A session of a scope and its newest turn, the far end of the next temporal edge."""
+    """A session of a scope and its newest turn, the far end of the next temporal edge.
+    `extracted_turns` are the newest of those that were sent to be extracted from, oldest first."""
 
     TABLE: ClassVar[str] = "session_rows"
     KEY: ClassVar[tuple[str, ...]] = ("scope", "session_id")
@@ -122,21 +125,23 @@ class SessionRow(Row):
     turns: int
     first_at: datetime
     last_at: datetime
+    extracted_turns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EntityRow(Row):
-    """An entity of a scope. `entity_id` is derived from scope and canonical name."""
+class NameRow(Row):
+    """A name of the entity whose main name has the id `entity_id`, told of `mentions` times."""
 
-    TABLE: ClassVar[str] = "entities"
-    KEY: ClassVar[tuple[str, ...]] = ("entity_id",)
+    TABLE: ClassVar[str] = "name_rows"
+    KEY: ClassVar[tuple[str, ...]] = ("name_id",)
 
-    entity_id: str
+    name_id: str
     scope: str
     name: str
     canonical_name: str
+    entity_id: str
+    is_alias: bool = False
     entity_type: str
-    aliases: tuple[str, ...] = ()
     summary: str | None = None
     mentions: int = 1
     pinned: bool = False
@@ -146,13 +151,13 @@ class EntityRow(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelationRow(Row):
-    """Source entity, relation type, target entity; confidence is a running average."""
+    """Source name, relation type, target name; confidence is a running average."""
 
-    TABLE: ClassVar[str] = "relations"
-    KEY: ClassVar[tuple[str, ...]] = ("source_entity_id", "target_entity_id", "relation_type")
+    TABLE: ClassVar[str] = "relation_rows"
+    KEY: ClassVar[tuple[str, ...]] = ("source_name_id", "target_name_id", "relation_type")
 
-    source_entity_id: str
-    target_entity_id: str
+    source_name_id: str
+    target_name_id: str
     relation_type: str
     scope: str
     strength: float = 1.0
@@ -162,14 +167,14 @@ class RelationRow(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MentionRow(Row):
-    """A memory names an entity. Of all the ways in which its texts write the entity's names,
-    `mention_text` is the least by code points: the same whatever became known first."""
+    """A text of a memory (by its `embedding_key`) has a name, written as `mention_text`."""
 
-    TABLE: ClassVar[str] = "memory_entity_mentions"
-    KEY: ClassVar[tuple[str, ...]] = ("memory_id", "entity_id")
+    TABLE: ClassVar[str] = "mention_rows"
+    KEY: ClassVar[tuple[str, ...]] = ("memory_id", "text_key", "name_id")
 
     memory_id: str
-    entity_id: str
+    text_key: str
+    name_id: str
     scope: str
     mention_text: str
     confidence: float
@@ -177,13 +182,13 @@ class MentionRow(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AspectRow(Row):
-    """A facet under which attributes of an entity are grouped."""
+    """A facet under which attributes of an entity, by one of its names, are grouped."""
 
-    TABLE: ClassVar[str] = "entity_aspects"
+    TABLE: ClassVar[str] = "aspect_rows"
     KEY: ClassVar[tuple[str, ...]] = ("aspect_id",)
 
     aspect_id: str
-    entity_id: str
+    name_id: str
     scope: str
     name: str
     canonical_name: str
@@ -195,7 +200,7 @@ class AspectRow(Row):
 class AttributeRow(Row):
     """A memory that says something about an aspect of an entity."""
 
-    TABLE: ClassVar[str] = "entity_attributes"
+    TABLE: ClassVar[str] = "attribute_rows"
     KEY: ClassVar[tuple[str, ...]] = ("aspect_id", "memory_id")
 
     aspect_id: str
@@ -283,8 +288,36 @@ class ProposalRow(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldRow(Row):
+    """A change that was held back, with all that is needed to carry it out later. It is held for
+    as long as the outcome of its fact is `blocked`. `occurred_at` is when the fact was stated."""
+
+    TABLE: ClassVar[str] = "held_proposals"
+    KEY: ClassVar[tuple[str, ...]] = ("item_id",)
+
+    item_id: str
+    scope: str
+    action: str
+    target_id: str
+    target_version: int | None
+    reason: str
+    turn_memory_id: str
+    content: str
+    type: str
+    confidence: float
+    importance: float | None
+    temporal_kind: str
+    valid_until: datetime | None
+    categories: tuple[str, ...]
+    model: str
+    occurred_at: datetime
+    recorded_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeRow(Row):
-    """The end of an item of the balance: a turn or a fact, settled once."""
+    """The end of an item of the balance: a turn or a fact, settled once. Only what was `blocked` is
+    settled again, when a person applies or dismisses it."""
 
     TABLE: ClassVar[str] = "outcomes"
     KEY: ClassVar[tuple[str, ...]] = ("item_kind", "item_id")
@@ -362,7 +395,7 @@ class DeadLetterRow(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRow(Row):
-    """The result of a command, for whoever waits for it. `result` is JSON."""
+    """The result of a command, for whoever waits. `result` is JSON, null until it is known."""
 
     TABLE: ClassVar[str] = "command_results"
     KEY: ClassVar[tuple[str, ...]] = ("command_id",)
@@ -418,8 +451,7 @@ MONTHS = (
 
 
 def index_text(memory_type: str, who: str, content: str, occurred_at: datetime) -> str:
-    """The text that a memory's full-text entry is made from: a turn with its day (UTC) and its
-    speaker, because that is how people ask for what was said; a fact stands alone."""
+    """The text that is indexed: a turn with its day (UTC) and speaker, as people ask for it."""
     if memory_type != "episodic":
         return content
     day = f"({occurred_at.day} {MONTHS[occurred_at.month - 1]}, {occurred_at.year})"
@@ -431,7 +463,7 @@ ROW_TYPES: tuple[type[Row], ...] = (
     ArchiveRow,
     EdgeRow,
     SessionRow,
-    EntityRow,
+    NameRow,
     RelationRow,
     MentionRow,
     AspectRow,
@@ -439,6 +471,7 @@ ROW_TYPES: tuple[type[Row], ...] = (
     FactRow,
     ExtractionRow,
     ProposalRow,
+    HeldRow,
     OutcomeRow,
     AcceptedRow,
     HistoryRow,
