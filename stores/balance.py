@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 
 from schemas.codec import InvalidRecord, decode
-from schemas.identity import UNREADABLE_SCOPE, items_of, unreadable_item_id
+from schemas.identity import UNREADABLE_SCOPE, items_of, items_of_unreadable
 from schemas.messages import DeadLetter
 from schemas.topics import (
     CONVERSATION_TURNS,
@@ -25,6 +25,7 @@ from schemas.topics import (
     TOPICS,
 )
 from stores.readers import Readable
+from stores.words import told_word
 from streams.logs.base import LogReader, Record, partition_for
 
 READ_RECORDS = 1_000
@@ -45,17 +46,18 @@ FACT_STATES = (
     "lost",
 )
 
-_ITEMS = """
-CREATE OR REPLACE TEMP TABLE pipeline_items AS
-WITH known AS (
-    SELECT 'turn' AS item_kind, item_id, scope FROM accepted_turns
-    UNION SELECT 'fact', item_id, scope FROM fact_rows
+_ITEMS = f"""
+known AS (
+    SELECT 'turn' AS item_kind, item_id, scope FROM internal.accepted_turns
+    UNION SELECT 'fact', item_id, scope FROM internal.fact_rows
+    UNION SELECT item_kind, unnest(item_ids), scope FROM internal.dead_letter_rows
+        WHERE item_kind IN ('turn', 'fact')
     UNION SELECT item_kind, item_id, scope FROM log_items WHERE found_as = 'known'
 ), items AS (
     SELECT item_kind, item_id, min(scope) AS scope FROM known GROUP BY ALL
 ), buried AS (
     SELECT item_kind, item_id, min(reason) AS reason FROM (
-        SELECT item_kind, unnest(item_ids) AS item_id, reason FROM dead_letter_rows
+        SELECT item_kind, unnest(item_ids) AS item_id, reason FROM internal.dead_letter_rows
         WHERE status <> 'redriven'
         UNION ALL SELECT item_kind, item_id, place FROM log_items WHERE found_as = 'dead'
     ) GROUP BY ALL
@@ -65,38 +67,47 @@ WITH known AS (
 )
 SELECT i.item_kind, i.item_id, i.scope,
     CASE WHEN o.event = 'created' AND i.item_kind = 'turn' THEN 'stored'
-         WHEN o.event = 'modified' THEN 'updated'
-         WHEN o.event IS NOT NULL THEN o.event
+         WHEN o.event IS NOT NULL THEN {told_word("o.event")}
          WHEN m.place IS NOT NULL THEN 'in_flight'
          WHEN b.item_id IS NOT NULL THEN 'dead'
          ELSE 'lost' END AS state,
     coalesce(o.reason, m.place, b.reason) AS detail,
     o.memory_id
 FROM items i
-LEFT JOIN outcomes o USING (item_kind, item_id)
+LEFT JOIN internal.outcomes o USING (item_kind, item_id)
 LEFT JOIN moving m USING (item_kind, item_id)
 LEFT JOIN buried b USING (item_kind, item_id)
 """
 
 
-def _balance_view() -> str:
+def _balance(by_scope: bool) -> str:
+    """The query of the balance over `pipeline_items`: a row a scope, or one for all."""
     turns = ", ".join(_count("turn", state) for state in TURN_STATES)
     facts = ", ".join(_count("fact", state) for state in FACT_STATES)
     return f"""
-CREATE OR REPLACE TEMP VIEW pipeline_balance AS
-SELECT CASE WHEN grouping(scope) = 1 THEN NULL ELSE scope END AS scope,
+SELECT {"scope, " if by_scope else ""}
     count(*) FILTER (item_kind = 'turn') AS turns_accepted, {turns},
     count(*) FILTER (item_kind = 'fact') AS facts_extracted, {facts},
     turns_accepted = turns_stored + turns_rejected + turns_dead + turns_in_flight
       AND facts_extracted = {" + ".join(f"facts_{s}" for s in FACT_STATES if s != "lost")}
       AS holds
-FROM pipeline_items GROUP BY GROUPING SETS ((), (scope))
-ORDER BY scope NULLS FIRST
+FROM pipeline_items {"GROUP BY scope ORDER BY scope" if by_scope else ""}
 """
 
 
 def _count(kind: str, state: str) -> str:
     return f"count(*) FILTER (item_kind = '{kind}' AND state = '{state}') AS {kind}s_{state}"
+
+
+STORED_ITEMS = f"""
+WITH log_items AS (
+    SELECT NULL::VARCHAR AS item_kind, NULL::VARCHAR AS item_id, NULL::VARCHAR AS scope,
+        NULL::VARCHAR AS found_as, NULL::VARCHAR AS place WHERE false
+), {_ITEMS.replace("'lost'", "'in_flight'")}
+"""
+"""The items as the store alone tells them: `in_flight` is all that is not settled."""
+STORED_BALANCE = _balance(by_scope=True).replace("FROM pipeline", "FROM main.pipeline")
+STORED_TOTAL = _balance(by_scope=False).replace("FROM pipeline", "FROM main.pipeline")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +134,19 @@ def read_balance(shard: Readable, log: LogReader, partition: int) -> list[Balanc
     """The balance of one partition: all scopes together first, then each scope by name."""
     with shard.reading() as reader:
         install_balance(reader, log, partition)
-        result = reader.execute("SELECT * FROM pipeline_balance")
-        names = [column[0] for column in result.description or ()]
-        return [_balance(dict(zip(names, row, strict=True))) for row in result.fetchall()]
+        return [
+            _balance_of(dict(zip(names, row, strict=True)))
+            for view in ("pipeline_total", "pipeline_balance")
+            for names, rows in [_rows(reader, f"SELECT * FROM temp.{view}")]
+            for row in rows
+        ]
+
+
+def _rows(
+    reader: duckdb.DuckDBPyConnection, query: str
+) -> tuple[list[str], list[tuple[object, ...]]]:
+    result = reader.execute(query)
+    return [column[0] for column in result.description or ()], result.fetchall()
 
 
 def add_balances(balances: Sequence[Balance]) -> Balance:
@@ -139,7 +160,8 @@ def add_balances(balances: Sequence[Balance]) -> Balance:
 
 
 def install_balance(connection: duckdb.DuckDBPyConnection, log: LogReader, partition: int) -> None:
-    """Give this connection the views `pipeline_items` and `pipeline_balance` as of now.
+    """Give this connection the views `pipeline_items`, `pipeline_balance` and `pipeline_total` as
+    of now, before those of the store.
 
     Order matters. One transaction fixes what is seen of the store; the log is then read from the
     first topic of the flow to the last: an item that moves meanwhile is met again further down,
@@ -150,11 +172,11 @@ def install_balance(connection: duckdb.DuckDBPyConnection, log: LogReader, parti
         cursors = {
             (stage, topic): offset
             for stage, topic, offset in connection.execute(
-                "SELECT stage, topic, next_offset FROM cursors"
+                "SELECT stage, topic, next_offset FROM internal.cursors"
             ).fetchall()
         }
         outbox = connection.execute(
-            "SELECT topic, value FROM outbox WHERE value IS NOT NULL ORDER BY stage, seq"
+            "SELECT topic, value FROM internal.outbox WHERE value IS NOT NULL ORDER BY stage, seq"
         ).fetchall()
         items = [
             *_on_their_way(log, partition, cursors),
@@ -165,7 +187,9 @@ def install_balance(connection: duckdb.DuckDBPyConnection, log: LogReader, parti
     except BaseException:
         connection.execute("ROLLBACK")
         raise
-    connection.execute(_balance_view())
+    for name, by_scope in (("pipeline_balance", True), ("pipeline_total", False)):
+        query = _balance(by_scope).replace("FROM pipeline", "FROM temp.pipeline")
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {query}")
 
 
 def _materialize(connection: duckdb.DuckDBPyConnection, items: Sequence[_LogItem]) -> None:
@@ -175,7 +199,7 @@ def _materialize(connection: duckdb.DuckDBPyConnection, items: Sequence[_LogItem
     )
     connection.register("log_items", table)
     try:
-        connection.execute(_ITEMS)
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE pipeline_items AS WITH {_ITEMS}")
     finally:
         connection.unregister("log_items")
 
@@ -235,9 +259,11 @@ def _items(record: Record, partitions: int) -> Iterator[_Found]:
     try:
         message = decode(record.value, TOPICS[record.topic], record.timestamp)
     except InvalidRecord:
-        if record.topic == CONVERSATION_TURNS.name:
-            item_id = unreadable_item_id(record.topic, record.partition, record.offset)
-            yield _Found("turn", item_id, UNREADABLE_SCOPE, place)
+        topic = TOPICS[record.topic]
+        unread = items_of_unreadable(topic, record.partition, record.offset, record.value)
+        if unread.kind in ("turn", "fact"):
+            for item_id in unread.item_ids:
+                yield _Found(unread.kind, item_id, UNREADABLE_SCOPE, place)
         return
     if (
         record.topic == CONVERSATION_TURNS.name
@@ -273,7 +299,7 @@ def _dead_items(value: bytes | None) -> Iterator[_LogItem]:
             yield _LogItem(letter.item_kind, item_id, message.scope, "dead", letter.reason)
 
 
-def _balance(row: Mapping[str, object]) -> Balance:
+def _balance_of(row: Mapping[str, object]) -> Balance:
     def numbers(prefix: str) -> dict[str, int]:
         return {
             name.removeprefix(prefix): int(str(value))
@@ -281,7 +307,7 @@ def _balance(row: Mapping[str, object]) -> Balance:
             if name.startswith(prefix)
         }
 
-    scope = row["scope"]
+    scope = row.get("scope")
     return Balance(
         None if scope is None else str(scope),
         numbers("turns_"),

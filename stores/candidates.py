@@ -105,23 +105,49 @@ class CandidateSearch:
         found: list[ScoredCandidate] = []
         index = self._shard.indexes.get(ask.scope)
         with index.lock:
-            for part, visible in self._parts(index, ask.scope):
-                places = _unseen(part, visible, ask)
-                if not len(places):
-                    continue
-                cosines = np.zeros(len(places))
+            seen = self._parts(index, ask.scope)
+            unseen = [_unseen(part, visible, ask) for part, visible in seen]
+            if not any(map(len, unseen)):
+                return Candidates((), as_of)
+            words = self._word_shares(ask, seen, unseen)
+            for (part, _), places, shares in zip(seen, unseen, words, strict=True):
+                closeness = shares
                 if ask.vector is not None:
                     cosines = row_cosines(part.vectors[places], ask.vector)
+                    closeness = np.where(part.has_vector[places], cosines, shares)
                 same = part.meta["digest"][places] == digest(ask.content_hash)
-                near = same | (cosines >= ask.cosine)
+                near = same | (closeness >= ask.cosine)
                 found += [
-                    _shown(_Score(part, place, part.ids[place], cosine, cosine, None))
-                    for place, cosine in zip(
-                        places[near].tolist(), np.round(cosines[near], 6).tolist(), strict=True
+                    _shown(_Score(part, place, part.ids[place], score, score, None))
+                    for place, score in zip(
+                        places[near].tolist(), np.round(closeness[near], 6).tolist(), strict=True
                     )
                 ]
         found.sort(key=lambda candidate: (-candidate.score, candidate.memory_id))
         return Candidates(tuple(found), as_of)
+
+    def _word_shares(
+        self,
+        ask: NearDuplicates,
+        seen: Sequence[tuple[Part, Mask | None]],
+        unseen: Sequence[Integers],
+    ) -> list[Floats]:
+        """What stands for the cosine where there is none, on either side: the share of the text's
+        information that a memory holds. Zeros where every pair has a cosine."""
+        have_all = all(
+            bool(part.has_vector[places].all())
+            for (part, _), places in zip(seen, unseen, strict=True)
+        )
+        if ask.vector is not None and have_all:
+            return [np.zeros(len(places)) for places in unseen]
+        terms = query_tokens(ask.text, self._shard.options.language)
+        sums, query_idf = keyword_sums(
+            [part for part, _ in seen], terms, [visible for _, visible in seen]
+        )
+        return [
+            keyword_coverage(found[places], query_idf)
+            for found, places in zip(sums, unseen, strict=True)
+        ]
 
     def naming(self, scope: str, words: Sequence[str]) -> set[str] | None:
         """Ids of the scope's committed active memories that have all these words, each in any of

@@ -7,7 +7,8 @@ embedded in batches; each batch is written in one transaction and seen by recall
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from stores.vectors import VectorTable
 
 BATCH = 64
+BATCH_SECONDS = 1.0
+GROWTH = 4
 
 _MISSING = (
     "SELECT m.memory_id, m.scope, m.embedding_key, m.type, m.who, m.content FROM memory_rows m"
@@ -88,25 +91,36 @@ async def catch_up(
     model: EmbeddingModel,
     vectors: VectorTable | None = None,
     batch: int = BATCH,
-    limit: int | None = None,
+    skip: Callable[[str], bool] = lambda scope: False,
 ) -> CatchUp:
-    """Embed what has no vector, up to `limit` memories. What the provider cannot embed is counted
-    and passed over; while the provider is away the run ends early. Never raises ModelError."""
+    """Embed what has no vector, but in scopes to `skip`. What the provider cannot embed is counted
+    and passed over; while the provider is away the run ends early. Never raises ModelError.
+
+    What is kept together took about a second, whatever the model costs, and is `batch` memories at
+    most: a stop throws away no more."""
     done = CatchUp()
     after = ""
-    while limit is None or done.embedded + done.failed < limit:
-        count = batch if limit is None else min(batch, limit - done.embedded - done.failed)
-        rows = await asyncio.to_thread(_read, shard, model.model, after, count)
-        if not rows:
-            break
+    size = 1
+    began = time.monotonic()
+    while rows := await asyncio.to_thread(_read, shard, model.model, after, size):
+        read = len(rows)
         after = rows[-1].memory_id
+        rows = [row for row in rows if not skip(row.scope)]
         try:
-            await _embed(shard, model, vectors, rows, done)
+            if rows:
+                await _embed(shard, model, vectors, rows, done)
         except TransientModelError as error:
             done.failed += len(rows)
             done.failure = str(error)
             break
+        size = min(_fitting(read, time.monotonic() - began), batch)
+        began = time.monotonic()
     return done
+
+
+def _fitting(count: int, seconds: float) -> int:
+    """How many take about BATCH_SECONDS, where so many took so long."""
+    return max(1, min(GROWTH * count, int(count * BATCH_SECONDS / max(seconds, 1e-6))))
 
 
 async def _embed(

@@ -55,13 +55,13 @@ DEFAULTS = GraphBoostSettings()
 
 @dataclass(frozen=True, slots=True)
 class NamedEntity:
-    """An entity that a query names."""
+    """An entity that a query names; `times_told` is how often triples named it."""
 
     entity_id: str
     name: str
     entity_type: str
     summary: str | None
-    mentions: int
+    times_told: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def named_entities(
     language: str = "english",
 ) -> tuple[NamedEntity, ...]:
     """Entities of the scope of whose name or an alias a whole token stands in the query, the most
-    mentioned first.
+    told first.
 
     Tokens are runs of at least 2 alphanumeric characters, compared as they are and by stem; the
     function words of the language count only in a query of nothing else. A name in a script
@@ -138,25 +138,31 @@ def named_entities(
     if not tokens:
         return ()
     rows = cursor.execute(
-        "SELECT entity_id, name, canonical_name, aliases, entity_type, summary, mentions"
-        " FROM entities WHERE scope = $1 AND (contains($2, canonical_name)"
-        " OR regexp_matches(canonical_name, $3)"
-        " OR (len(aliases) > 0 AND (len(list_filter(aliases, lambda a: contains($2, a))) > 0"
-        " OR regexp_matches(array_to_string(aliases, ' '), $3))))"
-        " ORDER BY mentions DESC, entity_id",
+        """WITH may_be AS (
+            SELECT entity_id, list(canonical_name) AS names FROM name_rows
+            WHERE scope = $1
+                AND (contains($2, canonical_name) OR regexp_matches(canonical_name, $3))
+            GROUP BY entity_id)
+        SELECT entity_id, any_value(names) FROM may_be JOIN name_rows USING (entity_id)
+        GROUP BY entity_id ORDER BY sum(mentions) DESC, entity_id""",
         # Tokens are alphanumeric, so the pattern needs no escapes.
         [scope, folded, "|".join(sorted(tokens))],
     )
-    found: list[NamedEntity] = []
+    found: list[str] = []
     # The database finds what holds the letters; whole tokens are told apart here.
     while len(found) < limit:
         batch = rows.fetchmany(256)
         if not batch:
             break
-        for entity_id, name, canonical, aliases, kind, summary, mentions in batch:
-            if any(stands_in(known, folded, tokens, language) for known in (canonical, *aliases)):
-                found.append(NamedEntity(entity_id, name, kind, summary, mentions))
-    return tuple(found[:limit])
+        for entity_id, names in batch:
+            if any(stands_in(known, folded, tokens, language) for known in names):
+                found.append(entity_id)
+    described = cursor.execute(
+        "SELECT entity_id, name, entity_type, summary, times_told FROM known_entities"
+        " WHERE scope = $1 AND list_contains($2, entity_id) ORDER BY times_told DESC, entity_id",
+        [scope, found[:limit]],
+    )
+    return tuple(NamedEntity(*values) for values in described.fetchall())
 
 
 def query_words(query: str, language: str = "english") -> frozenset[str]:
@@ -201,16 +207,20 @@ def _neighbours(
 ) -> dict[str, str]:
     """Id to name of the entities one relation away, either way, the most told relations first."""
     rows = cursor.execute(
-        """WITH named AS (SELECT unnest($1) AS id),
+        """WITH ids AS (
+            SELECT name_id FROM name_rows WHERE scope = $2 AND list_contains($1, entity_id)),
         around AS (
-            SELECT target_entity_id AS id, mentions, confidence
-            FROM relations JOIN named ON named.id = source_entity_id WHERE scope = $2
+            SELECT target_name_id AS name_id, mentions, confidence
+            FROM relation_rows JOIN ids ON ids.name_id = source_name_id
             UNION ALL
-            SELECT source_entity_id, mentions, confidence
-            FROM relations JOIN named ON named.id = target_entity_id WHERE scope = $2)
-        SELECT e.entity_id, e.name FROM around JOIN entities e ON e.entity_id = around.id
-        WHERE e.scope = $2 AND e.entity_id NOT IN (SELECT id FROM named)
-        GROUP BY ALL ORDER BY sum(around.mentions) DESC, max(around.confidence) DESC, e.entity_id
+            SELECT source_name_id, mentions, confidence
+            FROM relation_rows JOIN ids ON ids.name_id = target_name_id)
+        SELECT main.name_id, main.name
+        FROM around JOIN name_rows n USING (name_id)
+            JOIN name_rows main ON main.name_id = n.entity_id
+        WHERE NOT list_contains($1, n.entity_id)
+        GROUP BY main.name_id, main.name
+        ORDER BY sum(around.mentions) DESC, max(around.confidence) DESC, main.name_id
         LIMIT $3""",
         [list(ids), scope, limit],
     )
@@ -229,14 +239,13 @@ def _memories(
         """WITH wanted AS (SELECT unnest($1) AS entity_id, unnest($2) AS share),
         size AS (SELECT count(*) AS n FROM fts_docs WHERE scope = $3),
         told AS (
-            SELECT m.memory_id, entity_id, share, count(*) OVER (PARTITION BY entity_id) AS df
-            FROM memory_entity_mentions m JOIN wanted USING (entity_id)
-                JOIN memory_rows r USING (memory_id)
-            WHERE m.scope = $3 AND r.scope = $3 AND NOT r.is_deleted),
+            SELECT DISTINCT memory_id, entity_id, share
+            FROM present_mentions JOIN wanted USING (entity_id) WHERE scope = $3),
+        spread AS (SELECT *, count(*) OVER (PARTITION BY entity_id) AS df FROM told),
         weighed AS (
             SELECT memory_id, entity_id, share,
                 greatest(0, 1 - ln(df) / ln(greatest(n, df, 2))) AS telling
-            FROM told, size)
+            FROM spread, size)
         SELECT memory_id, list(entity_id ORDER BY entity_id), max(share) >= 1,
             max(share * telling) AS strength
         FROM weighed WHERE telling >= $4 AND share > 0

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import duckdb
+
+from schemas.identity import entity_id
+from stores.tables import parsed
+
+Statement = str | Callable[[duckdb.DuckDBPyConnection], None]
+"""SQL, or what SQL cannot do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
     name: str
-    statements: tuple[str, ...]
+    statements: tuple[Statement, ...]
 
 
 _MEMORY = """
@@ -135,19 +143,153 @@ _TABLES = (
     "CREATE TABLE shard_state (name VARCHAR PRIMARY KEY, value VARCHAR NOT NULL)",
 )
 
-MIGRATIONS: tuple[Migration, ...] = (Migration("0001-tables", _TABLES),)
+_FIRST_OCCURRED_AT = ("ALTER TABLE memory_rows ADD COLUMN first_occurred_at TIMESTAMPTZ",)
+
+_HELD_PROPOSALS = (
+    """CREATE TABLE held_proposals (
+        item_id VARCHAR PRIMARY KEY, scope VARCHAR NOT NULL, action VARCHAR NOT NULL,
+        target_id VARCHAR NOT NULL, target_version BIGINT, reason VARCHAR NOT NULL,
+        turn_memory_id VARCHAR NOT NULL, content VARCHAR NOT NULL, type VARCHAR NOT NULL,
+        confidence DOUBLE NOT NULL, importance DOUBLE, temporal_kind VARCHAR NOT NULL,
+        valid_until TIMESTAMPTZ, categories VARCHAR[] NOT NULL, model VARCHAR NOT NULL,
+        occurred_at TIMESTAMPTZ NOT NULL, recorded_at TIMESTAMPTZ NOT NULL)""",
+    # What was held back before there was this table, from what decide took note of. The version
+    # that it saw stands with the candidates.
+    """INSERT INTO held_proposals BY NAME
+        SELECT item_id, f.scope, p.action, p.target_id,
+            list_filter(
+                from_json(p.candidates, '[{"memory_id": "VARCHAR", "version": "BIGINT"}]'),
+                lambda candidate: candidate.memory_id = p.target_id
+            )[1].version AS target_version,
+            p.reason, f.turn_memory_id, f.content, f.type, f.confidence, f.importance,
+            f.temporal_kind, f.valid_until, f.categories, f.model, f.occurred_at, o.recorded_at
+        FROM outcomes o
+        JOIN fact_rows f USING (item_id)
+        JOIN (FROM proposals QUALIFY row_number() OVER (PARTITION BY item_id ORDER BY round DESC)
+            = 1) p USING (item_id)
+        WHERE o.item_kind = 'fact' AND o.event = 'blocked' AND p.target_id IS NOT NULL""",
+)
+
+
+def _name_rows_of_aliases(connection: duckdb.DuckDBPyConnection) -> None:
+    """A row for each alias, with the id that a name has."""
+    known = connection.execute(
+        "SELECT DISTINCT ON (scope, alias) scope, alias, entity_id, first_seen, updated_at FROM"
+        " (SELECT *, unnest(aliases) AS alias FROM entities) ORDER BY scope, alias, entity_id"
+    ).fetchall()
+    for scope, alias, entity, first_seen, updated_at in known:
+        connection.execute(
+            "INSERT INTO name_rows VALUES (?, ?, ?, ?, ?, true, 'unknown', NULL, 0, false, ?, ?)"
+            " ON CONFLICT DO NOTHING",
+            [entity_id(scope, alias), scope, alias, alias, entity, first_seen, updated_at],
+        )
+
+
+# What said of a memory that it mentions an entity did not say in which of its texts: it is held for
+# all that have the words, or where none has them for the first one, which triples are about.
+_MENTIONS_OF_TEXTS = """INSERT INTO mention_rows
+    WITH texts AS (
+        SELECT memory_id, version, type, content, json_extract_string(state, '$.who') AS who,
+            json_extract_string(state, '$.embedding_key') AS text_key
+        FROM memory_archive
+        UNION ALL SELECT memory_id, version, type, content, who, embedding_key FROM memory_rows),
+    said AS (
+        SELECT memory_id, version, text_key, CASE WHEN type = 'episodic' AND coalesce(who, '') <> ''
+            THEN who || ': ' || content ELSE content END AS text FROM texts),
+    held AS (
+        SELECT m.*, said.text_key, said.version,
+            contains(lower(said.text), lower(m.mention_text)) AS has_it
+        FROM memory_entity_mentions m JOIN said USING (memory_id))
+    SELECT memory_id, text_key, entity_id, any_value(scope), min(mention_text), max(confidence)
+    FROM (SELECT *, bool_or(has_it) OVER one AS is_written, min(version) OVER one AS first_version
+        FROM held WINDOW one AS (PARTITION BY memory_id, entity_id))
+    WHERE has_it OR (NOT is_written AND version = first_version)
+    GROUP BY memory_id, text_key, entity_id"""
+
+_NAMES: tuple[Statement, ...] = (
+    """CREATE TABLE name_rows (
+        name_id VARCHAR PRIMARY KEY, scope VARCHAR NOT NULL, name VARCHAR NOT NULL,
+        canonical_name VARCHAR NOT NULL, entity_id VARCHAR NOT NULL, is_alias BOOLEAN NOT NULL,
+        entity_type VARCHAR NOT NULL, summary VARCHAR, mentions BIGINT NOT NULL,
+        pinned BOOLEAN NOT NULL, first_seen TIMESTAMPTZ NOT NULL, updated_at TIMESTAMPTZ NOT NULL)
+    """,
+    """CREATE TABLE relation_rows (
+        source_name_id VARCHAR, target_name_id VARCHAR, relation_type VARCHAR,
+        scope VARCHAR NOT NULL, strength DOUBLE NOT NULL, mentions BIGINT NOT NULL,
+        confidence DOUBLE NOT NULL,
+        PRIMARY KEY (source_name_id, target_name_id, relation_type))""",
+    """CREATE TABLE mention_rows (
+        memory_id VARCHAR, text_key VARCHAR, name_id VARCHAR, scope VARCHAR NOT NULL,
+        mention_text VARCHAR NOT NULL, confidence DOUBLE NOT NULL,
+        PRIMARY KEY (memory_id, text_key, name_id))""",
+    """CREATE TABLE aspect_rows (
+        aspect_id VARCHAR PRIMARY KEY, name_id VARCHAR NOT NULL, scope VARCHAR NOT NULL,
+        name VARCHAR NOT NULL, canonical_name VARCHAR NOT NULL, weight DOUBLE NOT NULL,
+        updated_at TIMESTAMPTZ NOT NULL)""",
+    """CREATE TABLE attribute_rows (
+        aspect_id VARCHAR, memory_id VARCHAR, scope VARCHAR NOT NULL, kind VARCHAR NOT NULL,
+        status VARCHAR NOT NULL, confidence DOUBLE NOT NULL, importance DOUBLE NOT NULL,
+        PRIMARY KEY (aspect_id, memory_id))""",
+    """INSERT INTO name_rows SELECT entity_id, scope, name, canonical_name, entity_id, false,
+        entity_type, summary, mentions, pinned, first_seen, updated_at FROM entities""",
+    _name_rows_of_aliases,
+    "INSERT INTO relation_rows SELECT * FROM relations",
+    "INSERT INTO aspect_rows SELECT * FROM entity_aspects",
+    "INSERT INTO attribute_rows SELECT * FROM entity_attributes",
+    _MENTIONS_OF_TEXTS,
+    "DROP VIEW IF EXISTS mentions",
+    # Their names go to views over the new tables.
+    *(
+        f"DROP TABLE {table}"
+        for table in (
+            *("entities", "relations", "memory_entity_mentions"),
+            *("entity_aspects", "entity_attributes"),
+        )
+    ),
+)
+
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration("0001-tables", _TABLES),
+    Migration(
+        "0002-extracted-turns",
+        ("ALTER TABLE session_rows ADD COLUMN extracted_turns VARCHAR[] DEFAULT []",),
+    ),
+    Migration("0003-first-occurred-at", _FIRST_OCCURRED_AT),
+    Migration("0004-held-proposals", _HELD_PROPOSALS),
+    Migration("0005-names-and-texts", _NAMES),
+)
+
+
+INTERNAL = "internal"
+"""The schema of the tables; what analysts see lies in `main` (stores/views.py)."""
+_TAKEN = (
+    "the store has tables in both schemas, main.{0} and internal.{0}: an older version of the"
+    " program worked on it after a newer one; move its folder away, and the log rebuilds it"
+)
+
+
+def use_tables(connection: duckdb.DuckDBPyConnection) -> None:
+    """Let this connection name the tables without their schema."""
+    connection.execute(parsed(connection, "SET search_path = 'internal,main'"))
 
 
 def migrate(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """Bring the file to the newest version; each migration in its own transaction.
+    """Bring the file to the newest version; each migration in its own transaction. The connection
+    may then name the tables without their schema.
 
     Returns the names of those applied now. Raises ValueError when the file carries a migration
     that this program does not know: it was written by a newer one.
     """
+    if connection.execute(_SCHEMA_KNOWN).fetchone() is None:
+        connection.execute("CREATE SCHEMA IF NOT EXISTS internal")
+    _move_tables(connection)
+    use_tables(connection)
     connection.execute(
-        "CREATE TABLE IF NOT EXISTS migrations (name VARCHAR PRIMARY KEY, position BIGINT)"
+        "CREATE TABLE IF NOT EXISTS internal.migrations (name VARCHAR PRIMARY KEY, position BIGINT)"
     )
-    done = {name for (name,) in connection.execute("SELECT name FROM migrations").fetchall()}
+    done = {
+        name for (name,) in connection.execute("SELECT name FROM internal.migrations").fetchall()
+    }
     unknown = done - {migration.name for migration in MIGRATIONS}
     if unknown:
         raise ValueError(
@@ -160,8 +302,47 @@ def migrate(connection: duckdb.DuckDBPyConnection) -> list[str]:
             continue
         connection.execute("BEGIN")
         for statement in migration.statements:
-            connection.execute(statement)
-        connection.execute("INSERT INTO migrations VALUES (?, ?)", [migration.name, position])
+            if isinstance(statement, str):
+                connection.execute(statement)
+            else:
+                statement(connection)
+        connection.execute(
+            "INSERT INTO internal.migrations VALUES (?, ?)", [migration.name, position]
+        )
         connection.execute("COMMIT")
         applied.append(migration.name)
     return applied
+
+
+_SCHEMA_KNOWN = """
+SELECT 1 FROM duckdb_schemas()
+WHERE schema_name = 'internal' AND database_name = current_database()"""
+_IN_MAIN = """
+SELECT table_name, sql FROM duckdb_tables()
+WHERE schema_name = 'main' AND database_name = current_database() ORDER BY table_oid"""
+
+
+def _move_tables(connection: duckdb.DuckDBPyConnection) -> None:
+    """Bring the tables of a store from before there was a schema of their own into it, each in a
+    transaction: who is interrupted goes on with the next one."""
+    tables = connection.execute(_IN_MAIN).fetchall()
+    if not tables:
+        return
+    for (view,) in connection.execute(
+        "SELECT view_name FROM duckdb_views() WHERE schema_name = 'main' AND NOT internal"
+    ).fetchall():
+        connection.execute(f"DROP VIEW main.{view}")
+    for name, sql in tables:
+        connection.execute("BEGIN")
+        try:
+            connection.execute(str(sql).replace("CREATE TABLE ", "CREATE TABLE internal.", 1))
+            connection.execute(f"INSERT INTO internal.{name} SELECT * FROM main.{name}")
+            connection.execute(f"DROP TABLE main.{name}")
+            connection.execute("COMMIT")
+        except duckdb.CatalogException as error:
+            connection.execute("ROLLBACK")
+            raise ValueError(_TAKEN.format(name)) from error
+        except BaseException:
+            with contextlib.suppress(duckdb.Error):
+                connection.execute("ROLLBACK")
+            raise

@@ -5,7 +5,7 @@ scope, never on which other candidates happen to be in the pool or on how many w
 the first ten are the same whether ten or fifty are asked for, and `min_score` means the same for
 every query of a scope.
 
-The recipe, in order: `keyword_coverage` of the BM25 sum and `vector_score` of the centred cosine;
+The recipe, in order: `keyword_coverage` of the BM25 sum and the centred cosine, at least 0;
 `blend` (or `reciprocal_rank_fusion`); `lend_between` turns and the facts drawn from them;
 `lend_to_neighbours` within a session; `favour_named`; `past_end`; `profile`; `worth_showing`;
 `top`.
@@ -181,11 +181,6 @@ def centred(vectors: Vector, mean: Vector, share: float = DEFAULTS.centring) -> 
     norms = np.linalg.norm(rest, axis=-1, keepdims=True)
     unit: Vector = np.divide(rest, norms, out=np.zeros_like(rest), where=norms > 1e-6)
     return unit
-
-
-def vector_score(cosines: Floats) -> Floats:
-    """Cosines (n,) as scores 0..1: opposite is no worse than unrelated."""
-    return np.clip(cosines, 0.0, 1.0)
 
 
 # Fusion

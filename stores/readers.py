@@ -15,6 +15,8 @@ from typing import Protocol
 
 import duckdb
 
+from stores.migrations import use_tables
+
 AGAIN_SECONDS = 0.01
 """How long after an interrupt the next one comes."""
 
@@ -27,6 +29,13 @@ class Readable(Protocol):
 
 Reading = Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]]
 """A cursor of its own for the length of a block. Raises StoreClosed."""
+
+
+def cursor_of(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """A cursor that names the tables without their schema, as the connection does."""
+    cursor = connection.cursor()
+    use_tables(cursor)
+    return cursor
 
 
 class StoreClosed(Exception):
@@ -57,7 +66,7 @@ class Readers:
         with self._changed:
             if self._closed:
                 raise StoreClosed
-            cursor = self._connection.cursor()
+            cursor = cursor_of(self._connection)
             self._at_work.append(cursor)
         try:
             yield cursor

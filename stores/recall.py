@@ -20,12 +20,13 @@ from stores.index_cache import IndexCache
 from stores.part import from_microseconds, microseconds
 from stores.ranking import DEFAULTS, RankingParameters
 from stores.readers import Readable
+from stores.recall_filter import Allowed
 from stores.recall_pool import PoolSearch
 from stores.recall_rank import Chosen, Ranked, choose, leg_ranks, rank
 from stores.recall_types import (
     Explanation,
     Fusion,
-    Method,
+    Legs,
     Neighbour,
     Query,
     RecallAnswer,
@@ -143,7 +144,7 @@ class Recall:
         ids = [ranked.ids[found.face] for found in chosen]
         with index.lock:
             sources = {i: tuple(sorted(index.drawn_from.get(i, ()))) for i in ids}
-            beside = {i: _neighbour_ids(index, i, query.neighbours) for i in ids}
+            beside = _beside(index, query, ids)
             wanted = {*ids, *(s for found in sources.values() for s in found)}
             wanted.update(i for found in beside.values() for i, _ in found)
             rows = {i: row for i in wanted if (row := _row(index, query.scope, i)) is not None}
@@ -186,7 +187,7 @@ def _row(index: ScopeIndex, scope: str, memory_id: str) -> _Row | None:
     )
 
 
-def _method(has_terms: bool, has_vectors: bool, fusion: Fusion) -> Method:
+def _method(has_terms: bool, has_vectors: bool, fusion: Fusion) -> Legs:
     if fusion == "keyword":
         has_vectors = has_vectors and not has_terms
     if fusion == "vector":
@@ -212,6 +213,17 @@ def _neighbour_ids(index: ScopeIndex, memory_id: str, reach: int) -> list[tuple[
         if there != position and other >= 0 and index.turns.alive[other]:
             found.append((index.turns.ids[other], there - position))
     return found
+
+
+def _beside(
+    index: ScopeIndex, query: Query, ids: Sequence[str]
+) -> dict[str, list[tuple[str, int]]]:
+    """The neighbours of each result, as far as the query may show them."""
+    if query.neighbours < 1:
+        return {memory_id: [] for memory_id in ids}
+    beside = {memory_id: _neighbour_ids(index, memory_id, query.neighbours) for memory_id in ids}
+    may = Allowed.by(index, query).among({i for found in beside.values() for i, _ in found})
+    return {own: [pair for pair in found if pair[0] in may] for own, found in beside.items()}
 
 
 def _ranks(ranked: Ranked) -> dict[str, list[int | None]]:

@@ -1,8 +1,14 @@
-"""Which places of an index a query may find: its filters as masks, applied before the search."""
+"""Which places of an index a query may find: its filters as masks, applied before the search.
+
+They have this one meaning: whatever an answer shows (results and what they stand for, neighbours,
+what the intent adds, evidence) passes them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -47,6 +53,41 @@ def wanted(index: ScopeIndex, part: Part, query: Query, places: int) -> Mask | N
     if query.categories:
         masks.append(_lists(part.categories[:places], set(query.categories), _any))
     return np.logical_and.reduce(masks) if masks else None
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What a query may show of a scope: there at all, and through the filters."""
+
+    index: ScopeIndex
+    masks: tuple[Mask | None, ...]
+
+    @classmethod
+    def by(cls, index: ScopeIndex, query: Query) -> Self:
+        with index.lock:
+            masks = (
+                both(existing(part, query, part.places), wanted(index, part, query, part.places))
+                for part in index.parts
+            )
+            return cls(index, tuple(masks))
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether anything that is alive may be left out."""
+        return any(mask is not None for mask in self.masks)
+
+    def among(self, memory_ids: Iterable[str]) -> set[str]:
+        """Those of these memories that may be shown; not those that came meanwhile."""
+        found = set()
+        with self.index.lock:
+            for memory_id in memory_ids:
+                for part, mask in zip(self.index.parts, self.masks, strict=True):
+                    place = part.place_of.get(memory_id)
+                    if place is not None and (
+                        mask is None or (place < len(mask) and bool(mask[place]))
+                    ):
+                        found.add(memory_id)
+        return found
 
 
 def both(a: Mask | None, b: Mask | None) -> Mask | None:

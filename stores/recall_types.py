@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-Method = Literal["hybrid", "keyword", "vector", "none"]
+Legs = Literal["hybrid", "keyword", "vector", "none"]
 """Which legs took part in a search; `none` where there was nothing to search by."""
 
 Fusion = Literal["hybrid", "rrf", "keyword", "vector"]
@@ -18,11 +18,12 @@ Fusion = Literal["hybrid", "rrf", "keyword", "vector"]
 class Query:
     """A question to one scope, up to `limit` results.
 
-    Filters, all of which a result must pass, applied before the search: any of `types`; any of
-    `tags_any`, all of `tags_all`, any of `categories`; `who` said it, or said what it was drawn
-    from (case ignored); `pinned`; `importance_min` and more; `project`; `session`; told at or
-    after `since` and before `until`. `as_of` leaves out what was not yet stored then; what is
-    found has its present text. Times have a zone.
+    Filters, applied before the search; whatever is shown passes all of them, also neighbours, what
+    the intent adds and evidence: any of `types`; any of `tags_any`, all of `tags_all`, any of
+    `categories`; `who` said it, or said what it was drawn from (case ignored); `pinned`;
+    `importance_min` and more; `project` and `session` (empty: of none); told at or after `since`
+    and before `until`. `as_of` leaves out what was not yet stored then; what is found has its
+    present text. Times have a zone.
 
     `group`: a turn and the facts drawn from it are one result. `explain` tells the parts of each
     score. `neighbours`: turns of the session on each side, given with a result that is a turn.
@@ -65,7 +66,8 @@ class Scores:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """How a score came about. `parts` add up to it: `keyword` and `vector` as blended, then what
-    each further step added or took (`facts`, `neighbours`, `named`, `graph`, `ended`, `profile`).
+    each further step added or took (`facts`, `neighbours`, `named`, `graph`, `ended`, `profile`,
+    `times`, `rerank`).
     `ranks` is the place in each leg among what was considered, from 1; None where it is no hit.
     `grouped` are the memories that this result stands for beside itself."""
 
@@ -115,8 +117,10 @@ class RecallResult:
 
 @dataclass(frozen=True, slots=True)
 class RecallAnswer:
-    """Results, best first, ties by id."""
+    """Results, best first, ties by id. `method` tells what took part: the legs (`Legs`), with
+    `+cosine` where the first results were ordered anew by whole contents, with `+mmr` where for
+    variety. What is set and did not take part is not told there."""
 
     query: str
-    method: Method
+    method: str
     results: tuple[RecallResult, ...] = field(default=())

@@ -1,4 +1,4 @@
-"""A second look at the first results: by full-content cosine, by a cross-encoder, or for variety.
+"""A second look at the first results: by the cosine of their whole contents, or for variety.
 
 Off by default. Whatever goes wrong or takes too long, the order stays and the reason is told.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float32]
-Within = Callable[[Awaitable[Sequence[float]], float], Awaitable[Sequence[float]]]
+Within = Callable[[Awaitable[list[Vector]], float], Awaitable[list[Vector]]]
 """Awaits a value for so many seconds, else raises TimeoutError."""
 
 
@@ -25,7 +25,7 @@ class RerankSettings:
     the cosine's share beside the score. MMR (`mmr`, with the share of relevance in
     `mmr_relevance`) is off: measured elsewhere to halve recall."""
 
-    method: Literal["off", "cosine", "cross-encoder"] = "off"
+    method: Literal["off", "cosine"] = "off"
     top_n: int = 20
     timeout_ms: float = 2_000.0
     cosine_weight: float = 0.3
@@ -33,32 +33,10 @@ class RerankSettings:
     mmr_relevance: float = 0.7
 
 
-class CrossEncoder(Protocol):
-    """A model that reads question and text together."""
-
-    async def scores(self, query: str, texts: Sequence[str]) -> Sequence[float]:
-        """How well each text answers the query, in the order of the texts, higher is better."""
-        ...
-
-
 class TextEmbedding(Protocol):
-    """The part of an embedding model that the cosine needs: unit vectors."""
+    """The part of an embedding model that is needed: unit vectors of stored texts."""
 
     async def embed_passages(self, texts: Sequence[str]) -> list[Vector]: ...
-
-    async def embed_query(self, text: str) -> Vector: ...
-
-
-class ContentCosine:
-    """Cosines of whole contents to the query, as a CrossEncoder."""
-
-    def __init__(self, embedding: TextEmbedding) -> None:
-        self._embedding = embedding
-
-    async def scores(self, query: str, texts: Sequence[str]) -> Sequence[float]:
-        vector = await self._embedding.embed_query(query)
-        passages = await self._embedding.embed_passages(texts)
-        return [float(passage @ vector) for passage in passages]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,38 +51,40 @@ class Reranked:
 
 
 async def rerank(
-    query: str,
+    vector: Vector | None,
     scores: Sequence[float],
     texts: Sequence[str],
-    model: CrossEncoder | None,
+    model: TextEmbedding | None,
     settings: RerankSettings,
     within: Within = asyncio.wait_for,
 ) -> Reranked:
     """The first `top_n` of a list (best first) in a new order; what comes after stays.
 
-    cosine: (1 - w) x score + w x cosine, w 0.3. cross-encoder: by its score alone. Ties keep their
-    order. Raises nothing but the cancellation of the caller.
+    (1 - w) x score + w x cosine, w 0.3, of whole contents to the query, whose unit vector is
+    `vector`. Ties keep their order. Raises nothing but the cancellation of the caller.
     """
     unchanged = tuple(range(len(scores)))
-    if settings.method == "off" or model is None or not scores:
-        off = settings.method == "off"
-        return Reranked(unchanged, False, "off" if off else "no model" if scores else "no results")
+    if settings.method == "off":
+        return Reranked(unchanged, False, "off")
+    if not scores:
+        return Reranked(unchanged, False, "no results")
+    if model is None or vector is None:
+        return Reranked(unchanged, False, "no model" if model is None else "no vector of the query")
     count = min(settings.top_n, len(scores))
-    seconds = settings.timeout_ms / 1000.0
     try:
-        given = list(await within(model.scores(query, texts[:count]), seconds))
+        passages = await within(model.embed_passages(texts[:count]), settings.timeout_ms / 1000.0)
+        cosines = [min(max(float(passage @ vector), 0.0), 1.0) for passage in passages]
     except TimeoutError:
         return Reranked(unchanged, False, f"longer than {settings.timeout_ms:g} ms")
     except Exception as error:  # a second look is a favour: the first stands, and it is told why
         return Reranked(unchanged, False, f"{type(error).__name__}: {error}")
-    if len(given) != count or not all(map(math.isfinite, given)):
-        return Reranked(unchanged, False, f"{len(given)} usable scores for {count} texts")
-    if settings.method == "cosine":
-        weight = settings.cosine_weight
-        given = [
-            (1.0 - weight) * score + weight * cosine
-            for score, cosine in zip(scores[:count], given, strict=True)
-        ]
+    if len(cosines) != count or not all(map(math.isfinite, cosines)):
+        return Reranked(unchanged, False, f"{len(cosines)} usable vectors for {count} texts")
+    weight = settings.cosine_weight
+    given = [
+        (1.0 - weight) * score + weight * cosine
+        for score, cosine in zip(scores[:count], cosines, strict=True)
+    ]
     first = sorted(range(count), key=lambda place: (-given[place], place))
     return Reranked((*first, *unchanged[count:]), True, settings.method, tuple(given))
 

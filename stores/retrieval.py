@@ -23,8 +23,9 @@ from stores.context import Context, Line, Section, assemble
 from stores.graph_boost import GraphBoost, Milliseconds, NamedEntity, graph_boost
 from stores.intent import Complexity, Exemplars, IntentGuess, Vector, classify, complexity
 from stores.recall import Recall, RecallShard, utc_now
+from stores.recall_filter import Allowed
 from stores.recall_types import Query, RecallAnswer, RecallResult
-from stores.rerank import CrossEncoder, mmr, rerank
+from stores.rerank import Reranked, TextEmbedding, mmr, rerank
 from stores.retrieval_rows import profile_lines, read_related, said, source_lines
 from stores.retrieval_types import (
     Explained,
@@ -74,7 +75,8 @@ def monotonic_ms() -> float:
 class Retriever:
     """Retrievals from one shard; may be used by any thread.
 
-    `exemplars` and `model` are None where there is no embedding model or reranker; `clock` tells
+    `exemplars` are asked where no word tells the intent, and `model` makes the vectors of a second
+    look (None: neither takes place); `clock` tells
     what "last week" is reckoned from (a query's `as_of` comes before it), in the zone whose days
     are meant; `milliseconds` measures the graph's deadline.
     """
@@ -85,7 +87,7 @@ class Retriever:
         settings: RetrievalSettings | None = None,
         recall: Searcher | None = None,
         exemplars: Exemplars | None = None,
-        model: CrossEncoder | None = None,
+        model: TextEmbedding | None = None,
         clock: Callable[[], datetime] = utc_now,
         milliseconds: Milliseconds = monotonic_ms,
     ) -> None:
@@ -134,16 +136,20 @@ class Retriever:
         found = await _in_search_thread(self.search, wider, vector)
         results = found.answer.results
         second = await rerank(
-            query.text,
+            vector,
             [result.score for result in results],
             [result.content for result in results],
             self._model,
             settings,
         )
-        ordered = [results[place] for place in second.order]
-        if settings.mmr:
+        ordered = _ordered(results, second)
+        method = found.answer.method
+        if second.applied:
+            method += f"+{second.reason}"
+        if settings.mmr and ordered:
             ordered = await _in_search_thread(self._varied, query.scope, ordered)
-        answer = replace(found.answer, results=tuple(ordered[: query.limit]))
+            method += "+mmr"
+        answer = replace(found.answer, method=method, results=tuple(ordered[: query.limit]))
         return replace(
             found, answer=answer, explained=replace(found.explained, reranked=second.reason)
         )
@@ -162,19 +168,22 @@ class Retriever:
         if not found.results and not found.related:
             return None
         return await _in_search_thread(
-            self.assembled, query.scope, found, effort.budget if budget is None else budget
+            self.assembled, query, found, effort.budget if budget is None else budget
         )
 
-    def assembled(self, scope: str, found: Retrieval, budget: int) -> Context | None:
-        """The context of a retrieval. Facts are what was drawn from turns or written by someone;
-        the timeline holds the turns that were found, those beside them and those that the intent
-        adds; evidence are the turns that the facts were drawn from."""
+    def assembled(self, query: Query, found: Retrieval, budget: int) -> Context | None:
+        """The context of what a query found. Facts are what was drawn from turns or written by
+        someone; the timeline holds the turns that were found, those beside them and those that the
+        intent adds; evidence are the turns that the facts were drawn from."""
         ids = [result.id for result in found.results]
+        scope, told = query.scope, found.explained
+        timed = replace(query, since=told.since, until=told.until)
+        allowed = Allowed.by(self._shard.indexes.get(scope), timed)
         with self._shard.reading() as reader:
             profiles = profile_lines(
                 reader, scope, found.named, ids, self._settings.context_profiles
             )
-            evidence = source_lines(reader, scope, found.results)
+            evidence = source_lines(reader, scope, found.results, allowed)
         sections: dict[Section, list[Line]] = {
             "facts": [],
             "entities": profiles,
@@ -249,6 +258,7 @@ class Retriever:
         if not self._settings.use_strategies or intent.intent == "general":
             return ()
         hits = [Hit(result.id, result.score) for result in answer.results]
+        allowed = Allowed.by(self._shard.indexes.get(query.scope), query)
         with self._shard.reading() as reader:
             found = additions(
                 reader,
@@ -258,8 +268,9 @@ class Retriever:
                 named,
                 effort.depth,
                 self._settings.strategies,
+                allowed,
             )
-            return read_related(reader, query, found)
+            return read_related(reader, query.scope, found)
 
     def _varied(self, scope: str, results: list[RecallResult]) -> list[RecallResult]:
         """The first `top_n` in the order of MMR; those without a vector are unlike all others."""
@@ -285,18 +296,29 @@ def scaled(
 ) -> list[RecallResult]:
     """The results with their scores multiplied (at most 1), in their new order, ties by id. Where
     scores are explained, what that adds or takes is the part of this name."""
-    changed = []
-    for result in results:
-        score = round(min(result.score * factor(result), 1.0), 6)
-        if score == result.score:
-            changed.append(result)
-            continue
-        told = result.explanation
-        if told is not None:
-            difference = told.parts.get(part, 0.0) + score - result.score
-            told = replace(told, parts={**told.parts, part: round(difference, 9)})
-        changed.append(replace(result, score=score, explanation=told))
+    changed = [_rescored(result, result.score * factor(result), part) for result in results]
     return sorted(changed, key=lambda result: (-result.score, result.id))
+
+
+def _rescored(result: RecallResult, score: float, part: str) -> RecallResult:
+    """The result with another score, at most 1; what that adds or takes is the part."""
+    score = round(min(score, 1.0), 6)
+    if score == result.score:
+        return result
+    told = result.explanation
+    if told is not None:
+        difference = told.parts.get(part, 0.0) + score - result.score
+        told = replace(told, parts={**told.parts, part: round(difference, 9)})
+    return replace(result, score=score, explanation=told)
+
+
+def _ordered(results: Sequence[RecallResult], second: Reranked) -> list[RecallResult]:
+    """The results in their new order, with the scores that it comes from."""
+    score_of = dict(enumerate(second.scores))
+    return [
+        _rescored(results[place], score_of.get(place, results[place].score), "rerank")
+        for place in second.order
+    ]
 
 
 def _strength(result: RecallResult, strengths: Mapping[str, float]) -> float:

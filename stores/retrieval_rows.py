@@ -13,17 +13,15 @@ import duckdb
 
 from stores.context import Line
 from stores.graph_boost import NamedEntity
-from stores.recall_types import Query, RecallResult
+from stores.recall_filter import Allowed
+from stores.recall_types import RecallResult
 from stores.retrieval_types import Related
 from stores.strategies import Addition
 
 MAX_RELATIONS = 6
 """Of an entity, in its profile."""
 
-_COLUMNS = (
-    "memory_id, content, type, who, session_id, occurred_at, created_at, tags, categories, pinned,"
-    " importance, project"
-)
+_COLUMNS = "memory_id, content, type, who, session_id, occurred_at"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +32,17 @@ class _Row:
     who: str
     session_id: str
     occurred_at: datetime
-    created_at: datetime
-    tags: list[str]
-    categories: list[str]
-    pinned: bool
-    importance: float
-    project: str | None
 
 
 def read_related(
-    reader: duckdb.DuckDBPyConnection, query: Query, found: Sequence[Addition]
+    reader: duckdb.DuckDBPyConnection, scope: str, found: Sequence[Addition]
 ) -> tuple[Related, ...]:
-    """The additions that pass the query's filters, in their order."""
-    rows = {row.id: row for row in _rows(reader, query.scope, [each.memory_id for each in found])}
+    """The additions with their texts, in their order."""
+    rows = {row.id: row for row in _rows(reader, scope, [each.memory_id for each in found])}
     related = []
     for each in found:
         row = rows.get(each.memory_id)
-        if row is not None and _passes(row, query):
+        if row is not None:
             at = row.occurred_at.astimezone(UTC)
             related.append(
                 Related(
@@ -62,10 +54,16 @@ def read_related(
 
 
 def source_lines(
-    reader: duckdb.DuckDBPyConnection, scope: str, results: Iterable[RecallResult]
+    reader: duckdb.DuckDBPyConnection,
+    scope: str,
+    results: Iterable[RecallResult],
+    allowed: Allowed,
 ) -> list[Line]:
-    """The turns that the results were drawn from, in the order of the results."""
-    wanted = list(dict.fromkeys(source for result in results for source in result.derived_from))
+    """The turns that the results were drawn from, in the order of the results, as far as the
+    query may show them."""
+    sources = dict.fromkeys(source for result in results for source in result.derived_from)
+    may = allowed.among(sources)
+    wanted = [source for source in sources if source in may]
     rows = {row.id: row for row in _rows(reader, scope, wanted)}
     return [
         Line(source, said(rows[source].who, rows[source].content), rows[source].occurred_at)
@@ -83,19 +81,23 @@ def profile_lines(
 ) -> list[Line]:
     """The named entities, then those that the memories mention most: name, type, summary and most
     told relations. Those of which nothing but the name is known are left out."""
+    counted = reader.execute(
+        "SELECT entity_id, count(DISTINCT memory_id) FROM present_mentions"
+        " WHERE scope = $1 AND list_contains($2, memory_id) GROUP BY entity_id",
+        [scope, list(memory_ids)],
+    ).fetchall()
+    ids = [entity.entity_id for entity in named]
     rows = reader.execute(
-        """WITH named AS (SELECT unnest($1) AS entity_id),
-        counted AS (
-            SELECT entity_id, count(*) AS hits FROM memory_entity_mentions
-            WHERE scope = $2 AND memory_id IN (SELECT unnest($3)) GROUP BY entity_id)
-        SELECT e.entity_id, e.name, e.entity_type, e.summary, e.updated_at
-        FROM entities e LEFT JOIN counted USING (entity_id)
-        WHERE e.scope = $2
-            AND (counted.hits IS NOT NULL OR e.entity_id IN (SELECT entity_id FROM named))
-        ORDER BY e.entity_id IN (SELECT entity_id FROM named) DESC, counted.hits DESC NULLS LAST,
-            e.mentions DESC, e.entity_id
-        LIMIT $4""",
-        [[entity.entity_id for entity in named], scope, list(memory_ids), limit],
+        """WITH counted AS (SELECT unnest($3) AS entity_id, unnest($4) AS hits)
+        SELECT entity_id, name, entity_type, summary, updated_at
+        FROM known_entities LEFT JOIN counted USING (entity_id)
+        WHERE scope = $1 AND list_contains($5, entity_id)
+        ORDER BY list_contains($2, entity_id) DESC, hits DESC NULLS LAST, times_told DESC, entity_id
+        LIMIT $6""",
+        [
+            *(scope, ids, [entity_id for entity_id, _ in counted], [hits for _, hits in counted]),
+            *([*ids, *(entity_id for entity_id, _ in counted)], limit),
+        ],
     ).fetchall()
     relations = _relations(reader, scope, [row[0] for row in rows])
     return [
@@ -108,25 +110,6 @@ def profile_lines(
 def said(who: str, content: str) -> str:
     """A text with who said it."""
     return f"{who}: {content}" if who else content
-
-
-def _passes(row: _Row, query: Query) -> bool:
-    """The filters of a query, as recall applies them."""
-    tags, categories = set(row.tags), set(row.categories)
-    return (
-        (not query.types or row.type in query.types)
-        and (not query.tags_any or not tags.isdisjoint(query.tags_any))
-        and tags.issuperset(query.tags_all)
-        and (not query.categories or not categories.isdisjoint(query.categories))
-        and (query.who is None or row.who.casefold() == query.who.casefold())
-        and (query.pinned is None or row.pinned == query.pinned)
-        and (query.importance_min is None or row.importance >= query.importance_min)
-        and (query.project is None or row.project == query.project)
-        and (query.session is None or row.session_id == query.session)
-        and (query.since is None or row.occurred_at >= query.since)
-        and (query.until is None or row.occurred_at < query.until)
-        and (query.as_of is None or row.created_at <= query.as_of)
-    )
 
 
 def _rows(reader: duckdb.DuckDBPyConnection, scope: str, ids: Sequence[str]) -> list[_Row]:
@@ -147,8 +130,8 @@ def _relations(
     """What each entity is to others, the most told first."""
     rows = reader.execute(
         """SELECT r.source_entity_id, r.relation_type, o.name
-        FROM relations r JOIN entities o ON o.entity_id = r.target_entity_id
-        WHERE r.scope = $1 AND o.scope = $1 AND r.source_entity_id IN (SELECT unnest($2))
+        FROM relations r JOIN known_entities o ON o.entity_id = r.target_entity_id
+        WHERE r.scope = $1 AND o.scope = $1 AND list_contains($2, r.source_entity_id)
         ORDER BY r.mentions DESC, r.confidence DESC, r.relation_type, o.name""",
         [scope, list(ids)],
     ).fetchall()

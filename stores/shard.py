@@ -26,7 +26,7 @@ from stores.migrations import migrate
 from stores.names import NameCache
 from stores.readers import Readers
 from stores.seen import SeenMessages
-from stores.sql import install_match_bm25
+from stores.sql import MATCH_BM25, install_terms
 from stores.tables import Tables, select
 from stores.unit import UnitOfWork
 from stores.views import install_views
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from stores.vectors import VectorTable
 
 DATABASE_FILE = "memory.duckdb"
+BLOCK_BYTES = 16 * 1024
 READERS_SECONDS = 2.0
 """What queries get to end when the shard is closed: most take milliseconds."""
 
@@ -79,8 +80,11 @@ class Shard:
         try:
             self._connection = _connect(folder / DATABASE_FILE, options)
             self.migrated = migrate(self._connection)
-            install_views(self._connection)
-            install_match_bm25(self._connection, options.language)
+            install_terms(self._connection, options.language)
+            install_views(self._connection, MATCH_BM25)
+        except duckdb.Error as error:
+            self._folder_lock.release()
+            raise StoreError(f"the store {folder} cannot be brought up to date: {error}") from error
         except BaseException:
             self._folder_lock.release()
             raise
@@ -117,6 +121,17 @@ class Shard:
     def unit(self) -> UnitOfWork:
         """A new unit of work; under `lock` from its first read that a write depends on."""
         return UnitOfWork(self)
+
+    def refuses_data(self, error: Exception) -> bool:
+        """Whether an error is about the values that were to be stored, not about the store."""
+        return isinstance(
+            error,
+            duckdb.DataError
+            | duckdb.IntegrityError
+            | duckdb.InvalidInputException
+            | pa.ArrowInvalid
+            | pa.ArrowTypeError,
+        ) and not isinstance(error, duckdb.OperationalError)
 
     def reading(self) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
         """A cursor of its own to read with, for the length of a block, also while a commit is under
@@ -276,6 +291,9 @@ def _connect(path: Path, options: ShardOptions) -> duckdb.DuckDBPyConnection:
             config={
                 "memory_limit": f"{options.memory_limit}MiB",
                 "threads": options.threads,
+                # Each of some 30 tables takes a block or more: of DuckDB's usual 256 KiB, ten
+                # megabytes for an hour of talk. It holds for files that are made now.
+                "default_block_size": BLOCK_BYTES,
                 # It else keeps the memory of its largest query so far.
                 "allocator_flush_threshold": "1MB",
                 "allocator_bulk_deallocation_flush_threshold": "1MB",
@@ -287,7 +305,8 @@ def _connect(path: Path, options: ShardOptions) -> duckdb.DuckDBPyConnection:
         connection.execute("SET GLOBAL TimeZone = 'UTC'")
     except duckdb.Error as error:
         raise StoreError(
-            f"cannot open the store {path}: {error}\nIf the file is damaged, move it away and run"
+            f"cannot open the store {path}: {error}\nIf it is open in another program, close it"
+            " there; if the file is damaged, move it away and run"
             " `palimpsest run --once`: the log rebuilds it."
         ) from error
     return connection

@@ -13,7 +13,7 @@ from stores.readers import Readable, interrupted_after
 from streams.logs.base import LogReader
 
 ALLOWED = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
-ON_DEMAND = ("pipeline_items", "pipeline_balance")
+ON_DEMAND = ("pipeline_items", "pipeline_balance", "pipeline_total")
 
 
 class QueryRefused(ValueError):
@@ -45,6 +45,7 @@ def read_only_query(
         statement = checked(reader, query)
         if any(name in query.lower() for name in ON_DEMAND):
             install_balance(reader, log, partition)
+        reader.execute("SET search_path = 'main'")
         table = _run(reader, statement, limits.seconds)
     if table.num_rows > limits.rows:
         raise QueryRefused(
@@ -83,30 +84,31 @@ def checked(connection: duckdb.DuckDBPyConnection, query: str) -> str:
     return query
 
 
-_MATCH_BM25 = """
-CREATE OR REPLACE MACRO match_bm25(in_scope, query) AS TABLE
+MATCH_BM25 = """
+CREATE OR REPLACE MACRO main.match_bm25(in_scope, query) AS TABLE
 WITH asked AS (SELECT DISTINCT unnest(bm25_terms(query)) AS term),
 hits AS (
     SELECT p.term, p.memory_id, p.tf, d.length,
         count(*) OVER (PARTITION BY p.term) AS df
-    FROM fts_postings p JOIN asked USING (term) JOIN fts_docs d USING (memory_id)
+    FROM internal.fts_postings p JOIN asked USING (term)
+    JOIN internal.fts_docs d USING (memory_id)
     WHERE p.scope = in_scope
 ), stats AS (
-    SELECT count(*) AS documents, avg(length) AS average FROM fts_docs WHERE scope = in_scope
+    SELECT count(*) AS documents, avg(length) AS average FROM internal.fts_docs
+    WHERE scope = in_scope
 )
 SELECT h.memory_id,
     sum(ln(1 + (s.documents - h.df + 0.5) / (h.df + 0.5)) * h.tf * 2.2
         / (h.tf + 1.2 * (0.25 + 0.75 * h.length / s.average))) AS score,
     any_value(m.content) AS content
-FROM hits h CROSS JOIN stats s JOIN memory_rows m USING (memory_id)
+FROM hits h CROSS JOIN stats s JOIN internal.memory_rows m USING (memory_id)
 GROUP BY h.memory_id ORDER BY score DESC, h.memory_id
 """
 
 
-def install_match_bm25(connection: duckdb.DuckDBPyConnection, language: str) -> None:
-    """`match_bm25(scope, query)`: memories by BM25 (k1 1.2, b 0.75, statistics of the scope).
-
-    The terms come from the same analyzer as the index, as a function of the open database.
+def install_terms(connection: duckdb.DuckDBPyConnection, language: str) -> None:
+    """What `match_bm25(scope, query)` needs: memories by BM25 (k1 1.2, b 0.75, statistics of the
+    scope). The terms come from the same analyzer as the index, as a function of the open database.
     """
 
     def bm25_terms(query: str) -> list[str]:
@@ -115,4 +117,3 @@ def install_match_bm25(connection: duckdb.DuckDBPyConnection, language: str) -> 
     connection.create_function(
         "bm25_terms", bm25_terms, ["VARCHAR"], "VARCHAR[]", side_effects=False
     )
-    connection.execute(_MATCH_BM25)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from schemas.rows import FlagsRow, MemoryRow, OutcomeRow, RelationRow, Row, dedup_key
+from schemas.rows import FlagsRow, MemoryRow, NameRow, OutcomeRow, RelationRow, Row, dedup_key
 from stores.hashes import Column
 from stores.tables import select
 
@@ -81,19 +81,26 @@ class StoredRows:
             if (row.scope, key) in found:
                 found[(row.scope, key)] = row.memory_id
 
-    def fetch_relations(self, entity_ids: Sequence[str]) -> None:
-        """Relations between entities that were not read before."""
-        if set(entity_ids) <= self._related:
+    def fetch_relations(self, name_ids: Sequence[str]) -> None:
+        """Relations between names that were not read before."""
+        if set(name_ids) <= self._related:
             return
-        self._related.update(entity_ids)
+        self._related.update(name_ids)
         pool = list(self._related)
         between = "{0} IN (SELECT unnest(?))"
         for row in self._select(
             RelationRow,
-            f"{between.format('source_entity_id')} AND {between.format('target_entity_id')}",
+            f"{between.format('source_name_id')} AND {between.format('target_name_id')}",
             [pool, pool],
         ):
             self.rows[RelationRow].setdefault(row.key, row)
+
+    def fetch_names_of(self, entity_ids: Sequence[str]) -> None:
+        """All names that are stored as names of these entities."""
+        where, parameters = _among("entity_id", entity_ids)
+        for row in self._select(NameRow, where, parameters):
+            if self.rows[NameRow].get(row.key) is None:
+                self.rows[NameRow][row.key] = row
 
     def _select(self, row_type: type[RowT], where: str, parameters: Sequence[object]) -> list[RowT]:
         # Not by the writing connection: other stages may be committing while this one reads.

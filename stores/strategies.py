@@ -17,9 +17,12 @@ import duckdb
 
 from stores.graph_boost import NamedEntity
 from stores.intent import Intent
+from stores.recall_filter import Allowed
 
 CAUSAL_RELATIONS = ("causal", "derived_from", "supersedes")
 TEMPORAL_RELATIONS = ("temporal",)
+EVERY = 2**62
+"""More rows than there are."""
 _WORDS = {
     ("causal", True): "was caused by",
     ("causal", False): "led to",
@@ -76,23 +79,27 @@ def additions(
     named: Sequence[NamedEntity],
     depth: int,
     settings: StrategySettings = DEFAULTS,
+    allowed: Allowed | None = None,
 ) -> tuple[Addition, ...]:
-    """What the intent adds, best first, ties by id; hits themselves are left out.
+    """What the intent adds, best first, ties by id; hits themselves are left out, and what is not
+    `allowed` (None: all that lives is).
 
-    `hits` best first; `named` are the entities of the question; `depth` in edges. Raises what the
-    database raises.
+    `hits` best first; `named` are the entities of the question; `depth` in edges. What is walked
+    over on the way need not be allowed. Raises what the database raises.
     """
     if intent == "why":
         found = causal_chain(cursor, scope, hits, depth, settings)
     elif intent == "when":
         found = beside_in_time(cursor, scope, hits, depth, settings)
     elif intent in ("who", "what"):
-        found = of_entities(cursor, scope, hits, named, settings)
+        found = of_entities(cursor, scope, hits, named, settings, allowed)
     else:
         return ()
     known = {hit.memory_id for hit in hits}
     new = [addition for addition in found if addition.memory_id not in known]
     living = _living(cursor, scope, [addition.memory_id for addition in new])
+    if allowed is not None:
+        living &= allowed.among(living)
     kept = sorted(
         (addition for addition in new if addition.memory_id in living),
         key=lambda addition: (-addition.score, addition.memory_id),
@@ -133,29 +140,35 @@ def of_entities(
     hits: Sequence[Hit],
     named: Sequence[NamedEntity],
     settings: StrategySettings = DEFAULTS,
+    allowed: Allowed | None = None,
 ) -> list[Addition]:
     """Memories that mention the entities of the question: those of the most of them first, then
     the surest, the most important and the newest. Without a hit there is no measure to score them
     by, and they get the entity's share alone."""
     if not named:
         return []
+    enough = settings.max_additions + len(hits)
+    is_filtered = allowed is not None and allowed.is_filtered
     rows = cursor.execute(
         """WITH named AS (SELECT unnest($1) AS entity_id, unnest($2) AS name)
-        SELECT m.memory_id, list(named.name ORDER BY named.name), max(m.confidence)
-        FROM memory_entity_mentions m JOIN named USING (entity_id)
-            JOIN memory_rows r USING (memory_id)
-        WHERE m.scope = $3 AND r.scope = $3 AND NOT r.is_deleted
+        SELECT m.memory_id, list(DISTINCT named.name ORDER BY named.name), max(m.confidence)
+        FROM present_mentions m JOIN named USING (entity_id) JOIN memory_rows r USING (memory_id)
+        WHERE m.scope = $3 AND r.scope = $3
         GROUP BY m.memory_id, r.importance, r.occurred_at
-        ORDER BY count(*) DESC, max(m.confidence) DESC, r.importance DESC, r.occurred_at DESC,
-            m.memory_id
+        ORDER BY count(DISTINCT entity_id) DESC, max(m.confidence) DESC, r.importance DESC,
+            r.occurred_at DESC, m.memory_id
         LIMIT $4""",
         [
             [entity.entity_id for entity in named],
             [entity.name for entity in named],
             scope,
-            settings.max_additions + len(hits),
+            # Filters come before the count of what is taken.
+            EVERY if is_filtered else enough,
         ],
     ).fetchall()
+    if allowed is not None and is_filtered:
+        may = allowed.among(row[0] for row in rows)
+        rows = [row for row in rows if row[0] in may][:enough]
     best = max((hit.score for hit in hits), default=1.0)
     return [
         Addition(

@@ -72,7 +72,9 @@ class Tables:
 
     def _types_of(self, table: str) -> dict[str, str]:
         found = self._connection.execute(
-            "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = ?", [table]
+            "SELECT column_name, data_type FROM duckdb_columns()"
+            " WHERE schema_name = 'internal' AND table_name = ?",
+            [table],
         )
         return dict(found.fetchall())
 

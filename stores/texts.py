@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import cache
 
 from schemas.rows import MemoryRow, linked_text
 from stores.candidates import CandidateSearch
 from stores.readers import Readable
+from streams.stage import MemoryText
 
 _NO_WORD = re.compile(r"[\W_]+")
+
+
+@cache
+def _written_otherwise() -> str:
+    """A pattern of DuckDB for texts with a character that is another in a canonical name, beside
+    its case: wide and narrow forms, ligatures, and those lower-cased in another way than there."""
+    runs: list[list[int]] = []
+    # The planes that have any.
+    for point in (*range(0x80, 0xD800), *range(0xE000, 0x20000), *range(0x2F800, 0x2FA20)):
+        character = chr(point)
+        if unicodedata.is_normalized("NFKC", character) and character not in "İΣ":
+            continue
+        if runs and runs[-1][1] == point - 1:
+            runs[-1][1] = point
+        else:
+            runs.append([point, point])
+    return "[" + "".join(f"\\x{{{low:x}}}-\\x{{{high:x}}}" for low, high in runs) + "]"
 
 
 class TextSearch:
@@ -20,7 +40,7 @@ class TextSearch:
         self._shard = shard
         self._search = search
         self._naming: dict[tuple[str, str], tuple[str, ...]] = {}
-        self._archived: dict[str, list[str]] = {}
+        self._archived: dict[str, list[MemoryText]] = {}
 
     def naming(self, scope: str, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Ids of the memories of the scope, tombstones included, one of whose texts may have the
@@ -49,27 +69,32 @@ class TextSearch:
         self._archived.update({key: [] for key in missing})
         with self._shard.reading() as reader:
             rows = reader.execute(
-                "SELECT memory_id, type, json_extract_string(state, '$.who'), content"
-                " FROM memory_archive WHERE memory_id IN (SELECT unnest(?))"
-                " ORDER BY memory_id, version",
+                "SELECT memory_id, type, json_extract_string(state, '$.who'), content,"
+                " json_extract_string(state, '$.embedding_key') FROM memory_archive"
+                " WHERE memory_id IN (SELECT unnest(?)) ORDER BY memory_id, version",
                 [missing],
             ).fetchall()
-        for memory_id, kind, who, content in rows:
-            self._archived[memory_id].append(linked_text(kind, who or "", content))
+        for memory_id, kind, who, content, key in rows:
+            self._archived[memory_id].append(MemoryText(key, linked_text(kind, who or "", content)))
 
-    def of(self, row: MemoryRow) -> tuple[str, ...]:
+    def of(self, row: MemoryRow) -> tuple[MemoryText, ...]:
         """All texts of a memory, oldest first; its archive must have been read."""
-        return (*self._archived[row.memory_id], linked_text(row.type, row.who, row.content))
+        present = MemoryText(row.embedding_key, linked_text(row.type, row.who, row.content))
+        return (*self._archived[row.memory_id], present)
 
     def _in_archive(self, scope: str, names: Sequence[str]) -> dict[str, set[str]]:
         found: dict[str, set[str]] = defaultdict(set)
         with self._shard.reading() as reader:
             rows = reader.execute(
-                "SELECT names.name, memory_id FROM memory_archive,"
-                " (SELECT unnest(?) AS name) AS names"
-                " WHERE scope = ? AND (contains(lower(content), names.name)"
-                "  OR contains(lower(json_extract_string(state, '$.who')), names.name))",
-                [list(names), scope],
+                """WITH texts AS (
+                    SELECT memory_id, lower(content) AS text, lower(who) AS speaker,
+                        regexp_matches(content || who, $3) AS is_odd
+                    FROM (SELECT memory_id, content,
+                        coalesce(json_extract_string(state, '$.who'), '') AS who
+                        FROM memory_archive WHERE scope = $2))
+                SELECT DISTINCT name, memory_id FROM texts, (SELECT unnest($1) AS name)
+                WHERE contains(text, name) OR contains(speaker, name) OR is_odd""",
+                [list(names), scope, _written_otherwise()],
             ).fetchall()
         for name, memory_id in rows:
             found[name].add(memory_id)
@@ -81,7 +106,8 @@ class TextSearch:
         with self._shard.reading() as reader:
             rows = reader.execute(
                 "SELECT memory_id FROM memory_rows WHERE scope = ? AND NOT is_deleted"
-                " AND (contains(lower(content), ?) OR contains(lower(who), ?))",
-                [scope, name, name],
+                " AND (contains(lower(content), ?) OR contains(lower(who), ?)"
+                "  OR regexp_matches(content || who, ?))",
+                [scope, name, name, _written_otherwise()],
             ).fetchall()
         return {memory_id for (memory_id,) in rows}

@@ -6,6 +6,7 @@ far, so a record sees what the records before it wrote. Nothing reaches DuckDB b
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -14,12 +15,14 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import duckdb
 
 from schemas.rows import (
+    CommandRow,
     EdgeRow,
-    EntityRow,
     FactRow,
     FlagsRow,
+    HeldRow,
     MemoryRow,
     MentionRow,
+    NameRow,
     OutcomeRow,
     RelationRow,
     Row,
@@ -33,6 +36,7 @@ from stores.stored_rows import Found, Key, StoredRows
 from stores.texts import TextSearch
 from streams.stage import (
     Answer,
+    CommittedButNotShown,
     Facts,
     FindCandidates,
     Foresee,
@@ -53,9 +57,9 @@ from streams.stage import (
 if TYPE_CHECKING:
     from stores.shard import Shard
 
-REWRITTEN = (MemoryRow, SessionRow, EntityRow, RelationRow, FlagsRow)
-"""Rows that stages read before they write them: the newest counts. Of all others the first does,
-which a repeat under another message id must not change."""
+REWRITTEN = (MemoryRow, SessionRow, NameRow, RelationRow, FlagsRow, CommandRow)
+"""Rows that stages read before they write them: the newest counts. Of all others the first does
+unless it was read, so that a repeat under another message id changes nothing."""
 
 RowT = TypeVar("RowT", bound=Row)
 
@@ -99,9 +103,11 @@ class UnitOfWork:
         self._stored.fetch_memories("dedup_key", self._by_hash, _wanted(loads, "content_hashes"))
         self._stored.fetch_memories("source_id", self._by_source, _wanted(loads, "source_ids"))
         self._stored.fetch(MemoryRow, [(key,) for load in loads for key in load.memory_ids])
-        self._stored.fetch(
-            OutcomeRow, [("fact", item_id) for load in loads for item_id in load.item_ids]
-        )
+        items = [key for load in loads for key in _item_keys(load)]
+        items += [("fact", item_id) for load in loads for item_id in load.held_ids]
+        self._stored.fetch(OutcomeRow, items)
+        held = [(item_id,) for load in loads for item_id in load.held_ids]
+        self._stored.fetch(HeldRow, held)
         self._stored.fetch(
             SessionRow,
             [(load.scope, load.session_id) for load in loads if load.session_id is not None],
@@ -127,12 +133,15 @@ class UnitOfWork:
 
     def _foresee(self, row: MemoryRow, vector: Vector | None) -> None:
         self._foreseen[row.key] = row
+        if row.dedup_key is not None:
+            self._by_hash[(row.scope, row.content_hash)] = row.memory_id
         self._search.show(row, self._vector_of(row) if vector is None else vector)
 
     def _load(self, ask: Load) -> Loaded:
         # A stage's second ask was not there to be prefetched.
         self._stored.fetch_memories("dedup_key", self._by_hash, _wanted([ask], "content_hashes"))
         self._stored.fetch_memories("source_id", self._by_source, _wanted([ask], "source_ids"))
+        self._stored.fetch(MemoryRow, [(key,) for key in ask.memory_ids])
         memories = {key: self._row(MemoryRow, (key,)) for key in ask.memory_ids}
         return Loaded(
             memories={key: row for key, row in memories.items() if row is not None},
@@ -144,12 +153,20 @@ class UnitOfWork:
             entities=self._entities(ask),
             flags=self._row(FlagsRow, (ask.scope,)),
             settled=frozenset(
-                item_id
-                for item_id in ask.item_ids
-                if self._row(OutcomeRow, ("fact", item_id)) is not None
+                key[1] for key in _item_keys(ask) if self._row(OutcomeRow, key) is not None
             ),
             write_seq=self.write_seq,
+            command=None if ask.command_id is None else self._row(CommandRow, (ask.command_id,)),
+            held={
+                item_id: row for item_id in ask.held_ids if (row := self._held(ask.scope, item_id))
+            },
         )
+
+    def _held(self, scope: str, item_id: str) -> HeldRow | None:
+        row = self._row(HeldRow, (item_id,))
+        end = self._row(OutcomeRow, ("fact", item_id))
+        is_held = row is not None and end is not None and end.event == "blocked"
+        return row if is_held and row is not None and row.scope == scope else None
 
     def _entities(self, ask: Load) -> dict[str, str]:
         # A stage that does not hold the shard's lock must not touch the names.
@@ -171,17 +188,17 @@ class UnitOfWork:
 
     def _prefetch_graph(self, loads: Sequence[LoadGraph]) -> None:
         memory_ids = {memory_id for load in loads for memory_id in load.memory_ids}
-        entity_ids: set[str] = set()
+        name_ids: set[str] = set()
         for load in loads:
             known = self._names.match(load.scope, load.names, "")
-            entity_ids.update(known.values())
+            name_ids.update(known.values())
             unknown = sorted(set(load.names) - set(known))
             for found in self._texts.naming(load.scope, unknown).values():
                 memory_ids.update(found)
         self._texts.read_archive(sorted(memory_ids))
         self._stored.fetch(MemoryRow, [(memory_id,) for memory_id in sorted(memory_ids)])
-        self._stored.fetch(EntityRow, [(entity_id,) for entity_id in sorted(entity_ids)])
-        self._stored.fetch_relations(sorted(entity_ids))
+        self._stored.fetch(NameRow, [(name_id,) for name_id in sorted(name_ids)])
+        self._stored.fetch_relations(sorted(name_ids))
 
     def _graph(self, ask: LoadGraph) -> Graph:
         known = self._names.match(ask.scope, ask.names, "")
@@ -191,25 +208,38 @@ class UnitOfWork:
         rows = [self._row(MemoryRow, (key,)) for key in wanted]
         self._texts.read_archive(wanted)
         self._stored.fetch_relations(ids)
+        if ask.command_id is not None:  # so that it is known to be there
+            self._row(CommandRow, (ask.command_id,))
+        names = {name: self._name(name_id) for name, name_id in known.items()}
+        same = {names[name].entity_id for name in ask.same if name in names}
+        names.update((row.canonical_name, row) for row in self._names_of(same))
         return Graph(
-            entities={name: self._entity(entity_id) for name, entity_id in known.items()},
+            names=names,
             relations=self._relations_among(set(ids)),
             texts={row.memory_id: self._texts.of(row) for row in rows if row is not None},
             naming=naming,
         )
 
-    def _entity(self, entity_id: str) -> EntityRow:
-        row = self._row(EntityRow, (entity_id,))
+    def _name(self, name_id: str) -> NameRow:
+        row = self._row(NameRow, (name_id,))
         if row is None:
-            raise AssertionError(f"entity {entity_id} is named but not stored")
+            raise AssertionError(f"name {name_id} is known but not stored")
         return row
+
+    def _names_of(self, entity_ids: set[str]) -> list[NameRow]:
+        """All names of these entities, as the batch has left them."""
+        if not entity_ids:
+            return []
+        self._stored.fetch_names_of(sorted(entity_ids))
+        rows = {**self._stored.rows[NameRow], **self._staged[NameRow]}.values()
+        return [row for row in rows if isinstance(row, NameRow) and row.entity_id in entity_ids]
 
     def _relations_among(self, ids: set[str]) -> dict[tuple[str, str, str], RelationRow]:
         merged = {**self._stored.rows[RelationRow], **self._staged[RelationRow]}
         relations = {}
         for row in merged.values():
-            if isinstance(row, RelationRow) and {row.source_entity_id, row.target_entity_id} <= ids:
-                key = (row.source_entity_id, row.target_entity_id, row.relation_type)
+            if isinstance(row, RelationRow) and {row.source_name_id, row.target_name_id} <= ids:
+                key = (row.source_name_id, row.target_name_id, row.relation_type)
                 relations[key] = row
         return relations
 
@@ -235,7 +265,7 @@ class UnitOfWork:
                     self._vectors[key] = vector
 
     def _stage_row(self, row: Row) -> None:
-        if isinstance(row, REWRITTEN):
+        if isinstance(row, REWRITTEN) or row.key in self._stored.rows[type(row)]:
             self._staged[type(row)][row.key] = row
         elif isinstance(row, MentionRow):
             known = self._staged[MentionRow].get(row.key)
@@ -251,7 +281,7 @@ class UnitOfWork:
             if row.source_id is not None and row.type != "episodic":
                 self._by_source[(row.scope, row.source_id)] = row.memory_id
             self._search.show(row, self._vector_of(row))
-        elif isinstance(row, EntityRow):
+        elif isinstance(row, NameRow):
             self._names.staged(row)
 
     def _vector_of(self, row: MemoryRow) -> Vector | None:
@@ -267,18 +297,25 @@ class UnitOfWork:
     def commit(self, progress: Progress) -> None:
         """All staged writes and the stage's progress in one transaction.
 
-        After an error nothing is stored and the unit must be thrown away.
+        After an error nothing is stored and the unit must be thrown away; after
+        CommittedButNotShown all is, and the shard must be.
         """
         try:
             self._write(progress, may_be_there=False)
         except duckdb.ConstraintException:
             self._write(progress, may_be_there=True)
-        self._note_keys()
-        # Before the sequence number is known: a decision may see more than it says, never less.
-        self._refresh_indexes()
-        self._shard.note_progress(progress)
-        # Another stage may have written while this one waited for a model.
-        self._shard.write_seq = max(self.write_seq, self._shard.write_seq)
+        try:
+            self._note_keys()
+            # Before the sequence number is known: a decision may see more than it says, never less.
+            self._refresh_indexes()
+            self._shard.note_progress(progress)
+            # Another stage may have written while this one waited for a model.
+            self._shard.write_seq = max(self.write_seq, self._shard.write_seq)
+        except Exception as error:
+            raise CommittedButNotShown(
+                f"a batch of {progress.stage} is stored, but what is kept in memory could not take"
+                f" it ({type(error).__name__}: {error}); start the worker again"
+            ) from error
 
     def _write(self, progress: Progress, may_be_there: bool) -> None:
         """`may_be_there`: what was not looked for may be a repeat. It hardly ever is, and not to
@@ -295,7 +332,9 @@ class UnitOfWork:
                 self._shard.write_progress(progress)
                 connection.execute("COMMIT")
             except BaseException:
-                connection.execute("ROLLBACK")
+                # A commit that failed, as on a full disk, has ended the transaction already.
+                with contextlib.suppress(duckdb.Error):
+                    connection.execute("ROLLBACK")
                 raise
 
     def _write_rows(self, row_type: type[Row], rows: list[Row], may_be_there: bool) -> None:
@@ -387,3 +426,8 @@ class UnitOfWork:
 
 def _wanted(loads: Sequence[Load], attribute: str) -> list[tuple[str, str]]:
     return [(load.scope, key) for load in loads for key in getattr(load, attribute)]
+
+
+def _item_keys(load: Load) -> list[tuple[str, str]]:
+    facts = [("fact", item_id) for item_id in load.item_ids]
+    return [*facts, *(("turn", item_id) for item_id in load.turn_item_ids)]

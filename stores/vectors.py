@@ -6,7 +6,10 @@ writer, and is made anew when it is missing, damaged or not what DuckDB says. Th
 process compares it with DuckDB as a whole, so no position has to be kept, or trusted, across a
 crash; later ones follow the write sequence.
 
-All methods block: call them in a thread. `VectorSync` does.
+It is read, not searched: a scope's vectors are loaded from it (`held`) into the resident index,
+which looks at all of them. There is no search in LanceDB itself.
+
+All methods block: call them in a thread.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import duckdb
 import lancedb
 import numpy as np
 import pyarrow as pa
-from lancedb.index import Bitmap, IvfFlat
+from lancedb.index import Bitmap
 from numpy.typing import NDArray
 
 from stores.readers import Reading
@@ -48,19 +51,6 @@ _WANTED = (
 )
 
 
-class VectorsUnusable(Exception):
-    """A table that cannot be read; it is made anew by the next sync."""
-
-
-@dataclass(frozen=True, slots=True)
-class VectorOptions:
-    """`ann_rows`: from how many vectors on an index for approximate search is made; below, the
-    search is exact. `probes`: parts of that index that a search looks into."""
-
-    ann_rows: int = 250_000
-    probes: int = 64
-
-
 @dataclass(frozen=True, slots=True)
 class Synced:
     """What a sync did. `rebuilt` tells why the table was made anew, if it was."""
@@ -80,13 +70,11 @@ class VectorTable:
         model: str,
         dimensions: int,
         reading: Reading,
-        options: VectorOptions = VectorOptions(),
     ) -> None:
         self.folder = folder / FOLDER / _safe(model)
         self._model = model
         self._dimensions = dimensions
         self._reading = reading
-        self._options = options
         self._lock = threading.Lock()
         self._table: Any = None
         self._merges = 0
@@ -103,31 +91,6 @@ class VectorTable:
         read what was written since."""
         with self._lock, self._reading() as reader:
             return self._sync(reader)
-
-    def search(self, scope: str, vector: Vector, limit: int) -> list[tuple[str, float]]:
-        """Ids of the scope's `limit` nearest memories with their cosines, best first, ties by id.
-
-        Sees what was synced. Raises VectorsUnusable when the table cannot be read.
-        """
-        table = self._table
-        if table is None:
-            raise VectorsUnusable("not opened yet")
-        try:
-            found = (
-                table.search(vector, vector_column_name="vector")
-                .metric("dot")
-                .where(f"scope = {_literal(scope)}", prefilter=True)
-                .nprobes(self._options.probes)
-                .select(["memory_id", "_distance"])
-                .limit(limit)
-                .to_arrow()
-            )
-        except Exception as error:
-            self._distrust(table)
-            raise VectorsUnusable(str(error)) from error
-        pairs = zip(found["memory_id"].to_pylist(), found["_distance"].to_pylist(), strict=True)
-        # The distance of unit vectors by dot product is 1 - cosine.
-        return sorted(((i, 1.0 - d) for i, d in pairs), key=lambda pair: (-pair[1], pair[0]))
 
     def held(self, scope: str) -> pa.Table | None:
         """`embedding_key` and `vector` of a scope's memories, in any order, as of the last sync.
@@ -159,18 +122,6 @@ class VectorTable:
             if self._table is table:
                 self._table = None
             self._lock.release()
-
-    def count(self, scope: str | None = None) -> int:
-        """Vectors in the table. Raises VectorsUnusable."""
-        if self._table is None:
-            raise VectorsUnusable("not opened yet")
-        where = None if scope is None else f"scope = {_literal(scope)}"
-        return int(self._table.count_rows(where))
-
-    def optimize(self) -> None:
-        """Join small files, index what is not indexed yet, remove old versions."""
-        with self._lock:
-            self._optimize()
 
     def close(self) -> None:
         with self._lock:
@@ -309,10 +260,6 @@ class VectorTable:
         indexed = {index.name for index in self._table.list_indices()}
         if rows and "scope_idx" not in indexed:
             self._table.create_index("scope", config=Bitmap(), name="scope_idx")
-        if rows >= self._options.ann_rows and "vector_idx" not in indexed:
-            self._table.create_index(
-                "vector", config=IvfFlat(distance_type="dot"), name="vector_idx"
-            )
         self._table.optimize(cleanup_older_than=KEEP_VERSIONS)
         self._merges = 0
 

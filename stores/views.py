@@ -1,72 +1,205 @@
-"""What analysts see: views with one meaning each, documented and stable."""
+"""What analysts see: views with one meaning each, documented and stable.
+
+They are all that lies in the schema `main`, so that any client of DuckDB that opens the file finds
+them and nothing else; the tables they are made of lie in `internal` and are nobody's to rely on.
+Meaning and columns are kept in the database itself as comments.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+
 import duckdb
 
-VIEWS: dict[str, tuple[str, str]] = {
-    "memories": (
-        "Active memories, turns included, with their embedding model.",
-        """SELECT m.* EXCLUDE (dedup_key, write_seq, decision_order),
+from stores.balance import STORED_BALANCE, STORED_ITEMS, STORED_TOTAL
+from stores.graph_views import GRAPH_VIEWS, INTERNAL_GRAPH_VIEWS
+from stores.view_columns import COLUMNS, PIPELINE_COLUMNS, View
+from stores.words import told_word
+
+VIEWS_STATE = "views"
+"""What a store remembers of the views that it has."""
+
+LATELY = (
+    " Of a store by itself, as of its last commit: what no stage has read yet is not in it, and"
+    " what is not settled counts as in flight. `palimpsest sql` looks into the log as well and"
+    " gives it as of now."
+)
+
+
+VIEWS: dict[str, View] = {
+    "memories": View(
+        "Active memories, one row each, conversation turns (type episodic) included.",
+        """SELECT m.* EXCLUDE (dedup_key, write_seq, decision_order, is_deleted, deleted_at),
                e.model AS embedding_model
-           FROM memory_rows m LEFT JOIN embeddings e USING (embedding_key)
+           FROM internal.memory_rows m LEFT JOIN internal.embeddings e USING (embedding_key)
            WHERE NOT m.is_deleted""",
     ),
-    "memories_all": (
+    "memories_all": View(
         "Every state of every memory: active, tombstoned, and the archived ones before.",
         """SELECT memory_id, version, scope, type, content, is_deleted,
                CASE WHEN is_deleted THEN 'tombstone' ELSE 'active' END AS state,
-               updated_at AS at FROM memory_rows
+               updated_at AS at FROM internal.memory_rows
            UNION ALL SELECT memory_id, version, scope, type, content, false, 'archived',
-               archived_at FROM memory_archive""",
+               archived_at FROM internal.memory_archive""",
+        {
+            "state": "active, tombstone (forgotten) or archived (what an update replaced)",
+            "at": "when it came to be in this state",
+        },
     ),
-    "turns": (
-        "Stored conversation turns.",
+    "turns": View(
+        "Stored conversation turns that were not forgotten.",
         """SELECT memory_id, scope, session_id, who AS speaker, content, source_id, occurred_at,
-               created_at FROM memory_rows WHERE type = 'episodic' AND NOT is_deleted""",
+               created_at FROM internal.memory_rows WHERE type = 'episodic' AND NOT is_deleted""",
     ),
-    "facts": (
+    "facts": View(
         "Every fact that was extracted, with what became of it.",
-        """SELECT f.*, o.event AS outcome, o.reason AS outcome_reason, o.memory_id
-           FROM fact_rows f LEFT JOIN outcomes o
+        f"""SELECT f.*, {told_word("o.event")} AS outcome, o.reason AS outcome_reason, o.memory_id
+           FROM internal.fact_rows f LEFT JOIN internal.outcomes o
            ON o.item_kind = 'fact' AND o.item_id = f.item_id""",
+        {"memory_id": "the memory that it became or was decided about"},
     ),
-    "memory_history": ("The audit events, one row an outcome.", "SELECT * FROM history_rows"),
-    "mentions": (
-        "Which memory names which entity.",
-        """SELECT m.*, e.name AS entity_name, e.entity_type
-           FROM memory_entity_mentions m JOIN entities e USING (entity_id)""",
+    "proposals": View(
+        "Every decision about a fact; one that was sent back has a row a round.",
+        "SELECT * FROM internal.proposals",
+        {
+            "memory_id": "the memory that the fact would become",
+            "reason": "why it was decided so",
+            "confidence": "how sure the decision is, from 0 to 1",
+        },
     ),
-    "edges": ("Edges between memories.", "SELECT * FROM memory_edges"),
-    "sessions": ("Sessions with their turns counted.", "SELECT * FROM session_rows"),
-    "dead_letters": (
+    "memory_history": View(
+        "The audit events, one row for everything that was considered, done or not.",
+        f"SELECT * REPLACE ({told_word('event')} AS event) FROM internal.history_rows",
+        {
+            "event": "created, updated, deleted, recovered, none, deduped, skipped, blocked,"
+            " shadowed, dropped, reconsidered, archived, purged or graph",
+            "reason": "why",
+        },
+    ),
+    **GRAPH_VIEWS,
+    "edges": View(
+        "Edges between memories.",
+        "SELECT * FROM internal.memory_edges",
+        {
+            "source_id": "the memory that it goes from",
+            "target_id": "the memory (or memory@version) that it goes to",
+            "relation_type": "derived_from, supersedes, temporal, entity or causal",
+        },
+    ),
+    "sessions": View("Sessions with their turns counted.", "SELECT * FROM internal.session_rows"),
+    "scopes": View(
+        "The memory spaces, with how much is in each.",
+        """SELECT scope, sum(turn)::BIGINT AS turns, sum(memory)::BIGINT AS memories,
+               sum(fact)::BIGINT AS facts, max(updated_at) AS last_activity
+           FROM (SELECT scope, (type = 'episodic')::INTEGER AS turn,
+                     (type <> 'episodic')::INTEGER AS memory, 0 AS fact, updated_at
+                 FROM internal.memory_rows WHERE NOT is_deleted
+               UNION ALL SELECT scope, 0, 0, 0, updated_at FROM internal.memory_rows
+                 WHERE is_deleted
+               UNION ALL SELECT scope, 0, 0, 1, NULL FROM internal.fact_rows
+               UNION ALL SELECT scope, 0, 0, 0, NULL FROM internal.scope_flags) GROUP BY scope""",
+        {
+            "turns": "stored turns that were not forgotten",
+            "memories": "active memories that are no turns",
+            "facts": "facts that were extracted, whatever became of them",
+            "last_activity": "when a memory of it last came to be or was updated",
+        },
+    ),
+    "scope_flags": View(
+        "Flags that scopes have of their own; NULL leaves it to the settings.",
+        "SELECT * FROM internal.scope_flags",
+    ),
+    "dead_letters": View(
         "Records that could not be processed, with the reason.",
-        "SELECT * EXCLUDE (value_base64) FROM dead_letter_rows",
+        "SELECT * EXCLUDE (value_base64) FROM internal.dead_letter_rows",
+        {"reason": "what was wrong with it", "status": "dead, redriven or dropped"},
     ),
-    "model_calls": (
+    "model_calls": View(
         "Every model call whose result reached the store, with tokens and latency.",
         """SELECT 'extract' AS stage, scope, provider, model, prompt_version, input_tokens,
-               output_tokens, latency_ms, attempts, recorded_at FROM extractions
+               output_tokens, latency_ms, attempts, recorded_at FROM internal.extractions
            WHERE round = 0
            UNION ALL SELECT 'decide', scope, NULL, model, prompt_version, input_tokens,
-               output_tokens, latency_ms, NULL, recorded_at FROM proposals
+               output_tokens, latency_ms, NULL, recorded_at FROM internal.proposals
            WHERE model IS NOT NULL""",
+        {"stage": "the stage that asked", "attempts": "tries until the reply could be read"},
     ),
-    "fts_terms": (
-        "In how many memories of its scope a term occurs.",
-        "SELECT scope, term, count(*) AS df FROM fts_postings GROUP BY ALL",
+    "pipeline_items": View(
+        "Every turn and every fact with where it is now." + LATELY, STORED_ITEMS, PIPELINE_COLUMNS
     ),
-    "fts_stats": (
-        "Documents of a scope and their average length in terms.",
-        """SELECT scope, count(*) AS documents, avg(length) AS average_length
-           FROM fts_docs GROUP BY ALL""",
+    "pipeline_balance": View(
+        "The conservation law, one row a scope: what went in, and what became of it." + LATELY,
+        STORED_BALANCE,
+        PIPELINE_COLUMNS,
+    ),
+    "pipeline_total": View(
+        "The conservation law over all scopes together, one row." + LATELY,
+        STORED_TOTAL,
+        PIPELINE_COLUMNS,
+    ),
+    "migrations": View(
+        "The changes of form that this store has had, in order.",
+        "SELECT * FROM internal.migrations",
     ),
 }
-"""Name to (meaning, query). `proposals`, `entities` and `relations` are tables as they are;
-`pipeline_items` and `pipeline_balance` are made for each query (stores/balance.py)."""
+
+INTERNAL_VIEWS: dict[str, str] = {
+    **INTERNAL_GRAPH_VIEWS,
+    # In how many memories of its scope a term occurs.
+    "fts_terms": "SELECT scope, term, count(*) AS df FROM internal.fts_postings GROUP BY ALL",
+    # Documents of a scope and their average length in terms.
+    "fts_stats": """SELECT scope, count(*) AS documents, avg(length) AS average_length
+        FROM internal.fts_docs GROUP BY ALL""",
+}
 
 
-def install_views(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make the views anew, so that they are those of this program's version."""
-    for name, (_, query) in VIEWS.items():
-        connection.execute(f"CREATE OR REPLACE VIEW {name} AS {query}")
+def install_views(connection: duckdb.DuckDBPyConnection, macros: str) -> None:
+    """Make the views and `macros` those of this program's version, where they are not yet: a store
+    that is only read is then not written."""
+    version = _version(connection, macros)
+    state = "SELECT value FROM internal.shard_state WHERE name = ?"
+    if connection.execute(state, [VIEWS_STATE]).fetchone() == (version,):
+        return
+    connection.execute("BEGIN")
+    try:
+        for name, query in INTERNAL_VIEWS.items():
+            connection.execute(f"CREATE OR REPLACE VIEW internal.{name} AS {query}")
+        for name, view in VIEWS.items():
+            connection.execute(f"CREATE OR REPLACE VIEW main.{name} AS {view.query}")
+        _explain(connection)
+        connection.execute(macros)
+        connection.execute(
+            "INSERT OR REPLACE INTO internal.shard_state VALUES (?, ?)", [VIEWS_STATE, version]
+        )
+        connection.execute("COMMIT")
+    except BaseException:
+        with contextlib.suppress(duckdb.Error):  # a commit that failed has ended it already
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _explain(connection: duckdb.DuckDBPyConnection) -> None:
+    columns = connection.execute(
+        "SELECT table_name, column_name FROM duckdb_columns()"
+        " WHERE schema_name = 'main' AND NOT internal"
+    ).fetchall()
+    statements = [
+        f"COMMENT ON VIEW main.{name} IS {_quoted(view.meaning)}" for name, view in VIEWS.items()
+    ]
+    for name, column in columns:
+        said = VIEWS[name].explained(column) if name in VIEWS else None
+        if said is not None:
+            statements.append(f"COMMENT ON COLUMN main.{name}.{column} IS {_quoted(said)}")
+    connection.execute("; ".join(statements))
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _version(connection: duckdb.DuckDBPyConnection, macros: str) -> str:
+    """Of all that the views are made of. A migration may have given a table another column."""
+    migrations = connection.execute("SELECT name FROM internal.migrations ORDER BY 1").fetchall()
+    parts = [duckdb.__version__, repr(VIEWS), repr(COLUMNS), repr(INTERNAL_VIEWS), macros]
+    return hashlib.sha256("\n".join([*parts, repr(migrations)]).encode()).hexdigest()

@@ -1,0 +1,169 @@
+"""What the columns of the views hold, by name; the views explain those that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from stores.balance import FACT_STATES, TURN_STATES
+
+COLUMNS: dict[str, str] = {
+    # whose, what and where from
+    "memory_id": "id of the memory",
+    "scope": "the memory space",
+    "type": "episodic (a turn), fact, preference, decision, procedural, semantic, opinion …",
+    "content": "the text",
+    "normalized_content": "the text lower-cased, without punctuation at its end: what is searched",
+    "content_hash": "SHA-256 of the normalized text: equal texts have equal hashes",
+    "embedding_key": "which text its vector is of",
+    "embedding_model": "the model of its vector; NULL while it has none",
+    "importance": "from 0 to 1",
+    "confidence": "how sure it is, from 0 to 1",
+    "decay_rate": "how fast its importance fades; 0 never, as when confirmed",
+    "pinned": "whether machines must leave it alone",
+    "tags": "its tags",
+    "categories": "its categories",
+    "who": "who said it; pipeline for what was extracted",
+    "speaker": "who said it",
+    "why": "how it came to be",
+    "project": "the project it belongs to",
+    "session_id": "the session (conversation) it belongs to",
+    "source_type": "what kind of source it is from",
+    "source_id": "its id where it came from",
+    "extraction_model": "the model that extracted it",
+    "temporal_kind": "whether it holds for a time, for good, or at a moment",
+    "valid_from": "from when it holds",
+    "valid_until": "until when it holds; NULL for good",
+    "occurred_at": "when it happened or was said in the world",
+    "first_occurred_at": "when its first statement happened or was said; occurred_at is the newest",
+    "created_at": "when it came to be here",
+    "updated_at": "when it was last updated here",
+    "updated_by": "who updated it last",
+    "last_accessed": "when it was last recalled",
+    "access_count": "how often it was recalled",
+    "version": "1 at first, one more with every update",
+    "is_deleted": "whether it is forgotten",
+    "metadata": "anything else, as a JSON object",
+    # facts and decisions
+    "item_id": "id of the turn or fact",
+    "item_kind": "turn or fact",
+    "item_ids": "the turns or facts that were in it",
+    "turn_memory_id": "the turn that it was extracted from",
+    "model": "the model that was asked",
+    "prompt_version": "the version of the prompt",
+    "correlation_id": "the turn or command that it all began with",
+    "outcome": "what became of it: created, updated, deleted, none, deduped, skipped, blocked,"
+    " shadowed or dropped; NULL while it is on its way",
+    "outcome_reason": "why",
+    "round": "0 at first, one more each time it was sent back",
+    "action": "ADD, UPDATE, DELETE or NONE",
+    "target_id": "the memory that it is about",
+    "candidates": "the memories that were looked at, with scores and versions, as JSON",
+    "contradiction_risk": "whether it seems to contradict its target",
+    "review_needed": "whether a person should look at it",
+    "dropped": "why the proposal was no use; NULL for most",
+    "input_tokens": "tokens that the model read",
+    "output_tokens": "tokens that the model wrote",
+    "latency_ms": "how long the model took, in milliseconds",
+    "as_of": "the store's write number when the candidates were read",
+    "recorded_at": "when the record was appended to the log",
+    "provider": "who runs the model",
+    # history
+    "event_id": "id of the event",
+    "old_content": "the text before",
+    "new_content": "the text after",
+    "changed_by": "who did it",
+    "actor_type": "what kind of actor that is",
+    # graph
+    "entity_id": "id of the entity",
+    "entity_name": "the entity's name",
+    "entity_type": "person, place, organization …",
+    "name": "its name as it was first written",
+    "canonical_name": "its name lower-cased: the same name is the same entity",
+    "aliases": "other names that it goes by",
+    "summary": "what is known of it in a sentence",
+    "mentions": "active memories that mention it: its rows in mentions",
+    "times_told": "how often what was said or authored of the graph named it",
+    "aspect_id": "id of the aspect",
+    "kind": "attribute or constraint",
+    "status": "active, superseded or deleted",
+    "first_seen": "when it was first named",
+    "source_entity_id": "the entity that it goes from",
+    "target_entity_id": "the entity that it goes to",
+    "strength": "how strong it is, from 0 to 1",
+    "mention_text": "how the memory names it",
+    "predicate": "what the relation says, in a word",
+    "weight": "how much it counts, from 0 to 1",
+    "evidence": "what it rests on",
+    # sessions and flags
+    "last_turn": "its newest turn",
+    "turns": "its turns",
+    "extracted_turns": "its newest turns that were sent to be extracted from, oldest first",
+    "first_at": "when its first turn was said",
+    "last_at": "when its newest turn was said",
+    "enabled": "whether facts are extracted",
+    "shadow_mode": "whether all is decided and recorded, and nothing written",
+    "allow_update_delete": "whether UPDATE and DELETE are carried out",
+    "mutations_frozen": "whether nothing may be written, also not by commands",
+    "autonomous_frozen": "whether timers rest",
+    # dead letters
+    "letter_id": "id of the dead letter",
+    "stage": "the stage that could not process it",
+    "topic": "the topic it lay on",
+    "partition": "the partition of the topic",
+    "log_offset": "its offset in the partition",
+    "record_key": "its key",
+    "headers": "its headers, as JSON",
+    "failure": "the kind of failure",
+    "raw_output": "what the model said, where it could not be read",
+    "attempts": "how often it was tried",
+    "first_failed_at": "when it first failed",
+    "last_failed_at": "when it last failed",
+    # migrations
+    "position": "its place among the migrations",
+}
+
+_KINDS = {"turns": TURN_STATES, "facts": FACT_STATES}
+_STATES = {
+    "stored": "stored as memories",
+    "rejected": "rejected, with a marker in place of the text",
+    "created": "that became memories",
+    "updated": "that updated a memory",
+    "deleted": "that had a memory forgotten",
+    "none": "that were known already",
+    "deduped": "whose text was there already",
+    "skipped": "skipped by a rule",
+    "blocked": "blocked by the mode",
+    "shadowed": "decided in shadow mode, so only recorded",
+    "dropped": "whose decision was no use",
+    "dead": "in dead letters",
+    "in_flight": "on their way",
+    "lost": "that cannot be found: must be 0",
+}
+
+PIPELINE_COLUMNS: dict[str, str] = {
+    "state": "where it is now: one of the columns of pipeline_balance",
+    "detail": "why, or the place in the log where it was met",
+    "memory_id": "the memory that it became or was decided about",
+    "turns_accepted": "turns that were published",
+    "facts_extracted": "facts that were extracted",
+    "holds": "whether everything that went in was found again",
+    **{
+        f"{kind}_{state}": f"{kind} {_STATES[state]}"
+        for kind, states in _KINDS.items()
+        for state in states
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """`columns` are explained where the column's name does not mean the same everywhere."""
+
+    meaning: str
+    query: str
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+    def explained(self, column: str) -> str | None:
+        """What a column holds; None for one that nobody has described."""
+        return self.columns.get(column, COLUMNS.get(column))

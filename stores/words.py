@@ -1,0 +1,20 @@
+"""The words in which outcomes are told, one word for one outcome.
+
+Messages on the log, and the rows made of them, keep the words that they were written with.
+"""
+
+from __future__ import annotations
+
+TOLD = {"modified": "updated"}
+"""From the stored word to the one that is told, where they differ."""
+
+
+def told(word: str) -> str:
+    """The word of an outcome as it is told."""
+    return TOLD.get(word, word)
+
+
+def told_word(column: str) -> str:
+    """The same as SQL over a column."""
+    cases = " ".join(f"WHEN '{stored}' THEN '{word}'" for stored, word in TOLD.items())
+    return f"CASE {column} {cases} ELSE {column} END"
