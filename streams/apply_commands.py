@@ -5,57 +5,69 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Generator
-from dataclasses import dataclass, field, fields, replace
-from datetime import datetime, timedelta
+from dataclasses import fields, replace
+from datetime import timedelta
 
 from pydantic import JsonValue
 
 from schemas.identity import command_memory_id
 from schemas.messages import (
     AliasCommand,
+    ApplyProposalsCommand,
     Command,
     CommandIntent,
     ConfirmCommand,
+    DismissProposalsCommand,
     ForgetCommand,
     GraphWork,
-    MemoryChange,
     MemoryPatch,
     ModifyCommand,
-    Outcome,
-    OutcomeEvent,
     RecoverCommand,
     RememberCommand,
     SetFlagsCommand,
 )
 from schemas.rows import (
-    CommandRow,
     FlagsRow,
     MemoryRow,
     dedup_key,
     embedding_key,
 )
-from streams.linker import candidate_names, unspaced_part
-from streams.memory import CONFIRMED_DECAY_RATE, archived, changed, deleted, effective, with_content
-from streams.outcomes import changes, link_writes
+from streams.command_work import (
+    Refused,
+    Work,
+    command_id,
+    done,
+    known_id,
+    refusal,
+    refuse_frozen,
+)
+from streams.memory import (
+    CONFIRMED_DECAY_RATE,
+    archived,
+    changed,
+    deleted,
+    protected,
+    with_content,
+)
+from streams.outcomes import load_names, texts_after
 from streams.settings import ApplySettings
 from streams.stage import (
     Answer,
     Ask,
     Embed,
     Embedded,
-    KeepVector,
     Load,
     Loaded,
     Message,
     Put,
     Step,
-    Vector,
-    Write,
 )
 from streams.text import content_hash, normalized_content, storage_content
 
 EXPLICIT_IMPORTANCE = 0.8
-MACHINES = ("agent", "pipeline", "system")
+PENDING = None
+"""The result of a command that a later stage will answer; nobody is shown it."""
+PROTECTED = "it is pinned or confirmed: only a person may change what it says, or forget it"
 
 _PREFIX = re.compile(r"^\s*(?:(critical)\s*:\s*)?(?:\[([^\]]{1,400})\]\s*:\s*)?", re.IGNORECASE)
 _TYPES: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -67,103 +79,21 @@ _TYPES: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
-class Refused(Exception):
-    """A command that is not carried out; the text begins with its error code."""
-
-
-@dataclass(slots=True)
-class _Work:
-    message: Message
-    intent: CommandIntent
-    settings: ApplySettings
-    loaded: Loaded
-    vectors: dict[str, Vector | None]
-    memories: dict[str, MemoryRow]
-    by_hash: dict[str, str]
-    write_seq: int
-    writes: list[Write] = field(default_factory=list)
-    outcomes: list[Outcome] = field(default_factory=list)
-    touched: list[str] = field(default_factory=list)
-    graph: GraphWork | None = None
-
-    @property
-    def at(self) -> datetime:
-        return self.message.recorded
-
-    def put(self, row: MemoryRow) -> MemoryRow:
-        """Store the row as the newest write of the shard."""
-        self.write_seq += 1
-        row = replace(row, write_seq=self.write_seq)
-        # A turn's vector is made from more than its content; the tracker makes it anew.
-        vector = self.vectors.get(row.content)
-        if vector is not None and row.embedding_key == embedding_key(row.content):
-            self.writes.append(KeepVector(row.embedding_key, vector))
-        self.writes.append(Put(row))
-        self.writes += link_writes(row.scope, row.memory_id, self.loaded, row.content)
-        self.memories[row.memory_id] = row
-        if row.dedup_key is not None:
-            self.by_hash[row.content_hash] = row.memory_id
-        self.touched.append(row.memory_id)
-        return row
-
-    def know(self, loaded: Loaded) -> None:
-        """Take note of memories found by their content."""
-        for digest, row in loaded.by_hash.items():
-            self.memories.setdefault(row.memory_id, row)
-            self.by_hash[digest] = row.memory_id
-
-    def same_content(self, row: MemoryRow) -> str | None:
-        """Another active memory that says the same, as the command has left things so far."""
-        other = self.memories.get(self.by_hash.get(row.content_hash, ""))
-        if other is None or other.dedup_key is None or other.content_hash != row.content_hash:
-            return None
-        return None if other.memory_id == row.memory_id else other.memory_id
-
-    def tell(
-        self,
-        event: OutcomeEvent,
-        memory_id: str | None,
-        reason: str,
-        before: MemoryRow | None = None,
-        after: MemoryRow | None = None,
-        metadata: dict[str, JsonValue] | None = None,
-    ) -> None:
-        self.outcomes.append(
-            Outcome(
-                event=event,
-                item_kind="command",
-                item_id=command_id(self.message),
-                memory_id=memory_id,
-                old_content=None if before is None else before.content,
-                new_content=None if after is None else after.content,
-                reason=reason,
-                changed_by=self.intent.actor.id,
-                actor_type=self.intent.actor.type,
-                version=None if after is None else after.version,
-                metadata=metadata or {},
-            )
-        )
-
-
-def command_id(message: Message) -> str:
-    """The id of the command that the intent carries out. Not its correlation id: a producer may
-    give many commands the same."""
-    return message.causation_id or message.correlation_id
-
-
 def command_step(
     message: Message, intent: CommandIntent, settings: ApplySettings
 ) -> Generator[Ask, Answer, Step]:
     """Carry out one command; its result is kept under the command's id, also a refusal."""
     command = intent.command
     if intent.error is not None or command is None:
-        return _refusal(message, command, intent.error or "invalid_request: no command")
+        return refusal(message, command, intent.error or "invalid_request: no command")
     texts = _texts(command)
     embedded = yield Embed(texts)
     assert isinstance(embedded, Embedded)
     loaded = yield _load(message, command, texts)
     assert isinstance(loaded, Loaded)
-    work = _Work(
+    if loaded.command is not None and loaded.command.error is None:
+        return Step(dead=known_id(loaded.command))
+    work = Work(
         message,
         intent,
         settings,
@@ -172,8 +102,13 @@ def command_step(
         {key: row for key, row in loaded.memories.items() if row.scope == message.scope},
         {},
         loaded.write_seq,
+        loaded.entities,
     )
     work.know(loaded)
+    if isinstance(command, ModifyCommand):
+        named = yield load_names(message.scope, texts_after(command, work.memories))
+        assert isinstance(named, Loaded)
+        work.names = named.entities
     if isinstance(command, RecoverCommand) and command.memory_id in work.memories:
         digest = work.memories[command.memory_id].content_hash
         again = yield Load(message.scope, content_hashes=(digest,))
@@ -182,35 +117,8 @@ def command_step(
     try:
         result = _carry_out(work, command)
     except Refused as error:
-        return _refusal(message, command, str(error))
-    row = CommandRow(
-        command_id=command_id(message),
-        scope=message.scope,
-        command=command.command,
-        error=None,
-        result=json.dumps(result, sort_keys=True, ensure_ascii=False),
-        recorded_at=message.recorded,
-    )
-    change = MemoryChange(
-        outcomes=tuple(work.outcomes),
-        session_id=getattr(command, "session_id", ""),
-        graph=work.graph,
-    )
-    return Step(
-        writes=(*work.writes, Put(row)), emits=changes(change, tuple(dict.fromkeys(work.touched)))
-    )
-
-
-def _refusal(message: Message, command: Command | None, error: str) -> Step:
-    row = CommandRow(
-        command_id=command_id(message),
-        scope=message.scope,
-        command="" if command is None else command.command,
-        error=error,
-        result="{}",
-        recorded_at=message.recorded,
-    )
-    return Step(writes=(Put(row),))
+        return refusal(message, command, str(error))
+    return done(work, command, result)
 
 
 def _texts(command: Command) -> tuple[str, ...]:
@@ -223,9 +131,6 @@ def _texts(command: Command) -> tuple[str, ...]:
 
 
 def _load(message: Message, command: Command, texts: tuple[str, ...]) -> Load:
-    names: dict[str, str] = {}
-    for text in texts:
-        names.update(candidate_names(text))
     ids: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     if isinstance(command, ModifyCommand):
@@ -236,20 +141,18 @@ def _load(message: Message, command: Command, texts: tuple[str, ...]) -> Load:
         ids = (command.memory_id,)
     elif isinstance(command, RememberCommand) and command.source_id is not None:
         sources = (command.source_id,)
-    return Load(
-        message.scope,
+    return replace(
+        load_names(message.scope, texts if isinstance(command, RememberCommand) else ()),
         memory_ids=ids,
         content_hashes=tuple(content_hash(text) for text in texts),
         source_ids=sources,
-        names=tuple(names),
-        unspaced_text=" ".join(filter(None, map(unspaced_part, texts))),
+        command_id=command_id(message),
     )
 
 
-def _carry_out(work: _Work, command: Command) -> JsonValue:
-    flags = effective(work.settings.flags, work.loaded.flags)
-    if flags.mutations_frozen and not isinstance(command, SetFlagsCommand):
-        raise Refused("frozen: memory may not be changed now (flag mutations_frozen)")
+def _carry_out(work: Work, command: Command) -> JsonValue:
+    if not isinstance(command, SetFlagsCommand):
+        refuse_frozen(work)
     match command:
         case RememberCommand():
             return _remember(work, command)
@@ -264,8 +167,14 @@ def _carry_out(work: _Work, command: Command) -> JsonValue:
         case SetFlagsCommand():
             return _set_flags(work, command)
         case AliasCommand():
-            work.graph = GraphWork(memory_ids=(), aliases=((command.name, command.alias),))
-            return {"status": "accepted"}
+            work.graph = GraphWork(
+                memory_ids=(),
+                command_id=command_id(work.message),
+                aliases=((command.name, command.alias),),
+            )
+            return PENDING  # what comes of it depends on the graph
+        case ApplyProposalsCommand() | DismissProposalsCommand():
+            raise TypeError(f"{command.command} is carried out by streams.apply_held")
 
 
 def parse_prefix(content: str) -> tuple[bool, tuple[str, ...], str]:
@@ -286,7 +195,7 @@ def inferred_type(text: str) -> str:
     return "fact"
 
 
-def _remember(work: _Work, command: RememberCommand) -> JsonValue:
+def _remember(work: Work, command: RememberCommand) -> JsonValue:
     critical, tags, text = parse_prefix(command.content)
     stored = storage_content(text)
     digest = content_hash(stored)
@@ -298,7 +207,7 @@ def _remember(work: _Work, command: RememberCommand) -> JsonValue:
     importance = 1.0 if critical else EXPLICIT_IMPORTANCE
     row = work.put(
         MemoryRow(
-            memory_id=command_memory_id(command_id(work.message)),
+            memory_id=command_memory_id(work.message.scope, command_id(work.message)),
             scope=work.message.scope,
             type=command.type or inferred_type(stored),
             content=stored,
@@ -328,6 +237,7 @@ def _remember(work: _Work, command: RememberCommand) -> JsonValue:
     if structure is not None:
         work.graph = GraphWork(
             memory_ids=(row.memory_id,),
+            command_id=command_id(work.message),
             triples=structure.relations,
             entities=structure.entities,
             attributes=structure.attributes,
@@ -335,7 +245,7 @@ def _remember(work: _Work, command: RememberCommand) -> JsonValue:
     return {"id": row.memory_id, "deduped": False, "version": row.version}
 
 
-def _modify(work: _Work, patch: MemoryPatch, reason: str) -> JsonValue:
+def _modify(work: Work, patch: MemoryPatch, reason: str) -> JsonValue:
     row = work.memories.get(patch.memory_id)
     if row is None:
         return {"id": patch.memory_id, "status": "not_found"}
@@ -346,6 +256,8 @@ def _modify(work: _Work, patch: MemoryPatch, reason: str) -> JsonValue:
     if row.type == "episodic" and patch.type is not None:
         return {"id": row.memory_id, "status": "invalid_request", "why": "a turn stays a turn"}
     updated = _patched(row, patch)
+    if work.by_machine and protected(row) and _says_else(row, updated):
+        return {"id": row.memory_id, "status": "forbidden", "why": PROTECTED}
     if updated == row:
         return {"id": row.memory_id, "status": "no_changes", "version": row.version}
     if updated.content_hash != row.content_hash:
@@ -363,6 +275,16 @@ def _modify(work: _Work, patch: MemoryPatch, reason: str) -> JsonValue:
     return {"id": row.memory_id, "status": "updated", "version": updated.version}
 
 
+def _says_else(row: MemoryRow, updated: MemoryRow) -> bool:
+    """Whether what protection keeps has changed: what a memory says, who says it, its pin."""
+    return (row.content, row.type, row.who, row.pinned) != (
+        updated.content,
+        updated.type,
+        updated.who,
+        updated.pinned,
+    )
+
+
 def _patched(row: MemoryRow, patch: MemoryPatch) -> MemoryRow:
     row = replace(
         row,
@@ -376,7 +298,7 @@ def _patched(row: MemoryRow, patch: MemoryPatch) -> MemoryRow:
     return with_content(row, row.content if patch.content is None else patch.content)
 
 
-def _forget(work: _Work, memory_id: str, command: ForgetCommand) -> JsonValue:
+def _forget(work: Work, memory_id: str, command: ForgetCommand) -> JsonValue:
     row = work.memories.get(memory_id)
     if row is None:
         return {"id": memory_id, "status": "not_found"}
@@ -384,17 +306,17 @@ def _forget(work: _Work, memory_id: str, command: ForgetCommand) -> JsonValue:
         return {"id": memory_id, "status": "deleted"}
     if command.if_version is not None and command.if_version != row.version:
         return {"id": memory_id, "status": "version_conflict", "version": row.version}
+    if work.by_machine and protected(row):
+        return {"id": memory_id, "status": "forbidden", "why": PROTECTED}
     if row.pinned and not command.force:
         return {"id": memory_id, "status": "pinned"}
-    if row.pinned and work.intent.actor.type in MACHINES:
-        return {"id": memory_id, "status": "forbidden"}
     work.writes.append(Put(archived(row, "forgotten", work.at)))
     gone = work.put(deleted(changed(row, work.at, work.intent.actor.id, 0), work.at))
     work.tell("deleted", memory_id, command.reason, before=row, after=gone)
     return {"id": memory_id, "status": "forgotten", "version": gone.version}
 
 
-def _recover(work: _Work, command: RecoverCommand) -> JsonValue:
+def _recover(work: Work, command: RecoverCommand) -> JsonValue:
     row = work.memories.get(command.memory_id)
     if row is None:
         raise Refused(f"not_found: no memory {command.memory_id} in this scope")
@@ -402,6 +324,8 @@ def _recover(work: _Work, command: RecoverCommand) -> JsonValue:
         raise Refused("not_deleted: the memory is active")
     if command.if_version is not None and command.if_version != row.version:
         raise Refused(f"version_conflict: the memory is at version {row.version}")
+    if work.by_machine and row.updated_by not in ("pipeline", work.intent.actor.id):
+        raise Refused("forbidden: no machine takes back what another actor forgot")
     if work.at - row.deleted_at > timedelta(days=work.settings.recovery_days):
         raise Refused(
             f"retention_expired: forgotten more than {work.settings.recovery_days} days ago"
@@ -421,21 +345,24 @@ def _recover(work: _Work, command: RecoverCommand) -> JsonValue:
     return {"id": row.memory_id, "status": "recovered", "version": back.version}
 
 
-def _confirm(work: _Work, command: ConfirmCommand) -> JsonValue:
+def _confirm(work: Work, command: ConfirmCommand) -> JsonValue:
     row = work.memories.get(command.memory_id)
     if row is None or row.is_deleted:
         raise Refused(f"not_found: no active memory {command.memory_id} in this scope")
-    sure = replace(
-        changed(row, work.at, work.intent.actor.id, 0),
-        decay_rate=CONFIRMED_DECAY_RATE,
-        confidence=1.0,
-    )
+    # To protect is a person's: a machine's word must not bar all machines from mending it.
+    rate = row.decay_rate if work.by_machine else CONFIRMED_DECAY_RATE
+    sure = replace(changed(row, work.at, work.intent.actor.id, 0), decay_rate=rate, confidence=1.0)
     sure = work.put(sure)
     work.tell("modified", row.memory_id, command.reason or "confirmed", row, sure)
-    return {"id": row.memory_id, "status": "confirmed", "version": sure.version}
+    return {
+        "id": row.memory_id,
+        "status": "confirmed",
+        "version": sure.version,
+        "protected": protected(sure),
+    }
 
 
-def _set_flags(work: _Work, command: SetFlagsCommand) -> JsonValue:
+def _set_flags(work: Work, command: SetFlagsCommand) -> JsonValue:
     before = work.loaded.flags or FlagsRow(scope=work.message.scope)
     names = tuple(column.name for column in fields(FlagsRow) if column.name != "scope")
     given = {name: getattr(command, name) for name in names if getattr(command, name) is not None}

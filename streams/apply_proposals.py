@@ -12,26 +12,24 @@ from schemas.messages import (
     GraphWork,
     MemoryChange,
     Outcome,
-    OutcomeEvent,
     Proposal,
     ProposalsIntent,
 )
-from schemas.rows import EdgeRow, MemoryRow
+from schemas.rows import MemoryRow, embedding_key
 from schemas.topics import FACTS_EXTRACTED
+from streams.apply_held import held_row
 from streams.decide import candidates_json
 from streams.linker import candidate_names, unspaced_part
-from streams.memory import (
-    archived,
-    archived_id,
-    changed,
-    deleted,
-    effective,
-    fact_memory,
-    protected,
-    skip_reason,
-    with_content,
-)
+from streams.memory import Origin, effective, origin_of
 from streams.outcomes import changes, link_writes, outcome_row
+from streams.proposal_policy import (
+    Met,
+    Verdict,
+    archive_writes,
+    decision_order,
+    edge_writes,
+    verdict,
+)
 from streams.settings import ApplySettings, Flags
 from streams.stage import (
     Answer,
@@ -51,9 +49,6 @@ from streams.stage import (
     Write,
 )
 from streams.text import content_hash, storage_content
-
-# More than the facts that one extraction may give, so that orders of two records never meet.
-ORDERS_PER_RECORD = 64
 
 
 @dataclass(slots=True)
@@ -113,7 +108,7 @@ def proposals_step(
         loaded,
         dict(zip(texts, embedded.vectors, strict=True)),
         loaded.write_seq,
-        {**{row.memory_id: row for row in loaded.by_hash.values()}, **loaded.memories},
+        _of_scope(message.scope, loaded),
         {digest: row.memory_id for digest, row in loaded.by_hash.items()},
     )
     for number, proposal in enumerate(intent.proposals):
@@ -124,6 +119,12 @@ def proposals_step(
         if outcome.event != "reconsidered":
             work.writes.append(Put(outcome_row(message, outcome)))
     return Step(writes=tuple(work.writes), emits=_emits(work))
+
+
+def _of_scope(scope: str, loaded: Loaded) -> dict[str, MemoryRow]:
+    """The loaded memories by id; an id of another scope names nothing here."""
+    rows = (*loaded.by_hash.values(), *loaded.memories.values())
+    return {row.memory_id: row for row in rows if row.scope == scope}
 
 
 def _load(message: Message, intent: ProposalsIntent, texts: tuple[str, ...]) -> Load:
@@ -142,22 +143,60 @@ def _load(message: Message, intent: ProposalsIntent, texts: tuple[str, ...]) -> 
 
 
 def _carry_out(work: _Work, proposal: Proposal, number: int) -> Generator[Ask, Answer, Outcome]:
-    if proposal.dropped is not None:
-        return _outcome(proposal, "dropped", proposal.dropped, proposal.target_id)
-    if work.flags.shadow_mode or work.flags.mutations_frozen:
-        why = "mutations_frozen" if work.flags.mutations_frozen else "shadow_mode"
-        return _outcome(proposal, "shadowed", why, proposal.target_id, changed_by="pipeline-shadow")
-    if not work.flags.enabled:
-        return _outcome(proposal, "skipped", "pipeline_disabled", None)
-    if proposal.action == "NONE":
-        return _outcome(proposal, "none", proposal.reason, proposal.target_id)
-    if proposal.action == "ADD":
-        return (yield from _add(work, proposal, number))
-    if _forgotten(work):
-        return _outcome(proposal, "skipped", "source_forgotten", None)
-    if not work.flags.allow_update_delete:
-        return _outcome(proposal, "blocked", "update_delete_not_allowed", proposal.target_id)
-    return _change(work, proposal, number)
+    order = decision_order(work.intent.decision_order, number)
+    origin = origin_of(work.message, work.intent.turn, work.intent.call.model, order)
+    target = work.memories.get(proposal.target_id or "")
+    met = Met(
+        work.flags,
+        work.memories.get(work.intent.turn.memory_id),
+        target,
+        work.same_content(content_hash(storage_content(proposal.fact.content))),
+        is_final=work.intent.round >= work.settings.max_reconsiderations,
+    )
+    least = work.settings.min_fact_confidence
+    said = verdict(proposal, met, origin, least)
+    if said.event == "created" and said.row is not None and not met.is_final:
+        newcomer = yield from _newcomer(work, proposal, said.row, order)
+        said = verdict(proposal, replace(met, newcomer=newcomer), origin, least)
+    if said.event == "reconsidered":
+        work.sent_back.append(proposal)
+    if said.row is not None:
+        work.writes += archive_writes(said, target, origin)
+        work.put(replace(said.row, write_seq=work.next_seq()))
+        work.writes += edge_writes(said, target, work.intent.turn.memory_id)
+        if said.event != "deleted":
+            work.writes += _links(work, said.row)
+    if said.event == "blocked":
+        _hold(work, proposal, origin)
+    return _outcome(proposal, said, target)
+
+
+def _hold(work: _Work, proposal: Proposal, origin: Origin) -> None:
+    """Keep what a person needs to let the change happen later, its vector too: a command's text
+    is not known before the store is asked, when no model may be asked any more."""
+    row = held_row(proposal, origin, work.intent.turn.memory_id)
+    vector = work.vectors.get(row.content)
+    if vector is not None:
+        work.writes.append(KeepVector(embedding_key(row.content), vector))
+    work.writes.append(Put(row))
+
+
+def _newcomer(
+    work: _Work, proposal: Proposal, row: MemoryRow, order: int
+) -> Generator[Ask, Answer, str | None]:
+    """A near duplicate of the row that the decision could not have seen."""
+    unseen = yield NearDuplicates(
+        work.message.scope,
+        row.content,
+        row.content_hash,
+        work.vectors.get(row.content),
+        work.settings.near,
+        work.intent.as_of,
+        order,
+    )
+    assert isinstance(unseen, Candidates)
+    seen = {candidate.memory_id for candidate in proposal.candidates}
+    return next((c.memory_id for c in unseen.found if c.memory_id not in seen), None)
 
 
 def _forgotten(work: _Work) -> bool:
@@ -165,127 +204,22 @@ def _forgotten(work: _Work) -> bool:
     return source is not None and source.is_deleted
 
 
-def _add(work: _Work, proposal: Proposal, number: int) -> Generator[Ask, Answer, Outcome]:
-    why = skip_reason(proposal.fact, work.settings.min_fact_confidence)
-    if why is not None:
-        return _outcome(proposal, "skipped", why, None)
-    order = _order(work, number)
-    row = fact_memory(work.message, work.intent.turn, proposal, work.intent.call.model, 0, order)
-    existing = work.same_content(row.content_hash)
-    if existing is not None:
-        return _outcome(proposal, "deduped", "same content", existing)
-    if _forgotten(work):
-        return _outcome(proposal, "skipped", "source_forgotten", None)
-    if work.intent.round < work.settings.max_reconsiderations:
-        unseen = yield NearDuplicates(
-            work.message.scope,
-            row.content_hash,
-            work.vectors.get(row.content),
-            work.settings.near,
-            work.intent.as_of,
-            order,
-        )
-        assert isinstance(unseen, Candidates)
-        seen = {candidate.memory_id for candidate in proposal.candidates}
-        newcomers = [c for c in unseen.found if c.memory_id not in seen]
-        if newcomers:
-            return _send_back(work, proposal, newcomers[0].memory_id)
-    work.put(replace(row, write_seq=work.next_seq()))
-    work.writes.append(_edge(work, row.memory_id, work.intent.turn.memory_id, "derived_from"))
-    work.writes += _links(work, row)
-    return _outcome(
-        proposal, "created", proposal.reason, row.memory_id, new_content=row.content, version=1
-    )
-
-
-def _change(work: _Work, proposal: Proposal, number: int) -> Outcome:
-    """UPDATE and DELETE: the state before goes to the cold tier first."""
-    target = work.memories.get(proposal.target_id or "")
-    if target is None or target.is_deleted:
-        return _outcome(proposal, "skipped", "target_gone", proposal.target_id)
-    if protected(target):
-        return _outcome(proposal, "skipped", "pinned", target.memory_id)
-    if target.version != proposal.target_version:
-        if work.intent.round < work.settings.max_reconsiderations:
-            return _send_back(work, proposal, target.memory_id)
-        return _outcome(proposal, "skipped", "version_conflict", target.memory_id)
-    at = work.message.recorded
-    if proposal.action == "DELETE":
-        work.writes.append(Put(archived(target, "deleted by the pipeline", at)))
-        work.put(deleted(_moved(work, target, number), at))
-        return _outcome(
-            proposal,
-            "deleted",
-            proposal.reason,
-            target.memory_id,
-            old_content=target.content,
-            version=target.version + 1,
-        )
-    updated = with_content(_moved(work, target, number), proposal.fact.content)
-    other = work.same_content(updated.content_hash)
-    if other not in (None, target.memory_id):
-        return _outcome(proposal, "deduped", "same content", other)
-    work.writes.append(Put(archived(target, "replaced by the pipeline", at)))
-    work.put(updated)
-    work.writes.append(_edge(work, target.memory_id, archived_id(target), "supersedes"))
-    work.writes.append(_edge(work, target.memory_id, work.intent.turn.memory_id, "derived_from"))
-    work.writes += _links(work, updated)
-    return _outcome(
-        proposal,
-        "modified",
-        proposal.reason,
-        target.memory_id,
-        old_content=target.content,
-        new_content=updated.content,
-        version=updated.version,
-    )
-
-
-def _moved(work: _Work, target: MemoryRow, number: int) -> MemoryRow:
-    return changed(target, work.message.recorded, "pipeline", work.next_seq(), _order(work, number))
-
-
-def _send_back(work: _Work, proposal: Proposal, because: str) -> Outcome:
-    work.sent_back.append(proposal)
-    return _outcome(proposal, "reconsidered", "decided on what has changed since", because)
-
-
-def _order(work: _Work, number: int) -> int:
-    return work.intent.decision_order * ORDERS_PER_RECORD + number
-
-
-def _edge(work: _Work, source: str, target: str, relation: str) -> Put:
-    return Put(
-        EdgeRow(
-            source_id=source, target_id=target, relation_type=relation, scope=work.message.scope
-        )
-    )
-
-
 def _links(work: _Work, row: MemoryRow) -> list[Write]:
-    return link_writes(work.message.scope, row.memory_id, work.loaded, row.content)
+    return link_writes(row, work.loaded.entities)
 
 
-def _outcome(
-    proposal: Proposal,
-    event: OutcomeEvent,
-    reason: str,
-    memory_id: str | None,
-    old_content: str | None = None,
-    new_content: str | None = None,
-    version: int | None = None,
-    changed_by: str = "pipeline",
-) -> Outcome:
+def _outcome(proposal: Proposal, said: Verdict, target: MemoryRow | None) -> Outcome:
+    is_change = said.event in ("modified", "deleted")
     return Outcome(
-        event=event,
+        event=said.event,
         item_kind="fact",
         item_id=proposal.item_id,
-        memory_id=memory_id,
-        old_content=old_content,
-        new_content=new_content,
-        reason=reason,
-        version=version,
-        changed_by=changed_by,
+        memory_id=said.memory_id,
+        old_content=target.content if is_change and target is not None else None,
+        new_content=said.row.content if said.row is not None and said.event != "deleted" else None,
+        reason=said.reason,
+        version=None if said.row is None else said.row.version,
+        changed_by="pipeline-shadow" if said.event == "shadowed" else "pipeline",
     )
 
 

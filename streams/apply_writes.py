@@ -4,30 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from schemas.identity import turn_memory_id
+from schemas.identity import item_id_of, turn_memory_id
 from schemas.messages import (
+    ApplyProposalsCommand,
     CommandIntent,
+    ContextTurn,
+    DismissProposalsCommand,
     MemoryChange,
     MemoryWrite,
+    NormalizedTurn,
     Outcome,
     ProposalsIntent,
     RawTurnIntent,
     RejectedTurnIntent,
 )
-from schemas.rows import EdgeRow, SessionRow, embedding_text, linked_text
-from schemas.topics import MEMORY_WRITES
+from schemas.rows import EdgeRow, MemoryRow, SessionRow, embedding_text, linked_text
+from schemas.topics import MEMORY_WRITES, TURNS_NORMALIZED
 from streams.apply_commands import command_step
+from streams.apply_held import held_step
 from streams.apply_proposals import proposals_step
 from streams.linker import candidate_names, unspaced_part
-from streams.memory import turn_memory
+from streams.memory import effective, turn_memory
 from streams.outcomes import changes, link_writes, outcome_row
-from streams.settings import ApplySettings
+from streams.prompts import MAX_CONTEXT_CHARACTERS, cut
+from streams.settings import ApplySettings, ExtractionSettings, Flags
 from streams.stage import (
     Answer,
     Ask,
     Context,
     Embed,
     Embedded,
+    Emit,
+    Failure,
     KeepVector,
     Load,
     Loaded,
@@ -39,8 +47,14 @@ from streams.stage import (
     Write,
 )
 
+DEFAULT_EXTRACTION = ExtractionSettings()
+QUOTED_CHARACTERS = 500
+"""Of each text in the reason of a refusal; the dead letter holds the record whole."""
 
-def apply_writes_stage(settings: ApplySettings) -> Stage:
+
+def apply_writes_stage(
+    settings: ApplySettings, extraction: ExtractionSettings = DEFAULT_EXTRACTION
+) -> Stage:
     """The stage that owns the memory tables."""
 
     def process(message: Message, context: Context) -> Process:
@@ -48,36 +62,47 @@ def apply_writes_stage(settings: ApplySettings) -> Stage:
         assert isinstance(body, MemoryWrite)
         match body.write:
             case RawTurnIntent():
-                return (yield from _raw_turn(message, body.write))
+                return (yield from _raw_turn(message, body.write.turn, settings.flags, extraction))
             case RejectedTurnIntent():
                 return _rejected_turn(message, body.write)
             case ProposalsIntent():
                 return (yield from proposals_step(message, body.write, settings))
+            case CommandIntent(command=ApplyProposalsCommand() | DismissProposalsCommand()):
+                return (yield from held_step(message, body.write, settings))
             case CommandIntent():
                 return (yield from command_step(message, body.write, settings))
 
     return Stage(name="apply-writes", reads=(MEMORY_WRITES,), process=process, stateful=True)
 
 
-def _raw_turn(message: Message, intent: RawTurnIntent) -> Generator[Ask, Answer, Step]:
-    """A turn becomes an episodic memory; the same turn again is nothing new."""
-    turn = intent.turn
+def _raw_turn(
+    message: Message, turn: NormalizedTurn, flags: Flags, extraction: ExtractionSettings
+) -> Generator[Ask, Answer, Step]:
+    """A turn becomes an episodic memory, and goes on to extraction where the scope's flags say so.
+    The same turn again is nothing new; another text under its id is refused."""
     embedded = yield Embed((embedding_text("episodic", turn.speaker, turn.content),))
     assert isinstance(embedded, Embedded)
     text = linked_text("episodic", turn.speaker, turn.content)
     memory_id = turn_memory_id(message.scope, turn.turn_id)
+    item_id = item_id_of(message.scope, turn)
     loaded = yield Load(
         message.scope,
         memory_ids=(memory_id,),
         session_id=turn.session_id,
         names=tuple(candidate_names(text)),
         unspaced_text=unspaced_part(text),
+        turn_item_ids=(item_id, memory_id),
     )
     assert isinstance(loaded, Loaded)
-    if memory_id in loaded.memories:
+    if item_id in loaded.settled:
         return Step()
+    stored = loaded.memories.get(memory_id)
+    if stored is not None:
+        return _known_turn_id(message, turn, stored, loaded)
     row = turn_memory(message, turn, loaded.write_seq + 1)
-    writes: list[Write] = [Put(row), Put(_session_row(message, row.session_id, memory_id, loaded))]
+    extracted = _is_extracted(turn, effective(flags, loaded.flags), extraction)
+    session = _session_row(message, row, loaded.session, extracted, extraction.context_turns)
+    writes: list[Write] = [Put(row), Put(session)]
     if embedded.vectors[0] is not None:
         writes.insert(0, KeepVector(row.embedding_key, embedded.vectors[0]))
     if loaded.session is not None and turn.session_id:
@@ -88,31 +113,90 @@ def _raw_turn(message: Message, intent: RawTurnIntent) -> Generator[Ask, Answer,
             scope=message.scope,
         )
         writes.append(Put(edge))
-    writes += link_writes(message.scope, memory_id, loaded, text)
-    outcome = Outcome(
+    writes += link_writes(row, loaded.entities)
+    outcome = _stored(item_id, row)
+    emits = changes(MemoryChange(outcomes=(outcome,), session_id=turn.session_id))
+    if extracted:
+        context = yield from _context(message.scope, loaded.session, extraction.context_turns)
+        normalized = turn.model_copy(update={"context": context or None})
+        emits = (*emits, Emit(TURNS_NORMALIZED, normalized, "extract"))
+    return Step(writes=(*writes, Put(outcome_row(message, outcome))), emits=emits)
+
+
+def _is_extracted(turn: NormalizedTurn, flags: Flags, extraction: ExtractionSettings) -> bool:
+    return flags.enabled and turn.role in extraction.roles
+
+
+def _context(
+    scope: str, session: SessionRow | None, limit: int
+) -> Generator[Ask, Answer, tuple[ContextTurn, ...]]:
+    """The turns before this one that may still be shown to a model, oldest first, as they stand
+    now: a forgotten one is not among them."""
+    before = session.extracted_turns[-limit:] if session is not None and limit else ()
+    if not before:
+        return ()
+    loaded = yield Load(scope, memory_ids=before)
+    assert isinstance(loaded, Loaded)
+    rows = [loaded.memories[key] for key in before if key in loaded.memories]
+    return tuple(
+        ContextTurn(
+            speaker=row.who,
+            occurred_at=row.occurred_at,
+            content=cut(row.content, MAX_CONTEXT_CHARACTERS),
+        )
+        for row in rows
+        if not row.is_deleted
+    )
+
+
+def _known_turn_id(
+    message: Message, turn: NormalizedTurn, stored: MemoryRow, loaded: Loaded
+) -> Step:
+    """A turn whose id is taken. Stores of before a turn's item told what it says know their turns
+    by the memory's id; the same text there is a repeat, which is counted as one."""
+    if stored.memory_id in loaded.settled and stored.content == turn.content:
+        outcome = _stored(item_id_of(message.scope, turn), stored)
+        return Step(writes=(Put(outcome_row(message, outcome)),))
+    return Step(
+        dead=Failure(
+            f"turn_id_conflict: the turn id {turn.turn_id!r} was published before with something"
+            f" else and stays what it was: {_quoted(stored.who, stored.content)} is memory"
+            f" {stored.memory_id}; {_quoted(turn.speaker, turn.content)} was refused. Give every"
+            " turn an id of its own; to change what a turn says, modify its memory.",
+            "rejected",
+        )
+    )
+
+
+def _quoted(speaker: str, content: str) -> str:
+    return repr(cut(f"{speaker}: {content}" if speaker else content, QUOTED_CHARACTERS))
+
+
+def _stored(item_id: str, row: MemoryRow) -> Outcome:
+    return Outcome(
         event="created",
         item_kind="turn",
-        item_id=memory_id,
-        memory_id=memory_id,
+        item_id=item_id,
+        memory_id=row.memory_id,
         new_content=row.content,
         reason="turn stored",
         version=1,
     )
-    return Step(
-        writes=(*writes, Put(outcome_row(message, outcome))),
-        emits=changes(MemoryChange(outcomes=(outcome,), session_id=turn.session_id)),
-    )
 
 
-def _session_row(message: Message, session_id: str, memory_id: str, loaded: Loaded) -> SessionRow:
-    known = loaded.session
+def _session_row(
+    message: Message, row: MemoryRow, known: SessionRow | None, extracted: bool, limit: int
+) -> SessionRow:
+    before = () if known is None else known.extracted_turns
+    shown = (*before, row.memory_id) if extracted else before
     return SessionRow(
         scope=message.scope,
-        session_id=session_id,
-        last_turn=memory_id,
+        session_id=row.session_id,
+        last_turn=row.memory_id,
         turns=1 if known is None else known.turns + 1,
         first_at=message.occurred_at if known is None else known.first_at,
         last_at=message.occurred_at,
+        extracted_turns=shown[-limit:] if limit else (),
     )
 
 
@@ -121,7 +205,7 @@ def _rejected_turn(message: Message, intent: RejectedTurnIntent) -> Step:
     outcome = Outcome(
         event="rejected",
         item_kind="turn",
-        item_id=turn_memory_id(message.scope, intent.turn_id),
+        item_id=item_id_of(message.scope, intent),
         reason=intent.reason,
     )
     return Step(

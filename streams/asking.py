@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from streams.models.base import (
@@ -20,11 +20,14 @@ from streams.models.base import (
 from streams.stage import Embedded, ModelUnavailable
 
 T = TypeVar("T")
+Asked = TypeVar("Asked")
 
 FIRST_DELAY_SECONDS = 1.0
 MAX_DELAY_SECONDS = 30.0
 JITTER_SECONDS = 0.5
 KEPT_VECTORS = 4096
+HARMLESS = "ready"
+"""A text to ask with where another was refused, to tell whether the text or the provider is why."""
 
 
 def backoff(attempt: int, jitter: float, retry_after: float | None = None) -> float:
@@ -46,8 +49,9 @@ class Outage:
 class ModelPort:
     """The models of one worker with their limits.
 
-    Transient failures are retried in place for as long as they last; `outages` tells which
-    providers are being waited for. `wait` is the sleep between tries, so that tests need none.
+    Transient failures are retried in place for as long as they last, and so is a provider that
+    refuses everything; `outages` tells which providers are being waited for. `wait` is the sleep
+    between tries, so that tests need none.
     """
 
     language: LanguageModel
@@ -62,7 +66,8 @@ class ModelPort:
     async def generate(self, prompt: Prompt, advisory: bool) -> Reply | None:
         """A reply; None where an advisory question could not be answered at the first try.
 
-        Raises ModelUnavailable when the provider refuses for good.
+        Raises ModelUnavailable when the provider refuses this prompt for good. One that refuses
+        whatever it is asked (an expired key, a model that is not there) is waited for.
         """
         if self._slots is None:
             self._slots = asyncio.Semaphore(self.concurrency)
@@ -72,38 +77,75 @@ class ModelPort:
                     return await self.language.generate(prompt)
                 except (TransientModelError, PermanentModelError):
                     return None
-            return await self._persist(
-                f"llm:{self.language.provider}", lambda: self.language.generate(prompt)
-            )
+            try:
+                return await self._persist(
+                    f"llm:{self.language.provider}",
+                    lambda: _unless_all_refused(
+                        self.language.generate, prompt, replace(prompt, user=HARMLESS)
+                    ),
+                )
+            except PermanentModelError as error:
+                raise ModelUnavailable(str(error)) from error
 
     async def embed(self, texts: Sequence[str], required: bool = False) -> Embedded:
-        """Vectors in order; all None, with the reason, where the provider refuses for good.
+        """Vectors in order; None, with the reason, for a text that the provider refuses, alone
+        and while it takes others: so no text's vector depends on what stands beside it.
 
-        Where it does not answer now, `required` waits for as long as that lasts; else the answer
-        is None too: a turn is not held up, its vector is caught up on later.
+        Where it does not answer now, or refuses whatever it is given, `required` waits for as
+        long as that lasts; else those texts go without too: a turn is not held up, its vector is
+        caught up on later.
         """
         # Held here too: while one call waits, another may push out what is kept.
         vectors = {text: self._vectors.get(text) for text in texts}
         missing = [text for text, vector in vectors.items() if vector is None]
-        try:
-            for start in range(0, len(missing), self.embed_batch):
-                part = missing[start : start + self.embed_batch]
-                vectors.update(zip(part, await self._embed_part(part, required), strict=True))
-        except (PermanentModelError, TransientModelError, ModelUnavailable) as error:
-            self.outages["embedding"] = Outage(str(error), 1)
-            return Embedded((None,) * len(texts), str(error))
-        self.outages.pop("embedding", None)
+        failures: dict[str, str] = {}
+        down: TransientModelError | None = None
+        for start in range(0, len(missing), self.embed_batch):
+            part = missing[start : start + self.embed_batch]
+            try:
+                if down is not None:
+                    raise down
+                for text, found in zip(part, await self._embed_part(part, required), strict=True):
+                    if isinstance(found, str):
+                        failures[text] = found
+                    else:
+                        vectors[text] = found
+            except TransientModelError as error:
+                down = error
+                failures.update((text, str(error)) for text in part)
+        if down is not None:
+            self.outages["embedding"] = Outage(str(down), 1)
+        elif missing:
+            self.outages.pop("embedding", None)
         # decide and apply-writes want the vector of the same fact shortly after one another.
         self._vectors.update(
             (text, vector) for text, vector in vectors.items() if vector is not None
         )
         self._forget_oldest()
-        return Embedded(tuple(vectors[text] for text in texts))
+        return Embedded(
+            tuple(vectors[text] for text in texts), tuple(failures.get(text) for text in texts)
+        )
 
-    async def _embed_part(self, part: Sequence[str], required: bool) -> list[Vector]:
-        if not required:
-            return await self.embedding.embed_passages(part)
-        return await self._persist("embedding", lambda: self.embedding.embed_passages(part))
+    async def _embed_part(self, part: Sequence[str], required: bool) -> list[Vector | str]:
+        """A vector a text, or why the provider refuses it. What is refused together is asked for
+        by halves, until the texts that are refused stand alone. Raises TransientModelError,
+        unless `required`."""
+        try:
+            return list(await self._embed_together(part, required))
+        except PermanentModelError as error:
+            if len(part) == 1:
+                return [str(error)]
+        middle = len(part) // 2
+        return [
+            *await self._embed_part(part[:middle], required),
+            *await self._embed_part(part[middle:], required),
+        ]
+
+    async def _embed_together(self, part: Sequence[str], required: bool) -> list[Vector]:
+        def ask() -> Awaitable[list[Vector]]:
+            return _unless_all_refused(self.embedding.embed_passages, part, (HARMLESS,))
+
+        return await (self._persist("embedding", ask) if required else ask())
 
     def _forget_oldest(self) -> None:
         while len(self._vectors) > KEPT_VECTORS:
@@ -118,8 +160,25 @@ class ModelPort:
                 self.outages[name] = Outage(str(error), attempt + 1)
                 await self.wait(backoff(attempt, random.random(), error.retry_after))
                 attempt += 1
-            except PermanentModelError as error:
-                raise ModelUnavailable(str(error)) from error
+            except PermanentModelError:
+                self.outages.pop(name, None)
+                raise
             else:
                 self.outages.pop(name, None)
                 return result
+
+
+async def _unless_all_refused(
+    ask: Callable[[Asked], Awaitable[T]], asked: Asked, harmless: Asked
+) -> T:
+    """The answer to `asked`. Raises PermanentModelError where it is refused while `harmless`, the
+    same with a text that nobody can object to, is not: then it is for what it says. What is
+    refused whatever it says will pass once someone sees to it: TransientModelError."""
+    try:
+        return await ask(asked)
+    except PermanentModelError:
+        try:
+            await ask(harmless)
+        except PermanentModelError as error:
+            raise TransientModelError(str(error)) from error
+        raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from schemas.envelope import derived_id
-from schemas.identity import UNREADABLE_SCOPE, turn_memory_id, unreadable_item_id
+from schemas.identity import UNREADABLE_SCOPE, turn_item_id, unreadable_item_id
 from schemas.messages import (
     ConversationTurn,
     DeadLetter,
@@ -27,7 +27,7 @@ from schemas.topics import (
     MEMORY_HISTORY,
 )
 from streams.logs.base import Record
-from streams.stage import Context, Emit, Message, Put, Stage, Step, without_asks
+from streams.stage import Context, Emit, Message, Put, Salvaged, Stage, Step, without_asks
 
 
 def audit_stage() -> Stage:
@@ -52,7 +52,7 @@ def _process(message: Message, context: Context) -> Step:
         case ConversationTurn() if context.misplaced:
             return Step()  # normalize moves it to its partition, where it counts
         case ConversationTurn() as turn:
-            item_id = turn_memory_id(message.scope, turn.turn_id)
+            item_id = turn_item_id(message.scope, turn)
             return _accepted(context.record, item_id, message.scope)
         case other:
             raise TypeError(f"audit does not read {type(other).__name__}")
@@ -65,12 +65,12 @@ def _accepted(record: Record, item_id: str, scope: str) -> Step:
     return Step(writes=(Put(row),))
 
 
-def _accept_unreadable(record: Record) -> Step | None:
+def _accept_unreadable(record: Record, why: str) -> Salvaged | None:
     """A turn that cannot be read was taken by the log all the same; normalize dead-letters it."""
     if record.topic != CONVERSATION_TURNS.name:
         return None
     item_id = unreadable_item_id(record.topic, record.partition, record.offset)
-    return _accepted(record, item_id, UNREADABLE_SCOPE)
+    return Salvaged(_accepted(record, item_id, UNREADABLE_SCOPE))
 
 
 def _graph_outcome(message: Message, change: GraphChange) -> Outcome:

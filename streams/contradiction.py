@@ -1,14 +1,20 @@
-"""Do two texts contradict each other, by their words alone? Pure.
+"""Do two statements contradict each other? Two answers for two uses. Pure.
 
-The check of the decide stage on UPDATE and DELETE: at least two shared words, and either exactly
-one side negates or the sides hold the two halves of an antonym pair. Cheap and coarse by intent:
-a hit flags a proposal for review, it never blocks or changes one.
+`words_oppose` is the check of the decide stage on a model's UPDATE and DELETE: at least two
+shared words, and either exactly one side negates or the sides hold the two halves of an antonym
+pair. Cheap and coarse by intent: a hit flags a proposal for review, it never blocks or changes one.
+
+`contradicts` is what the rules decide by, so a hit may overwrite a memory: the same subject and
+the same relation first, contradiction second (`streams/statements`). It misses rather than errs.
 """
 
 from __future__ import annotations
 
 import re
 from typing import Final
+
+from streams.statements.claims import Claim, incompatible
+from streams.statements.reading import read
 
 MIN_SHARED_TOKENS: Final = 2
 MIN_TOKEN_CHARACTERS: Final = 2
@@ -39,6 +45,10 @@ first half and not the second, the other side the reverse."""
 
 _APOSTROPHES: Final = str.maketrans("", "", "'\u2019\u02bc\uff07\u2018`\u00b4")
 _WORD: Final = re.compile(rf"[^\W_]{{{MIN_TOKEN_CHARACTERS},}}")
+_NO_NEGATION: Final = re.compile(
+    r"\b(?:not (?:only|just|merely)|no (?:problems?|trouble|doubt|matter|wonder)|without doubt)\b"
+)
+"""Wordings with a negation in them that turns nothing round."""
 
 
 def tokens(text: str) -> frozenset[str]:
@@ -51,12 +61,12 @@ def shared_tokens(a: str, b: str) -> int:
     return len(tokens(a) & tokens(b))
 
 
-def contradicts(a: str, b: str) -> bool:
-    """Whether `a` and `b` contradict each other by their words. Symmetric."""
+def words_oppose(a: str, b: str) -> bool:
+    """Whether `a` and `b` may contradict each other, by their words alone. Symmetric."""
     left, right = tokens(a), tokens(b)
     if len(left & right) < MIN_SHARED_TOKENS:
         return False
-    if bool(left & NEGATIONS) != bool(right & NEGATIONS):
+    if _negates(a) != _negates(b):
         return True
     return any(
         _opposed(left, right, one, other) or _opposed(left, right, other, one)
@@ -64,5 +74,35 @@ def contradicts(a: str, b: str) -> bool:
     )
 
 
+def _negates(text: str) -> bool:
+    plain = _NO_NEGATION.sub(" ", text.lower().translate(_APOSTROPHES))
+    return not NEGATIONS.isdisjoint(_WORD.findall(plain))
+
+
 def _opposed(left: frozenset[str], right: frozenset[str], one: str, other: str) -> bool:
     return one in left and other not in left and other in right and one not in right
+
+
+def contradicts(new: str, known: str) -> bool:
+    """Whether `known` cannot stand once `new` is true: both speak of the same subject in the same
+    relation, and one denies what the other says, or gives another value where only one can hold.
+
+    Not symmetric: "moved to Madrid" ends "lives in Lisbon", while an event stays true.
+    """
+    return ends(told(new), known)
+
+
+def told(new: str) -> tuple[Claim, ...]:
+    """What a new statement claims, for `ends`; empty where it can end nothing."""
+    return read(new).told
+
+
+def ends(news: tuple[Claim, ...], known: str) -> bool:
+    """Whether one of the claims of `told` cannot be true together with `known`."""
+    if not news:
+        return False
+    held = read(known, as_news=False).held
+    if not any(incompatible(claim, standing) for claim in news for standing in held):
+        return False
+    # A statement that denies itself denies nothing that says the same.
+    return read(known).told != news

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator
+from dataclasses import replace
 
 from schemas.identity import fact_memory_id
 from schemas.messages import (
@@ -18,23 +19,16 @@ from schemas.messages import (
 )
 from schemas.rows import ExtractionRow, FactRow, MemoryRow, ProposalRow
 from schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
-from streams.contradiction import contradicts, shared_tokens
+from streams.contradiction import ends, shared_tokens, told, words_oppose
 from streams.extract import model_call
-from streams.memory import (
-    changed,
-    deleted,
-    effective,
-    fact_memory,
-    protected,
-    skip_reason,
-    with_content,
-)
+from streams.memory import effective, origin_of
 from streams.models.base import Reply
 from streams.prompts import (
     DECISION_PROMPT_VERSION,
     contradiction_prompt,
     decision_prompt,
 )
+from streams.proposal_policy import Met, decision_order, verdict
 from streams.replies import MalformedReply, read_contradiction, read_decision
 from streams.sameness import same_statement
 from streams.settings import DecisionSettings, Flags
@@ -65,6 +59,7 @@ from streams.stage import (
 from streams.text import content_hash, storage_content
 
 MIN_SHARED_FOR_SEMANTIC_CHECK = 3
+WITHOUT_A_VECTOR = "decided without a vector: the embedding model refuses the text"
 
 Deciding = Generator[Ask, Answer, Proposal]
 
@@ -109,9 +104,13 @@ def decide_stage(settings: DecisionSettings, flags: Flags) -> Stage:
             except Undecided as error:
                 failed.append((fact, error))
                 continue
+            if vector is None:
+                warnings = (*proposal.warnings, WITHOUT_A_VECTOR)
+                proposal = proposal.model_copy(update={"warnings": warnings})
             proposals.append(proposal)
             writes.append(Put(_proposal_row(message, body, proposal, as_of)))
-            expected = yield from _foreseen(message, body, proposal, context, settings, flags)
+            order = decision_order(context.record.offset, len(proposals) - 1)
+            expected = yield from _foreseen(message, body, proposal, order, settings, flags)
             if expected is not None:
                 yield Foresee(expected, None if expected.is_deleted else vector)
         return Step(
@@ -139,7 +138,8 @@ def _undecided_facts(
     if body.round or not body.facts:
         return body.facts, not body.round
     ids = tuple(fact.item_id for fact in body.facts)
-    answer = yield LoadFacts(ids, Load(message.scope, (body.turn.memory_id,)))
+    digests = tuple(content_hash(storage_content(fact.content)) for fact in body.facts)
+    answer = yield LoadFacts(ids, Load(message.scope, (body.turn.memory_id,), digests))
     assert isinstance(answer, Facts)
     done = frozenset(answer.known)
     if message.redrive:
@@ -159,7 +159,7 @@ def _decide(
     if known is not None:
         return known
     if settings.decider == "rules":
-        return _by_rules(fact, candidates, settings.near)
+        return _by_rules(message, fact, candidates, settings.near)
     return (yield from _by_model(message, fact, candidates, settings))
 
 
@@ -173,25 +173,33 @@ def _known_by_bands(
     for candidate in candidates:
         if content_hash(candidate.content) == digest:
             return _proposal(fact, "NONE", candidates, "duplicate_exact", candidate)
-    best = max(candidates, key=lambda c: (c.cosine or 0.0, c.memory_id))
-    cosine = best.cosine or 0.0
-    if cosine >= settings.exact and same_statement(fact.content, best.content):
-        return _proposal(fact, "NONE", candidates, "duplicate_exact", best)
+    for candidate in sorted(candidates, key=lambda c: (-(c.cosine or 0.0), c.memory_id)):
+        if (candidate.cosine or 0.0) < settings.exact:
+            break
+        if same_statement(fact.content, candidate.content):
+            return _proposal(fact, "NONE", candidates, "duplicate_exact", candidate)
+    cosine = max(candidate.cosine or 0.0 for candidate in candidates)
     by_keyword = any((c.keyword or 0.0) >= settings.min_score for c in candidates)
     if cosine < settings.near and not by_keyword:
         return _proposal(fact, "ADD", candidates, "distinct")
     return None
 
 
-def _by_rules(fact: Fact, candidates: tuple[ScoredCandidate, ...], near: float) -> Proposal:
+def _by_rules(
+    message: Message, fact: Fact, candidates: tuple[ScoredCandidate, ...], near: float
+) -> Proposal:
     """Without a model: a contradicted memory is proposed to be updated, all else is new.
 
-    Two shared words and a negation are found in many a pair that has nothing to do with each
-    other, so the memory must be near in meaning too, where that is known.
+    The memory must be near in meaning, too: without a cosine nothing is known of that, and
+    nothing is proposed but ADD. And it must not be told later than the fact, as when an old
+    conversation is read in. Candidates are looked at in their order, best first.
     """
+    news = told(fact.content)
     for candidate in candidates:
-        is_near = candidate.cosine is None or candidate.cosine >= near
-        if is_near and contradicts(fact.content, candidate.content):
+        is_near = candidate.cosine is not None and candidate.cosine >= near
+        when = candidate.occurred_at
+        is_earlier = when is None or when <= message.occurred_at
+        if is_near and is_earlier and ends(news, candidate.content):
             return _proposal(
                 fact, "UPDATE", candidates, "contradicts a known memory", candidate, risk=True
             )
@@ -250,7 +258,7 @@ def _at_risk(
     fact: Fact, target: ScoredCandidate, action: Action, settings: DecisionSettings
 ) -> Generator[Ask, Answer, bool]:
     """Whether fact and target contradict each other: by words, else (if enabled) by model."""
-    if contradicts(fact.content, target.content):
+    if words_oppose(fact.content, target.content):
         return True
     if (
         not settings.semantic_contradiction
@@ -294,37 +302,29 @@ def _foreseen(
     message: Message,
     body: FactsExtracted,
     proposal: Proposal,
-    context: Context,
+    order: int,
     settings: DecisionSettings,
     defaults: Flags,
 ) -> Generator[Ask, Answer, MemoryRow | None]:
-    """What apply-writes is expected to make of the proposal, for the facts decided after it."""
-    if proposal.dropped or proposal.action == "NONE":
-        return None
+    """The row that apply-writes will make of the proposal, for the facts decided after it."""
     targets = () if proposal.target_id is None else (proposal.target_id,)
-    loaded = yield Load(message.scope, memory_ids=(body.turn.memory_id, *targets))
+    digest = content_hash(storage_content(proposal.fact.content))
+    loaded = yield Load(
+        message.scope, memory_ids=(body.turn.memory_id, *targets), content_hashes=(digest,)
+    )
     assert isinstance(loaded, Loaded)
-    flags = effective(defaults, loaded.flags)
-    source = loaded.memories.get(body.turn.memory_id)
-    if source is not None and source.is_deleted:
-        return None
-    if not flags.enabled or flags.shadow_mode or flags.mutations_frozen:
-        return None
-    order = context.record.offset
-    if proposal.action == "ADD":
-        if skip_reason(proposal.fact, settings.min_fact_confidence):
-            return None
-        model = body.call.model
-        return fact_memory(message, body.turn, proposal, model, loaded.write_seq, order)
+    same = loaded.by_hash.get(digest)
     target = loaded.memories.get(proposal.target_id or "")
-    if target is None or not flags.allow_update_delete:
-        return None
-    if target.is_deleted or protected(target):
-        return None
-    row = changed(target, message.recorded, "pipeline", loaded.write_seq, order)
-    if proposal.action == "DELETE":
-        return deleted(row, message.recorded)
-    return with_content(row, proposal.fact.content)
+    met = Met(
+        effective(defaults, loaded.flags),
+        loaded.memories.get(body.turn.memory_id),
+        None if target is None or target.scope != message.scope else target,
+        None if same is None else same.memory_id,
+        is_final=body.round >= settings.max_reconsiderations,
+    )
+    origin = origin_of(message, body.turn, body.call.model, order)
+    row = verdict(proposal, met, origin, settings.min_fact_confidence).row
+    return None if row is None else replace(row, write_seq=loaded.write_seq)
 
 
 def _emits(

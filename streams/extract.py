@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from schemas.identity import fact_item_id, turn_memory_id
+from schemas.identity import fact_item_id, item_id_of, turn_memory_id
 from schemas.messages import Fact, FactsExtracted, ModelCall, NormalizedTurn, TurnReference
 from schemas.topics import FACTS_EXTRACTED, TURNS_NORMALIZED
 from streams.models.base import Reply
-from streams.prompts import EXTRACTION_PROMPT_VERSION, ContextTurn, extraction_prompt
+from streams.prompts import EXTRACTION_PROMPT_VERSION, extraction_prompt
 from streams.replies import ExtractionDraft, MalformedReply, read_extraction
 from streams.settings import ExtractionSettings
 from streams.stage import Context, Emit, Failure, Generate, Message, Process, Stage, Step
@@ -18,17 +18,14 @@ def extract_stage(settings: ExtractionSettings) -> Stage:
     def process(message: Message, context: Context) -> Process:
         turn = message.body
         assert isinstance(turn, NormalizedTurn)
-        recent = [
-            ContextTurn(earlier.body.speaker, earlier.occurred_at, earlier.body.content)
-            for earlier in context.recent
-            if isinstance(earlier.body, NormalizedTurn)
-        ]
         prompt = extraction_prompt(
             turn,
             message.occurred_at,
-            recent,
+            turn.context or (),
             settings.max_input_characters,
             settings.max_output_tokens,
+            lines=turn.published_content,
+            utc_offset_minutes=turn.utc_offset_minutes or 0,
         )
         why = ""
         raw = ""
@@ -57,7 +54,6 @@ def extract_stage(settings: ExtractionSettings) -> Stage:
         reads=(TURNS_NORMALIZED,),
         process=process,
         stateful=False,
-        window=settings.context_turns,
     )
 
 
@@ -65,9 +61,8 @@ def _extracted(
     message: Message, turn: NormalizedTurn, draft: ExtractionDraft, reply: Reply, attempt: int
 ) -> FactsExtracted:
     def item_id(index: int) -> str:
-        return fact_item_id(
-            message.scope, turn.turn_id, reply.model, EXTRACTION_PROMPT_VERSION, index
-        )
+        item = item_id_of(message.scope, turn)
+        return fact_item_id(item, reply.model, EXTRACTION_PROMPT_VERSION, index)
 
     return FactsExtracted(
         turn=TurnReference(

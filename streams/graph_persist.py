@@ -5,19 +5,30 @@ It has its own transaction after the memory's; what goes wrong here never revert
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from pydantic import JsonValue
+
 from schemas.identity import aspect_id, entity_id
-from schemas.messages import GraphChange, GraphWork, MemoryChange, Triple
-from schemas.rows import AspectRow, AttributeRow, EntityRow, MentionRow, RelationRow
+from schemas.messages import GraphChange, GraphWork, MemoryChange, StructuredAttribute, Triple
+from schemas.rows import (
+    AspectRow,
+    AttributeRow,
+    CommandRow,
+    MentionRow,
+    NameRow,
+    RelationRow,
+)
 from schemas.topics import GRAPH_CHANGES, MEMORY_CHANGES
-from streams.linker import canonical_name, names_in
+from streams.linker import canonical_name, name_fault, names_in
 from streams.stage import (
     Context,
     Emit,
     Graph,
     LoadGraph,
+    MemoryText,
     Message,
     Process,
     Put,
@@ -26,25 +37,28 @@ from streams.stage import (
     Write,
 )
 
-MIN_NAME_CHARACTERS = 2
 VAGUE_TYPES = ("extracted", "unknown", "")
+_QUOTES = "\"“”„«»「」『』‘’'"
 
 
-def graph_persist_stage(writes_enabled: bool) -> Stage:
-    """The stage; with `writes_enabled` off it passes changes over."""
+def graph_persist_stage(extraction_writes: bool) -> Stage:
+    """The stage; with `extraction_writes` off it passes extraction's triples over, but not what
+    people and agents authored."""
 
     def process(message: Message, context: Context) -> Process:
         body = message.body
         assert isinstance(body, MemoryChange)
-        if body.graph is None or not writes_enabled:
+        given = body.graph
+        if given is None or not (extraction_writes or _is_authored(given)):
             return Step()
-        names = tuple(dict.fromkeys(_names(body.graph)))
-        graph = yield LoadGraph(message.scope, names, body.graph.memory_ids)
+        names = tuple(dict.fromkeys(map(_canonical, _names(given))))
+        same = tuple(dict.fromkeys(map(_canonical, _told_the_same(given))))
+        graph = yield LoadGraph(message.scope, names, given.memory_ids, same, given.command_id)
         assert isinstance(graph, Graph)
-        work = _Work(message, graph, dict(graph.entities), dict(graph.relations))
-        _persist(work, body.graph)
+        work = _Work(message, graph, given.memory_ids, dict(graph.names), dict(graph.relations))
+        _persist(work, given)
         change = GraphChange(
-            memory_ids=body.graph.memory_ids,
+            memory_ids=given.memory_ids,
             entities_inserted=work.entities_inserted,
             entities_updated=work.entities_updated,
             relations_inserted=work.relations_inserted,
@@ -62,11 +76,12 @@ def graph_persist_stage(writes_enabled: bool) -> Stage:
 class _Work:
     message: Message
     graph: Graph
-    entities: dict[str, EntityRow]
+    memory_ids: tuple[str, ...]
+    names: dict[str, NameRow]
     relations: dict[tuple[str, str, str], RelationRow]
-    touched: dict[str, EntityRow] = field(default_factory=dict)
+    touched: dict[str, NameRow] = field(default_factory=dict)
     changed_relations: dict[tuple[str, str, str], RelationRow] = field(default_factory=dict)
-    mentions: dict[tuple[str, str], MentionRow] = field(default_factory=dict)
+    mentions: dict[tuple[str, str, str], MentionRow] = field(default_factory=dict)
     structure: list[Write] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     entities_inserted: int = 0
@@ -77,74 +92,78 @@ class _Work:
     # far apply-writes is.
     mentions_linked: int = 0
 
-    def keep(self, row: EntityRow) -> EntityRow:
-        for name in (row.canonical_name, *row.aliases):
-            self.entities[name] = row
-        self.touched[row.entity_id] = row
+    def keep(self, row: NameRow) -> NameRow:
+        self.names[row.canonical_name] = self.touched[row.name_id] = row
         return row
 
 
-def _names(work: GraphWork) -> Iterable[str]:
-    for triple in work.triples:
-        yield canonical_name(triple.source)
-        yield canonical_name(triple.target)
-    for entity in work.entities:
-        yield canonical_name(entity.name)
-        yield from map(canonical_name, entity.aliases)
-    for attribute in work.attributes:
-        yield canonical_name(attribute.entity)
-    for name, alias in work.aliases:
-        yield canonical_name(name)
-        yield canonical_name(alias)
+def _is_authored(given: GraphWork) -> bool:
+    # Changes of before commands were named in them are told by what extraction cannot give.
+    by_command = given.command_id is not None
+    return by_command or bool(given.aliases or given.entities or given.attributes)
+
+
+def _shown(name: str) -> str:
+    """A given name without the quotes around it."""
+    name = name.strip()
+    while len(name) > 2 and name[0] in _QUOTES and name[-1] in _QUOTES:
+        name = name[1:-1].strip()
+    return name
+
+
+def _canonical(name: str) -> str:
+    return canonical_name(_shown(name))
+
+
+def _names(given: GraphWork) -> Iterable[str]:
+    for triple in given.triples:
+        yield triple.source
+        yield triple.target
+    for entity in given.entities:
+        yield entity.name
+    for attribute in given.attributes:
+        yield attribute.entity
+    yield from _told_the_same(given)
+
+
+def _told_the_same(given: GraphWork) -> Iterable[str]:
+    for entity in given.entities:
+        if entity.aliases:
+            yield entity.name
+            yield from entity.aliases
+    for pair in given.aliases:
+        yield from pair
 
 
 def _persist(work: _Work, given: GraphWork) -> None:
     for name, alias in given.aliases:
-        _alias(work, name, (alias,))
+        _tell_alias(work, name, alias, given.command_id)
     for entity in given.entities:
-        row = _entity(work, entity.name, entity.type, given.memory_ids)
-        if row is not None and entity.aliases:
-            _alias(work, entity.name, entity.aliases)
+        if _named(work, entity.name, entity.type) is not None:
+            for alias in entity.aliases:
+                fault = _alias_fault(entity.name, alias)
+                if fault is None:
+                    _join(work, entity.name, alias)
+                else:
+                    work.warnings.append(f"{fault}; it was made no alias")
     for triple in given.triples:
-        _triple(work, triple, given.memory_ids)
+        _triple(work, triple)
     for attribute in given.attributes:
-        owner = _entity(work, attribute.entity, "unknown", given.memory_ids)
-        if owner is None:
-            continue
-        aspect = AspectRow(
-            aspect_id=aspect_id(owner.entity_id, canonical_name(attribute.aspect)),
-            entity_id=owner.entity_id,
-            scope=work.message.scope,
-            name=attribute.aspect,
-            canonical_name=canonical_name(attribute.aspect),
-            updated_at=work.message.recorded,
-        )
-        work.structure.append(Put(aspect))
-        work.structure += [
-            Put(
-                AttributeRow(
-                    aspect_id=aspect.aspect_id,
-                    memory_id=memory_id,
-                    scope=work.message.scope,
-                    kind=attribute.kind,
-                )
-            )
-            for memory_id in given.memory_ids
-        ]
+        _attribute(work, attribute)
 
 
-def _triple(work: _Work, triple: Triple, memory_ids: tuple[str, ...]) -> None:
-    source = _entity(work, triple.source, triple.source_type, memory_ids)
-    target = _entity(work, triple.target, triple.target_type, memory_ids)
+def _triple(work: _Work, triple: Triple) -> None:
+    source = _named(work, triple.source, triple.source_type)
+    target = _named(work, triple.target, triple.target_type)
     if source is None or target is None:
         return
     relation = canonical_name(triple.relationship)
-    key = (source.entity_id, target.entity_id, relation)
+    key = (source.name_id, target.name_id, relation)
     known = work.relations.get(key)
     if known is None:
         row = RelationRow(
-            source_entity_id=source.entity_id,
-            target_entity_id=target.entity_id,
+            source_name_id=source.name_id,
+            target_name_id=target.name_id,
             relation_type=relation,
             scope=work.message.scope,
             confidence=triple.confidence,
@@ -161,17 +180,41 @@ def _triple(work: _Work, triple: Triple, memory_ids: tuple[str, ...]) -> None:
     work.relations[key] = work.changed_relations[key] = row
 
 
-def _entity(
-    work: _Work, shown: str, entity_type: str, memory_ids: tuple[str, ...]
-) -> EntityRow | None:
-    """The entity of a name, new or seen once more, linked to the memories."""
-    name = canonical_name(shown)
-    if len(name) < MIN_NAME_CHARACTERS:
-        work.warnings.append(f"entity name {shown!r} is too short and was dropped")
+def _attribute(work: _Work, attribute: StructuredAttribute) -> None:
+    owner = _named(work, attribute.entity, "unknown")
+    if owner is None:
+        return
+    aspect = AspectRow(
+        aspect_id=aspect_id(owner.name_id, canonical_name(attribute.aspect)),
+        name_id=owner.name_id,
+        scope=work.message.scope,
+        name=attribute.aspect,
+        canonical_name=canonical_name(attribute.aspect),
+        updated_at=work.message.recorded,
+    )
+    work.structure.append(Put(aspect))
+    work.structure += [
+        Put(
+            AttributeRow(
+                aspect_id=aspect.aspect_id,
+                memory_id=memory_id,
+                scope=work.message.scope,
+                kind=attribute.kind,
+            )
+        )
+        for memory_id in work.memory_ids
+    ]
+
+
+def _named(work: _Work, given: str, entity_type: str) -> NameRow | None:
+    """The name, new or told once more, linked to the change's memories."""
+    fault = name_fault(_shown(given))
+    if fault is not None:
+        work.warnings.append(f"entity name {given[:100]!r} {fault} and was dropped")
         return None
-    known = work.entities.get(name)
+    known = work.names.get(_canonical(given))
     if known is None:
-        row = _new_entity(work, shown.strip(), name, entity_type)
+        row = _new_name(work, _shown(given), entity_type, mentions=1)
     else:
         better = known.entity_type in VAGUE_TYPES and entity_type not in VAGUE_TYPES
         row = replace(
@@ -181,67 +224,119 @@ def _entity(
             updated_at=work.message.recorded,
         )
         work.entities_updated += 1
-    for memory_id in memory_ids:
+    for memory_id in work.memory_ids:
         # Its first text is what the change is about; later ones may or may not be there by now.
-        first = work.graph.texts.get(memory_id, ())[:1]
-        forms = [names_in(text, n) for text in first for n in (name, row.canonical_name)]
-        told = min((form for form in forms if form is not None), default=shown.strip())
-        _mention(work, memory_id, row.entity_id, told)
-        work.mentions_linked += 1
+        for text in work.graph.texts.get(memory_id, ())[:1]:
+            told = names_in(text.text, row.canonical_name) or _shown(given)
+            _mention(work, memory_id, text, row, told)
+            work.mentions_linked += 1
     return work.keep(row)
 
 
-def _new_entity(work: _Work, shown: str, name: str, entity_type: str) -> EntityRow:
-    """A new entity; memories that named it before it was known are linked now, so that it does not
+def _new_name(work: _Work, shown: str, entity_type: str, mentions: int) -> NameRow:
+    """A new name; memories that had it before it was known are linked now, so that it does not
     matter which came first."""
-    row = EntityRow(
-        entity_id=entity_id(work.message.scope, name),
+    name = canonical_name(shown)
+    name_id = entity_id(work.message.scope, name)
+    row = NameRow(
+        name_id=name_id,
         scope=work.message.scope,
         name=shown,
         canonical_name=name,
+        entity_id=name_id,
         entity_type=entity_type or "unknown",
+        mentions=mentions,
         first_seen=work.message.recorded,
         updated_at=work.message.recorded,
     )
     work.entities_inserted += 1
-    _link_earlier(work, row.entity_id, name)
-    return row
-
-
-def _link_earlier(work: _Work, entity: str, name: str) -> None:
     for memory_id in work.graph.naming.get(name, ()):
         for text in work.graph.texts.get(memory_id, ()):
-            mention = names_in(text, name)
-            if mention is not None:
-                _mention(work, memory_id, entity, mention)
+            told = names_in(text.text, name)
+            if told is not None:
+                _mention(work, memory_id, text, row, told)
+    return work.keep(row)
 
 
-def _alias(work: _Work, name: str, aliases: Iterable[str]) -> None:
-    """Let further names mean an entity. A name that is an entity of its own keeps meaning it."""
-    row = work.entities.get(canonical_name(name)) or _entity(work, name, "unknown", ())
-    if row is None:
+# --- names that mean the same -----------------------------------------------------------------
+
+
+def _tell_alias(work: _Work, name: str, alias: str, command_id: str | None) -> None:
+    """Carry out an alias command, and answer it."""
+    fault = _alias_fault(name, alias)
+    if fault is not None:
+        work.warnings.append(f"{fault}; nothing was changed")
+        _answer(work, command_id, f"invalid_request: {fault}", {})
         return
-    for alias in map(canonical_name, aliases):
-        other = work.entities.get(alias)
-        if other is not None and other.entity_id != row.entity_id:
-            work.warnings.append(
-                f"{alias!r} already names another entity and was not made an alias"
-            )
-            continue
-        if alias != row.canonical_name and alias not in row.aliases:
-            row = replace(row, aliases=(*row.aliases, alias), updated_at=work.message.recorded)
-            _link_earlier(work, row.entity_id, alias)
-    work.keep(row)
+    _answer(work, command_id, None, _join(work, name, alias))
 
 
-def _mention(work: _Work, memory_id: str, entity: str, text: str) -> None:
-    known = work.mentions.get((memory_id, entity))
-    if known is None or text < known.mention_text:
-        work.mentions[memory_id, entity] = MentionRow(
+def _alias_fault(name: str, alias: str) -> str | None:
+    for given in (name, alias):
+        fault = name_fault(_shown(given))
+        if fault is not None:
+            return f"{given[:100]!r} {fault}"
+    if _canonical(name) == _canonical(alias):
+        return f"{name[:100]!r} and {alias[:100]!r} are the same name"
+    return None
+
+
+def _join(work: _Work, name: str, alias: str) -> JsonValue:
+    """Let two names mean one entity, with all other names that either means; what came of it.
+
+    Nothing that was said of them is rewritten: it stays with each name, and is joined where it is
+    read. The main name is one that was never told to be an alias, of several the least by code
+    points: the same in whatever order they were told.
+    """
+    known = [_canonical(given) in work.names for given in (name, alias)]
+    rows = [
+        work.names.get(_canonical(given)) or _new_name(work, _shown(given), "unknown", mentions=0)
+        for given in (name, alias)
+    ]
+    entities = {row.entity_id for row in rows}
+    if not rows[1].is_alias:
+        work.keep(replace(rows[1], is_alias=True, updated_at=work.message.recorded))
+    names = [row for row in work.names.values() if row.entity_id in entities]
+    names.sort(key=lambda row: (row.is_alias, row.canonical_name))
+    main = names[0]
+    for row in names:
+        if row.entity_id != main.name_id:
+            work.keep(replace(row, entity_id=main.name_id, updated_at=work.message.recorded))
+    status = "already" if len(entities) == 1 else "merged" if all(known) else "added"
+    if status == "merged":
+        work.entities_updated += 1
+    return {
+        "status": status,
+        "entity_id": main.name_id,
+        "name": main.name,
+        "aliases": [row.name for row in names[1:]],
+    }
+
+
+def _answer(work: _Work, command_id: str | None, error: str | None, result: JsonValue) -> None:
+    if command_id is None:  # it was answered before it came here, by the version of then
+        return
+    row = CommandRow(
+        command_id=command_id,
+        scope=work.message.scope,
+        command="alias",
+        error=error,
+        result=json.dumps(result, sort_keys=True, ensure_ascii=False),
+        recorded_at=work.message.recorded,
+    )
+    work.structure.append(Put(row))
+
+
+def _mention(work: _Work, memory_id: str, text: MemoryText, name: NameRow, told: str) -> None:
+    key = (memory_id, text.key, name.name_id)
+    known = work.mentions.get(key)
+    if known is None or told < known.mention_text:
+        work.mentions[key] = MentionRow(
             memory_id=memory_id,
-            entity_id=entity,
+            text_key=text.key,
+            name_id=name.name_id,
             scope=work.message.scope,
-            mention_text=text,
+            mention_text=told,
             confidence=1.0,
         )
 

@@ -6,6 +6,8 @@ import re
 import unicodedata
 from functools import lru_cache
 
+from streams.vague_names import is_vague
+
 MAX_NAMES = 64
 MAX_WORDS = 5
 
@@ -13,6 +15,44 @@ MAX_WORDS = 5
 _NAME_LIKE = re.compile(r"[\w'’-]*[^\W_a-z][\w'’-]*(?:\.\d+)*")
 _QUOTED = re.compile(r"[\"“«「『]([^\"”»」』]{2,60})[\"”»」』]")
 _POSSESSIVE = ("'s", "’s")
+
+MIN_NAME_CHARACTERS = 2
+MAX_NAME_CHARACTERS = 200
+
+# Scripts without capitals, by whether their words stand apart. Bounds are inclusive.
+_SPACED = (
+    *((0x0590, 0x08FF), (0x0900, 0x0DFF)),  # Hebrew, Arabic, Syriac, Thaana; those of India
+    *((0x10D0, 0x10FF), (0x1200, 0x139F)),  # Georgian, Ethiopic
+)
+_HANGUL = "\uac00-\ud7af"
+_UNSPACED = (
+    *((0x0E00, 0x109F), (0x1780, 0x17FF)),  # Thai, Lao, Tibetan, Burmese, Khmer
+    *((0x3005, 0x3007), (0x3041, 0x30FF), (0x31F0, 0x31FF)),  # kana
+)
+_HAN = "\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U000323af"
+_IN_WORDS = "\u05f3\u05f4"  # geresh and gershayim
+
+
+def _letters(*ranges: tuple[int, int]) -> str:
+    """The letters, marks and digits of these ranges, without their punctuation."""
+    points = (chr(point) for low, high in ranges for point in range(low, high + 1))
+    return "".join(c for c in points if unicodedata.category(c)[0] in "LMN")
+
+
+_OF_WORDS = _letters(*_SPACED) + _HANGUL + _IN_WORDS
+_NO_LETTER = re.compile(f"[^{_OF_WORDS}{_letters(*_UNSPACED)}{_HAN}]+")
+_SPACED_LETTER = re.compile(f"[{_OF_WORDS}]")
+_SPACED_TAIL = re.compile(f"[{_OF_WORDS}]*")
+
+# What is written together with the word after it: and, in, to, like, the; in Hebrew from, that.
+_PREFIXED = re.compile("(?:[وف]?[بلك]?(?:ال)?|و?لل|[וש]?(?:כש|ש)?[בלמכ]?ה?)")
+MIN_PREFIXED_CHARACTERS = 5
+"""Shorter names stand inside other words and names too often: Liam in the Arabic William."""
+_PARTICLES = re.compile(
+    "(?:이|씨|님)?(?:들)?(?:은|는|이|가|을|를|의|에|에서|에게|에게서|한테|한테서|께|께서|와|과|랑|이랑|하고|"
+    "도|만|까지|부터|로|으로|처럼|보다|마다|조차|밖에|야|아|이야|예요|이에요|입니다|이다|라고|이라고)?"
+    "(?:은|는|도|만|의)?"
+)
 
 
 def canonical_name(name: str) -> str:
@@ -51,21 +91,63 @@ def candidate_names(text: str) -> dict[str, str]:
     return dict(_candidates(text))
 
 
+@lru_cache(maxsize=4096)
 def unspaced_part(text: str) -> str:
-    """The part of a text in scripts without word spaces or capitals, in which known names are
-    looked for as they are; empty for others."""
+    """The part of a text in scripts without capitals, in which known names are looked for as they
+    are; empty for others."""
     if text.isascii():
         return ""
-    kept = "".join(c if _is_unspaced(c) else " " for c in unicodedata.normalize("NFKC", text))
-    return " ".join(kept.split()).lower()
+    return _NO_LETTER.sub(" ", unicodedata.normalize("NFKC", text)).strip().lower()
 
 
 def names_in(text: str, name: str) -> str | None:
     """How `name` (canonical) stands in the text by the linker's rules; None where it does not."""
     shown = candidate_names(text).get(name)
-    if shown is None and not name.isascii() and name in unspaced_part(text):
+    if shown is None and not name.isascii() and stands_in(name, unspaced_part(text)):
         return name
     return shown
+
+
+def stands_in(name: str, unspaced: str) -> bool:
+    """Whether a name stands in a text's `unspaced_part`: of scripts without word spaces anywhere,
+    of the others as words, but for what these write together with a word."""
+    start = unspaced.find(name)
+    while start >= 0:
+        if _begins(name, unspaced, start) and _ends(name, unspaced, start + len(name)):
+            return True
+        start = unspaced.find(name, start + 1)
+    return False
+
+
+def name_fault(shown: str) -> str | None:
+    """Why a given name can be no entity's; None where it can."""
+    name = canonical_name(shown)
+    if len(name) < MIN_NAME_CHARACTERS:
+        return "is too short"
+    if len(name) > MAX_NAME_CHARACTERS:
+        return f"is longer than {MAX_NAME_CHARACTERS} characters"
+    if not any(c.isalnum() for c in name):
+        return "has no letter or digit"
+    return "names nobody" if is_vague(shown.strip(), name) else None
+
+
+def _begins(name: str, text: str, start: int) -> bool:
+    if not _SPACED_LETTER.match(name):
+        return True
+    word = start
+    while word and _SPACED_LETTER.match(text, word - 1):
+        word -= 1
+    if word == start:
+        return True
+    prefixed = _PREFIXED.fullmatch(text, word, start) is not None
+    return prefixed and len(name) >= MIN_PREFIXED_CHARACTERS
+
+
+def _ends(name: str, text: str, end: int) -> bool:
+    if not _SPACED_LETTER.match(name[-1]):
+        return True
+    tail = _SPACED_TAIL.match(text, end)
+    return tail is None or _PARTICLES.fullmatch(tail.group()) is not None
 
 
 def _note_run(found: dict[str, str], run: list[str]) -> None:
@@ -77,22 +159,11 @@ def _note_run(found: dict[str, str], run: list[str]) -> None:
 
 
 def _note(found: dict[str, str], shown: str) -> None:
-    found.setdefault(canonical_name(shown), shown)
-    if shown.endswith(_POSSESSIVE):
-        found.setdefault(canonical_name(shown[:-2]), shown[:-2])
+    for form in (shown, shown[:-2]) if shown.endswith(_POSSESSIVE) else (shown,):
+        name = canonical_name(form)
+        if not is_vague(form, name):
+            found.setdefault(name, form)
 
 
 def _is_name_like(word: str) -> bool:
     return word[0].isupper() or any(c.isdigit() or c.isupper() for c in word)
-
-
-def _is_unspaced(character: str) -> bool:
-    return (
-        "\u3040" <= character <= "\u30ff"
-        or "\u3400" <= character <= "\u9fff"
-        or "\uac00" <= character <= "\ud7af"
-        or "\u0e00" <= character <= "\u0eff"
-        or "\u0600" <= character <= "\u06ff"
-        or "\u0590" <= character <= "\u05ff"
-        or "\u0900" <= character <= "\u097f"
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
 from schemas.envelope import Envelope, Frozen
@@ -15,6 +15,52 @@ from streams.text import content_hash, normalized_content, storage_content
 
 EPISODIC_IMPORTANCE = 0.3
 CONFIRMED_DECAY_RATE = 0.0
+
+STATEMENT = (
+    "content",
+    "normalized_content",
+    "content_hash",
+    "dedup_key",
+    "embedding_key",
+    "type",
+    "confidence",
+    "categories",
+    "extraction_model",
+    "temporal_kind",
+    "valid_from",
+    "valid_until",
+    "occurred_at",
+)
+"""The columns of a memory that say what was stated, by whom it was drawn and when it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a proposal comes from, for the row that it makes: `occurred_at` is when the fact was
+    stated, `at` when the change is recorded, `by` who changes, `model` what drew the fact,
+    `order` the place in the order of decisions (None for a command's)."""
+
+    scope: str
+    occurred_at: datetime
+    at: datetime
+    model: str
+    order: int | None = None
+    project: str | None = None
+    session_id: str = ""
+    by: str = "pipeline"
+
+
+def origin_of(message: Envelope[Frozen], turn: TurnReference, model: str, order: int) -> Origin:
+    """The origin of what is drawn from a turn."""
+    return Origin(
+        message.scope,
+        message.occurred_at,
+        message.recorded,
+        model,
+        order,
+        turn.project,
+        turn.session_id,
+    )
 
 
 def turn_memory(message: Envelope[Frozen], turn: NormalizedTurn, write_seq: int) -> MemoryRow:
@@ -46,14 +92,7 @@ def turn_memory(message: Envelope[Frozen], turn: NormalizedTurn, write_seq: int)
     )
 
 
-def fact_memory(
-    message: Envelope[Frozen],
-    turn: TurnReference,
-    proposal: Proposal,
-    model: str,
-    write_seq: int,
-    decision_order: int | None,
-) -> MemoryRow:
+def fact_memory(origin: Origin, proposal: Proposal) -> MemoryRow:
     """The memory that an ADD creates: importance is the fact's confidence unless the model rated
     it."""
     fact = proposal.fact
@@ -61,31 +100,42 @@ def fact_memory(
     digest = content_hash(stored)
     return MemoryRow(
         memory_id=proposal.memory_id,
-        scope=message.scope,
+        scope=origin.scope,
         type=fact.type,
         content=stored,
         normalized_content=normalized_content(stored),
         content_hash=digest,
-        dedup_key=dedup_key(message.scope, digest),
+        dedup_key=dedup_key(origin.scope, digest),
         embedding_key=embedding_key(stored),
         importance=fact.confidence if fact.importance is None else fact.importance,
         confidence=fact.confidence,
         categories=fact.categories,
         who="pipeline",
         why="extracted-fact",
-        project=turn.project,
-        session_id=turn.session_id,
+        project=origin.project,
+        session_id=origin.session_id,
         source_type="extraction",
         source_id=fact.item_id,
-        extraction_model=model,
+        extraction_model=origin.model,
         temporal_kind=fact.temporal_kind,
         valid_until=fact.valid_until,
-        occurred_at=message.occurred_at,
-        created_at=message.recorded,
-        updated_at=message.recorded,
-        updated_by="pipeline",
-        write_seq=write_seq,
-        decision_order=decision_order,
+        occurred_at=origin.occurred_at,
+        created_at=origin.at,
+        updated_at=origin.at,
+        updated_by=origin.by,
+        decision_order=origin.order,
+    )
+
+
+def restated(row: MemoryRow, said: MemoryRow, fact: Fact) -> MemoryRow:
+    """`row` saying what `said`, a memory made of `fact`, says: all that belongs to a statement is
+    the new one's. What belongs to the memory stays (whose it is, its tags, its pin), and so does
+    its importance unless the model rated the new one."""
+    return replace(
+        row,
+        **{name: getattr(said, name) for name in STATEMENT},
+        importance=row.importance if fact.importance is None else fact.importance,
+        first_occurred_at=min(row.first_occurred_at or row.occurred_at, said.occurred_at),
     )
 
 
@@ -143,7 +193,7 @@ def archived_id(row: MemoryRow) -> str:
 
 
 def protected(row: MemoryRow) -> bool:
-    """Whether no machine may change it: pinned, or confirmed by a person."""
+    """Whether no machine may change what it says: pinned, or confirmed by a person."""
     return row.pinned or row.decay_rate == CONFIRMED_DECAY_RATE
 
 

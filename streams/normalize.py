@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from schemas.codec import identified, utc_offset_minutes
+from schemas.identity import turn_item_id
 from schemas.messages import (
     Command,
     CommandIntent,
     ConversationTurn,
+    ForgetCommand,
     MemoryCommand,
     MemoryWrite,
     ModifyCommand,
@@ -14,9 +17,9 @@ from schemas.messages import (
     RejectedTurnIntent,
     RememberCommand,
 )
-from schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES, TURNS_NORMALIZED
-from streams.settings import ExtractionSettings
-from streams.stage import Context, Emit, Message, Stage, Step, without_asks
+from schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
+from streams.logs.base import Record
+from streams.stage import Context, Emit, Message, Salvaged, Stage, Step, without_asks
 from streams.text import content_hash, normalized_content, storage_content
 
 EMPTY_CONTENT = "empty_content"
@@ -24,54 +27,61 @@ PRIVATE = "privacy_full"
 EPISODIC = "episodic"
 
 
-def normalize_stage(enabled: bool, settings: ExtractionSettings) -> Stage:
-    """The stage; with `enabled` off turns are stored raw and not extracted from."""
-
-    def process(message: Message, context: Context) -> Step:
-        if context.misplaced:
-            return Step(moved=True)
-        body = message.body
-        if isinstance(body, MemoryCommand):
-            return _command(body)
-        assert isinstance(body, ConversationTurn)
-        rejected = _why_rejected(body)
-        if rejected is not None:
-            return Step(emits=(_write(rejected),))
-        turn = normalized(body)
-        emits = [_write(RawTurnIntent(turn=turn))]
-        if enabled and turn.role in settings.roles:
-            emits.append(Emit(TURNS_NORMALIZED, turn, "extract"))
-        return Step(emits=tuple(emits))
-
+def normalize_stage() -> Stage:
+    """The stage. What a turn leads to depends on the scope's flags and on the turns before it, so
+    it is for apply-writes to say."""
     return Stage(
         name="normalize",
         reads=(CONVERSATION_TURNS, MEMORY_COMMANDS),
-        process=without_asks(process),
+        process=without_asks(_process),
         stateful=False,
+        on_invalid=_refused_command,
     )
 
 
-def normalized(turn: ConversationTurn) -> NormalizedTurn:
+def _process(message: Message, context: Context) -> Step:
+    if context.misplaced:
+        return Step(moved=True)
+    body = message.body
+    if isinstance(body, MemoryCommand):
+        return _command(body)
+    assert isinstance(body, ConversationTurn)
+    rejected = _why_rejected(body)
+    if rejected is not None:
+        marker = RejectedTurnIntent(
+            turn_id=body.turn_id,
+            item_id=turn_item_id(message.scope, body),
+            session_id=body.session_id,
+            reason=rejected,
+        )
+        return Step(emits=(_write(marker),))
+    offset = utc_offset_minutes(context.record.value)
+    return Step(emits=(_write(RawTurnIntent(turn=normalized(message.scope, body, offset))),))
+
+
+def normalized(scope: str, turn: ConversationTurn, utc_offset_minutes: int = 0) -> NormalizedTurn:
     """The turn with its storage content, and what is derived from it; unknown fields kept."""
     stored = storage_content(turn.content)
+    has_lines = "\n" in turn.content.strip()
+    declared = {name: getattr(turn, name) for name in ConversationTurn.model_fields}
     return NormalizedTurn.model_validate(
         {
-            **turn.model_dump(),
+            **declared,
             "content": stored,
             "normalized_content": normalized_content(stored),
             "content_hash": content_hash(stored),
+            "item_id": turn_item_id(scope, turn),
+            "published_content": turn.content if has_lines else None,
+            "utc_offset_minutes": utc_offset_minutes or None,
+            "extensions": turn.model_extra or None,
         }
     )
 
 
-def _why_rejected(turn: ConversationTurn) -> RejectedTurnIntent | None:
+def _why_rejected(turn: ConversationTurn) -> str | None:
     if turn.privacy == "full":
-        reason = PRIVATE
-    elif not storage_content(turn.content):
-        reason = EMPTY_CONTENT
-    else:
-        return None
-    return RejectedTurnIntent(turn_id=turn.turn_id, session_id=turn.session_id, reason=reason)
+        return PRIVATE
+    return None if storage_content(turn.content) else EMPTY_CONTENT
 
 
 def _write(intent: RawTurnIntent | RejectedTurnIntent | CommandIntent) -> Emit:
@@ -82,15 +92,21 @@ def _command(body: MemoryCommand) -> Step:
     command = body.command
     error = _why_invalid(command)
     if error is None and isinstance(command, RememberCommand):
-        stored = storage_content(command.content)
-        command = command.model_copy(
-            update={
-                "content": stored,
-                "normalized_content": normalized_content(stored),
-                "content_hash": content_hash(stored),
-            }
-        )
+        command = command.model_copy(update={"content": storage_content(command.content)})
     return Step(emits=(_write(CommandIntent(command=command, actor=body.actor, error=error)),))
+
+
+def _refused_command(record: Record, why: str) -> Salvaged | None:
+    """A command that is none still has a result, where it says who waits for it: its id and its
+    scope."""
+    if record.topic != MEMORY_COMMANDS.name:
+        return None
+    try:
+        message = identified(record.value, MEMORY_COMMANDS, record.timestamp)
+    except ValueError:
+        return None
+    intent = CommandIntent(error=f"invalid_request: {why}")
+    return Salvaged(Step(emits=(_write(intent),)), message)
 
 
 def _why_invalid(command: Command) -> str | None:
@@ -99,10 +115,12 @@ def _why_invalid(command: Command) -> str | None:
         return "invalid_request: content is empty"
     if isinstance(command, RememberCommand) and command.type == EPISODIC:
         return "invalid_request: the type episodic is for turns"
+    if isinstance(command, ForgetCommand) and not command.reason.strip():
+        return "invalid_request: a reason is needed to forget"
     if isinstance(command, ModifyCommand):
         if any(patch.type == EPISODIC for patch in command.patches):
             return "invalid_request: the type episodic is for turns"
-        if any(not (patch.reason or command.reason) for patch in command.patches):
+        if any(not (patch.reason or command.reason).strip() for patch in command.patches):
             return "invalid_request: a reason is needed for each patch, or for all"
         if any(
             patch.content is not None and not storage_content(patch.content)

@@ -2,37 +2,53 @@
 
 from __future__ import annotations
 
-from schemas.messages import CacheInvalidation, MemoryChange, Outcome
-from schemas.rows import MentionRow, OutcomeRow
+from collections.abc import Mapping, Sequence
+
+from schemas.messages import CacheInvalidation, MemoryChange, ModifyCommand, Outcome
+from schemas.rows import MemoryRow, MentionRow, OutcomeRow, linked_text
 from schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES
-from streams.linker import candidate_names, unspaced_part
-from streams.stage import Emit, Loaded, Message, Put, Write
+from streams.linker import candidate_names, names_in, unspaced_part
+from streams.stage import Emit, Load, Message, Put, Write
+from streams.text import storage_content
 
 
-def link_writes(scope: str, memory_id: str, loaded: Loaded, text: str) -> list[Write]:
-    """Mentions of those loaded entities that the text names."""
-    names = candidate_names(text)
-    unspaced = unspaced_part(text)
-    shown: dict[str, str] = {}
-    for name, known in loaded.entities.items():
-        if name in names:
-            mention = names[name]
-        elif unspaced and not name.isascii() and name in unspaced:
-            mention = name
-        else:
-            continue
-        shown[known] = min(mention, shown.get(known, mention))
+def load_names(scope: str, texts: Sequence[str]) -> Load:
+    """What to load for `link_writes`: the names that may stand in these texts."""
+    return Load(
+        scope,
+        names=tuple(dict.fromkeys(name for text in texts for name in candidate_names(text))),
+        unspaced_text=" ".join(filter(None, map(unspaced_part, texts))),
+    )
+
+
+def texts_after(command: ModifyCommand, memories: Mapping[str, MemoryRow]) -> list[str]:
+    """The texts in which names are looked for that the memories may have afterwards: the patches of
+    one memory may each change its text or its speaker, and any of them may be refused."""
+    texts = []
+    for row in memories.values():
+        patches = [patch for patch in command.patches if patch.memory_id == row.memory_id]
+        for who in {row.who, *(p.who for p in patches if p.who is not None)}:
+            contents = (storage_content(p.content) for p in patches if p.content is not None)
+            texts += [linked_text(row.type, who, text) for text in {row.content, *contents}]
+    return sorted(texts)
+
+
+def link_writes(row: MemoryRow, names: Mapping[str, str]) -> list[Write]:
+    """Mentions of those known names (canonical, with their ids) that the memory's text has."""
+    text = linked_text(row.type, row.who, row.content)
     return [
         Put(
             MentionRow(
-                memory_id=memory_id,
-                entity_id=known,
-                scope=scope,
-                mention_text=mention,
+                memory_id=row.memory_id,
+                text_key=row.embedding_key,
+                name_id=name_id,
+                scope=row.scope,
+                mention_text=shown,
                 confidence=1.0,
             )
         )
-        for known, mention in shown.items()
+        for name, name_id in names.items()
+        if (shown := names_in(text, name)) is not None
     ]
 
 

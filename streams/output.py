@@ -10,11 +10,20 @@ from typing import Final
 
 from schemas.codec import CONTENT_TYPE, encode
 from schemas.envelope import MAX_SCOPE_CHARACTERS, Envelope, Frozen, derived_id
-from schemas.identity import UNREADABLE_SCOPE, ItemsOf, items_of, unreadable_item_id
+from schemas.identity import (
+    UNREADABLE_SCOPE,
+    ItemsOf,
+    items_of,
+    items_of_unreadable,
+    message_key,
+)
 from schemas.messages import DeadLetter
-from schemas.topics import CONVERSATION_TURNS, DEAD_LETTERS, Topic
-from streams.logs.base import Outgoing, Record
-from streams.stage import Emit, Failure, Message
+from schemas.topics import DEAD_LETTERS, TOPICS, Topic
+from streams.logs.base import LogReader, Outgoing, Record
+from streams.stage import Emit, Failure, Message, Outbound
+
+LOOKED_BACK_RECORDS: Final = 1_000
+"""Others may have appended to the topic meanwhile; beyond so many, records are sent again."""
 
 HEADERS: Final = {"content-type": CONTENT_TYPE.encode()}
 
@@ -40,11 +49,12 @@ def outgoing(topic: Topic, message: Message, key: str | None = None) -> Outgoing
 
 def emitted(stage: str, cause: Message, emits: Sequence[Emit]) -> list[Outgoing]:
     """The messages that a stage emits because of `cause`, each with its deterministic id."""
+    key = message_key(cause)
     return [
         outgoing(
             emit.topic,
             Envelope[Frozen](
-                id=derived_id(stage, cause.id, emit.index),
+                id=derived_id(stage, key, emit.index),
                 schema=emit.topic.schemas[0],
                 scope=cause.scope,
                 occurred_at=cause.occurred_at,
@@ -96,7 +106,7 @@ def dead_letter(
         place = (record.topic, record.partition, record.offset)
         letter_id = derived_id("dead-letter", stage, *place)
     else:
-        letter_id = derived_id("dead-letter", stage, record.topic, message.id)
+        letter_id = derived_id("dead-letter", stage, record.topic, message_key(message))
     envelope = Envelope[Frozen](
         id=letter_id,
         schema=DEAD_LETTERS.schemas[0],
@@ -116,12 +126,27 @@ def dead_letter(
     )
 
 
+def missing(committed: Sequence[Outbound], log: LogReader, partition: int) -> list[Outbound]:
+    """Those entries of an outbox that are not among the newest records of their topics. What is
+    sent again drops out downstream, but a stage without a store would ask its model again."""
+    held: set[tuple[str, bytes | None]] = set()
+    for topic in {out.topic for out in committed}:
+        end = log.end_offset(topic, partition)
+        offset = max(0, end - len(committed) - LOOKED_BACK_RECORDS)
+        while offset < end:
+            records = log.read(topic, partition, offset, LOOKED_BACK_RECORDS)
+            if not records:
+                break
+            held.update((topic, record.value) for record in records)
+            offset = records[-1].offset + 1
+    return [out for out in committed if (out.topic, out.value) not in held]
+
+
 def _items(record: Record, message: Message | None) -> ItemsOf:
     if message is not None:
         return items_of(message)
-    if record.topic == CONVERSATION_TURNS.name:
-        return ItemsOf("turn", (unreadable_item_id(record.topic, record.partition, record.offset),))
-    return ItemsOf(None, ())
+    topic = TOPICS[record.topic]
+    return items_of_unreadable(topic, record.partition, record.offset, record.value)
 
 
 def _scope_of(key: str | None) -> str:

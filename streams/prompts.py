@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Final
 
 from pydantic import JsonValue
 
-from schemas.messages import FACT_TYPES, Fact, NormalizedTurn, ScoredCandidate
+from schemas.messages import FACT_TYPES, ContextTurn, Fact, NormalizedTurn, ScoredCandidate
 from streams.models.base import Prompt
 
 EXTRACTION_PROMPT_VERSION: Final = "extract-1"
@@ -35,16 +35,17 @@ MAX_CATEGORIES: Final = 8
 DEFAULT_OUTPUT_TOKENS: Final = 2_048
 DECISION_OUTPUT_TOKENS: Final = 256
 
+_WEEKDAYS: Final = (
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+    "Thursday",
+    "Friday",
+    "Saturday",
+    "Sunday",
+)
+
 Schema = dict[str, JsonValue]
-
-
-@dataclass(frozen=True, slots=True)
-class ContextTurn:
-    """A preceding turn of the session, shown so that names and pronouns can be resolved."""
-
-    speaker: str
-    occurred_at: datetime
-    content: str
 
 
 def _object(properties: Mapping[str, JsonValue]) -> Schema:
@@ -197,14 +198,31 @@ def cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:limit]} {TRUNCATED}"
 
 
+def _as_stored(lines: str) -> str:
+    """Text with its line breaks, in the normal form of what is stored: NFC, without NUL."""
+    return unicodedata.normalize("NFC", lines.replace("\0", "")).strip()
+
+
 def _moment(value: datetime) -> str:
-    utc = value.astimezone(UTC)
-    return f"{utc:%Y-%m-%dT%H:%M:%SZ}"
+    """RFC 3339 to the second, with Z in UTC and else with the offset. Any year has four digits."""
+    return value.replace(microsecond=0).isoformat().replace("+00:00", "Z")
 
 
 def _day(value: datetime) -> str:
     # Models reckon "last Friday" wrongly unless they are told which weekday it is.
-    return f"{_moment(value)} ({value.astimezone(UTC):%A})"
+    return f"{_moment(value)} ({_WEEKDAYS[value.weekday()]})"
+
+
+def _utc(value: datetime) -> datetime:
+    return value.astimezone(UTC)
+
+
+def _local(value: datetime, utc_offset_minutes: int) -> datetime:
+    """`value` at the clock of who said it; in UTC where that clock has no such time."""
+    try:
+        return value.astimezone(timezone(timedelta(minutes=utc_offset_minutes)))
+    except (OverflowError, ValueError):
+        return _utc(value)
 
 
 def _quoted(text: str) -> str:
@@ -228,7 +246,7 @@ def _extraction_question(
     if earlier:
         lines.append("Earlier in the conversation (to understand names, not to extract from):")
         lines += [
-            f"- {_quoted(speaker or 'unknown')}, {_day(at)}: {_quoted(said)}"
+            f"- {_quoted(speaker or 'unknown')}, {_day(_utc(at))}: {_quoted(said)}"
             for speaker, at, said in earlier
         ]
         lines.append("")
@@ -249,14 +267,21 @@ def extraction_prompt(
     context: Sequence[ContextTurn],
     max_characters: int = DEFAULT_MAX_CHARACTERS,
     max_output_tokens: int = DEFAULT_OUTPUT_TOKENS,
+    *,
+    lines: str | None = None,
+    utc_offset_minutes: int = 0,
 ) -> Prompt:
     """Ask for the facts and triples of one turn.
 
-    `content` beyond `max_characters` is cut and marked. `context` comes oldest first and is
-    marked as not to be extracted from. `subject`: content, speaker, role, occurred_at (RFC
-    3339), explicit_intent, context (speaker, occurred_at, content).
+    `lines` is the turn's text with its line breaks, where it had any: lists, code and quoted mail
+    show only there. `utc_offset_minutes` is the offset that `occurred_at` was published with (540
+    for Japan): the day that "yesterday" is counted from. Text beyond `max_characters` is cut and
+    marked. `context` comes oldest first and is marked as not to be extracted from. `subject`:
+    content, speaker, role, occurred_at (RFC 3339 with that offset), explicit_intent, context
+    (speaker, occurred_at in UTC, content).
     """
-    content = cut(turn.content, max_characters)
+    content = cut(turn.content if lines is None else _as_stored(lines), max_characters)
+    occurred_at = _local(occurred_at, utc_offset_minutes)
     earlier = [
         (before.speaker, before.occurred_at, cut(before.content, MAX_CONTEXT_CHARACTERS))
         for before in context
@@ -274,7 +299,7 @@ def extraction_prompt(
             "occurred_at": _moment(occurred_at),
             "explicit_intent": turn.explicit_long_term_memory_intent,
             "context": [
-                {"speaker": speaker, "occurred_at": _moment(at), "content": said}
+                {"speaker": speaker, "occurred_at": _moment(_utc(at)), "content": said}
                 for speaker, at, said in earlier
             ],
         },
@@ -301,13 +326,13 @@ def decision_prompt(
     score, cosine, keyword; the last two null when that leg did not find it).
     """
     lines = [
-        f"New fact ({fact.type}, told {_day(occurred_at)}): {_quoted(fact.content)}",
+        f"New fact ({fact.type}, told {_day(_utc(occurred_at))}): {_quoted(fact.content)}",
         "",
         "Memories:",
     ]
     for number, candidate in enumerate(candidates, start=1):
         shown = _quoted(cut(candidate.content, MAX_CANDIDATE_CHARACTERS))
-        dated = f", {_day(candidate.occurred_at)}" if candidate.occurred_at else ""
+        dated = f", {_day(_utc(candidate.occurred_at))}" if candidate.occurred_at else ""
         lines.append(f"{number}. id {candidate.memory_id} ({candidate.type}{dated}): {shown}")
     lines += ["", "Answer with the JSON object only."]
     return Prompt(
@@ -322,7 +347,7 @@ def decision_prompt(
                 "type": fact.type,
                 "confidence": fact.confidence,
             },
-            "occurred_at": _moment(occurred_at),
+            "occurred_at": _moment(_utc(occurred_at)),
             "candidates": [_told(candidate) for candidate in candidates],
         },
     )

@@ -4,22 +4,36 @@ A batch is some records of one partition of a stage's topics, each topic's toget
 order. Its seven steps:
 decode; drop what was done; ask the models; step; commit; send; acknowledge. A crash after any of
 them leaves a state from which the next run ends where an uninterrupted one would have.
+
+What fails on one record ends that record: where a batch fails, its records are processed one by
+one, in order, and the one that fails alone becomes a dead letter. What concerns every record stops
+the worker: the log, the store, the disk, memory, and a stage that fails at many records in a row.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict, deque
+import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from schemas.codec import DEFAULT_MAX_RECORD_BYTES, InvalidRecord, decode
+from schemas.identity import message_key
 from schemas.topics import TOPICS
 from streams.asking import ModelPort
-from streams.logs.base import LogSender, Outgoing, Position, Record, partition_for
+from streams.failures import (
+    StageFailed,
+    StageRaised,
+    first_failure,
+    is_about_a_record,
+    told,
+    unexpected,
+)
+from streams.logs.base import LogReader, LogSender, Outgoing, Position, Record, partition_for
 from streams.offload import in_thread
-from streams.output import HEADERS, dead_letter, emitted, moved
+from streams.output import HEADERS, dead_letter, emitted, missing, moved
 from streams.stage import (
     Answer,
     Ask,
@@ -39,21 +53,12 @@ from streams.stage import (
     UnitPort,
 )
 
-KEPT_SESSIONS = 10_000
-"""Sessions whose newest turns are kept in memory; the one that was quiet longest goes first."""
+logger = logging.getLogger(__name__)
 
 STEPS = ("decode", "drop", "ask", "step", "commit", "send", "acknowledge")
 
 
-class StageFailed(Exception):
-    """A stage met what it was not made for. The worker stops; the record is not acknowledged."""
-
-    def __init__(self, stage: str, record: Record, cause: BaseException) -> None:
-        super().__init__(
-            f"stage {stage} stopped at {record.topic}[{record.partition}] offset"
-            f" {record.offset}: {type(cause).__name__}: {cause}"
-        )
-        self.record = record
+DEFAULT_MAX_FAILURES = 100
 
 
 @dataclass(slots=True)
@@ -64,6 +69,7 @@ class Counts:
     skipped: int = 0
     emitted: int = 0
     dead: int = 0
+    unexpected: int = 0
     batches: int = 0
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STEPS, 0.0))
 
@@ -74,6 +80,7 @@ class _Run:
 
     record: Record
     message: Message | None = None
+    key: str | None = None
     process: Process | None = None
     ask: Ask | None = None
     step: Step | None = None
@@ -102,8 +109,9 @@ class StageRunner:
     """Runs one stage on one partition.
 
     `after` is called with each of STEPS when it is done: where crash tests stop. `ready` is
-    awaited before a batch is looked at. `partitions` is how many every topic has. `now` and
-    `monotonic` are the only clocks.
+    awaited before a batch is looked at. `partitions` is how many every topic has. After
+    `max_failures` records in a row that the stage failed at unexpectedly, the next one stops the
+    worker. `now` and `monotonic` are the only clocks.
     """
 
     stage: Stage
@@ -117,75 +125,119 @@ class StageRunner:
     after: Callable[[str, str], None] = lambda stage, step: None
     ready: Callable[[], Awaitable[None]] | None = None
     partitions: int = 1
+    max_failures: int = DEFAULT_MAX_FAILURES
     counts: Counts = field(default_factory=Counts)
-    _recent: dict[tuple[str, str], deque[Message]] = field(default_factory=dict)
+    _failures: int = 0
     _sent_through: int = -1
     _clock: float = 0.0
 
-    async def start(self, before: Sequence[Record] = ()) -> None:
-        """Send what an earlier run committed and may not have sent; fill the window from the
-        records `before` the position."""
-        for record in before:
-            try:
-                self._remember(self._decode(record))
-            except InvalidRecord:
-                continue  # it was dead-lettered when it was processed
-        if self.store is not None:
-            unsent = self.store.unsent(self.stage.name)
-            if unsent:
-                await self.sender.commit([self._sent(out) for out in unsent], [])
-                self._sent_through = unsent[-1].seq
+    def committed_outbox(self, log: LogReader) -> tuple[list[Outbound], list[Outbound]]:
+        """What an earlier run committed and may not have sent: all of it, and that part which the
+        log does not hold. Blocks; raises what reading the log raises."""
+        if self.store is None:
+            return [], []
+        committed = self.store.unsent(self.stage.name)
+        return committed, missing(committed, log, self.partition)
+
+    async def start(self, committed: Sequence[Outbound], missing: Sequence[Outbound]) -> None:
+        """Send what an earlier run did not, as `committed_outbox` found it."""
+        if missing:
+            await self.sender.commit([self._sent(out) for out in missing], [])
+        if committed:
+            self._sent_through = committed[-1].seq
 
     async def process(self, records: Sequence[Record]) -> None:
         """Process a batch to the end: results committed, output sent, all of it acknowledged.
-        Raises StageFailed, and then nothing is acknowledged."""
+        Raises what concerns every record, and then nothing of the rest is acknowledged."""
         if self.ready is not None:
             await self.ready()
+        try:
+            settled = await self._settle(records)
+        except Exception as error:
+            cause = first_failure(error)
+            if not is_about_a_record(cause, self.store):
+                raise
+            await self._isolate(records, cause)
+        else:
+            self._failures = 0
+            await self._send(records, *settled)
+
+    async def _isolate(self, records: Sequence[Record], cause: BaseException) -> None:
+        """Let each record of a failed batch succeed or fail by itself; nothing of it was kept."""
+        if len(records) > 1:
+            for record in records:
+                await self.process([record])
+            return
+        [record] = records
+        if self._failures >= self.max_failures:
+            raise StageFailed(self.stage.name, record, cause) from cause
+        self._failures += 1
+        self.counts.unexpected += 1
+        logger.error("%s", told(self.stage.name, record, cause))
+        await self._send(records, *(await self._settle(records, unexpected(cause))))
+
+    async def _settle(
+        self, records: Sequence[Record], failure: Failure | None = None
+    ) -> tuple[Sequence[Outgoing], int | None, int]:
+        """Steps 1 to 5. Returns what is to be sent, the last outbox entry among it, and how many
+        records were done. With `failure` the one record is not looked into but given up."""
         self._clock = self.monotonic()
-        runs = self._decoded(records)
+        runs = self._decoded(records, failure)
         self._done("decode")
         runs = await self._drop_done(runs)
         self._done("drop")
         await self._ask_models(runs)
         self._done("ask")
-        outbox = await self._settle(records, runs)
+        outbox = await self._commit_steps(records, runs)
         if outbox is None:
-            outgoing = self._output(runs)
-        else:
-            outgoing = [self._sent(out) for out in outbox]
+            return self._output(runs), None, len(runs)
+        return [self._sent(out) for out in outbox], outbox[-1].seq if outbox else None, len(runs)
+
+    async def _send(
+        self, records: Sequence[Record], outgoing: Sequence[Outgoing], last: int | None, done: int
+    ) -> None:
+        """Steps 6 and 7."""
         await self.sender.commit(outgoing, self._positions(records))
-        if outbox:
-            self._sent_through = outbox[-1].seq
+        if last is not None:
+            self._sent_through = last
         self._done("send")
         self._done("acknowledge")
         self.counts.batches += 1
-        self.counts.records += len(runs)
-        self.counts.skipped += len(records) - len(runs)
+        self.counts.records += done
+        self.counts.skipped += len(records) - done
 
     # --- 1 and 2: what is there to do --------------------------------------------------------
 
     def _decode(self, record: Record) -> Message:
         return decode(record.value, TOPICS[record.topic], record.timestamp, self.max_record_bytes)
 
-    def _decoded(self, records: Sequence[Record]) -> list[_Run]:
+    def _decoded(self, records: Sequence[Record], failure: Failure | None) -> list[_Run]:
         cursors = {topic: self._cursor(topic) for topic in {record.topic for record in records}}
-        runs = []
-        for record in records:
-            if record.offset < cursors[record.topic]:
-                continue
-            run = _Run(record)
-            try:
-                run.message = self._decode(record)
-            except InvalidRecord as error:
-                run.step = self._invalid(record, str(error))
+        return [
+            self._begun(record, failure)
+            for record in records
+            if record.offset >= cursors[record.topic]
+        ]
+
+    def _begun(self, record: Record, failure: Failure | None) -> _Run:
+        run = _Run(record)
+        try:
+            run.message = self._decode(record)
+        except InvalidRecord as error:
+            salvaged = None
+            if self.stage.on_invalid is not None and failure is None:
+                salvaged = self.stage.on_invalid(record, str(error))
+            if salvaged is None:
+                run.step = Step(dead=failure or Failure(str(error)))
             else:
-                context = Context(
-                    record, self._window(run.message), self._is_misplaced(record, run.message)
-                )
-                self._remember(run.message)
-                run.process = self.stage.process(run.message, context)
-            runs.append(run)
-        return runs
+                run.message, run.step = salvaged.message, salvaged.step
+            return run
+        if failure is not None:
+            run.step = Step(dead=failure)
+        else:
+            context = Context(record, self._is_misplaced(record, run.message))
+            run.process = self.stage.process(run.message, context)
+        return run
 
     def _is_misplaced(self, record: Record, message: Message) -> bool:
         return (
@@ -197,41 +249,22 @@ class StageRunner:
     def _cursor(self, topic: str) -> int:
         return 0 if self.store is None else self.store.cursor_of(self.stage.name, topic)
 
-    def _invalid(self, record: Record, reason: str) -> Step:
-        step = None if self.stage.on_invalid is None else self.stage.on_invalid(record)
-        return step or Step(dead=Failure(reason))
-
     async def _drop_done(self, runs: list[_Run]) -> list[_Run]:
         """Without the messages seen before, and without repeats within the batch."""
-        ids = [run.message.id for run in runs if run.message is not None]
+        for run in runs:
+            run.key = None if run.message is None else message_key(run.message)
+        keys = [run.key for run in runs if run.key is not None]
         done: set[str] = set()
         if self.store is not None:
-            done = await in_thread(self.store.seen, self.stage.name, ids)
+            done = await in_thread(self.store.seen, self.stage.name, keys)
         kept = []
         for run in runs:
-            if run.message is not None:
-                if run.message.id in done:
+            if run.key is not None:
+                if run.key in done:
                     continue
-                done.add(run.message.id)
+                done.add(run.key)
             kept.append(run)
         return kept
-
-    def _window(self, message: Message) -> tuple[Message, ...]:
-        if not self.stage.window:
-            return ()
-        recent = self._recent.get(_session(message), ())
-        return tuple(earlier for earlier in recent if earlier.id != message.id)
-
-    def _remember(self, message: Message) -> None:
-        if not self.stage.window:
-            return
-        session = _session(message)
-        recent = self._recent.pop(session, None) or deque(maxlen=self.stage.window)
-        self._recent[session] = recent
-        if all(earlier.id != message.id for earlier in recent):
-            recent.append(message)
-        while len(self._recent) > KEPT_SESSIONS:
-            del self._recent[next(iter(self._recent))]
 
     # --- 3: the models -----------------------------------------------------------------------
 
@@ -249,7 +282,7 @@ class StageRunner:
             start = 0
             for run in embeds:
                 end = start + len(_embed_ask(run).texts)
-                self._guarded(run, Embedded(answer.vectors[start:end], answer.failure))
+                self._guarded(run, Embedded(answer.vectors[start:end], answer.failures[start:end]))
                 start = end
         asking = [run for run in runs if isinstance(run.ask, Embed | Generate)]
         if asking and not self.stage.asks_in_order:
@@ -266,7 +299,7 @@ class StageRunner:
             try:
                 reply = await self.models.generate(run.ask.prompt, run.ask.advisory)
             except ModelUnavailable as error:
-                run.refuse(error)
+                self._refused(run, error)
             else:
                 self._guarded(run, reply)
 
@@ -274,11 +307,17 @@ class StageRunner:
         try:
             run.resume(answer)
         except Exception as error:
-            raise StageFailed(self.stage.name, run.record, error) from error
+            raise StageRaised from error
+
+    def _refused(self, run: _Run, refusal: ModelUnavailable) -> None:
+        try:
+            run.refuse(refusal)
+        except Exception as error:
+            raise StageRaised from error
 
     # --- 4 and 5: step and commit ------------------------------------------------------------
 
-    async def _settle(
+    async def _commit_steps(
         self, records: Sequence[Record], runs: Sequence[_Run]
     ) -> Sequence[Outbound] | None:
         """Let every record end in its step, and commit where the stage has a store. Returns the
@@ -316,11 +355,7 @@ class StageRunner:
             while run.step is None:
                 ask = run.ask
                 if ask is None or isinstance(ask, Embed | Generate):
-                    raise StageFailed(
-                        self.stage.name,
-                        run.record,
-                        TypeError(f"a model ask after a store ask: {type(ask).__name__}"),
-                    )
+                    raise TypeError(f"a model ask after a store ask: {type(ask).__name__}")
                 self._guarded(run, unit.answer(ask))
             unit.stage(run.step.writes)
 
@@ -355,7 +390,7 @@ class StageRunner:
                 position.topic: max(self._cursor(position.topic), position.next_offset)
                 for position in self._positions(records)
             },
-            seen=[(run.message.id, run.record.offset) for run in runs if run.message],
+            seen=[(run.key, run.record.offset) for run in runs if run.key is not None],
             outbox=outbox,
             sent_through=self._sent_through,
         )
@@ -397,11 +432,6 @@ class StageRunner:
         self.counts.seconds[step] += now - self._clock
         self._clock = now
         self.after(self.stage.name, step)
-
-
-def _session(message: Message) -> tuple[str, str]:
-    session = getattr(message.body, "session_id", "")
-    return message.scope, session if isinstance(session, str) else ""
 
 
 def _embed_ask(run: _Run) -> Embed:

@@ -18,8 +18,9 @@ class Flags:
 
 @dataclass(frozen=True, slots=True)
 class ExtractionSettings:
-    """`max_input_characters` of a turn are shown to the model, which may answer with
-    `max_output_tokens`; `max_attempts` counts the first."""
+    """Turns of these `roles` are extracted from, each shown with up to `context_turns` of those
+    before it in its session. `max_input_characters` of a turn are shown to the model, which may
+    answer with `max_output_tokens`; `max_attempts` counts the first."""
 
     roles: tuple[str, ...] = ("user", "assistant")
     context_turns: int = 2
@@ -30,7 +31,8 @@ class ExtractionSettings:
 
 @dataclass(frozen=True, slots=True)
 class DecisionSettings:
-    """Bands are cosines and belong to the embedding model. `decider` is `rules` or `model`."""
+    """Bands are cosines and belong to the embedding model. `decider` is `rules` or `model`. The
+    last two are those of `ApplySettings`: what is foreseen must be what is applied."""
 
     decider: str = "rules"
     exact: float = 0.98
@@ -40,6 +42,7 @@ class DecisionSettings:
     max_attempts: int = 3
     semantic_contradiction: bool = False
     min_fact_confidence: float = 0.7
+    max_reconsiderations: int = 3
 
 
 @dataclass(frozen=True, slots=True)

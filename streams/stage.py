@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -23,7 +23,17 @@ from numpy.typing import NDArray
 
 from schemas.envelope import Envelope, Frozen
 from schemas.messages import ScoredCandidate
-from schemas.rows import EntityRow, FactRow, FlagsRow, MemoryRow, RelationRow, Row, SessionRow
+from schemas.rows import (
+    CommandRow,
+    FactRow,
+    FlagsRow,
+    HeldRow,
+    MemoryRow,
+    NameRow,
+    RelationRow,
+    Row,
+    SessionRow,
+)
 from schemas.topics import Topic
 from streams.logs.base import Record
 from streams.models.base import Prompt, Reply
@@ -46,11 +56,11 @@ class Embed:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """A vector a text, in order; None for all of them, with the reason, where the provider failed
-    for good."""
+    """A vector a text, in order; None, with the reason in `failures`, for a text that the provider
+    refused, and for all of a call that it did not answer."""
 
     vectors: tuple[Vector | None, ...]
-    failure: str | None = None
+    failures: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +95,12 @@ class Candidates:
 @dataclass(frozen=True, slots=True)
 class NearDuplicates:
     """Memories of the scope that changed after `as_of`, were not decided before
-    `decision_order`, and are at least `cosine` close to the vector or share the hash."""
+    `decision_order`, and are at least `cosine` close to the vector or share the hash. Where text
+    or memory has no vector, the share of the text's words that the memory has stands for the
+    cosine."""
 
     scope: str
+    text: str
     content_hash: str
     vector: Vector | None
     cosine: float
@@ -98,7 +111,7 @@ class NearDuplicates:
 @dataclass(frozen=True, slots=True)
 class Load:
     """Rows of one scope by key. `names` are canonical names; `unspaced_text` is text in a script
-    without word spaces, in which the store looks for the names it knows."""
+    without capitals, in which the store looks for the names it knows."""
 
     scope: str
     memory_ids: tuple[str, ...] = ()
@@ -108,6 +121,9 @@ class Load:
     names: tuple[str, ...] = ()
     unspaced_text: str = ""
     item_ids: tuple[str, ...] = ()
+    turn_item_ids: tuple[str, ...] = ()
+    command_id: str | None = None
+    held_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +131,10 @@ class Loaded:
     """What `Load` found; keys that are not there were not found.
 
     `by_hash` and `by_source` hold active, non-episodic memories. `settled` are those of the asked
-    fact items that have an outcome. `write_seq` is the shard's write sequence before this record.
+    items, facts and turns, that have an outcome; `command` is the result of the asked command;
+    `held` the changes of asked facts (`held_ids`) that are held back still. `entities` maps known
+    names to their ids, some of which may stand in the text as part of a word only. `write_seq` is
+    the shard's write sequence before this record.
     """
 
     memories: Mapping[str, MemoryRow]
@@ -126,29 +145,44 @@ class Loaded:
     flags: FlagsRow | None
     settled: frozenset[str]
     write_seq: int
+    command: CommandRow | None = None
+    held: Mapping[str, HeldRow] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadGraph:
-    """Entities by canonical name or alias, with the relations between them; and for the names
-    that nothing is known by, the memories whose text has all the words of the name."""
+    """Names by their canonical form, with the relations between them, and for those of `same` all
+    other names of their entities; and for the names that nothing is known by, the memories whose
+    text has all the words of the name. `command_id`: the command whose result will be replaced."""
 
     scope: str
     names: tuple[str, ...]
     memory_ids: tuple[str, ...] = ()
+    same: tuple[str, ...] = ()
+    command_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryText:
+    """A text in which a memory's names are looked for; `key` is the memory's `embedding_key` while
+    it has the text."""
+
+    key: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """`entities` maps every asked name that is known to its entity; `relations` are those between
-    these entities, by their key; `texts` maps the asked memories, and those that may name an
-    unknown name, to all the texts that they have had, oldest first; `naming` maps unknown names to
-    such memories' ids. Replaced texts and tombstones count, so that it does not matter whether a
-    memory was changed before or after its names became known."""
+    """`names` maps every asked name that is known to its row, and every further name of the
+    entities of `same`; `relations` are those between these names, by their key; `texts` maps the
+    asked memories, and those that may name an unknown name, to all the texts that they have had,
+    oldest first; `naming` maps unknown names to such memories' ids. Replaced texts and tombstones
+    count: mentions belong to a text, so it does not matter whether a memory was changed before or
+    after its names became known."""
 
-    entities: Mapping[str, EntityRow]
+    names: Mapping[str, NameRow]
     relations: Mapping[tuple[str, str, str], RelationRow]
-    texts: Mapping[str, tuple[str, ...]]
+    texts: Mapping[str, tuple[MemoryText, ...]]
     naming: Mapping[str, tuple[str, ...]]
 
 
@@ -220,7 +254,7 @@ class Failure:
     `item_ids` are the items that failed, where it is not all that the message carries."""
 
     reason: str
-    failure: Literal["invalid", "malformed-output", "rejected"] = "invalid"
+    failure: Literal["invalid", "malformed-output", "rejected", "unexpected"] = "invalid"
     raw_output: str | None = None
     attempts: int = 1
     item_ids: tuple[str, ...] | None = None
@@ -246,8 +280,16 @@ class Context:
     another partition than its scope's."""
 
     record: Record
-    recent: Sequence[Message] = ()
     misplaced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Salvaged:
+    """What a stage makes of a record that is no message. `message` is as much of it as could be
+    read, which what the step emits was caused by."""
+
+    step: Step
+    message: Message | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,10 +299,9 @@ class Stage:
     `stateful`: its cursor, seen ids and outbox lie in the shard, committed with its writes.
     `asks_in_order`: it asks models about what the store holds, so the records of one scope are
     processed one after another, each seeing what the one before wrote.
-    `window`: how many earlier messages of the same session it is shown (Context.recent).
     `waits_for`: the stage whose effects of this stage's earlier output it must see in the store.
-    `on_invalid`: what to do with a record that is no message, where that is not a dead letter;
-    None from it means a dead letter after all.
+    `on_invalid`: what to do with a record that is no message, given why, where that is not a dead
+    letter; None from it means a dead letter after all.
     """
 
     name: str
@@ -268,9 +309,8 @@ class Stage:
     process: Callable[[Message, Context], Process]
     stateful: bool
     asks_in_order: bool = False
-    window: int = 0
     waits_for: str | None = None
-    on_invalid: Callable[[Record], Step | None] | None = None
+    on_invalid: Callable[[Record, str], Salvaged | None] | None = None
 
 
 class ModelUnavailable(Exception):
@@ -325,7 +365,14 @@ class UnitPort(Protocol):
 
     def stage(self, writes: Sequence[Write]) -> None: ...
 
-    def commit(self, progress: Progress) -> None: ...
+    def commit(self, progress: Progress) -> None:
+        """Raises CommittedButNotShown where the writes are stored and reading them is not sure."""
+        ...
+
+
+class CommittedButNotShown(Exception):
+    """A commit that took place, after which what is kept in memory could not follow: only opening
+    the store again makes the two agree."""
 
 
 class StorePort(Protocol):
@@ -345,3 +392,8 @@ class StorePort(Protocol):
     def next_outbox_seq(self, stage: str) -> int: ...
 
     def unit(self) -> UnitPort: ...
+
+    def refuses_data(self, error: Exception) -> bool:
+        """Whether an error of the store is about the values it was given. All others concern every
+        record: a disk, a lock, memory."""
+        ...

@@ -1,17 +1,19 @@
 """The whole pipeline on one page.
 
     conversation-turns ─┐
-    memory-commands ────┴─> normalize ─┬─> memory-writes ────────────────┐
-                                       └─> turns-normalized ─> extract   │
-    facts-extracted <──────────────────────────────────────────┘         │
-        └─> decide ──> memory-writes ──> apply-writes <──────────────────┘
+    memory-commands ────┴─> normalize ──> memory-writes ──> apply-writes
+                                                              ├─> turns-normalized ─> extract
+    facts-extracted <─────────────────────────────────────────┼───────────────────────┘
+        └─> decide ──> memory-writes ──> apply-writes         │
                                             ├─> memory-changes ─┬─> graph-persist ─> graph-changes
                                             ├─> cache-invalidations   │
                                             └─> facts-extracted       │   (stale decisions)
     audit <── conversation-turns, memory-changes, graph-changes, dead-letters ──> memory-history
 
-Any stage may write to dead-letters. normalize and extract hold no store and scale out; the other
-four share the worker that owns the shard.
+A turn is stored before it is extracted from: apply-writes knows the scope's flags, whether the turn
+is new, and which turns before it may still be shown to a model. Any stage may write to
+dead-letters. normalize and extract hold no store and scale out; the other four share the worker
+that owns the shard.
 """
 
 from __future__ import annotations
@@ -44,10 +46,10 @@ def stages(settings: PipelineSettings) -> tuple[Stage, ...]:
     """The stages in the order of the flow."""
     flags = settings.applying.flags
     return (
-        normalize_stage(flags.enabled, settings.extraction),
+        normalize_stage(),
         extract_stage(settings.extraction),
         decide_stage(settings.decision, flags),
-        apply_writes_stage(settings.applying),
+        apply_writes_stage(settings.applying, settings.extraction),
         graph_persist_stage(settings.graph_writes),
         audit_stage(),
     )

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from schemas.topics import MEMORY_WRITES
-from streams.logs.base import LogError, LogReader, Position, Record
+from streams.failures import first_failure
+from streams.logs.base import LogError, LogReader, Position
+from streams.pace import DEFAULT_SECONDS, Pace
 from streams.runner import StageRunner
+from streams.stage import Stage
 
 IDLE_SECONDS = 1.0
 """How long an idle stage waits before it looks again by itself; new records wake it at once."""
@@ -23,14 +27,23 @@ class ReadableLog(LogReader, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """How many records a stage takes at once: those that ask a language model take fewer, so that
-    a stop or a crash repeats little and results show early."""
+    """How much a stage takes at once: about `seconds` of work, at most `records`, and
+    `model_records` where it asks a language model, which answers `concurrency` at the same time.
+    A stop waits `stop_seconds` for the batches under way."""
 
     records: int = 512
     model_records: int = 8
     bytes: int = 4 * 1024 * 1024
-    warm_records: int = 1_000
-    stop_seconds: float = 10.0
+    seconds: float = DEFAULT_SECONDS
+    concurrency: int = 4
+    stop_seconds: float = 5.0
+
+    def pace(self, stage: Stage, asks_model: bool) -> Pace:
+        """How a stage goes that asks a language model, or does not."""
+        if not asks_model:
+            return Pace(self.seconds, self.records)
+        width = min(self.concurrency, self.model_records)
+        return Pace(self.seconds, self.model_records, width, by_scope=stage.asks_in_order)
 
 
 @dataclass(slots=True)
@@ -38,9 +51,10 @@ class _Lane:
     """One stage on one partition: its runner and where it is in each of its topics."""
 
     runner: StageRunner
-    batch: int
+    pace: Pace
     next_offsets: dict[str, int] = field(default_factory=dict)
-    busy: bool = False
+    taken: int = 0
+    """Records of the batch under way; 0 between batches."""
 
     @property
     def name(self) -> str:
@@ -56,8 +70,8 @@ class _Lane:
 class Worker:
     """Runs stages until told to stop, or until all is processed.
 
-    `model_stages` are those that ask a language model in this set-up. `idle` is awaited whenever
-    a stage with a store has finished a batch or found nothing to do.
+    `model_stages` are those that ask a language model in this set-up. `on_batch` is awaited after
+    every batch, with the runner that has finished it.
     """
 
     def __init__(
@@ -72,18 +86,37 @@ class Worker:
         self._limits = limits
         self._on_batch = on_batch
         self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self.drained = False
+        """Whether every stage had read its topics to the end; with `until_drained` only."""
         self._progress = asyncio.Condition()
         self._lanes = [
-            _Lane(
-                runner,
-                limits.model_records if runner.stage.name in model_stages else limits.records,
-            )
+            _Lane(runner, limits.pace(runner.stage, runner.stage.name in model_stages))
             for runner in runners
         ]
 
     def stop(self) -> None:
-        """Finish the batches under way, then end `run`."""
+        """Finish the batches under way, then end `run`; told again, let go of them: they are then
+        as if never begun."""
+        if self._stop.is_set():
+            self._hurry.set()
         self._stop.set()
+
+    def under_way(self) -> dict[str, int]:
+        """Records of the batches that are being processed now, by stage."""
+        found: Counter[str] = Counter()
+        for lane in self._lanes:
+            found[lane.name] += lane.taken
+        return dict(+found)
+
+    def left(self) -> dict[str, int]:
+        """Records that wait for each stage, those of batches under way among them."""
+        found: Counter[str] = Counter()
+        for lane in self._lanes:
+            for at in lane.positions():
+                end = self._log.end_offset(at.topic, at.partition)
+                found[lane.name] += max(0, end - at.next_offset)
+        return dict(+found)
 
     async def run(self, until_drained: bool = False) -> None:
         """Process until `stop`, or with `until_drained` until every stage has read its topics to
@@ -101,8 +134,7 @@ class Worker:
             if any(task.exception() is not None for task in done):
                 self._stop.set()
         await self._notify()
-        # A batch that waits for a model may wait for ever; cancelled, it is as if never begun.
-        await asyncio.wait(tasks, timeout=self._limits.stop_seconds)
+        await self._ended(tasks)
         stopping.cancel()
         for task in tasks:
             task.cancel()
@@ -110,6 +142,22 @@ class Worker:
         failures = [r for r in results if r is not None and not _is_cancelled(r)]
         if failures:
             raise first_failure(failures[0])
+
+    async def _ended(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        """Until all have ended, for as long as a stop may take. A batch that waits for a model may
+        wait for ever; cancelled, it is as if never begun."""
+        hurry = asyncio.create_task(self._hurry_told())
+        ended = asyncio.create_task(_all_of(tasks))
+        await asyncio.wait(
+            {ended, hurry},
+            timeout=self._limits.stop_seconds,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        hurry.cancel()
+        ended.cancel()
+
+    async def _hurry_told(self) -> None:
+        await self._hurry.wait()
 
     async def _start(self, lane: _Lane) -> None:
         runner = lane.runner
@@ -119,7 +167,7 @@ class Worker:
             awaited = [other for other in self._lanes if other.name == runner.stage.waits_for]
             if awaited:
                 runner.ready = lambda: self._applied(awaited)
-        await runner.start(self._before(lane))
+        await runner.start(*runner.committed_outbox(self._log))
 
     def _first_offset(self, runner: StageRunner, topic: str) -> int:
         end = self._log.end_offset(topic, runner.partition)
@@ -134,22 +182,12 @@ class Worker:
             )
         return cursor
 
-    def _before(self, lane: _Lane) -> list[Record]:
-        """The records that fill the window of a stage that is shown earlier turns."""
-        stage = lane.runner.stage
-        if not stage.window:
-            return []
-        topic, position = next(iter(lane.next_offsets.items()))
-        start = max(0, position - self._limits.warm_records)
-        if start == position:
-            return []
-        return self._log.read(topic, lane.runner.partition, start, position - start)
-
     async def _work(self, lane: _Lane, until_drained: bool) -> None:
         while not self._stop.is_set():
             if await self._pass(lane):
                 continue
             if until_drained and self._drained():
+                self.drained = True
                 self._stop.set()
                 await self._notify()
                 return
@@ -162,23 +200,27 @@ class Worker:
         records = [
             record
             for topic in lane.runner.stage.reads
-            for record in self._log.read(
-                topic.name,
-                lane.runner.partition,
-                lane.next_offsets[topic.name],
-                lane.batch,
-                self._limits.bytes,
+            for record in lane.pace.taken(
+                self._log.read(
+                    topic.name,
+                    lane.runner.partition,
+                    lane.next_offsets[topic.name],
+                    lane.pace.size,
+                    self._limits.bytes,
+                )
             )
         ]
         if not records:
             return False
-        lane.busy = True
+        lane.taken = len(records)
         try:
+            before = spent_seconds(lane.runner)
             await lane.runner.process(records)
+            lane.pace.note(records, spent_seconds(lane.runner) - before)
         except Interrupted:
             return True
         finally:
-            lane.busy = False
+            lane.taken = 0
         lane.next_offsets.update((record.topic, record.offset + 1) for record in records)
         if self._on_batch is not None:
             await self._on_batch(lane.runner)
@@ -197,7 +239,7 @@ class Worker:
             task.result()
 
     def _drained(self) -> bool:
-        return not any(lane.busy for lane in self._lanes) and all(
+        return not any(lane.taken for lane in self._lanes) and all(
             self._log.end_offset(position.topic, position.partition) == position.next_offset
             for lane in self._lanes
             for position in lane.positions()
@@ -228,16 +270,18 @@ class Interrupted(Exception):
     """A batch that was not begun because the worker stops."""
 
 
+def spent_seconds(runner: StageRunner) -> float:
+    """What its batches took in all, without the waiting for other stages before each."""
+    return sum(runner.counts.seconds.values())
+
+
+async def _all_of(tasks: Sequence[asyncio.Task[None]]) -> None:
+    await asyncio.wait(tasks)
+
+
 async def _wait_for(event: asyncio.Event) -> bool:
     return await event.wait()
 
 
 def _is_cancelled(error: BaseException) -> bool:
     return isinstance(error, asyncio.CancelledError)
-
-
-def first_failure(failure: BaseException) -> BaseException:
-    """The failure itself, out of the groups that task groups wrap it in."""
-    while isinstance(failure, BaseExceptionGroup):
-        failure = failure.exceptions[0]
-    return failure

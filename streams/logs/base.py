@@ -56,6 +56,10 @@ class LogUnavailable(LogError):
     """A log that does not answer now; whoever can wait tries again."""
 
 
+class LogInUse(LogError):
+    """A log that another process is processing."""
+
+
 class LogSender(Protocol):
     """Where finished work goes: records out, progress noted."""
 

@@ -17,8 +17,10 @@ from typing import Protocol
 
 from schemas.topics import MEMORY_WRITES
 from streams.logs.base import UNAVAILABLE_SECONDS, LogReader, LogUnavailable, Position, Record
+from streams.pace import Pace
 from streams.runner import StageRunner
-from streams.worker import Interrupted
+from streams.stage import Outbound
+from streams.worker import Interrupted, spent_seconds
 
 Ready = Callable[[], Awaitable[None]]
 
@@ -157,11 +159,10 @@ class Opened:
     progress: Progress
     next_offsets: Mapping[str, int]
     committed: Mapping[str, int]
-    before: Sequence[Record] = ()
 
 
 class Lane:
-    """Serial processing of one stage's one partition. `limit` is how many records it takes at once,
+    """Serial processing of one stage's one partition. `pace` is how many records it takes at once,
     `share` the part of the time that it may spend in its store where nobody waits for it.
 
     `failed` is called with what the worker must end for. Records may be `put` before the lane is
@@ -173,7 +174,7 @@ class Lane:
         name: str,
         partition: int,
         topics: Sequence[str],
-        limit: int,
+        pace: Pace,
         tenure: Tenure,
         flow: Flow,
         failed: Callable[[BaseException], None],
@@ -182,7 +183,7 @@ class Lane:
     ) -> None:
         self.name = name
         self.partition = partition
-        self.limit = limit
+        self.pace = pace
         self._tenure = tenure
         self._flow = flow
         self._failed = failed
@@ -198,7 +199,8 @@ class Lane:
         self._uncommitted.set()
         self.next_offsets = dict.fromkeys(topics, 0)
         self.closed = False
-        self.busy = False
+        self.taken = 0
+        """Records of the batch under way; 0 between batches."""
         self._last_seconds = 0.0
         self._store_seconds = 0.0
         self._task: asyncio.Task[None] | None = None
@@ -220,7 +222,7 @@ class Lane:
         waiting = self._waiting[topic]
         waiting.append(arrival)
         self._wake.set()
-        if len(waiting) >= FULL_BATCHES * self.limit:
+        if len(waiting) >= FULL_BATCHES * self.pace.most:
             self._held.add(topic)
             self._flow.hold(topic, self.partition)
 
@@ -259,9 +261,14 @@ class Lane:
             for topic, offset in self.next_offsets.items()
         ]
 
+    @property
+    def waiting(self) -> int:
+        """Records that were fetched and not begun."""
+        return sum(map(len, self._waiting.values()))
+
     def wanted(self) -> dict[str, int]:
         """The offset that it waits for in each topic; nothing while it has something to do."""
-        if self.closed or self.busy or self._opened is None or any(self._waiting.values()):
+        if self.closed or self.taken or self._opened is None or any(self._waiting.values()):
             return {}
         return self.next_offsets
 
@@ -305,9 +312,16 @@ class Lane:
             runner.ready = self._ready_after(opened, runner.ready)
         self._note_applied(opened)
         await self._until_sure()
-        await runner.start(opened.before)
+        await runner.start(*await self._outbox(opened))
         for topic, committed in opened.committed.items():
             await self._catch_up(opened, topic, committed)
+
+    async def _outbox(self, opened: Opened) -> tuple[list[Outbound], list[Outbound]]:
+        while True:
+            try:
+                return await asyncio.to_thread(opened.runner.committed_outbox, opened.log)
+            except LogUnavailable:
+                await asyncio.sleep(UNAVAILABLE_SECONDS)
 
     def _ready_after(self, opened: Opened, ready: Ready | None) -> Ready:
         async def both() -> None:
@@ -339,7 +353,7 @@ class Lane:
 
     async def _gather(self) -> None:
         """Let what is on its way arrive: a batch costs about the same however small it is."""
-        if all(len(waiting) < self.limit for waiting in self._waiting.values()):
+        if all(len(waiting) < self.pace.size for waiting in self._waiting.values()):
             gather = min(self._last_seconds, MAX_GATHER_SECONDS)
             spare = patience(self._patience, self._store_seconds, self._share)
             await asyncio.sleep(max(gather, spare))
@@ -347,8 +361,9 @@ class Lane:
 
     def _taken(self, topic: str) -> list[Arrival]:
         waiting = self._waiting[topic]
-        batch = [waiting.popleft() for _ in range(min(len(waiting), self.limit))]
-        if topic in self._held and len(waiting) <= FULL_BATCHES * self.limit // 2:
+        first = [arrival.record for arrival in itertools.islice(waiting, self.pace.size)]
+        batch = [waiting.popleft() for _ in self.pace.taken(first)]
+        if topic in self._held and len(waiting) <= FULL_BATCHES * self.pace.most // 2:
             self._held.discard(topic)
             self._flow.let_go(topic, self.partition)
         return batch
@@ -360,7 +375,7 @@ class Lane:
     async def _catch_up(self, opened: Opened, topic: str, end: int) -> None:
         """Process the records from where the stage is up to `end` as they are in the log."""
         while (start := self.next_offsets[topic]) < end and not self.closed:
-            count = min(self.limit, end - start)
+            count = min(self.pace.size, end - start)
             try:
                 found = await asyncio.to_thread(
                     opened.log.read, topic, self.partition, start, count
@@ -368,21 +383,23 @@ class Lane:
             except LogUnavailable:
                 await asyncio.sleep(UNAVAILABLE_SECONDS)
                 continue
-            records = [record for record in found if record.offset < end]
+            records = self.pace.taken([record for record in found if record.offset < end])
             if not records:
                 self.next_offsets[topic] = end  # removed from the log, by compaction or a purge
                 return
             await self._process(opened, records)
 
     async def _process(self, opened: Opened, records: Sequence[Record]) -> None:
-        self.busy = True
+        self.taken = len(records)
         try:
             while True:
                 await self._until_sure()
                 began, stored = time.monotonic(), _store_seconds(opened.runner)
+                before = spent_seconds(opened.runner)
                 try:
                     await opened.runner.process(records)
                     self._last_seconds = time.monotonic() - began
+                    self.pace.note(records, spent_seconds(opened.runner) - before)
                     spent = _store_seconds(opened.runner) - stored
                     self._store_seconds = spent * min(1.0, FEW_RECORDS / len(records))
                     break
@@ -392,7 +409,7 @@ class Lane:
                     self._committing = False
                     self._uncommitted.set()
         finally:
-            self.busy = False
+            self.taken = 0
         self.next_offsets.update((record.topic, record.offset + 1) for record in records)
         self._note_applied(opened)
 

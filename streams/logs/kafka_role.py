@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from schemas.topics import MEMORY_WRITES
-from streams.logs.base import UNAVAILABLE_SECONDS, LogError, LogUnavailable, Record
+from streams.failures import first_failure
+from streams.logs.base import UNAVAILABLE_SECONDS, LogError, LogUnavailable
 from streams.logs.kafka_base import KafkaOptions, role_of
 from streams.logs.kafka_lane import (
     STORE_SHARE,
@@ -31,7 +32,7 @@ from streams.logs.kafka_log import Extent, Identity, KafkaLog
 from streams.logs.kafka_sender import KafkaSender
 from streams.runner import StageRunner
 from streams.stage import Stage, StorePort
-from streams.worker import BatchLimits, first_failure
+from streams.worker import BatchLimits
 
 logger = logging.getLogger(__name__)
 
@@ -124,12 +125,10 @@ class Role:
             task.add_done_callback(self._opening.discard)
 
     def _lane(self, stage: Stage, partition: int, tenure: Tenure, share: float) -> None:
-        records = self.limits.records
-        if stage.name in self.model_stages:
-            records = self.limits.model_records
+        pace = self.limits.pace(stage, stage.name in self.model_stages)
         topics = [topic.name for topic in stage.reads]
         lane = Lane(
-            stage.name, partition, topics, records, tenure, self.flow, self.fail, self.turns, share
+            stage.name, partition, topics, pace, tenure, self.flow, self.fail, self.turns, share
         )
         self.lanes[stage.name, partition] = lane
 
@@ -216,7 +215,7 @@ class Role:
         extent = facts.extents.get((MEMORY_WRITES.name, partition))
         progress.awaited = 0 if extent is None else extent.end
         runners = self.parts.runners(partition, store)
-        made = [await self._opened(partition, runner, facts, progress) for runner in runners]
+        made = [self._opened(partition, runner, facts, progress) for runner in runners]
         for opened in made:
             lane = self.lanes.get((opened.runner.stage.name, partition))
             if lane is not None:
@@ -248,7 +247,7 @@ class Role:
         if store is not None:
             self.parts.close(partition, store)
 
-    async def _opened(
+    def _opened(
         self, partition: int, runner: StageRunner, facts: _Facts, progress: Progress
     ) -> Opened:
         topics = [topic.name for topic in runner.stage.reads]
@@ -266,19 +265,7 @@ class Role:
                 # From the first record on: the first to arrive need not be it.
                 beginning = facts.extents[topic, partition].beginning
                 next_offsets[topic] = committed.get(topic, beginning)
-        before = await asyncio.to_thread(self._before, runner, partition, next_offsets)
-        return Opened(runner, self.log, progress, next_offsets, committed, before)
-
-    def _before(
-        self, runner: StageRunner, partition: int, next_offsets: Mapping[str, int]
-    ) -> list[Record]:
-        """The records that fill the window of a stage that is shown earlier turns."""
-        topic, position = next(iter(next_offsets.items()))
-        if not runner.stage.window or not position:
-            return []
-        start = max(0, position - self.limits.warm_records)
-        found = self.log.read(topic, partition, start, position - start)
-        return [record for record in found if record.offset < position]
+        return Opened(runner, self.log, progress, next_offsets, committed)
 
     # --- do store and log belong together? ---------------------------------------------------
 

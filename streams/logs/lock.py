@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from streams.logs.base import LogError
+from streams.logs.base import LogError, LogInUse
 
 TURN_TIMEOUT_SECONDS: Final = 30.0
 """How long an append waits for the appends of other processes."""
@@ -42,7 +42,7 @@ class FolderLock:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(descriptor)
-            raise LogError(
+            raise LogInUse(
                 f"the log in {path.parent} is being processed by {holder(path)};"
                 " stop that process first, or only publish to the log or read it"
             ) from error

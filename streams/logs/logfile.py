@@ -49,8 +49,10 @@ CREATE TABLE dead(
 CREATE INDEX dead_by_age ON dead(topic, since, id)
 """
 
+_FULL: Final = "the disk is full; make room. This was not written, all before it is kept"
 _ADVICE: Final = {
-    "SQLITE_FULL": "the disk is full; make room, nothing was written and the log stays usable",
+    "SQLITE_FULL": _FULL,
+    "SQLITE_IOERR_SHMSIZE": _FULL,
     "SQLITE_IOERR": "the disk refused to read or write (full, over a limit, or failing);"
     " nothing was noted; make room or check the disk",
     "SQLITE_READONLY": "the file or its folder is read-only; make both writable",
@@ -302,7 +304,7 @@ class Reader:
             self._connection.close()
 
     def _current(self) -> sqlite3.Connection:
-        if self._immutable and _wal(self.path).exists():
+        if self._immutable and _has_wal(self.path):
             # A writer (another user, who may write) has begun: its records are in the WAL.
             self._connection.close()
             self._connection, self._immutable = _connect_reader(self.path)
@@ -320,9 +322,9 @@ def _connect_reader(path: Path) -> tuple[sqlite3.Connection, bool]:
         try:
             return _open_uri(path, "mode=ro"), False
         except sqlite3.OperationalError:
-            # SQLite wants to make its shared-memory file, which a read-only folder refuses.
-            # Without a WAL the file is all there is and nobody writes it.
-            if _wal(path).exists():
+            # SQLite wants to make its shared-memory file, which a read-only folder refuses, and a
+            # full disk. Without anything in a WAL the file is all there is and nobody writes it.
+            if _has_wal(path):
                 raise
             return _open_uri(path, "mode=ro&immutable=1"), True
 
@@ -343,5 +345,6 @@ def _open_uri(path: Path, options: str) -> sqlite3.Connection:
     return connection
 
 
-def _wal(path: Path) -> Path:
-    return path.with_name(path.name + "-wal")
+def _has_wal(path: Path) -> bool:
+    wal = path.with_name(path.name + "-wal")
+    return wal.exists() and wal.stat().st_size > 0

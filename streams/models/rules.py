@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from pydantic import JsonValue
@@ -18,13 +18,23 @@ from schemas.messages import FactType
 from streams.contradiction import contradicts
 from streams.models.base import PermanentModelError, Prompt, Reply
 from streams.models.rules_dates import valid_until, with_dates
-from streams.models.rules_sentences import Statement, one_line, sentences, statement
-from streams.models.rules_triples import triples
-from streams.prompts import MAX_FACTS, MAX_TRIPLES
+from streams.models.rules_passages import passages
+from streams.models.rules_quotes import Masked, masked, without_marks
+from streams.models.rules_sentences import (
+    Statement,
+    in_transcript,
+    one_line,
+    sentences,
+    statements,
+)
+from streams.models.rules_triples import MAX_NAME_CHARACTERS, triples
+from streams.prompts import MAX_FACTS, MAX_TRIPLES, TRUNCATED
 from streams.replies import MIN_FACT_CHARACTERS
 
 MODEL: Final = "rules-1"
 MAX_SPEAKER_CHARACTERS: Final = 80
+MIN_RELATING_CONFIDENCE: Final = 0.7
+"""The gate that apply-writes puts before facts by default (pipeline.min_fact_confidence)."""
 
 _IMPORTANCE: Final[dict[FactType, int]] = {
     "decision": 7,
@@ -94,31 +104,52 @@ def _string(subject: Mapping[str, JsonValue], key: str) -> str:
 
 
 def _extract(subject: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    occurred_at = datetime.fromisoformat(_string(subject, "occurred_at")).astimezone(UTC)
-    named = one_line(_string(subject, "speaker"))[:MAX_SPEAKER_CHARACTERS]
+    # With the offset that it came with: "yesterday" is a day of the speaker's.
+    occurred_at = datetime.fromisoformat(_string(subject, "occurred_at"))
+    named = one_line(without_marks(_string(subject, "speaker")))[:MAX_SPEAKER_CHARACTERS].strip()
     speaker = named or f"The {_string(subject, 'role') or 'user'}"
     explicit = subject.get("explicit_intent") is True
     facts: list[JsonValue] = []
     relations: list[JsonValue] = []
-    for sentence in sentences(_string(subject, "content")):
-        found = statement(sentence, speaker, explicit)
-        if found is None or len(found.text) < MIN_FACT_CHARACTERS or len(facts) == MAX_FACTS:
-            continue
-        facts.append(_fact(found, occurred_at, explicit))
-        relations += [
-            {**triple._asdict(), "confidence": found.confidence}
-            for triple in triples(found.text, speaker)
-        ]
+    content = _string(subject, "content")
+    whole = content.removesuffix(TRUNCATED)
+    read = passages(whole)
+    for number, passage in enumerate(read, start=1):
+        hidden = masked(in_transcript(passage, speaker))
+        parts = sentences(hidden.text)
+        if number == len(read) and whole != content:
+            parts.pop()  # it ends where the text was cut
+        for found in statements(parts, speaker, explicit):
+            fact = _fact(found, occurred_at, explicit, hidden)
+            if len(_string(fact, "content")) < MIN_FACT_CHARACTERS or len(facts) == MAX_FACTS:
+                continue
+            facts.append(fact)
+            relations += _relations(found, speaker, hidden)
     return {"facts": facts, "entities": relations[:MAX_TRIPLES]}
 
 
-def _fact(found: Statement, occurred_at: datetime, explicit: bool) -> dict[str, JsonValue]:
+def _relations(found: Statement, speaker: str, hidden: Masked) -> list[JsonValue]:
+    """What a statement relates. What will not be written relates nothing."""
+    if not found.plain or found.confidence < MIN_RELATING_CONFIDENCE:
+        return []
+    listed: list[JsonValue] = []
+    for triple in triples(found.text, speaker):
+        target = hidden.restored(triple.target).strip(" \"'`“”«»")
+        if 0 < len(target) <= MAX_NAME_CHARACTERS:
+            told = triple._replace(target=target)
+            listed.append({**told._asdict(), "confidence": found.confidence})
+    return listed
+
+
+def _fact(
+    found: Statement, occurred_at: datetime, explicit: bool, hidden: Masked
+) -> dict[str, JsonValue]:
     until = valid_until(found.text, occurred_at)
     words = _WORD.findall(found.text.lower())
     categories: list[JsonValue] = []
     categories += dict.fromkeys(_CATEGORIES[word] for word in words if word in _CATEGORIES)
     return {
-        "content": with_dates(found.text, occurred_at),
+        "content": hidden.restored(with_dates(found.text, occurred_at)),
         "type": found.type,
         "confidence": found.confidence,
         "importance": EXPLICIT_IMPORTANCE if explicit else _IMPORTANCE[found.type],
@@ -140,7 +171,7 @@ def _decide(subject: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         if known.casefold().rstrip(".!") == content.casefold().rstrip(".!"):
             action, reason = "NONE", "a memory says the same"
         elif contradicts(content, known):
-            action, reason = "UPDATE", "the fact contradicts the memory by its words"
+            action, reason = "UPDATE", "the fact contradicts the memory"
         else:
             continue
         target = _string(candidate, "id")
@@ -149,5 +180,6 @@ def _decide(subject: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 def _contradict(subject: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    verdict = contradicts(_string(subject, "a"), _string(subject, "b"))
-    return {"contradicts": verdict, "confidence": 0.7, "reason": "compared by their words"}
+    a, b = _string(subject, "a"), _string(subject, "b")
+    verdict = contradicts(a, b) or contradicts(b, a)
+    return {"contradicts": verdict, "confidence": 0.7, "reason": "compared as statements"}

@@ -1,5 +1,7 @@
 """Simple English words for a day, resolved against the time of the turn. Pure.
 
+"Yesterday" is the day before the speaker's own: give the time with the speaker's offset from UTC.
+
 The words stay and the date follows in parentheses: "yesterday (2023-05-07)". So nothing that was
 said is lost should the reckoning be wrong.
 """
@@ -7,7 +9,8 @@ said is lost should the reckoning be wrong.
 from __future__ import annotations
 
 import re
-from datetime import date, datetime, timedelta
+from calendar import monthrange
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Final
 
 _WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -21,20 +24,21 @@ _DAY: Final = "|".join(_WEEKDAYS)
 _COUNT: Final = "|".join(sorted(_NUMBERS, key=len, reverse=True))
 _ISO: Final = r"\d{4}-\d{2}-\d{2}"
 
-_HINT: Final = re.compile(
-    r"day\b|night\b|week|month|year|ago\b|tomorrow|tonight|this morning", re.IGNORECASE
-)
+# Without ASCII a long s and a dotless i count as s and i in another case, and are in no table.
+_PLAIN: Final = re.IGNORECASE | re.ASCII
+
+_HINTS: Final = ("day", "night", "week", "month", "year", "ago", "tomorrow", "this ")
 _RELATIVE: Final = re.compile(
     r"\b(?:(?P<word>the day before yesterday|the day after tomorrow|yesterday|today|tonight|"
     r"tomorrow|last night|this (?:morning|afternoon|evening))"
     rf"|(?P<which>last|next|this) (?:(?P<day>{_DAY})|(?P<span>week(?:end)?|month|year))"
     rf"|(?P<count>\d{{1,3}}|{_COUNT}) (?P<unit>day|week|month|year)s? ago)\b(?! \()",
-    re.IGNORECASE,
+    _PLAIN,
 )
 _UNTIL: Final = re.compile(
     rf"\b(?:until|till|expires(?: on)?|valid through) (?:the )?"
     rf"(?P<when>today|tonight|tomorrow|end of (?:the )?(?:day|week|month|year)|{_DAY}|{_ISO})\b",
-    re.IGNORECASE,
+    _PLAIN,
 )
 _OFFSETS: Final = {
     "the day before yesterday": -2,
@@ -47,7 +51,8 @@ _OFFSETS: Final = {
 
 def with_dates(text: str, occurred_at: datetime) -> str:
     """`text` with the date after each simple relative day, for example "last week"."""
-    if _HINT.search(text) is None:
+    lowered = text.lower()
+    if not any(map(lowered.__contains__, _HINTS)):
         return text
     today = occurred_at.date()
 
@@ -61,15 +66,19 @@ def with_dates(text: str, occurred_at: datetime) -> str:
 
 
 def valid_until(text: str, occurred_at: datetime) -> str | None:
-    """The end of what the text says to last "until …", as ISO 8601; None when it says none."""
+    """The end of what the text says to last "until …", as ISO 8601 in UTC; None when it says none.
+
+    A day lasts to its last second at the offset of `occurred_at`.
+    """
     found = _UNTIL.search(text)
     if found is None:
         return None
     try:
         last = _last_day(found["when"].lower(), occurred_at.date())
+        end = datetime.combine(last, time(23, 59, 59), occurred_at.tzinfo).astimezone(UTC)
     except (OverflowError, ValueError):
         return None
-    return f"{last.isoformat()}T23:59:59Z"
+    return end.isoformat().replace("+00:00", "Z")
 
 
 def _resolve(match: re.Match[str], today: date) -> str:
@@ -88,7 +97,7 @@ def _resolve(match: re.Match[str], today: date) -> str:
 def _ago(count: int, unit: str, today: date) -> str:
     unit = unit.lower()
     if unit == "year":
-        return str(today.year - count)
+        return _year(today.year - count)
     if unit == "month":
         return _month(today, -count)
     return (today - timedelta(days=count * (7 if unit == "week" else 1))).isoformat()
@@ -103,7 +112,7 @@ def _weekday(index: int, step: int, today: date) -> date:
 
 def _period(span: str, step: int, today: date) -> str:
     if span == "year":
-        return str(today.year + step)
+        return _year(today.year + step)
     if span == "month":
         return _month(today, step)
     monday = today - timedelta(days=today.weekday()) + timedelta(weeks=step)
@@ -114,7 +123,12 @@ def _period(span: str, step: int, today: date) -> str:
 
 def _month(today: date, step: int) -> str:
     months = today.year * 12 + today.month - 1 + step
-    return f"{months // 12:04d}-{months % 12 + 1:02d}"
+    return f"{_year(months // 12)}-{months % 12 + 1:02d}"
+
+
+def _year(year: int) -> str:
+    """Four digits. Raises ValueError outside the calendar."""
+    return f"{date(year, 1, 1).year:04d}"
 
 
 def _last_day(when: str, today: date) -> date:
@@ -128,6 +142,6 @@ def _last_day(when: str, today: date) -> date:
         if when.endswith("year"):
             return date(today.year, 12, 31)
         if when.endswith("month"):
-            return (today.replace(day=28) + timedelta(days=4)).replace(day=1) - timedelta(days=1)
+            return today.replace(day=monthrange(today.year, today.month)[1])
         return today
     return today if when in ("today", "tonight") else date.fromisoformat(when)

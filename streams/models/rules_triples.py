@@ -1,4 +1,7 @@
-"""Simple triples in a sentence that stands alone ("Caroline lives in Boston."). Pure."""
+"""Simple triples in a sentence that stands alone ("Caroline lives in Boston."). Pure.
+
+Only what the main clause says: what somebody thinks, says or would do is no relation.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import re
 from typing import Final, NamedTuple
 
 MAX_TARGET_WORDS: Final = 5
+MAX_NAME_CHARACTERS: Final = 200
 
 
 class FoundTriple(NamedTuple):
@@ -19,6 +23,10 @@ class FoundTriple(NamedTuple):
 
 
 _NAME: Final = r"[^\W\d_a-z][\w\-.]*[\w](?: (?!Is |Has |The )[^\W\d_a-z][\w\-]*){0,3}"
+_TIME: Final = (
+    r"(?:(?:Yesterday|Today|Recently|Finally|(?:Last|This) (?:week|weekend|month|year|summer|winter"
+    r"|spring|autumn|fall|night|[A-Z][a-z]+)|In (?:\d{4}|[A-Z][a-z]+)),? )?"
+)
 _ADVERB: Final = (
     r"(?: (?:really|also|just|always|usually|still|currently|now|often|absolutely|actually|mostly"
     r"|recently|finally|already))*"
@@ -78,12 +86,18 @@ _RELATIVES: Final = (
 _PETS: Final = frozenset({"dog", "cat", "pet"})
 
 _VERB: Final = "|".join(sorted(_VERBS, key=len, reverse=True))
-_STATEMENT: Final = re.compile(
-    rf"(?P<source>{_NAME}){_ADVERB} (?P<verb>{_VERB}) (?P<rest>[^.,;:!?()]+)"
+# A full stop inside a name ends no object: "Dr. J. Okafor", "U.S.", "node.js".
+_INSIDE: Final = (
+    r"[^.,;:!?()]|(?<=\b[A-Z])\.|(?<=\bDr)\.|(?<=\bMr)\.|(?<=\bSt)\.|(?<=\bMrs)\.|\.(?=\w)"
 )
-# Caroline's sister Rita … / Caroline's sister is (called) Rita
+
+_BEFORE: Final = re.compile(_TIME)
+_SOURCE: Final = re.compile(rf"(?:{_NAME}'s (?:{_RELATIVES}) (?={_NAME} ))?(?P<source>{_NAME})")
+_PREDICATE: Final = re.compile(rf"{_ADVERB} (?P<verb>{_VERB}) (?P<rest>(?:{_INSIDE})+)")
+# Caroline's sister Rita … / Caroline's sister, Rita, … / Caroline's sister is called Rita
 _POSSESSIVE: Final = re.compile(
-    rf"\b(?P<owner>{_NAME})'s (?P<kin>{_RELATIVES})(?:,| is| is called| is named)?"
+    rf"\b(?P<owner>{_NAME})'s (?P<kin>{_RELATIVES})(?: is called| is named|,(?= {_NAME}, (?!and"
+    rf"|or)))?"
     rf" (?P<name>{_NAME})"
 )
 # Rita is Caroline's sister
@@ -99,27 +113,37 @@ _IS_A: Final = re.compile(rf"^(?P<name>{_NAME}) is an? (?P<kind>[\w-]+(?: [\w-]+
 _TARGET_END: Final = re.compile(
     r" (?:and|but|because|when|while|since|so|with|at|on|for|from|to|as|after|before|which|who"
     r"|that|if|over|than|by|during|about|near|until|yesterday|today|tomorrow|last|next|this|now"
-    r"|in|too|also|every|here|there)\b.*$"
+    r"|in|too|also|every|here|there|though|lol|haha|it|rn|the most|better|very|without|into)\b.*$"
 )
-_DETERMINER: Final = re.compile(r"^(?:an?|the|some|any|his|her|their|its|to) ", re.IGNORECASE)
+_DETERMINER: Final = re.compile(r"^(?:an?|the|some|any|his|her|their|its|our) ", re.IGNORECASE)
 _VAGUE_WORDS: Final = (
     "to not going getting doing seeing it that this them him her you us me one so how"
     " what when where being having all those these there here something anything everything"
     " things stuff"
 )
 _VAGUE: Final = frozenset(_VAGUE_WORDS.split())
+_NO_NAME_WORDS: Final = (
+    "i we he she they everyone everybody someone somebody nobody noone no none neither either both"
+    " all each every most many some any few who which apparently supposedly allegedly reportedly"
+    " maybe perhaps probably possibly presumably seemingly unfortunately luckily fortunately sadly"
+    " hopefully actually honestly basically clearly obviously however although though if unless"
+    " when"
+    " while whenever because since after before until then also only even just not never always"
+    " yesterday today tomorrow tonight last this next in on at by for from with without as my our"
+    " your his her their its people and but or so yes now once later another other one"
+)
+_NO_NAME: Final = _VAGUE | frozenset(_NO_NAME_WORDS.split())
 
 
 def triples(sentence: str, speaker: str) -> list[FoundTriple]:
     """The relations that `sentence` states plainly, in a fixed order. `speaker` is a person."""
     found: list[FoundTriple] = []
-    begin = max(sentence.find(f"{speaker} "), 0)
-    statement = _STATEMENT.match(sentence, begin) or _STATEMENT.match(sentence)
-    if statement is not None:
-        relationship, kind = _VERBS[statement["verb"]]
-        target = _target(statement["rest"])
+    source, end = _source(sentence, speaker)
+    predicate = _PREDICATE.match(sentence, end) if source else None
+    if predicate is not None:
+        relationship, kind = _VERBS[predicate["verb"]]
+        target = _target(predicate["rest"])
         if target:
-            source = statement["source"]
             typed = "person" if source == speaker else "unknown"
             found.append(FoundTriple(source, typed, relationship, target, kind))
     if "'s " in sentence:
@@ -141,12 +165,34 @@ def triples(sentence: str, speaker: str) -> list[FoundTriple]:
             found.append(
                 FoundTriple(described["name"], typed, "is_a", described["kind"], "concept")
             )
-    return [triple for triple in found if triple.source.lower() not in _VAGUE]
+    return [triple for triple in found if _names(triple.source) and _names(triple.target)]
+
+
+def _names(end: str) -> bool:
+    """Whether the end of a relation is a name: its first word is none that only begins a"
+    " sentence."""
+    return (
+        len(end) <= MAX_NAME_CHARACTERS
+        and end.partition(" ")[0].rstrip(".,").lower() not in _NO_NAME
+    )
+
+
+def _source(sentence: str, speaker: str) -> tuple[str, int]:
+    """The subject of the main clause and where it ends; empty where none is named."""
+    before = _BEFORE.match(sentence)
+    begin = before.end() if before is not None else 0
+    # A speaker's name may be written in any way: "ana_b", "The user".
+    if sentence.startswith(f"{speaker} ", begin):
+        return speaker, begin + len(speaker)
+    named = _SOURCE.match(sentence, begin)
+    return (named["source"], named.end()) if named is not None else ("", 0)
 
 
 def _target(rest: str) -> str:
     """The first few words of an object, without determiner; empty when it names nothing."""
     target = _DETERMINER.sub("", _TARGET_END.sub("", rest)).strip(" \"'-")
+    if target.count(".") == 1:
+        target = target.rstrip(".")
     words = target.split()
     if not words or len(words) > MAX_TARGET_WORDS or words[0].lower() in _VAGUE:
         return ""

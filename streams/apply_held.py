@@ -1,0 +1,214 @@
+"""Changes that were held back (UPDATE and DELETE where the flags do not allow them): a person
+applies or dismisses them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import replace
+
+from pydantic import JsonValue
+
+from schemas.identity import fact_memory_id
+from schemas.messages import (
+    ApplyProposalsCommand,
+    CommandIntent,
+    DismissProposalsCommand,
+    Fact,
+    Outcome,
+    Proposal,
+)
+from schemas.rows import HeldRow, MemoryRow
+from streams.command_work import (
+    Refused,
+    Work,
+    command_id,
+    done,
+    known_id,
+    refusal,
+    refuse_frozen,
+)
+from streams.memory import Origin
+from streams.outcomes import load_names, outcome_row
+from streams.proposal_policy import Met, Verdict, archive_writes, edge_writes, verdict
+from streams.settings import ApplySettings, Flags
+from streams.stage import Answer, Ask, Load, Loaded, Message, Put, Step
+from streams.text import content_hash, storage_content
+
+ALLOWED = Flags(allow_update_delete=True)
+"""A person's word stands for the flag."""
+
+Left = dict[tuple[str, int | None], int]
+"""The version in which this command left a memory, by its id and the version that was seen."""
+
+HeldCommand = ApplyProposalsCommand | DismissProposalsCommand
+
+
+def held_row(proposal: Proposal, origin: Origin, turn_memory_id: str) -> HeldRow:
+    """A change to carry out later, should a person say so."""
+    fact = proposal.fact
+    return HeldRow(
+        item_id=proposal.item_id,
+        scope=origin.scope,
+        action=proposal.action,
+        target_id=proposal.target_id or "",
+        target_version=proposal.target_version,
+        reason=proposal.reason,
+        turn_memory_id=turn_memory_id,
+        content=storage_content(fact.content),
+        type=fact.type,
+        confidence=fact.confidence,
+        importance=fact.importance,
+        temporal_kind=fact.temporal_kind,
+        valid_until=fact.valid_until,
+        categories=fact.categories,
+        model=origin.model,
+        occurred_at=origin.occurred_at,
+        recorded_at=origin.at,
+    )
+
+
+def held_step(
+    message: Message, intent: CommandIntent, settings: ApplySettings
+) -> Generator[Ask, Answer, Step]:
+    """Apply or dismiss what is held back; what became of each stands in the command's result."""
+    command = intent.command
+    assert isinstance(command, HeldCommand)
+    ids = tuple(dict.fromkeys(command.item_ids))
+    first = yield Load(message.scope, held_ids=ids, command_id=command_id(message))
+    assert isinstance(first, Loaded)
+    if first.command is not None and first.command.error is None:
+        return Step(dead=known_id(first.command))
+    loaded = yield _load(message.scope, tuple(first.held.values()))
+    assert isinstance(loaded, Loaded)
+    memories = {key: row for key, row in loaded.memories.items() if row.scope == message.scope}
+    work = Work(
+        message, intent, settings, loaded, {}, memories, {}, loaded.write_seq, loaded.entities
+    )
+    work.know(loaded)
+    try:
+        refuse_frozen(work)
+        if work.by_machine:
+            raise Refused("forbidden: what was held back is for a person to decide")
+    except Refused as error:
+        return refusal(message, command, str(error))
+    results: list[JsonValue] = []
+    left: Left = {}
+    for item_id in ids:
+        held = first.held.get(item_id)
+        if held is None:
+            results.append({"id": item_id, "status": "not_held"})
+        elif isinstance(command, DismissProposalsCommand):
+            results.append(_dismiss(work, held, command))
+        else:
+            results.append(_apply(work, held, command, left))
+    return done(work, command, results)
+
+
+def _load(scope: str, held: tuple[HeldRow, ...]) -> Load:
+    return replace(
+        load_names(scope, [row.content for row in held]),
+        memory_ids=tuple(key for row in held for key in (row.target_id, row.turn_memory_id)),
+        content_hashes=tuple(content_hash(row.content) for row in held),
+    )
+
+
+def _dismiss(work: Work, held: HeldRow, command: DismissProposalsCommand) -> JsonValue:
+    said = Verdict("skipped", "dismissed", held.target_id)
+    _settle(work, held, said, None, command.reason)
+    return {"id": held.item_id, "status": "dismissed", "memory_id": held.target_id}
+
+
+def _apply(work: Work, held: HeldRow, command: ApplyProposalsCommand, left: Left) -> JsonValue:
+    target = work.memories.get(held.target_id)
+    seen = (held.target_id, held.target_version)
+    # Who lets several changes of one memory happen wants them one after the other.
+    proposal = _proposal_of(held, left.get(seen, held.target_version))
+    met = Met(
+        ALLOWED,
+        work.memories.get(held.turn_memory_id),
+        target,
+        work.active(content_hash(held.content)),
+        by_person=True,
+        forced=command.force,
+    )
+    origin = Origin(
+        held.scope, held.occurred_at, work.at, held.model, by=work.intent.actor.id or "local"
+    )
+    # The fact passed the gate of its confidence before it was held back.
+    said = verdict(proposal, met, origin, min_confidence=0.0)
+    answer: dict[str, JsonValue] = {"id": held.item_id, "memory_id": said.memory_id}
+    if said.event not in ("modified", "deleted", "deduped"):
+        # It stays held back: the memory may come back, or be unpinned.
+        status = said.cause or said.reason
+        if target is not None:
+            answer["version"] = target.version
+        return answer | {"status": status}
+    if said.row is not None:
+        work.writes += archive_writes(said, target, origin)
+        said = replace(said, row=work.put(said.row))
+        work.writes += edge_writes(said, target, held.turn_memory_id)
+        if said.row is not None:
+            answer["version"] = left[seen] = said.row.version
+    _settle(work, held, said, target, command.reason)
+    return answer | {"status": "updated" if said.event == "modified" else said.event}
+
+
+def _settle(
+    work: Work, held: HeldRow, said: Verdict, target: MemoryRow | None, reason: str
+) -> None:
+    """The fact's end in the balance, in place of `blocked`, and its event in the history."""
+    row = said.row
+    outcome = Outcome(
+        event=said.event,
+        item_kind="fact",
+        item_id=held.item_id,
+        memory_id=said.memory_id,
+        old_content=target.content if row is not None and target is not None else None,
+        new_content=None if row is None or row.is_deleted else row.content,
+        reason=reason,
+        changed_by=work.intent.actor.id,
+        actor_type=work.intent.actor.type,
+        version=None if row is None else row.version,
+        metadata={
+            "proposed_action": held.action,
+            "target_id": held.target_id,
+            "fact": held.content,
+            "fact_type": held.type,
+            "confidence": held.confidence,
+            "decision_reason": held.reason,
+            "source_memory": held.turn_memory_id,
+            "extraction_model": held.model,
+            "was": "blocked",
+            **({"skipped_reason": said.reason} if said.event == "skipped" else {}),
+        },
+    )
+    work.outcomes.append(outcome)
+    end = outcome_row(work.message, outcome)
+    work.writes.append(Put(replace(end, reason=said.reason)))
+
+
+def _proposal_of(held: HeldRow, target_version: int | None) -> Proposal:
+    fact = Fact.model_validate(
+        {
+            "item_id": held.item_id,
+            "content": held.content,
+            "type": held.type,
+            "confidence": held.confidence,
+            "importance": held.importance,
+            "temporal_kind": held.temporal_kind,
+            "valid_until": held.valid_until,
+            "categories": held.categories,
+        }
+    )
+    return Proposal.model_validate(
+        {
+            "item_id": held.item_id,
+            "memory_id": fact_memory_id(held.item_id),
+            "fact": fact,
+            "action": held.action,
+            "target_id": held.target_id,
+            "target_version": target_version,
+            "confidence": held.confidence,
+            "reason": held.reason,
+        }
+    )

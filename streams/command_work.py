@@ -1,0 +1,174 @@
+"""What all commands share while they are carried out: what was found, what is written, the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from pydantic import JsonValue
+
+from schemas.messages import (
+    Command,
+    CommandIntent,
+    GraphWork,
+    MemoryChange,
+    Outcome,
+    OutcomeEvent,
+    RememberCommand,
+)
+from schemas.rows import CommandRow, MemoryRow, embedding_key
+from streams.memory import effective
+from streams.outcomes import changes, link_writes
+from streams.settings import ApplySettings
+from streams.stage import Failure, KeepVector, Loaded, Message, Put, Step, Vector, Write
+
+MACHINES = ("agent", "pipeline", "system")
+
+
+class Refused(Exception):
+    """A command that is not carried out; the text begins with its error code."""
+
+
+@dataclass(slots=True)
+class Work:
+    """The state of one command while it is carried out. `names` are those that its texts may have,
+    with their ids."""
+
+    message: Message
+    intent: CommandIntent
+    settings: ApplySettings
+    loaded: Loaded
+    vectors: dict[str, Vector | None]
+    memories: dict[str, MemoryRow]
+    by_hash: dict[str, str]
+    write_seq: int
+    names: Mapping[str, str]
+    writes: list[Write] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    touched: list[str] = field(default_factory=list)
+    graph: GraphWork | None = None
+
+    @property
+    def at(self) -> datetime:
+        return self.message.recorded
+
+    @property
+    def by_machine(self) -> bool:
+        return self.intent.actor.type in MACHINES
+
+    def put(self, row: MemoryRow) -> MemoryRow:
+        """Store the row as the newest write of the shard."""
+        self.write_seq += 1
+        row = replace(row, write_seq=self.write_seq)
+        # A turn's vector is made from more than its content; the tracker makes it anew.
+        vector = self.vectors.get(row.content)
+        if vector is not None and row.embedding_key == embedding_key(row.content):
+            self.writes.append(KeepVector(row.embedding_key, vector))
+        self.writes.append(Put(row))
+        self.writes += link_writes(row, self.names)
+        self.memories[row.memory_id] = row
+        if row.dedup_key is not None:
+            self.by_hash[row.content_hash] = row.memory_id
+        self.touched.append(row.memory_id)
+        return row
+
+    def know(self, loaded: Loaded) -> None:
+        """Take note of memories found by their content."""
+        for digest, row in loaded.by_hash.items():
+            self.memories.setdefault(row.memory_id, row)
+            self.by_hash[digest] = row.memory_id
+
+    def active(self, digest: str) -> str | None:
+        """The active memory of this content, as the command has left things so far."""
+        row = self.memories.get(self.by_hash.get(digest, ""))
+        if row is None or row.dedup_key is None or row.content_hash != digest:
+            return None
+        return row.memory_id
+
+    def same_content(self, row: MemoryRow) -> str | None:
+        """Another active memory that says the same as `row`."""
+        other = self.active(row.content_hash)
+        return None if other == row.memory_id else other
+
+    def tell(
+        self,
+        event: OutcomeEvent,
+        memory_id: str | None,
+        reason: str,
+        before: MemoryRow | None = None,
+        after: MemoryRow | None = None,
+        metadata: dict[str, JsonValue] | None = None,
+    ) -> None:
+        self.outcomes.append(
+            Outcome(
+                event=event,
+                item_kind="command",
+                item_id=command_id(self.message),
+                memory_id=memory_id,
+                old_content=None if before is None else before.content,
+                new_content=None if after is None else after.content,
+                reason=reason,
+                changed_by=self.intent.actor.id,
+                actor_type=self.intent.actor.type,
+                version=None if after is None else after.version,
+                metadata=metadata or {},
+            )
+        )
+
+
+def command_id(message: Message) -> str:
+    """The id of the command that the intent carries out. Not its correlation id: a producer may
+    give many commands the same."""
+    return message.causation_id or message.correlation_id
+
+
+def refuse_frozen(work: Work) -> None:
+    """Raises Refused while memory may not be changed at all."""
+    if effective(work.settings.flags, work.loaded.flags).mutations_frozen:
+        raise Refused("frozen: memory may not be changed now (flag mutations_frozen)")
+
+
+def done(work: Work, command: Command, result: JsonValue) -> Step:
+    """The command's end: its result for whoever waits, and what it changed for all others."""
+    message = work.message
+    row = CommandRow(
+        command_id=command_id(message),
+        scope=message.scope,
+        command=command.command,
+        error=None,
+        result=json.dumps(result, sort_keys=True, ensure_ascii=False),
+        recorded_at=message.recorded,
+    )
+    change = MemoryChange(
+        outcomes=tuple(work.outcomes),
+        # Of other commands it would be some field that a producer added.
+        session_id=command.session_id if isinstance(command, RememberCommand) else "",
+        graph=work.graph,
+    )
+    return Step(
+        writes=(*work.writes, Put(row)), emits=changes(change, tuple(dict.fromkeys(work.touched)))
+    )
+
+
+def known_id(done: CommandRow) -> Failure:
+    """A repeat of a command is known by what it says; this one says something else."""
+    return Failure(
+        f"command_id_conflict: the command id {done.command_id!r} was used before, for"
+        f" {done.command!r} in scope {done.scope!r}, and that was carried out; this one was not."
+        " Give every command an id of its own.",
+        "rejected",
+    )
+
+
+def refusal(message: Message, command: Command | None, error: str) -> Step:
+    row = CommandRow(
+        command_id=command_id(message),
+        scope=message.scope,
+        command="" if command is None else command.command,
+        error=error,
+        result="{}",
+        recorded_at=message.recorded,
+    )
+    return Step(writes=(Put(row),))

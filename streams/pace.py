@@ -1,0 +1,72 @@
+"""How many records to take at once, so that what is kept together takes about a second.
+
+A batch is kept whole or not at all. Were its size fixed, a stop, a crash or a restart would throw
+away as much time as a slow model takes for all of it, and a worker that is restarted more often
+than that would never get on. So the size follows what records cost: it begins at one, grows while
+batches are quick and shrinks as soon as one was slow. What comes out does not depend on it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from streams.logs.base import Record
+
+GROWTH = 4
+"""A quick batch is followed by one of at most so many times as many records: a single record says
+little of what many cost."""
+DEFAULT_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class Pace:
+    """The size of the next batch of one stage on one partition.
+
+    `seconds` is what a batch should take, `most` its records at most. `width` is how many records
+    a model answers at the same time: fewer would not be done any sooner. With `by_scope` it
+    answers those of one scope one after another, and only different scopes at the same time.
+    """
+
+    seconds: float
+    most: int
+    width: int = 1
+    by_scope: bool = False
+    rounds: int = 1
+
+    @property
+    def size(self) -> int:
+        """Records of the next batch, at most."""
+        return min(self.rounds * self.width, self.most)
+
+    def taken(self, records: Sequence[Record]) -> Sequence[Record]:
+        """The beginning of these records that makes the next batch."""
+        records = records[: self.size]
+        if not self.by_scope:
+            return records
+        met: Counter[bytes | None] = Counter()
+        for number, record in enumerate(records):
+            met[record.key] += 1
+            if met[record.key] > self.rounds:
+                return records[:number]
+        return records
+
+    def note(self, records: Sequence[Record], seconds: float) -> None:
+        """What the last batch took."""
+        rounds = self._rounds_of(records)
+        if seconds > self.seconds:
+            self.rounds = max(1, int(min(rounds, self.rounds) * self.seconds / seconds))
+            return
+        grown = rounds * GROWTH
+        if seconds > 0:
+            grown = int(min(grown, rounds * self.seconds / seconds))
+        # A batch that was small for want of records says nothing of what a larger one costs.
+        self.rounds = min(max(self.rounds, grown), self.most)
+
+    def _rounds_of(self, records: Sequence[Record]) -> int:
+        """How often a model is asked one after another for these."""
+        rounds = -(-len(records) // self.width)
+        if self.by_scope:
+            rounds = max([rounds, *Counter(record.key for record in records).values()])
+        return max(rounds, 1)

@@ -1,0 +1,216 @@
+"""What becomes of a proposal: one function, for decide to foresee and for apply-writes to do.
+
+Pure: all that the verdict depends on is given, so that what is foreseen is what is applied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from schemas.messages import OutcomeEvent, Proposal
+from schemas.rows import EdgeRow, MemoryRow
+from streams.memory import (
+    Origin,
+    archived,
+    archived_id,
+    changed,
+    deleted,
+    fact_memory,
+    protected,
+    restated,
+    skip_reason,
+)
+from streams.settings import Flags
+from streams.stage import Put, Write
+
+# More than the facts that one extraction may give, so that orders of two records never meet.
+ORDERS_PER_RECORD = 64
+
+STALE = "decided on what has changed since"
+
+Cause = Literal["target_gone", "version_conflict", "near_duplicate"]
+"""Why a proposal does not fit the store any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """What a proposal meets in the store.
+
+    `source` is its turn, `target` the memory that it names, `same` the id of the active memory
+    that says what its fact says, `newcomer` that of a near duplicate which the decision could not
+    have seen. `is_final`: it may not be sent back again. `by_person`: someone said that it shall
+    happen, `forced` even to a pinned memory.
+    """
+
+    flags: Flags
+    source: MemoryRow | None
+    target: MemoryRow | None
+    same: str | None
+    newcomer: str | None = None
+    is_final: bool = False
+    by_person: bool = False
+    forced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The outcome: its event, its reason and the memory that it names. `row` is the memory as it
+    is from then on (without a write sequence), None where none changes; `cause` says why the
+    proposal is out of date, where it is."""
+
+    event: OutcomeEvent
+    reason: str
+    memory_id: str | None
+    row: MemoryRow | None = None
+    cause: Cause | None = None
+
+
+def decision_order(offset: int, number: int) -> int:
+    """The place of a record's proposal in the order of all decisions."""
+    return offset * ORDERS_PER_RECORD + number
+
+
+def verdict(proposal: Proposal, met: Met, origin: Origin, min_confidence: float) -> Verdict:
+    """What becomes of the proposal. The gates stand in the order in which the first that holds
+    tells the reason."""
+    target_id = proposal.target_id
+    if proposal.dropped is not None:
+        return Verdict("dropped", proposal.dropped, target_id)
+    if met.flags.shadow_mode or met.flags.mutations_frozen:
+        why = "mutations_frozen" if met.flags.mutations_frozen else "shadow_mode"
+        return Verdict("shadowed", why, target_id)
+    if not met.flags.enabled:
+        return Verdict("skipped", "pipeline_disabled", None)
+    if proposal.action == "ADD":
+        return _added(proposal, met, origin, min_confidence)
+    if proposal.action == "NONE":
+        return _unchanged(proposal, met, origin, min_confidence)
+    return _changed(proposal, met, origin, min_confidence)
+
+
+def out_of_date(proposal: Proposal, target: MemoryRow | None) -> Cause | None:
+    """Whether the target is not what the decision saw. A proposal without a version (or NONE
+    without a target) says nothing of what it saw."""
+    if proposal.action == "NONE" and proposal.target_id is None:
+        return None
+    # No decision is shown a raw turn: one that is named all the same is no target.
+    if target is None or target.is_deleted or target.type == "episodic":
+        return "target_gone"
+    if proposal.action == "NONE" and proposal.target_version is None:
+        return None
+    return None if target.version == proposal.target_version else "version_conflict"
+
+
+def _added(
+    proposal: Proposal, met: Met, origin: Origin, min_confidence: float, reason: str | None = None
+) -> Verdict:
+    why = skip_reason(proposal.fact, min_confidence)
+    if why is not None:
+        return Verdict("skipped", why, None)
+    if met.same is not None:
+        return Verdict("deduped", "same content", met.same)
+    if _is_forgotten(met.source):
+        return Verdict("skipped", "source_forgotten", None)
+    if met.newcomer is not None and not met.is_final:
+        return Verdict("reconsidered", STALE, met.newcomer, cause="near_duplicate")
+    row = fact_memory(origin, proposal)
+    return Verdict("created", reason or proposal.reason, row.memory_id, row)
+
+
+def _unchanged(proposal: Proposal, met: Met, origin: Origin, min_confidence: float) -> Verdict:
+    """NONE holds while its target says what it said: else nothing would remember the fact."""
+    cause = out_of_date(proposal, met.target)
+    if cause is None:
+        return Verdict("none", proposal.reason, proposal.target_id)
+    if met.same is not None:
+        return Verdict("none", proposal.reason, met.same)
+    why = skip_reason(proposal.fact, min_confidence)
+    if why is not None:
+        return Verdict("skipped", why, None)
+    if _is_forgotten(met.source):
+        return Verdict("skipped", "source_forgotten", None)
+    return _again(proposal, met, origin, min_confidence, cause)
+
+
+def _changed(proposal: Proposal, met: Met, origin: Origin, min_confidence: float) -> Verdict:
+    why = skip_reason(proposal.fact, min_confidence)
+    # What a DELETE says is not kept, so it may be empty.
+    if why is not None and (proposal.action == "UPDATE" or why != "empty_fact_content"):
+        return Verdict("skipped", why, None)
+    if _is_forgotten(met.source):
+        return Verdict("skipped", "source_forgotten", None)
+    target = met.target
+    cause = out_of_date(proposal, target)
+    # Before the flag: what is held back for a memory that is no more would be lost.
+    if target is None or cause == "target_gone":
+        return _again(proposal, met, origin, min_confidence, "target_gone")
+    if not met.flags.allow_update_delete:
+        return Verdict("blocked", "update_delete_not_allowed", target.memory_id)
+    if _is_guarded(target, met):
+        return Verdict("skipped", "pinned", target.memory_id)
+    if cause is not None:
+        return _again(proposal, met, origin, min_confidence, cause)
+    return _carried_out(proposal, target, met.same, origin)
+
+
+def _is_guarded(target: MemoryRow, met: Met) -> bool:
+    """Whoever may forget a memory may let it be changed."""
+    if met.by_person:
+        return target.pinned and not met.forced
+    return protected(target)
+
+
+def _carried_out(
+    proposal: Proposal, target: MemoryRow, same: str | None, origin: Origin
+) -> Verdict:
+    row = changed(target, origin.at, origin.by, 0, origin.order)
+    if proposal.action == "DELETE":
+        gone = deleted(row, origin.at)
+        return Verdict("deleted", proposal.reason, target.memory_id, gone)
+    if same not in (None, target.memory_id):
+        return Verdict("deduped", "same content", same)
+    said = restated(row, fact_memory(origin, proposal), proposal.fact)
+    return Verdict("modified", proposal.reason, target.memory_id, said)
+
+
+def _again(
+    proposal: Proposal, met: Met, origin: Origin, min_confidence: float, cause: Cause
+) -> Verdict:
+    """Decided anew; or at the end, without the target: a fact becomes a memory of its own, and a
+    DELETE, which keeps nothing of its fact, does nothing."""
+    if not met.is_final:
+        return Verdict("reconsidered", STALE, proposal.target_id, cause=cause)
+    if proposal.action == "DELETE":
+        return Verdict("skipped", cause, proposal.target_id, cause=cause)
+    return _added(proposal, met, origin, min_confidence, f"{cause}: kept as a memory of its own")
+
+
+def _is_forgotten(source: MemoryRow | None) -> bool:
+    return source is not None and source.is_deleted
+
+
+def archive_writes(said: Verdict, target: MemoryRow | None, origin: Origin) -> list[Write]:
+    """The cold tier's copy of the state that the verdict's row replaces."""
+    if said.row is None or target is None or said.event == "created":
+        return []
+    how = "replaced" if said.event == "modified" else "deleted"
+    by = "the pipeline" if origin.by == "pipeline" else origin.by
+    return [Put(archived(target, f"{how} by {by}", origin.at))]
+
+
+def edge_writes(said: Verdict, target: MemoryRow | None, source_id: str) -> list[Write]:
+    """The edges of the verdict's row: to the turn `source_id`, and to the state that it
+    replaces."""
+    if said.row is None or said.event == "deleted":
+        return []
+    ends = [(source_id, "derived_from")]
+    if said.event == "modified" and target is not None:
+        ends.insert(0, (archived_id(target), "supersedes"))
+    row = said.row
+    return [
+        Put(
+            EdgeRow(source_id=row.memory_id, target_id=end, relation_type=relation, scope=row.scope)
+        )
+        for end, relation in ends
+    ]
