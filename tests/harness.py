@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,9 +39,10 @@ from streams.models.base import EmbeddingModel, LanguageModel, Prompt, Reply
 from streams.models.hashing import HashingEmbeddingModel
 from streams.models.rules import RulesLanguageModel
 from streams.output import HEADERS, outgoing
+from streams.pace import Pace
 from streams.runner import StageRunner
 from streams.settings import ApplySettings, DecisionSettings, ExtractionSettings, Flags
-from streams.stage import Message
+from streams.stage import Message, Stage
 from streams.topology import PipelineSettings, stages
 from streams.worker import BatchLimits, Worker
 
@@ -191,16 +193,21 @@ def _decision(content: str, ids: Sequence[JsonValue]) -> str:
 
 
 class TwoStepSender:
-    """Appends, then notes the position, as a broker does; `between` is called in between."""
+    """Appends, then notes the position, as a broker does; `between` is called in between.
+    `halfway` has the stages that began to append and did not come to note their position."""
 
     def __init__(self, log: EmbeddedLog, between: Callable[[Sequence[Position]], None]) -> None:
         self._log = log
         self._between = between
+        self.halfway: set[str] = set()
 
     async def commit(self, outgoing: Sequence[Outgoing], positions: Sequence[Position]) -> None:
+        consumers = {position.consumer for position in positions}
+        self.halfway |= consumers
         await self._log.commit(outgoing, [])
         self._between(positions)
         await self._log.commit([], positions)
+        self.halfway -= consumers
 
 
 @dataclass
@@ -209,7 +216,7 @@ class Pipeline:
 
     `batch` is how many records a stage takes at once. `crash_at` arms one crash: the n-th time
     that the stage has done the step (`between` for the moment between a broker's append and its
-    note of the position, only with `two_steps`).
+    note of the position, only with `two_steps`). `spoiled` may replace a stage by a broken one.
     """
 
     folder: Path
@@ -222,7 +229,9 @@ class Pipeline:
     max_record_bytes: int = 1024 * 1024
     wait: Callable[[float], Any] = asyncio.sleep
     happened: Counter[tuple[str, str]] = field(default_factory=Counter)
+    halfway: set[str] = field(default_factory=set)
     on_step: Callable[[str, str], None] = lambda stage, step: None
+    spoiled: Callable[[Stage], Stage] = lambda stage: stage
     _armed: tuple[str, str, int] | None = None
 
     def __post_init__(self) -> None:
@@ -303,9 +312,10 @@ class Pipeline:
     def worker(self, *only: str) -> Worker:
         sender: LogSender = self.log
         if self.two_steps:
-            sender = TwoStepSender(
+            sender = two_steps = TwoStepSender(
                 self.log, lambda positions: [self._after(p.consumer, "between") for p in positions]
             )
+            self.halfway = two_steps.halfway
         self.models = ModelPort(self.language, self.embedding, wait=self.wait)
         self.runners = [
             StageRunner(
@@ -319,14 +329,13 @@ class Pipeline:
                 max_record_bytes=self.max_record_bytes,
                 after=self._after,
             )
-            for stage in stages(self.settings)
+            for stage in map(self.spoiled, stages(self.settings))
             if not only or stage.name in only
         ]
         worker = Worker(self.log, self.runners, BatchLimits(stop_seconds=0.0))
         for lane in worker._lanes:
-            lane.batch = (
-                self.batch if isinstance(self.batch, int) else self.batch.get(lane.name, 256)
-            )
+            most = self.batch if isinstance(self.batch, int) else self.batch.get(lane.name, 256)
+            lane.pace = Pace(math.inf, most, rounds=most)  # the test's sizes, not the time's
         return worker
 
     async def drain(self, *only: str) -> None:

@@ -13,7 +13,7 @@ import argparse
 import asyncio
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -90,7 +90,8 @@ class Call:
 
 
 class ScriptedProvider:
-    """Serve with `async with`; `url` is then its address. Checks (GET) take no script entry."""
+    """Serve with `async with`; `url` is then its address. Checks (GET) take no script entry, nor
+    does what `refusing` answers by what a call says."""
 
     def __init__(
         self,
@@ -99,7 +100,9 @@ class ScriptedProvider:
         models: Sequence[str] = (MODEL,),
         dimensions: int = 256,
         latency_s: float = 0.0,
+        text_latency_s: float = 0.0,
         keep_calls: bool = True,
+        refusing: Callable[[Call], Raw | None] = lambda call: None,
     ) -> None:
         self.script = list(script)
         self.models = list(models)
@@ -107,7 +110,9 @@ class ScriptedProvider:
         self.calls: list[Call] = []
         self.url = ""
         self._latency_s = latency_s
+        self._text_latency_s = text_latency_s
         self._keep_calls = keep_calls
+        self.refusing = refusing
         self._arrived = asyncio.Condition()
         self._answered = 0
         self._server: asyncio.Server | None = None
@@ -163,12 +168,18 @@ class ScriptedProvider:
         self, call: Call, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
         """Behave; False when the connection is over."""
-        behaviour = self._next() if call.method == "POST" else None
+        behaviour: Behaviour | None = None
+        if call.method == "POST":
+            behaviour = self.refusing(call) or self._next()
         if isinstance(behaviour, Late):
             await behaviour.released.wait()
             behaviour = behaviour.then
-        if self._latency_s:
-            await asyncio.sleep(self._latency_s)
+        texts = call.body.get("input")
+        latency_s = self._latency_s
+        if isinstance(texts, list):  # embeddings, which cost by the text
+            latency_s += self._text_latency_s * len(texts)
+        if latency_s:
+            await asyncio.sleep(latency_s)
         if behaviour is None or isinstance(behaviour, Text):
             status, value = self._reply(call, behaviour.text if behaviour else None)
             behaviour = Raw(status, json.dumps(value).encode())
@@ -283,8 +294,13 @@ def _head(status: int, length: int, headers: Mapping[str, str]) -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
-async def _serve(port: int, dimensions: int, latency_s: float) -> None:
-    provider = ScriptedProvider(dimensions=dimensions, latency_s=latency_s, keep_calls=False)
+async def _serve(port: int, dimensions: int, latency_s: float, text_latency_s: float) -> None:
+    provider = ScriptedProvider(
+        dimensions=dimensions,
+        latency_s=latency_s,
+        text_latency_s=text_latency_s,
+        keep_calls=False,
+    )
     await provider.start(port)
     print(provider.url, flush=True)
     await asyncio.Event().wait()
@@ -295,9 +311,12 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0, help="0 for a free one")
     parser.add_argument("--dimensions", type=int, default=256, help="of its embeddings")
     parser.add_argument("--latency-ms", type=float, default=0.0, help="before each answer")
+    parser.add_argument("--text-ms", type=float, default=0.0, help="a text to embed")
     chosen = parser.parse_args()
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve(chosen.port, chosen.dimensions, chosen.latency_ms / 1000))
+        asyncio.run(
+            _serve(chosen.port, chosen.dimensions, chosen.latency_ms / 1000, chosen.text_ms / 1000)
+        )
 
 
 if __name__ == "__main__":

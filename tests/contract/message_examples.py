@@ -65,7 +65,7 @@ def strategy(annotation: object, info: FieldInfo | None = None) -> st.SearchStra
     if origin is typing.Literal:
         return st.sampled_from(arguments)
     if origin in (typing.Union, types.UnionType):
-        return st.one_of(*(strategy(argument) for argument in arguments))
+        return st.one_of(*(strategy(argument, info) for argument in arguments))
     if origin is tuple:
         if arguments[-1] is ...:
             smallest = bound(info, "min_length", 0)
@@ -84,7 +84,7 @@ def plain(annotation: object, info: FieldInfo | None) -> st.SearchStrategy[objec
     if annotation is bool:
         return st.booleans()
     if annotation is int:
-        return st.integers(bound(info, "ge", -(2**62)), 2**62)
+        return st.integers(bound(info, "ge", -(2**62)), bound(info, "le", 2**62))
     if annotation is float:
         share = bound(info, "le", 0) == 1
         return st.floats(0, 1) if share else st.floats(allow_nan=False, allow_infinity=False)

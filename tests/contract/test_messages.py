@@ -77,9 +77,7 @@ SOUND = {
     "a key that stands twice": turn_bytes('"content":', '"content":"first","content":'),
     "schema twice, the last one right": turn_bytes('"schema":', '"schema":"x/9","schema":'),
     "NaN as a word": turn_bytes("hello", "NaN and Infinity"),
-    "nested 150 deep": turn_bytes(
-        '"metadata":{}', '"metadata":{"a":' + "[" * 150 + "]" * 150 + "}"
-    ),
+    "nested 64 deep": turn_bytes('"metadata":{}', '"metadata":{"a":' + "[" * 61 + "]" * 61 + "}"),
     "a scope of 256 characters": turn_bytes('"scope":"s"', '"scope":"' + "語" * 256 + '"'),
     "a big number": turn_bytes('"metadata":{}', '"metadata":{"n":' + "9" * 300 + "}"),
     "white space around": b" \n" + turn_bytes("hello", "hello") + b"\n\t ",
@@ -108,8 +106,15 @@ INVALID: dict[str, tuple[bytes | None, str]] = {
     "Infinity": (turn_bytes('"body"', '"x":-Infinity,"body"'), "not JSON"),
     "a lone surrogate": (turn_bytes("hello", r"\ud800"), "not JSON"),
     "a lone low surrogate": (turn_bytes("hello", r"\udc00!"), "not JSON"),
-    "nested 100,000 deep": (b"[" * 100_000, "recursion"),
-    "nested deep in a field": (turn_bytes('"body"', '"x":' + "[" * 9999 + ',"body"'), "recursion"),
+    "nested 65 deep": (
+        turn_bytes('"metadata":{}', '"metadata":{"a":' + "[" * 62 + "]" * 62 + "}"),
+        "nested deeper than 64 levels",
+    ),
+    "nested 100,000 deep": (b"[" * 100_000, "nested deeper than 64 levels"),
+    "nested deep in a field": (
+        turn_bytes('"body"', '"x":' + "[" * 9999 + ',"body"'),
+        "nested deeper than 64 levels",
+    ),
     "a number of 5,000 digits": (turn_bytes('"metadata":{}', f'"x":{"9" * 5000}'), "out of range"),
     "an array": (b"[]", "not a JSON object but an array"),
     "a string": (b'"text"', "not a JSON object but a string"),

@@ -77,7 +77,7 @@ BAD = {
     "no-content": (as_bytes(record(body={"content": None})), "content"),
     "odd-role": (as_bytes(record(body={"role": "king"})), "role"),
     "two-megabytes": (as_bytes(record(body={"content": "x" * 2_000_000})), "log.max_record_bytes"),
-    "deep": (b'{"a":' * 5_000 + b"1" + b"}" * 5_000, "not JSON"),
+    "deep": (b'{"a":' * 5_000 + b"1" + b"}" * 5_000, "nested deeper than 64 levels"),
     "not-a-number": (GOOD.replace(b'"Ana"', b"NaN"), "JSON"),
 }
 

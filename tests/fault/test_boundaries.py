@@ -50,6 +50,7 @@ TALK = (
     "Rita has two cats in Bergen / Rita > lives_in > Bergen",
 )
 BATCH = 5
+WITHOUT_STORE = {"normalize", "extract"}
 SENT = (
     TURNS_NORMALIZED,
     FACTS_EXTRACTED,
@@ -144,19 +145,23 @@ def test_a_broker_that_repeats_changes_nothing(
     stage: str, tmp_path: Path, uninterrupted: Uninterrupted
 ) -> None:
     """A stop between the append of the output and the note of the position."""
-    repeats = 0
     for nth in occurrences(uninterrupted.happened[stage, "send"]):
         with prepare(tmp_path / str(nth), BATCH, two_steps=True) as pipeline:
             pipeline.crash_at(stage, "between", nth)
             with pytest.raises(Crash):
                 pipeline.run()
             assert pipeline.balance().holds
+            # The crash may have met other stages halfway too.
+            halfway = set(pipeline.halfway)
+            assert stage in halfway
             pipeline.reopen().run()
             assert differing(pipeline.state_by_table(), uninterrupted.state) == []
             assert_nothing_lost(pipeline)
-            repeats += repeated(pipeline)
-    # Else the stop was not where it was meant to be.
-    assert repeats
+            # A stage with a store sees in the log what it has sent; others repeat themselves.
+            if stage in WITHOUT_STORE:
+                assert repeated(pipeline)
+            elif not halfway & WITHOUT_STORE:
+                assert not repeated(pipeline)
 
 
 def repeated(pipeline: Pipeline) -> int:
@@ -180,7 +185,7 @@ def test_a_stop_after_each_batch_changes_nothing(
                     stops += 1
                     pipeline.reopen()
         pipeline.run()
-        assert stops > 10
+        assert stops > 7
         assert differing(pipeline.state_by_table(), uninterrupted.state) == []
         assert_nothing_lost(pipeline)
 

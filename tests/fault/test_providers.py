@@ -11,13 +11,23 @@ from typing import Any
 import pytest
 
 from schemas.topics import FACTS_EXTRACTED
-from streams.models.ollama import OllamaLanguageModel
-from streams.models.openai import OpenAILanguageModel
+from streams.models.base import EmbeddingModel
+from streams.models.ollama import OllamaEmbeddingModel, OllamaLanguageModel
+from streams.models.openai import OpenAIEmbeddingModel, OpenAILanguageModel
 from streams.worker import Worker
-from tests.harness import Pipeline, pipeline_settings
+from tests.harness import (
+    DIMENSIONS,
+    FULL,
+    Pipeline,
+    ScriptedModel,
+    differing,
+    pipeline_settings,
+    spoken,
+)
 from tests.servers import (
     MODEL,
     Behaviour,
+    Call,
     HalfBody,
     Late,
     Never,
@@ -41,6 +51,8 @@ def facts(*contents: str, confidence: Any = 0.9) -> Text:
 
 GOOD = facts("Ana likes green tea")
 SECOND = facts("Ana has a bicycle")
+HARMLESS_REPLY = Text("{}")
+"""What the provider says to the harmless prompt that follows on a refusal."""
 
 
 class Waits:
@@ -299,27 +311,139 @@ async def test_while_it_is_down_turns_are_stored_and_the_outage_is_told(tmp_path
             assert_accounted(pipeline)
 
 
-PERMANENT = {
+ABOUT_THE_TEXT = {
     "400": (fails(400, "bad request"), "400"),
-    "401": (fails(401, "who are you"), "API key"),
-    "403": (fails(403, "not you"), "rights"),
-    "404": (fails(404, "model not found"), "ollama pull"),
+    "403": (fails(403, "your input was flagged"), "flagged"),
     "too-long": (fails(400, "prompt is too long: 99999 tokens"), "context is too long"),
 }
 
 
-@pytest.mark.parametrize(("said", "told"), PERMANENT.values(), ids=PERMANENT)
-async def test_what_does_not_pass_is_a_dead_letter_at_once(
+@pytest.mark.parametrize(("said", "told"), ABOUT_THE_TEXT.values(), ids=ABOUT_THE_TEXT)
+async def test_what_a_provider_refuses_of_one_turn_is_a_dead_letter_at_once(
     said: Behaviour, told: str, tmp_path: Path
 ) -> None:
     waits = Waits()
-    pipeline, server = await run(tmp_path, [said, SECOND], waits)
-    assert len(server.posts) == 2
+    pipeline, server = await run(tmp_path, [said, HARMLESS_REPLY, SECOND], waits)
+    assert len(server.posts) == 3
     assert waits.delays == []
     [letter] = pipeline.dead_letters()
     assert (letter.stage, letter.failure) == ("extract", "invalid")
     assert told in letter.reason
     assert pipeline.memories() == ["Ana has a bicycle"]
+    assert_accounted(pipeline)
+
+
+ABOUT_THE_PROVIDER = {
+    "401": (fails(401, "who are you"), "API key"),
+    "403": (fails(403, "not you"), "rights"),
+    "404": (fails(404, "model not found"), "ollama pull"),
+    "400": (fails(400, "API key not valid"), "API key not valid"),
+}
+
+
+@pytest.mark.parametrize(("said", "told"), ABOUT_THE_PROVIDER.values(), ids=ABOUT_THE_PROVIDER)
+async def test_a_key_that_expired_or_a_model_that_is_gone_is_waited_for(
+    said: Behaviour, told: str, tmp_path: Path
+) -> None:
+    """It would be the same for every turn that waits: none is a dead letter for it."""
+    waits, seen = Waits(), list[str]()
+    ended: list[Pipeline] = []
+
+    def look() -> None:
+        seen.extend(outage.reason for p in ended for outage in p.models.outages.values())
+
+    waits.on_wait = look
+    script = [said, said, said, said, GOOD, SECOND]
+    async with ScriptedProvider(script) as server:
+        language = OllamaLanguageModel(MODEL, server.url)
+        pipeline = Pipeline(tmp_path, pipeline_settings(), language, batch=1, wait=waits)
+        ended.append(pipeline)
+        pipeline.say("I like green tea", "I have a bicycle")
+        await pipeline.drain()
+        await language.close()
+    assert len(waits.delays) == 2
+    assert all(told in reason for reason in seen)
+    assert len(seen) == 2
+    assert pipeline.dead_letters() == []
+    assert pipeline.models.outages == {}
+    assert pipeline.memories() == ["Ana has a bicycle", "Ana likes green tea"]
+    assert_accounted(pipeline)
+
+
+# --- embeddings -------------------------------------------------------------------------------
+
+PECULIAR = "Rita likes a text that no provider takes"
+
+
+def takes_all_but_one(call: Call) -> Raw | None:
+    asked = call.body.get("input")
+    texts = asked if isinstance(asked, list) else [asked]
+    return fails(400, "not this text") if any(PECULIAR in str(text) for text in texts) else None
+
+
+@pytest.mark.parametrize("kind", ["ollama", "openai"])
+async def test_a_refused_text_takes_no_other_vector_whatever_the_batch(
+    kind: str, tmp_path: Path
+) -> None:
+    """Not of its batch and not of another scope: the state is the same for every batch size."""
+    talk = (
+        "Ana lives in Oslo near the harbour",
+        "Ana likes green tea a lot",
+        PECULIAR,
+        "Now Ana lives in Bergen near the harbour",
+        "Ana likes green tea a lot!",
+        "Rita has two cats in Bergen",
+    )
+    states = []
+    for batch in (1, 2, 256):
+        async with ScriptedProvider(refusing=takes_all_but_one, dimensions=DIMENSIONS) as server:
+            embedding: EmbeddingModel
+            if kind == "ollama":
+                embedding = OllamaEmbeddingModel(MODEL, DIMENSIONS, server.url)
+            else:
+                embedding = OpenAIEmbeddingModel(MODEL, DIMENSIONS, f"{server.url}/v1")
+            settings = pipeline_settings(FULL, "model")
+            with Pipeline(
+                tmp_path / str(batch), settings, ScriptedModel(spoken), embedding, batch=batch
+            ) as pipeline:
+                pipeline.say(*talk)
+                pipeline.say(*talk[:2], PECULIAR, scope="ben")
+                await pipeline.drain()
+                await embedding.close()
+                assert pipeline.values(
+                    "SELECT DISTINCT content FROM memory_rows m WHERE NOT EXISTS"
+                    " (FROM embeddings e WHERE e.embedding_key = m.embedding_key)"
+                ) == [PECULIAR]
+                assert pipeline.balance().holds
+                states.append(pipeline.state_by_table())
+    assert differing(states[0], states[1]) == []
+    assert differing(states[0], states[2]) == []
+
+
+async def test_decide_waits_for_an_embedding_key_that_is_refused(tmp_path: Path) -> None:
+    """With no vector every rephrased fact would look new, and the rules would guess."""
+    waits = Waits()
+    refused = fails(401, "who are you")
+    bad: list[Raw] = [refused]
+    async with ScriptedProvider(refusing=lambda call: bad[0] if bad else None) as server:
+        embedding = OpenAIEmbeddingModel(MODEL, DIMENSIONS, f"{server.url}/v1")
+        pipeline = Pipeline(tmp_path, embedding=embedding, wait=waits)
+        seen: list[str] = []
+
+        def look() -> None:
+            seen.append(pipeline.models.outages["embedding"].reason)
+            if len(waits.delays) == 3:
+                bad.clear()
+
+        waits.on_wait = look
+        pipeline.say("I like green tea", "I have a bicycle")
+        await pipeline.drain()
+        await embedding.close()
+    assert len(waits.delays) == 3
+    assert all("set a valid API key" in reason for reason in seen)
+    facts = "SELECT count(*) FROM memory_rows JOIN embeddings USING (embedding_key)"
+    assert pipeline.values(f"{facts} WHERE type <> 'episodic'") == [2]
+    assert pipeline.dead_letters() == []
     assert_accounted(pipeline)
 
 
@@ -384,7 +508,8 @@ async def test_a_decision_about_nobody_is_dropped_on_record(
 
 
 async def test_a_decision_refused_for_good_leaves_the_fact_dead(tmp_path: Path) -> None:
-    pipeline, _ = await decided(tmp_path, fails(401, "who are you"))
+    refused = fails(400, "not this text")
+    pipeline, _ = await decided(tmp_path, refused, HARMLESS_REPLY)
     [letter] = pipeline.dead_letters()
     assert (letter.stage, letter.failure) == ("decide", "invalid")
     assert pipeline.balance().facts["dead"] == 1

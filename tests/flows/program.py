@@ -10,11 +10,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
+BEGIN = datetime(2026, 3, 1, 10, tzinfo=UTC)
 
 
 class Program:
@@ -80,7 +82,7 @@ class Program:
                     "session_id": "s1",
                     "speaker": "Ana",
                     "content": content,
-                    "occurred_at": f"2026-03-01T10:00:{number:02d}Z",
+                    "occurred_at": (BEGIN + timedelta(seconds=number)).isoformat(),
                     **fields,
                 }
             )

@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -111,7 +112,7 @@ def test_an_update_keeps_what_was_before(told: Program) -> None:
     assert story["before"][0]["id"] == f"{coffee['id']}@1"
     assert "don't" not in story["before"][0]["content"]
     update = story["decisions"][-1]
-    assert (update["action"], update["outcome"]) == ("UPDATE", "modified")
+    assert (update["action"], update["outcome"]) == ("UPDATE", "updated")
     assert any("drinks coffee" in str(seen["content"]) for seen in update["candidates"])
     shown = told.ok("explain", str(coffee["id"])[:8])
     assert "before" in shown
@@ -121,7 +122,7 @@ def test_an_update_keeps_what_was_before(told: Program) -> None:
 def test_history_lists_events_in_order(told: Program) -> None:
     answer = told.json("history", str(one(told, "coffee")["id"]))
     events = [event["event"] for event in answer["events"]]
-    assert events == ["created", "modified"]
+    assert events == ["created", "updated"]
 
 
 def test_list_pages(told: Program) -> None:
@@ -187,7 +188,9 @@ def test_ingest_from_standard_input(program: Program) -> None:
         ("recall", "where?"),
         ("nonsense",),
         ("dead-letters", "redrive"),
-        ("flags", "home"),
+        ("sql", "SELECT 1", "-o", "out.pq"),
+        ("sql", "SELECT 1", "-o", "out.csv", "--format", "parquet"),
+        ("sql", ".nonsense"),
         ("modify", "12345678", "--reason", "none"),
     ],
 )
@@ -283,20 +286,111 @@ def test_sql_in_every_format(told: Program) -> None:
     assert "episodic" in told.ok("sql", query)
     assert told.json("sql", query) == [{"type": "episodic", "n": 5}]
     assert told.ok("sql", query, "--format", "csv").split() == ['"type","n"', '"episodic",5']
-    told.ok("sql", query, "--format", "parquet", "-o", "out.parquet")
+    told.ok("sql", query, "-o", "out.parquet")
     assert parquet.read_table(told.folder / "out.parquet").to_pylist()[0]["n"] == 5
     told.ok("sql", query, "--format", "arrow", "-o", "out.arrow")
     with pa.ipc.open_stream((told.folder / "out.arrow").read_bytes()) as stream:
         assert stream.read_all().to_pylist()[0]["n"] == 5
     assert "5" in told.ok("sql", "-", stdin=query.encode())
-    balance = told.json("sql", "SELECT holds FROM pipeline_balance WHERE scope IS NULL")
+    balance = told.json("sql", "SELECT holds FROM pipeline_total")
     assert balance == [{"holds": True}]
+
+
+def test_an_outcome_has_one_word_wherever_it_is_told(told: Program) -> None:
+    counted = told.json("sql", "SELECT facts_updated AS n FROM pipeline_total")
+    for query in (
+        "SELECT count(*) AS n FROM facts WHERE outcome = 'updated'",
+        "SELECT count(*) AS n FROM memory_history WHERE event = 'updated'",
+        "SELECT count(*) AS n FROM pipeline_items WHERE state = 'updated'",
+    ):
+        assert told.json("sql", query) == counted == [{"n": 1}], query
+    assert told.json("status")["balance"]["facts"]["updated"] == 1
+    story = told.ok("explain", str(one(told, "coffee")["id"]))
+    assert "→ updated" in story
+    assert "modified" not in story
+
+
+def test_the_balance_can_be_added_up(told: Program) -> None:
+    summed = told.json("sql", "SELECT sum(turns_accepted)::INT AS n FROM pipeline_balance")
+    assert summed == told.json("sql", "SELECT turns_accepted AS n FROM pipeline_total")
+
+
+def test_views_and_their_columns_are_listed_and_explained(told: Program) -> None:
+    listed = told.json("sql", ".tables")
+    names = {row["view"] for row in listed}
+    assert {"memories", "pipeline_balance", "pipeline_items", "scopes"} <= names
+    assert not names & {"memory_rows", "outbox", "cursors"}
+    assert all(row["meaning"] for row in listed)
+    columns = told.json("sql", ".schema facts")
+    assert {"content", "outcome"} <= {row["column"] for row in columns}
+    assert all(row["meaning"] for row in columns)
+    assert len(told.json("sql", ".schema")) > len(columns)
+
+
+def test_rows_that_are_too_wide_are_printed_a_line_a_column_with_ids_whole(told: Program) -> None:
+    memory_id = str(one(told, "coffee")["id"])
+    shown = told.ok("sql", f"SELECT * FROM memories WHERE memory_id = '{memory_id}'")
+    assert re.search(rf"^memory_id +{memory_id}$", shown, re.MULTILINE)
+    narrow = told.ok("sql", f"SELECT memory_id, type FROM memories WHERE memory_id = '{memory_id}'")
+    assert re.search(rf"^{memory_id} ", narrow, re.MULTILINE)
+
+
+def test_a_plain_client_finds_the_views_and_nothing_else(told: Program) -> None:
+    listed = {row["view"] for row in told.json("sql", ".tables")}
+    store = told.data / "shards" / "0" / "memory.duckdb"
+    with duckdb.connect(str(store), read_only=True) as plain:
+        shown = {name for (name,) in plain.execute("SHOW TABLES").fetchall()}
+        assert shown == listed
+        [total] = plain.execute("SELECT turns_accepted, holds FROM pipeline_total").fetchall()
+        assert total == (5, True)
+        for name in shown:
+            plain.execute(f"SELECT * FROM {name}").fetchall()
+        assert "open in another program" in told.fails("status")
+
+
+# --- scopes -----------------------------------------------------------------------------------
+
+
+def test_scopes_are_listed_with_what_is_in_them(told: Program) -> None:
+    [home] = told.json("scopes")["scopes"]
+    assert (home["scope"], home["turns"], home["facts"]) == ("home", 5, 5)
+    assert home["memories"] == len(memories(told)) - 5
+    assert "home" in told.ok("scopes")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("recall", "where?", "--scope", "hoem"),
+        ("context", "where?", "--scope", "hoem"),
+        ("list", "--scope", "hoem"),
+        ("flags", "hoem"),
+    ],
+)
+def test_a_scope_that_does_not_exist_is_told_with_the_nearest(
+    told: Program, arguments: tuple[str, ...]
+) -> None:
+    done = told.run(*arguments)
+    assert done.returncode == 0
+    assert "there is no scope hoem yet; did you mean home?" in done.stderr
+    right = [argument.replace("hoem", "home") for argument in arguments]
+    assert told.run(*right).stderr == ""
+
+
+def test_flags_shows_what_is_in_effect_and_where_from(program: Program) -> None:
+    program.ok("ingest", program.turns(*SAID), "--scope", "home")
+    program.ok("flags", "home", "--shadow-mode")
+    program.ok("run", "--once")
+    flags = {row["flag"]: row for row in program.json("flags", "home")["flags"]}
+    assert flags["shadow_mode"] == {"flag": "shadow_mode", "value": True, "from": "this scope"}
+    assert flags["enabled"]["from"] == "setting pipeline.enabled"
+    assert "this scope" in program.ok("flags", "home")
 
 
 @pytest.mark.parametrize(
     "query",
     [
-        "DELETE FROM memory_rows",
+        "DELETE FROM internal.memory_rows",
         "SELECT 1; SELECT 2",
         "COPY (SELECT 1) TO '/tmp/x'",
         "SELECT * FROM nowhere",

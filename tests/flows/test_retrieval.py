@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pytest
 
 from schemas.identity import turn_memory_id
@@ -17,7 +19,16 @@ from stores.recall import Query
 from stores.rerank import RerankSettings
 from stores.retrieval import RetrievalSettings, Retriever
 from stores.retrieval_types import Retrieval
-from tests.harness import Clock, Pipeline, ScriptedModel, pipeline_settings, published, spoken
+from streams.models.base import Vector
+from tests.harness import (
+    DIMENSIONS,
+    Clock,
+    Pipeline,
+    ScriptedModel,
+    pipeline_settings,
+    published,
+    spoken,
+)
 
 # A Sunday; the first turns are of the Monday before.
 NOW = datetime(2026, 3, 8, 12, 0, tzinfo=UTC)
@@ -212,20 +223,28 @@ def test_a_failing_boost_is_told_and_recall_goes_on(pipeline: Pipeline) -> None:
 class Backwards:
     """Likes the last the most."""
 
-    async def scores(self, query: str, texts: Sequence[str]) -> Sequence[float]:
-        return [float(place) for place in range(len(texts))]
+    async def embed_passages(self, texts: Sequence[str]) -> list[Vector]:
+        return [np.full(DIMENSIONS, place, dtype=np.float32) for place in range(len(texts))]
 
 
 def test_the_second_look_is_over_the_same_results_whatever_the_limit(pipeline: Pipeline) -> None:
-    settings = RetrievalSettings(rerank=RerankSettings(method="cross-encoder", top_n=4))
+    rerank = RerankSettings(method="cosine", top_n=4, cosine_weight=1.0)
+    settings = RetrievalSettings(rerank=rerank)
     looking = Retriever(pipeline.shard, settings, model=Backwards(), clock=pipeline.clock)
-    query = Query("ana", "Ana works at Globex, Ben lives in Lima")
-    plain = [r.id for r in search(pipeline, query.text, limit=4).results]
-    one = asyncio.run(looking.retrieve(Query("ana", query.text, limit=1)))
-    many = asyncio.run(looking.retrieve(Query("ana", query.text, limit=50)))
+    query = Query("ana", "Ana works at Globex, Ben lives in Lima", explain=True)
+    vector = np.full(DIMENSIONS, 0.25 / DIMENSIONS, dtype=np.float32)
+    alone = Retriever(pipeline.shard, clock=pipeline.clock)
+    before = alone.search(replace(query, limit=4), vector)
+    plain = [r.id for r in before.results]
+    one = asyncio.run(looking.retrieve(replace(query, limit=1), vector))
+    many = asyncio.run(looking.retrieve(replace(query, limit=50), vector))
     assert [r.id for r in many.results[:4]] == plain[::-1]
     assert one.results[0].id == plain[-1]
-    assert one.explained.reranked == "cross-encoder"
+    assert one.explained.reranked == "cosine"
+    assert one.answer.method == f"{before.answer.method}+cosine"
+    for result in many.results:
+        assert result.explanation is not None
+        assert sum(result.explanation.parts.values()) == pytest.approx(result.score, abs=2e-6)
 
 
 def test_mmr_keeps_all_results(pipeline: Pipeline) -> None:
@@ -234,6 +253,7 @@ def test_mmr_keeps_all_results(pipeline: Pipeline) -> None:
     varied = asyncio.run(Retriever(pipeline.shard, settings, clock=pipeline.clock).retrieve(query))
     plain = search(pipeline, query.text)
     assert {r.id for r in varied.results} == {r.id for r in plain.results}
+    assert varied.answer.method == f"{plain.answer.method}+mmr"
 
 
 class TestContext:

@@ -264,7 +264,9 @@ def test_a_store_that_is_ahead_of_its_log_is_refused(
     place = partition_for(turns[0].scope, PARTITIONS)
     file = lab.folder / "data" / "shards" / str(place) / "memory.duckdb"
     with duckdb.connect(str(file)) as store:
-        store.execute("UPDATE cursors SET next_offset = 10000 WHERE topic = 'memory-writes'")
+        store.execute(
+            "UPDATE internal.cursors SET next_offset = 10000 WHERE topic = 'memory-writes'"
+        )
     told = " ".join(refused(lab).split())
     assert f"memory-writes[{place}] up to offset 10000, but the log ends at" in told
     assert "Restore the log" in told

@@ -20,7 +20,15 @@ from schemas.messages import (
     ScoredCandidate,
     TurnReference,
 )
-from schemas.rows import FlagsRow, MemoryRow, Row, SessionRow, dedup_key, embedding_key
+from schemas.rows import (
+    FlagsRow,
+    HeldRow,
+    MemoryRow,
+    Row,
+    SessionRow,
+    dedup_key,
+    embedding_key,
+)
 from schemas.topics import MEMORY_WRITES, Topic
 from streams.logs.base import Record
 from streams.memory import CONFIRMED_DECAY_RATE
@@ -62,8 +70,8 @@ def record(offset: int = 0, topic: str = "memory-writes", value: bytes = b"{}") 
     return Record(topic, 0, offset, SCOPE.encode(), value, BEGIN)
 
 
-def context(recent: Sequence[Message] = (), offset: int = 0) -> Context:
-    return Context(record(offset), recent)
+def context(offset: int = 0) -> Context:
+    return Context(record(offset))
 
 
 @dataclass
@@ -79,6 +87,7 @@ class Store:
     candidates: Callable[[FindCandidates], Sequence[ScoredCandidate]] = lambda ask: ()
     near: Sequence[ScoredCandidate] = ()
     known_facts: Mapping[str, Any] = field(default_factory=dict)
+    held: Mapping[str, HeldRow] = field(default_factory=dict)
     graph: Graph = field(default_factory=lambda: Graph({}, {}, {}, {}))
     replies: list[str | Exception | None] = field(default_factory=list)
     without_vectors: bool = False
@@ -91,7 +100,7 @@ class Store:
         match ask:
             case Embed():
                 if self.without_vectors:
-                    return Embedded((None,) * len(ask.texts), "down")
+                    return Embedded((None,) * len(ask.texts), ("down",) * len(ask.texts))
                 return Embedded(tuple(hashed(text) for text in ask.texts))
             case Generate():
                 reply = self.replies.pop(0)
@@ -120,8 +129,9 @@ class Store:
             session=self.session,
             entities={n: e for n, e in self.entities.items() if n in ask.names},
             flags=self.flags,
-            settled=self.settled & set(ask.item_ids),
+            settled=self.settled & {*ask.item_ids, *ask.turn_item_ids},
             write_seq=self.write_seq,
+            held={key: row for key, row in self.held.items() if key in ask.held_ids},
         )
 
 

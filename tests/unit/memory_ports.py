@@ -101,6 +101,12 @@ class MemoryStore:
     def next_outbox_seq(self, stage: str) -> int:
         return max((out.seq + 1 for out in self.outbox.get(stage, ())), default=0)
 
+    def refuses_data(self, error: Exception) -> bool:
+        return False
+
+    def commit_error(self, staged: Sequence[object]) -> Exception | None:
+        return self.fails_with
+
     def unit(self) -> MemoryUnit:
         return MemoryUnit(self)
 
@@ -123,8 +129,9 @@ class MemoryUnit:
 
     def commit(self, progress: Progress) -> None:
         store = self._store
-        if store.fails_with is not None:
-            raise store.fails_with
+        error = store.commit_error(self._staged)
+        if error is not None:
+            raise error
         store.rows += self._staged
         store.progress.append(progress)
         for topic, offset in progress.cursors.items():

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import duckdb
 
-from schemas.rows import EdgeRow, EntityRow, MemoryRow, MentionRow, RelationRow, Row
+from schemas.rows import EdgeRow, MemoryRow, MentionRow, NameRow, RelationRow, Row
 from stores.migrations import migrate
 from stores.tables import Tables
+from stores.views import install_views
 
 BEGIN = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
 
@@ -18,6 +20,7 @@ def empty_store() -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(config={"threads": 1})
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     migrate(connection)
+    install_views(connection, "SELECT 1")
     return connection
 
 
@@ -57,7 +60,8 @@ def edge(source: str, relation: str, target: str, **fields: Any) -> EdgeRow:
     return EdgeRow(source_id=source, target_id=target, relation_type=relation, **given)
 
 
-def entity(entity_id: str, name: str, **fields: Any) -> EntityRow:
+def entity(entity_id: str, name: str, **fields: Any) -> NameRow:
+    """An entity by its main name."""
     given: dict[str, Any] = {
         "scope": "s",
         "canonical_name": name.lower(),
@@ -65,16 +69,21 @@ def entity(entity_id: str, name: str, **fields: Any) -> EntityRow:
         "first_seen": BEGIN,
         "updated_at": BEGIN,
     }
-    return EntityRow(entity_id=entity_id, name=name, **given | fields)
+    return NameRow(name_id=entity_id, entity_id=entity_id, name=name, **given | fields)
+
+
+def alias(entity_id: str, name: str) -> NameRow:
+    """Another name of an entity."""
+    fields = {"name_id": f"{entity_id}: {name}", "is_alias": True, "mentions": 0}
+    return replace(entity(entity_id, name), **fields)
 
 
 def relation(source: str, target: str, kind: str = "knows", **fields: Any) -> RelationRow:
     given: dict[str, Any] = {"scope": "s", "confidence": 0.8, **fields}
-    return RelationRow(
-        source_entity_id=source, target_entity_id=target, relation_type=kind, **given
-    )
+    return RelationRow(source_name_id=source, target_name_id=target, relation_type=kind, **given)
 
 
-def mention(memory_id: str, entity_id: str, **fields: Any) -> MentionRow:
-    given: dict[str, Any] = {"scope": "s", "mention_text": entity_id, "confidence": 0.9, **fields}
-    return MentionRow(memory_id=memory_id, entity_id=entity_id, **given)
+def mention(memory_id: str, name_id: str, **fields: Any) -> MentionRow:
+    """The text that `memory` gives a memory has a name."""
+    given: dict[str, Any] = {"scope": "s", "mention_text": name_id, "confidence": 0.9, **fields}
+    return MentionRow(memory_id=memory_id, name_id=name_id, text_key=f"key-{memory_id}", **given)

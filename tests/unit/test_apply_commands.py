@@ -81,7 +81,7 @@ def test_remember() -> None:
         RememberCommand(content="Ana prefers green tea.", project="p", metadata={"k": 1})
     )
     [row] = driven.rows(MemoryRow)
-    assert row.memory_id == command_memory_id("c1")
+    assert row.memory_id == command_memory_id("ana", "c1")
     assert (row.type, row.importance, row.confidence, row.why) == (
         "preference",
         0.8,
@@ -185,7 +185,7 @@ def test_structure_goes_to_the_graph_with_the_memory() -> None:
     [change] = driven.emitted(MEMORY_CHANGES)
     assert isinstance(change, MemoryChange)
     assert change.graph is not None
-    assert change.graph.memory_ids == (command_memory_id("c1"),)
+    assert change.graph.memory_ids == (command_memory_id("ana", "c1"),)
     assert change.graph.entities == structure.entities
     assert change.graph.attributes == structure.attributes
     assert change.graph.triples == structure.relations
@@ -308,7 +308,7 @@ def test_forget_archives_and_leaves_a_tombstone() -> None:
     ("actor", "force", "status"),
     [
         (HUMAN, False, "pinned"),
-        (AGENT, False, "pinned"),
+        (AGENT, False, "forbidden"),
         (HUMAN, True, "forgotten"),
         (AGENT, True, "forbidden"),
         (Actor(type="pipeline"), True, "forbidden"),
@@ -319,6 +319,78 @@ def test_what_is_pinned_needs_a_person_s_force(actor: Actor, force: bool, status
     pinned = memory("tea", TEA.content, pinned=True)
     [answer] = result(forget("tea", rows=(pinned,), actor=actor, force=force))
     assert answer["status"] == status
+
+
+MACHINE_ACTORS = [Actor(id=kind, type=kind) for kind in ("agent", "pipeline", "system")]
+PROTECTED_TEA = [
+    memory("tea", TEA.content, pinned=True, version=3),
+    memory("tea", TEA.content, confirmed=True, version=3),
+]
+
+
+@pytest.mark.parametrize("row", PROTECTED_TEA, ids=["pinned", "confirmed"])
+@pytest.mark.parametrize("machine", MACHINE_ACTORS, ids=lambda actor: actor.type)
+def test_no_machine_changes_or_forgets_what_is_protected(machine: Actor, row: MemoryRow) -> None:
+    for patch in (
+        {"content": "Ana likes black tea"},
+        {"type": "preference"},
+        {"pinned": not row.pinned},
+        {"who": "Ben"},
+        {"pinned": False, "content": "Ana likes no tea", "tags": ("a",)},
+    ):
+        command = ModifyCommand(patches=(MemoryPatch(memory_id="tea", **patch),), reason="so")
+        driven = carry_out(command, Store.of(row), actor=machine)
+        [answer] = result(driven)
+        assert answer["status"] == ("forbidden"), patch
+        assert driven.rows(MemoryRow) == []
+        assert result(carry_out(command, Store.of(row)))[0]["status"] == "updated"
+    for force in (False, True):
+        [answer] = result(forget("tea", rows=(row,), actor=machine, force=force))
+        assert answer["status"] == "forbidden"
+    # What does not touch what it says is done.
+    patch = MemoryPatch(memory_id="tea", tags=("drinks",), importance=0.2)
+    [answer] = result(
+        carry_out(ModifyCommand(patches=(patch,), reason="so"), Store.of(row), actor=machine)
+    )
+    assert answer["status"] == "updated"
+
+
+def test_no_machine_unpins_first_and_then_forgets() -> None:
+    row = PROTECTED_TEA[0]
+    unpin = ModifyCommand(patches=(MemoryPatch(memory_id="tea", pinned=False),) * 2, reason="so")
+    driven = carry_out(unpin, Store.of(row), actor=AGENT)
+    assert [answer["status"] for answer in result(driven)] == ["forbidden"] * 2
+
+
+def test_a_person_forgets_what_a_person_confirmed_without_force() -> None:
+    [answer] = result(forget("tea", rows=(PROTECTED_TEA[1],), actor=HUMAN))
+    assert answer["status"] == "forgotten"
+
+
+def test_a_machine_s_confirmation_protects_nothing() -> None:
+    driven = carry_out(ConfirmCommand(memory_id="tea"), Store.of(TEA), actor=AGENT)
+    [row] = driven.rows(MemoryRow)
+    assert (row.confidence, row.decay_rate) == (1.0, TEA.decay_rate)
+    assert (result(driven)["status"], result(driven)["protected"]) == ("confirmed", False)
+    # Nor does it take a person's away.
+    driven = carry_out(ConfirmCommand(memory_id="tea"), Store.of(PROTECTED_TEA[1]), actor=AGENT)
+    assert (driven.rows(MemoryRow)[0].decay_rate, result(driven)["protected"]) == (0.0, True)
+
+
+def test_a_machine_takes_back_only_what_it_or_the_pipeline_forgot() -> None:
+    recover = RecoverCommand(memory_id="tea")
+    for by, actor, allowed in (
+        ("ana", AGENT, False),
+        ("bot", AGENT, True),
+        ("pipeline", AGENT, True),
+        ("bot", HUMAN, True),
+        ("ana", HUMAN, True),
+    ):
+        driven = carry_out(recover, Store.of(deleted_tea(updated_by=by)), actor=actor)
+        if allowed:
+            assert result(driven)["status"] == "recovered"
+        else:
+            assert error(driven) == "forbidden"
 
 
 def test_forget_tells_of_each() -> None:
@@ -436,6 +508,9 @@ def test_an_alias_goes_to_the_graph() -> None:
     assert isinstance(change, MemoryChange)
     assert change.graph is not None
     assert change.graph.aliases == (("PostgreSQL", "Postgres"),)
+    # graph-persist answers it: what comes of it depends on the graph.
+    assert change.graph.command_id == "c1"
+    assert result(driven) is None
 
 
 def test_the_actor_is_on_record() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from schemas.topics import CACHE_INVALIDATIONS, FACTS_EXTRACTED, MEMORY_CHANGES
 from streams.apply_writes import apply_writes_stage
 from streams.settings import ApplySettings, Flags
 from streams.stage import KeepVector, NearDuplicates
-from tests.harness import CAREFUL, FULL
+from tests.harness import BEGIN, CAREFUL, FULL
 from tests.unit.by_hand import (
     SCOPE,
     TURN,
@@ -31,6 +32,7 @@ from tests.unit.by_hand import (
     candidate,
     context,
     drive,
+    fact,
     memory,
     proposal,
     proposals,
@@ -215,14 +217,25 @@ def test_a_delete_archives_first_and_frees_the_content() -> None:
 @pytest.mark.parametrize(
     ("target", "end"),
     [
-        (None, ("skipped", "target_gone")),
-        (replace(TEA, is_deleted=True), ("skipped", "target_gone")),
+        (None, ("reconsidered", "decided on what has changed since")),
+        (replace(TEA, is_deleted=True), ("reconsidered", "decided on what has changed since")),
+        (replace(TEA, type="episodic"), ("reconsidered", "decided on what has changed since")),
+        (replace(TEA, scope="ben"), ("reconsidered", "decided on what has changed since")),
         (replace(TEA, pinned=True), ("skipped", "pinned")),
         (replace(TEA, decay_rate=0.0), ("skipped", "pinned")),
         (replace(TEA, pinned=True, version=9), ("skipped", "pinned")),
         (replace(TEA, version=4), ("reconsidered", "decided on what has changed since")),
     ],
-    ids=["gone", "deleted", "pinned", "confirmed", "pinned-and-changed", "changed"],
+    ids=[
+        "gone",
+        "deleted",
+        "turn",
+        "foreign",
+        "pinned",
+        "confirmed",
+        "pinned-and-changed",
+        "changed",
+    ],
 )
 def test_what_guards_a_target(
     given: Proposal, target: MemoryRow | None, end: tuple[str, str]
@@ -234,9 +247,136 @@ def test_what_guards_a_target(
     assert driven.rows(ArchiveRow) == []
 
 
-def test_a_version_conflict_ends_after_three_rounds() -> None:
-    driven = apply(proposals(UPDATE, round=3), Store.of(replace(TEA, version=4)))
-    assert driven.ends() == [("skipped", "version_conflict")]
+@pytest.mark.parametrize(
+    ("target", "cause"),
+    [
+        (replace(TEA, version=4), "version_conflict"),
+        (replace(TEA, is_deleted=True), "target_gone"),
+        (None, "target_gone"),
+    ],
+    ids=["changed", "deleted", "gone"],
+)
+def test_after_three_rounds_no_fact_is_lost_with_its_target(
+    target: MemoryRow | None, cause: str
+) -> None:
+    store = Store() if target is None else Store.of(target)
+    seen = NONE.model_copy(update={"target_version": 3, "fact": UPDATE.fact})
+    for given in (UPDATE, seen):
+        driven = apply(proposals(given, round=3), store)
+        assert driven.ends() == [("created", f"{cause}: kept as a memory of its own")]
+        [row] = driven.rows(MemoryRow)
+        assert (row.memory_id, row.content) == ("m-f0", "Ana likes black tea")
+    # A DELETE would not have kept its fact either.
+    assert apply(proposals(DELETE, round=3), store).ends() == [("skipped", cause)]
+
+
+@pytest.mark.parametrize(
+    ("target", "end"),
+    [
+        (TEA, ("none", "duplicate_exact")),
+        (replace(TEA, pinned=True), ("none", "duplicate_exact")),
+        (
+            replace(TEA, content_hash="1" * 64, version=4),
+            ("reconsidered", "decided on what has changed since"),
+        ),
+        (replace(TEA, is_deleted=True), ("reconsidered", "decided on what has changed since")),
+        (None, ("reconsidered", "decided on what has changed since")),
+    ],
+    ids=["as-seen", "pinned", "changed", "forgotten", "never-came-to-be"],
+)
+def test_a_fact_that_is_known_is_looked_at_again(
+    target: MemoryRow | None, end: tuple[str, str]
+) -> None:
+    seen = NONE.model_copy(update={"target_version": 3})
+    for flags in (FULL, CAREFUL):
+        store = Store() if target is None else Store.of(target)
+        driven = apply(proposals(seen), store, flags)
+        assert driven.ends() == [end]
+        again = [f for b in driven.emitted(FACTS_EXTRACTED) for f in b.facts]  # type: ignore[attr-defined]
+        assert [f.item_id for f in again] == (["f0"] if end[0] == "reconsidered" else [])
+        assert settled(driven) == ([] if end[0] == "reconsidered" else [("f0", "none")])
+
+
+def test_a_known_fact_that_another_memory_tells_by_now_is_not_decided_anew() -> None:
+    seen = NONE.model_copy(update={"target_version": 3})
+    driven = apply(proposals(seen), Store.of(memory("same", "ana likes GREEN tea")))
+    assert driven.ends() == [("none", "duplicate_exact")]
+    assert driven.outcomes()[0].memory_id == "same"
+
+
+def test_a_known_fact_of_a_message_without_a_version_holds_while_its_target_is_there() -> None:
+    assert NONE.target_version is None
+    changed = replace(TEA, content_hash="1" * 64, version=9)
+    assert apply(proposals(NONE), Store.of(changed)).ends() == [("none", "duplicate_exact")]
+    nobody = NONE.model_copy(update={"target_id": None})
+    assert apply(proposals(nobody)).ends() == [("none", "duplicate_exact")]
+
+
+def test_nothing_of_a_forgotten_turn_is_decided_anew() -> None:
+    seen = NONE.model_copy(update={"target_version": 3})
+    assert apply(proposals(seen), Store.of(FORGOTTEN)).ends() == [("skipped", "source_forgotten")]
+
+
+def test_what_would_be_held_back_for_a_forgotten_memory_is_decided_anew() -> None:
+    for given in (UPDATE, DELETE):
+        driven = apply(proposals(given), Store.of(replace(TEA, is_deleted=True)), CAREFUL)
+        assert [event for event, _ in driven.ends()] == ["reconsidered"]
+
+
+@pytest.mark.parametrize("flags", [FULL, CAREFUL])
+@pytest.mark.parametrize(
+    ("given", "end"),
+    [
+        (proposal("....!!!!....", "UPDATE"), ("skipped", "empty_fact_content")),
+        (proposal("Ana is off tea", "UPDATE", fact_confidence=0.69), "low"),
+        (proposal("Ana is off tea", "DELETE", fact_confidence=0.69), "low"),
+    ],
+    ids=["empty-update", "weak-update", "weak-delete"],
+)
+def test_the_gates_of_an_add_hold_for_a_change_too(given: Proposal, end: Any, flags: Flags) -> None:
+    seen = given.model_copy(update={"target_id": "tea", "target_version": 3})
+    driven = apply(proposals(seen), Store.of(TEA), flags)
+    assert driven.ends() == [("skipped", "low_fact_confidence") if end == "low" else end]
+    assert driven.rows(MemoryRow) == []
+
+
+def test_an_update_takes_all_of_the_new_statement_and_keeps_the_first_date() -> None:
+    told = BEGIN + timedelta(days=3)
+    ends = BEGIN + timedelta(days=30)
+    old = replace(
+        TEA, type="fact", confidence=0.75, categories=("food",), tags=("mine",), importance=0.4
+    )
+    said = fact(
+        "Ana likes black tea",
+        confidence=0.95,
+        type="preference",
+        temporal_kind="temporal",
+        valid_until=ends,
+        categories=("drinks",),
+    )
+    given = UPDATE.model_copy(update={"fact": said})
+
+    def updated(given: Proposal, old: MemoryRow, at: datetime) -> MemoryRow:
+        message = write_message(MemoryWrite(write=proposals(given)), occurred_at=at)
+        stage = apply_writes_stage(ApplySettings(flags=FULL))
+        [row] = drive(stage.process(message, context()), Store.of(old)).rows(MemoryRow)
+        assert isinstance(row, MemoryRow)
+        return row
+
+    row = updated(given, old, told)
+    assert (row.type, row.confidence, row.categories) == ("preference", 0.95, ("drinks",))
+    assert (row.temporal_kind, row.valid_until) == ("temporal", ends)
+    assert (row.occurred_at, row.first_occurred_at) == (told, BEGIN)
+    assert row.extraction_model == "scripted-1"
+    # What is the memory's and not the statement's.
+    assert (row.tags, row.importance, row.created_at) == (("mine",), 0.4, BEGIN)
+    rated = given.model_copy(update={"fact": said.model_copy(update={"importance": 0.6})})
+    assert updated(rated, old, told).importance == 0.6
+    # The first date stays the first, however often and in whatever order it was told.
+    again = UPDATE.model_copy(update={"target_version": 4})
+    assert updated(again, row, told + timedelta(days=1)).first_occurred_at == BEGIN
+    early = updated(again, row, BEGIN - timedelta(days=1))
+    assert (early.occurred_at, early.first_occurred_at) == (BEGIN - timedelta(days=1),) * 2
 
 
 def test_an_update_to_what_another_memory_says_is_deduped() -> None:

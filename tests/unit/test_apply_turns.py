@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from schemas.identity import entity_id, turn_memory_id
-from schemas.messages import MemoryWrite, RawTurnIntent, RejectedTurnIntent
-from schemas.rows import EdgeRow, MemoryRow, MentionRow, OutcomeRow, SessionRow
-from schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES
+from schemas.identity import entity_id, turn_item_id, turn_memory_id
+from schemas.messages import MemoryWrite, NormalizedTurn, RawTurnIntent, RejectedTurnIntent
+from schemas.rows import EdgeRow, FlagsRow, MemoryRow, MentionRow, OutcomeRow, SessionRow
+from schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES, TURNS_NORMALIZED
 from streams.apply_writes import apply_writes_stage
 from streams.normalize import normalized
-from streams.settings import ApplySettings
-from streams.stage import Embed, KeepVector
+from streams.settings import ApplySettings, ExtractionSettings, Flags
+from streams.stage import Embed, KeepVector, Step
 from tests.harness import BEGIN, turn
 from tests.unit.by_hand import Driven, Store, context, drive, memory, write_message
 
-STAGE = apply_writes_stage(ApplySettings())
+STAGE = apply_writes_stage(ApplySettings(), ExtractionSettings())
 T1 = turn_memory_id("ana", "t1")
 
 
 def store_turn(content: str, store: Store | None = None, **fields: Any) -> Driven:
-    intent = RawTurnIntent(turn=normalized(turn(content, **fields)))
+    intent = RawTurnIntent(turn=normalized("ana", turn(content, **fields)))
     return drive(STAGE.process(write_message(MemoryWrite(write=intent)), context()), store)
 
 
@@ -34,7 +35,8 @@ def test_a_turn_becomes_an_episodic_memory() -> None:
     assert (row.write_seq, row.version, row.metadata, row.tags) == (11, 1, '{"k": 1}', ("a",))
     assert (row.source_id, row.created_at) == ("t1", BEGIN)
     assert driven.ends() == [("created", "turn stored")]
-    assert driven.rows(OutcomeRow)[0].item_id == T1
+    published = turn("I like  tea.", tags=("a",), metadata={"k": 1})
+    assert driven.rows(OutcomeRow)[0].item_id == turn_item_id("ana", published)
 
 
 def test_the_vector_is_made_of_speaker_and_text() -> None:
@@ -52,9 +54,89 @@ def test_without_a_vector_the_turn_is_stored_all_the_same() -> None:
 
 
 def test_the_same_turn_again_is_nothing() -> None:
-    again = store_turn("something else", Store.of(memory(T1, "I like tea.", type="episodic")))
-    assert again.step.writes == ()
+    item = turn_item_id("ana", turn("I like tea."))
+    stored = Store.of(memory(T1, "I like tea.", type="episodic"), settled=frozenset({item}))
+    again = store_turn("I like tea.", stored)
+    assert again.step == Step()
+
+
+@pytest.mark.parametrize(
+    ("content", "fields"),
+    [
+        ("Something else.", {}),
+        ("I like tea.", {"speaker": "Ben"}),
+        ("I like tea.", {"role": "tool"}),
+    ],
+)
+def test_another_turn_under_a_known_turn_id_is_refused_with_both_texts(
+    content: str, fields: dict[str, Any]
+) -> None:
+    item = turn_item_id("ana", turn("I like tea."))
+    known = memory(T1, "I like tea.", type="episodic", who="Ana")
+    again = store_turn(content, Store.of(known, settled=frozenset({item})), **fields)
+    assert (again.step.writes, again.step.emits) == ((), ())
+    dead = again.step.dead
+    assert dead is not None
+    assert dead.reason.startswith("turn_id_conflict: ")
+    assert "Ana: I like tea." in dead.reason
+    assert f"{fields.get('speaker', 'Ana')}: {content}" in dead.reason
+
+
+def test_a_turn_of_an_older_store_again_is_counted_and_nothing_else() -> None:
+    old = Store.of(memory(T1, "I like tea.", type="episodic"), settled=frozenset({T1}))
+    again = store_turn("I like tea.", old)
+    assert [row.item_id for row in again.rows(OutcomeRow)] == [
+        turn_item_id("ana", turn("I like tea."))
+    ]
+    assert again.rows(MemoryRow) == []
     assert again.step.emits == ()
+    assert store_turn("Something else.", old).step.dead is not None
+
+
+# --- what goes on to extraction -----------------------------------------------------------------
+
+
+def extracted(driven: Driven) -> list[NormalizedTurn]:
+    return [body for body in driven.emitted(TURNS_NORMALIZED) if isinstance(body, NormalizedTurn)]
+
+
+@pytest.mark.parametrize(
+    ("role", "count"), [("user", 1), ("assistant", 1), ("tool", 0), ("system", 0)]
+)
+def test_only_some_roles_are_extracted_from(role: str, count: int) -> None:
+    assert len(extracted(store_turn("I like tea.", role=role))) == count
+
+
+@pytest.mark.parametrize(
+    ("default", "own", "count"),
+    [(True, None, 1), (True, False, 0), (False, None, 0), (False, True, 1)],
+)
+def test_the_enabled_flag_of_the_scope_says_whether_a_turn_is_extracted_from(
+    default: bool, own: bool | None, count: int
+) -> None:
+    stage = apply_writes_stage(ApplySettings(flags=Flags(enabled=default)), ExtractionSettings())
+    intent = RawTurnIntent(turn=normalized("ana", turn("I like tea.")))
+    store = Store(flags=FlagsRow(scope="ana", enabled=own))
+    message = write_message(MemoryWrite(write=intent))
+    driven = drive(stage.process(message, context()), store)
+    assert len(driven.rows(MemoryRow)) == 1
+    assert len(extracted(driven)) == count
+    [session_row] = driven.rows(SessionRow)
+    assert len(session_row.extracted_turns) == count
+
+
+def test_a_turn_goes_on_with_the_turns_before_it_but_not_forgotten_ones() -> None:
+    before = [memory(f"m{n}", f"text {n}", type="episodic", who="Ben") for n in range(3)]
+    gone = replace(before[1], is_deleted=True)
+    known = replace(session(), extracted_turns=("m0", "m1", "m2"))
+    stage = apply_writes_stage(ApplySettings(), ExtractionSettings(context_turns=2))
+    intent = RawTurnIntent(turn=normalized("ana", turn("I like tea.")))
+    store = Store.of(before[0], gone, before[2], session=known)
+    driven = drive(stage.process(write_message(MemoryWrite(write=intent)), context()), store)
+    [body] = extracted(driven)
+    assert [(t.speaker, t.content) for t in body.context or ()] == [("Ben", "text 2")]
+    [row] = driven.rows(SessionRow)
+    assert row.extracted_turns == ("m2", T1)
 
 
 def session(turns: int = 2) -> SessionRow:
@@ -85,16 +167,19 @@ def test_turns_without_a_session_are_not_chained() -> None:
 def test_known_names_are_linked_the_speaker_too() -> None:
     ids = {name: entity_id("ana", name) for name in ("ana", "oslo", "bergen")}
     driven = store_turn("I moved to OSLO.", Store(entities=ids))
-    mentions = {row.mention_text: row.entity_id for row in driven.rows(MentionRow)}
+    mentions = {row.mention_text: row.name_id for row in driven.rows(MentionRow)}
     assert mentions == {"Ana": ids["ana"], "OSLO": ids["oslo"]}
 
 
-@pytest.mark.parametrize("names", [("postgres", "postgresql"), ("postgresql", "postgres")])
-def test_of_several_names_the_least_is_kept(names: tuple[str, str]) -> None:
-    known = entity_id("ana", "postgresql")
-    store = Store(entities=dict.fromkeys(names, known))
-    [row] = store_turn("we use PostgreSQL, I mean Postgres", store).rows(MentionRow)
-    assert row.mention_text == "PostgreSQL"
+def test_each_name_of_a_text_is_a_mention_of_that_text() -> None:
+    ids = {name: entity_id("ana", name) for name in ("postgres", "postgresql")}
+    driven = store_turn("we use PostgreSQL, I mean Postgres", Store(entities=ids))
+    [stored] = driven.rows(MemoryRow)
+    mentions = {(row.text_key, row.name_id): row.mention_text for row in driven.rows(MentionRow)}
+    assert mentions == {
+        (stored.embedding_key, ids["postgresql"]): "PostgreSQL",
+        (stored.embedding_key, ids["postgres"]): "Postgres",
+    }
 
 
 def test_a_turn_changes_no_long_term_memory() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from schemas.codec import decode, encode
-from schemas.identity import turn_memory_id, unreadable_item_id
+from schemas.identity import turn_item_id, unreadable_item_id
 from schemas.messages import (
     DeadLetter,
     GraphChange,
@@ -95,15 +95,17 @@ def test_an_accepted_turn_is_counted_by_its_id() -> None:
     message = published(turn("I like tea", 7))
     driven = drive(STAGE.process(message, Context(record(5, CONVERSATION_TURNS.name))))
     [row] = driven.rows(AcceptedRow)
-    assert (row.item_id, row.scope, row.log_offset) == (turn_memory_id("ana", "t7"), "ana", 5)
+    item_id = turn_item_id("ana", turn("I like tea", 7))
+    assert (row.item_id, row.scope, row.log_offset) == (item_id, "ana", 5)
     assert driven.step.emits == ()
 
 
 def test_an_unreadable_turn_is_counted_by_its_place() -> None:
     assert STAGE.on_invalid is not None
     bad = record(9, CONVERSATION_TURNS.name, b"{")
-    step = STAGE.on_invalid(bad)
-    assert step is not None
+    salvaged = STAGE.on_invalid(bad, "not JSON")
+    assert salvaged is not None
+    step = salvaged.step
     [row] = Driven([], step).rows(AcceptedRow)
     assert row.item_id == unreadable_item_id(CONVERSATION_TURNS.name, 0, 9)
     # Counted here, buried by normalize: never two dead letters of one record.
@@ -113,7 +115,7 @@ def test_an_unreadable_turn_is_counted_by_its_place() -> None:
 @pytest.mark.parametrize("topic", [MEMORY_CHANGES, GRAPH_CHANGES, DEAD_LETTERS])
 def test_other_unreadable_records_are_dead_letters(topic: Topic) -> None:
     assert STAGE.on_invalid is not None
-    assert STAGE.on_invalid(record(9, topic.name, b"{")) is None
+    assert STAGE.on_invalid(record(9, topic.name, b"{"), "not JSON") is None
 
 
 def test_a_dead_letter_is_kept_with_the_record() -> None:
@@ -138,5 +140,5 @@ def test_a_dead_letter_is_kept_with_the_record() -> None:
         3,
         "dead",
     )
-    assert (row.item_kind, row.item_ids) == ("turn", (turn_memory_id("ana", "t1"),))
+    assert (row.item_kind, row.item_ids) == ("turn", (turn_item_id("ana", turn("I like tea")),))
     assert json.loads(row.headers) == {"h": "1"}

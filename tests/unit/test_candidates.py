@@ -13,10 +13,12 @@ from schemas.rows import MemoryRow
 from stores.candidates import CandidateSearch
 from stores.scope_index import ScopeIndex
 from stores.scoring import at_least_best, best_of_parts, row_cosines, row_products
-from streams.stage import FindCandidates, NearDuplicates
+from streams.stage import FindCandidates, NearDuplicates, Vector
 from tests.memory_rows import DIMENSIONS, SCOPE, embed, memory, options, vector_of
 
 WORDS = ("tea", "coffee", "likes", "Ana", "garden", "runs", "blue", "house", "the", "of", "Oslo")
+REFUSED = ("m3", "m8")
+"""Memories whose text the embedder did not take."""
 TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
 
 
@@ -58,11 +60,15 @@ def split(rows: list[MemoryRow], at: int) -> CandidateSearch:
     """A search that finds the first `at` rows committed and the others in its batch."""
     shard = FakeShard()
     for row in rows[:at]:
-        shard.indexes.index.put_row(row, vector_of(row), "english")
+        shard.indexes.index.put_row(row, kept_vector(row), "english")
     search = CandidateSearch(shard)  # type: ignore[arg-type]
     for row in rows[at:]:
-        search.show(row, vector_of(row))
+        search.show(row, kept_vector(row))
     return search
+
+
+def kept_vector(row: MemoryRow) -> Vector | None:
+    return None if row.memory_id in REFUSED else vector_of(row)
 
 
 @settings(max_examples=150, deadline=None)
@@ -75,6 +81,7 @@ def test_a_batch_over_the_index_is_as_one_index(
     ask = FindCandidates(SCOPE, text, vector, 5)
     near = NearDuplicates(
         SCOPE,
+        text,
         rows[0].content_hash,
         vector,
         0.7,
@@ -87,6 +94,29 @@ def test_a_batch_over_the_index_is_as_one_index(
     assert parted.candidates(ask, 0) == whole.candidates(ask, 0)
     assert parted.candidates(batched, 0) == whole.candidates(ask, 0)
     assert parted.near_duplicates(near, 0) == whole.near_duplicates(near, 0)
+
+
+@pytest.mark.parametrize("asked", [True, False], ids=["asked-without", "found-without"])
+def test_without_a_vector_words_tell_what_is_nearly_the_same(asked: bool) -> None:
+    """A near duplicate that nobody saw is not written beside because an embedder was away."""
+    name = "m1" if asked else REFUSED[0]
+    rows = [
+        memory("m0", "Ana lives in Oslo by the sea", 1),
+        memory(name, "Ana likes green tea a lot", 2),
+    ]
+    for text, found in (
+        ("Ana likes green tea", [name]),
+        ("Ana likes green tea a lot", [name]),
+        ("Ana keeps bees", []),
+        ("Rita drinks black coffee", []),
+    ):
+        vector = None if asked else embed(text)
+        ask = NearDuplicates(SCOPE, text, "0" * 64, vector, 0.7, 0, 0)
+        for at in (0, 1, 2):
+            near = split(rows, at).near_duplicates(ask, 0).found
+            assert [candidate.memory_id for candidate in near] == found, text
+        seen = replace(ask, as_of=2)
+        assert split(rows, 2).near_duplicates(seen, 0).found == ()
 
 
 def test_many_equal_scores_are_cut_by_id() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
 from streams.decide import decide_stage
 from streams.settings import DecisionSettings, Flags
 from streams.stage import Embed, FindCandidates, Foresee, Generate, ModelUnavailable
-from tests.harness import CAREFUL, FULL, envelope
+from tests.harness import BEGIN, CAREFUL, FULL, envelope
 from tests.unit.by_hand import (
     CALL,
     SCOPE,
@@ -107,6 +108,59 @@ def test_the_rules_see_contradictions() -> None:
     assert (proposal.action, proposal.target_id, proposal.target_version) == ("UPDATE", "m", 4)
     assert proposal.contradiction_risk
     assert proposal.review_needed
+
+
+def test_without_a_cosine_the_rules_propose_nothing_but_to_add() -> None:
+    known = memory("m", "The cache is enabled on the server")
+    store = finding(candidate(known, cosine=None, keyword=0.9))
+    [proposal] = intent(decide(facts("The cache is disabled on the server"), store)).proposals
+    assert (proposal.action, proposal.target_id) == ("ADD", None)
+
+
+def test_what_was_told_earlier_contradicts_nothing_that_was_told_later() -> None:
+    known = memory("m", "The cache is enabled on the server")
+    later = candidate(known).model_copy(update={"occurred_at": BEGIN + timedelta(days=1)})
+    body = facts("The cache is disabled on the server")
+    [proposal] = intent(decide(body, finding(later))).proposals
+    assert (proposal.action, proposal.target_id) == ("ADD", None)
+    [proposal] = intent(decide(body, finding(later), occurred_at=later.occurred_at)).proposals
+    assert (proposal.action, proposal.target_id) == ("UPDATE", "m")
+
+
+def test_of_several_contradicted_the_first_candidate_is_updated() -> None:
+    texts = {"b": "The cache is enabled on the server", "a": "The cache is active on the server"}
+    found = [candidate(memory(name, text)) for name, text in texts.items()]
+    for order in (found, found[::-1]):
+        store = finding(*order)
+        [proposal] = intent(decide(facts("The cache is disabled on the server"), store)).proposals
+        assert (proposal.action, proposal.target_id) == ("UPDATE", order[0].memory_id)
+
+
+def test_a_repeat_is_found_behind_a_nearer_memory_that_says_something_else() -> None:
+    other = candidate(memory("other", "Ana likes green tea a little"), 0.995)
+    store = finding(other, candidate(TEA, 0.99))
+    [proposal] = intent(decide(facts("Ana really likes green tea a lot"), store)).proposals
+    assert (proposal.action, proposal.reason, proposal.target_id) == (
+        "NONE",
+        "duplicate_exact",
+        "tea",
+    )
+
+
+@pytest.mark.parametrize(
+    ("known", "new"),
+    [
+        ("Ana is married", "Ana was married"),
+        ("Ana works for Acme", "Ana works with Acme"),
+        ("The gate opens at loads >= 3", "The gate opens at loads < 3"),
+        ("The offset is -5", "The offset is 5"),
+        ("The parcel was sent by Ana to Ben", "The parcel was sent to Ana by Ben"),
+    ],
+)
+def test_duplicate_exact_swallows_no_change(known: str, new: str) -> None:
+    store = finding(candidate(memory("m", known), 0.999))
+    [proposal] = intent(decide(facts(new), store)).proposals
+    assert proposal.action == "ADD"
 
 
 @pytest.mark.parametrize(
@@ -293,3 +347,9 @@ def test_triples_without_facts_go_on() -> None:
 def test_an_embedding_outage_is_waited_out() -> None:
     [ask] = decide(facts("Ana likes tea")).of(Embed)
     assert ask.required
+
+
+def test_a_fact_that_is_decided_without_a_vector_says_so() -> None:
+    for without, warnings in ((True, 1), (False, 0)):
+        driven = decide(facts("Ana likes tea"), Store(without_vectors=without))
+        assert len(intent(driven).proposals[0].warnings) == warnings

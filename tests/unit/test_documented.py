@@ -9,14 +9,19 @@ from typing import Any
 from typer.main import get_command
 
 from ops.cli.main import app
-from ops.reference import FOLDER, commands, render_commands, render_settings
+from ops.reference import FOLDER, commands, render_commands, render_settings, render_tables
 from ops.setting_sources import reference
 from tests.flows.program import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+def test_every_view_and_column_is_explained() -> None:
+    assert [line for line in render_tables().splitlines() if line.endswith("|  |")] == []
+
+
 def test_the_references_are_fresh() -> None:
+    assert (FOLDER / "tables.md").read_text(encoding="utf-8") == render_tables()
     assert (FOLDER / "settings.md").read_text(encoding="utf-8") == render_settings(), "make docs"
     assert (FOLDER / "commands.md").read_text(encoding="utf-8") == render_commands(), "make docs"
 

@@ -8,27 +8,29 @@ from typing import Any
 import pytest
 
 from schemas.identity import turn_memory_id
-from schemas.messages import FactsExtracted
+from schemas.messages import ContextTurn, FactsExtracted
 from schemas.topics import FACTS_EXTRACTED, TURNS_NORMALIZED
 from streams.extract import extract_stage
 from streams.models.base import Prompt
 from streams.normalize import normalized
 from streams.settings import ExtractionSettings
 from streams.stage import Generate, Message
-from tests.harness import envelope, turn
+from tests.harness import BEGIN, envelope, turn
 from tests.unit.by_hand import Driven, Store, context, drive
 
 STAGE = extract_stage(ExtractionSettings())
 
 
 def message(content: str, number: int = 1, **fields: Any) -> Message:
-    body = normalized(turn(content, number, **fields))
+    context = fields.pop("context", None)
+    body = normalized("ana", turn(content, number, **fields))
+    body = body.model_copy(update={"context": context})
     return envelope(body, TURNS_NORMALIZED, f"n{number}")
 
 
-def extract(*replies: str, recent: tuple[Message, ...] = (), **fields: Any) -> Driven:
+def extract(*replies: str, **fields: Any) -> Driven:
     store = Store(replies=list(replies))
-    return drive(STAGE.process(message("I like tea.", **fields), context(recent)), store)
+    return drive(STAGE.process(message("I like tea.", **fields), context()), store)
 
 
 def reply(*contents: str, entities: tuple[dict[str, Any], ...] = ()) -> str:
@@ -59,6 +61,12 @@ def test_facts_carry_where_they_are_from_and_what_they_cost() -> None:
 def test_the_same_turn_gives_the_same_ids() -> None:
     first, again = (extracted(extract(reply("Ana likes tea."))) for _ in range(2))
     assert first.facts == again.facts
+
+
+def test_fact_ids_of_another_text_under_the_turn_id_are_others() -> None:
+    first = extracted(extract(reply("Ana likes tea.")))
+    other = extracted(extract(reply("Ana likes tea."), speaker="Ben"))
+    assert first.facts[0].item_id != other.facts[0].item_id
 
 
 def test_no_facts_is_a_result_too() -> None:
@@ -98,17 +106,30 @@ def test_a_long_turn_is_cut_and_marked(length: int) -> None:
     assert "x" * 12_001 not in ask.prompt.user
 
 
-def prompt_with(recent: tuple[Message, ...]) -> Prompt:
-    [ask] = extract(reply(), recent=recent, number=3).of(Generate)
+def prompt_with(*earlier: ContextTurn) -> Prompt:
+    [ask] = extract(reply(), context=earlier, number=3).of(Generate)
     assert isinstance(ask, Generate)
     return ask.prompt
 
 
 def test_earlier_turns_are_shown_as_context() -> None:
-    prompt = prompt_with((message("I am in Oslo.", 1), message("It rains.", 2, speaker="Ben")))
+    prompt = prompt_with(
+        ContextTurn(speaker="Ana", occurred_at=BEGIN, content="I am in Oslo."),
+        ContextTurn(speaker="Ben", occurred_at=BEGIN, content="It rains."),
+    )
     assert prompt.user.index("I am in Oslo.") < prompt.user.index("It rains.")
     assert prompt.subject["context"] == [
         {"speaker": "Ana", "occurred_at": "2026-03-01T09:30:00Z", "content": "I am in Oslo."},
         {"speaker": "Ben", "occurred_at": "2026-03-01T09:30:00Z", "content": "It rains."},
     ]
-    assert prompt_with(()).subject["context"] == []
+    assert prompt_with().subject["context"] == []
+
+
+def test_the_model_sees_the_lines_and_the_clock_of_the_speaker() -> None:
+    said = "My allergies:\n- walnuts\n- shellfish"
+    body = normalized("ana", turn(said, 1), 540)
+    asked = next(STAGE.process(envelope(body, TURNS_NORMALIZED, "n1"), context()))
+    assert isinstance(asked, Generate)
+    assert asked.prompt.subject["content"] == said
+    assert f"\n{said}\n" in asked.prompt.user
+    assert str(asked.prompt.subject["occurred_at"]).endswith("+09:00")

@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 from stores.graph_boost import GraphBoost, GraphBoostSettings, graph_boost, named_entities
-from tests.unit.small_store import empty_store, entity, memory, mention, put, relation
+from tests.unit.small_store import alias, empty_store, entity, memory, mention, put, relation
 
 
 def standing() -> float:
@@ -27,7 +27,9 @@ def store() -> duckdb.DuckDBPyConnection:
         connection,
         entity("ana", "Ana Lopez", mentions=5),
         entity("ben", "Ben", mentions=3),
-        entity("pg", "PostgreSQL", aliases=("postgres", "the big database"), entity_type="system"),
+        entity("pg", "PostgreSQL", entity_type="system"),
+        alias("pg", "postgres"),
+        alias("pg", "the big database"),
         entity("bart", "Bartholomew"),
         entity("will", "Will"),
         entity("olga", "Ольга"),
@@ -90,11 +92,11 @@ def test_names_by_whole_tokens(
     assert [found.name for found in named_entities(store, "s", query)] == names
 
 
-def test_the_most_mentioned_entities_come_first_and_are_bounded() -> None:
+def test_the_most_told_entities_come_first_and_are_bounded() -> None:
     store = empty_store()
     put(store, *(entity(f"e{n:02}", f"Ana {n}", mentions=n) for n in range(30)))
     found = named_entities(store, "s", "Ana")
-    assert [entity.mentions for entity in found] == list(range(29, 9, -1))
+    assert [entity.times_told for entity in found] == list(range(29, 9, -1))
 
 
 def test_named_and_one_hop_either_way(store: duckdb.DuckDBPyConnection) -> None:
@@ -167,8 +169,8 @@ def test_in_time_is_not_timed_out(store: duckdb.DuckDBPyConnection) -> None:
 
 
 def test_an_error_gives_an_empty_boost_and_is_told(store: duckdb.DuckDBPyConnection) -> None:
-    store.execute("DROP TABLE memory_entity_mentions")
+    store.execute("DROP TABLE mention_rows")
     found = boost(store, "Ana")
     assert found.hits == {}
     assert found.error is not None
-    assert "memory_entity_mentions" in found.error
+    assert "mention_rows" in found.error

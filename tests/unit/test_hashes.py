@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import duckdb
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from stores import hashes
 from stores.hashes import KnownKeys
+from stores.readers import cursor_of
 from stores.tables import Tables
 from tests.unit.small_store import empty_store, memory
 
@@ -32,7 +34,10 @@ def test_what_is_stored_is_known_and_hardly_anything_else(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hashes, "MERGE_AT", merge_at)
         connection = empty_store()
-        early, late = KnownKeys(connection.cursor), KnownKeys(connection.cursor)
+        early, late = (
+            KnownKeys(partial(cursor_of, connection)),
+            KnownKeys(partial(cursor_of, connection)),
+        )
         stored: set[str] = set()
         assert early.among("memory_id", ["never stored"]) == set()
         for batch in batches:
@@ -52,7 +57,7 @@ def test_what_is_committed_while_a_column_is_read_is_not_missed() -> None:
 
     @contextmanager
     def slowly() -> Iterator[duckdb.DuckDBPyConnection]:
-        cursor = connection.cursor()
+        cursor = cursor_of(connection)
         cursor.execute("BEGIN")
         cursor.execute("SELECT count(*) FROM memory_rows").fetchall()  # what it sees is fixed
         reading.set()

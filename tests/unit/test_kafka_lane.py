@@ -24,6 +24,7 @@ from streams.logs.kafka_lane import (
     Turns,
     patience,
 )
+from streams.pace import Pace
 from streams.runner import Counts
 
 TOPIC = "memory-writes"
@@ -59,7 +60,10 @@ class Runner:
     started: int = 0
     working: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def start(self, before: Sequence[Record] = ()) -> None:
+    def committed_outbox(self, log: object) -> tuple[list[Any], list[Any]]:
+        return [], []
+
+    async def start(self, committed: Sequence[Any], missing: Sequence[Any]) -> None:
         self.started += 1
 
     async def process(self, records: Sequence[Record]) -> None:
@@ -105,7 +109,14 @@ class World:
 
     def __post_init__(self) -> None:
         self.lane = Lane(
-            "apply-writes", 0, [TOPIC, OTHER], 4, self.tenure, self, self.failures.append, Turns()
+            "apply-writes",
+            0,
+            [TOPIC, OTHER],
+            Pace(1.0, 4, 4),
+            self.tenure,
+            self,
+            self.failures.append,
+            Turns(),
         )
         self.runner.lane = self.lane
         self.progress = Progress(lambda: self.sent)
@@ -283,7 +294,9 @@ async def test_a_stage_waits_until_what_was_proposed_is_applied() -> None:
     world.runner.lane = None
     world.progress.awaited = 5
     world.lane.next_offsets = {OTHER: 0}
-    decide = Lane("decide", 0, [OTHER], 4, world.tenure, world, world.failures.append, Turns())
+    decide = Lane(
+        "decide", 0, [OTHER], Pace(1.0, 4, 4), world.tenure, world, world.failures.append, Turns()
+    )
     opened = Opened(world.runner, world, world.progress, {OTHER: 0}, {})  # type: ignore[arg-type]
     decide.open(opened)
     done: list[int] = []

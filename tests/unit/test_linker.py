@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from schemas.identity import entity_id
-from schemas.rows import EntityRow, MemoryRow, linked_text
+from schemas.rows import MemoryRow, NameRow, linked_text
 from stores.names import NameCache, NameView
 from stores.shard import Shard, ShardOptions
 from streams.linker import MAX_NAMES, candidate_names, canonical_name, names_in, unspaced_part
 from streams.memory import archived, changed, deleted, with_content
-from streams.stage import Graph, LoadGraph, Progress, Put
+from streams.stage import Graph, LoadGraph, MemoryText, Progress, Put
 from tests.harness import BEGIN
 from tests.unit.by_hand import memory
 
@@ -55,6 +55,35 @@ def test_how_a_name_stands_in_the_text_is_kept() -> None:
         ("Bartholomew came", "art", None),
         ("東京都に住んでいます", "東京", "東京"),
         ("나는 서울에서 일한다", "서울", "서울"),
+        ("서울대학교에 다닌다", "서울", None),
+        ("지수는 왔다", "지수", "지수"),
+        ("수지수학 학원", "지수", None),
+        ("이지수입니다", "지수", None),
+        ("هل رأيت علي؟", "علي", "علي"),
+        ("السلام عليك", "علي", None),
+        ("العلي الكبير", "علي", None),
+        ("جاء وليام اليوم", "ليام", None),
+        ("سافرت إلى القاهرة،", "القاهرة", "القاهرة"),
+        ("نسكن بالقاهرة", "القاهرة", "القاهرة"),
+        ("والسودان بعيد", "السودان", "السودان"),
+        ("إلى السودان", "سودان", "سودان"),
+        ("القاهرةي", "القاهرة", None),
+        ("פגשתי את דנה.", "דנה", "דנה"),
+        ("הדנהים באו", "דנה", None),
+        ("אני גר בירושלים", "ירושלים", "ירושלים"),
+        ("לאורה כאן", "אורה", None),
+        ("राम ने कहा।", "राम", "राम"),
+        ("रामायण पढ़ी", "राम", None),
+        ("आराम करो", "राम", None),
+        ("नई दिल्ली में", "दिल्ली", "दिल्ली"),
+        ("தமிழ் நாடு", "தமிழ்", "தமிழ்"),
+        ("ฉันอยู่กรุงเทพมหานคร", "กรุงเทพ", "กรุงเทพ"),
+        ("ﾄﾖﾀの車", "トヨタ", "トヨタ"),
+        ("Bobby came", "bob", None),
+        ("Bob-like", "bob", None),
+        ("It is raining", "it", None),
+        ("the IT team", "it", "IT"),
+        ("We met", "we", None),
         ("Oslo", "東京", None),
     ],
 )
@@ -91,7 +120,8 @@ def progress(number: int) -> Progress:
 WORDS = st.sampled_from(
     """Ana Oslo New York R2D2 Python 3.11 3.11/3.12 Coca-Cola Coca-Cola's Node.js C++ "quiet the The
     Who and 东京 東京都に عليك علي דנה ודנה दिल्ली กรุงเทพ McDonald O'Brien It running Running v0.58.1
-    Ångström straße Straße ß «Тихая» _X_ E-Mail 1,000 iPhone get_User 007 A7""".split()
+    Ångström straße Straße ß «Тихая» _X_ E-Mail 1,000 iPhone get_User 007 A7
+    ﾄﾖﾀ Ｏｓｌｏ ㍿トヨタ Ⅷ İzmir ﬁEld""".split()
 )
 
 
@@ -100,6 +130,9 @@ WORDS = st.sampled_from(
 @example(words=["Python", "3.11/3.12"], speaker="")
 @example(words=["The", "Who"], speaker="")
 @example(words=["عليك", "علي"], speaker="")
+@example(words=["ﾄﾖﾀ", "Ｏｓｌｏ"], speaker="")
+@example(words=["İzmir", "ﬁEld", "Ⅷ"], speaker="")
+@example(words=["㍿トヨタ"], speaker="Ｏｓｌｏ")
 def test_what_the_linker_would_find_is_found_afterwards(
     shard: Shard, words: list[str], speaker: str
 ) -> None:
@@ -118,7 +151,7 @@ def test_what_the_linker_would_find_is_found_afterwards(
     assert isinstance(graph, Graph)
     for name in names:
         assert row.memory_id in graph.naming[name], name
-        assert graph.texts[row.memory_id] == (text,)
+        assert graph.texts[row.memory_id] == (MemoryText(row.embedding_key, text),)
 
 
 def test_replaced_texts_and_tombstones_are_found_too(shard: Shard) -> None:
@@ -140,20 +173,21 @@ def test_replaced_texts_and_tombstones_are_found_too(shard: Shard) -> None:
         "bodø": ("changing",),
         "oslo": (),
     }
-    assert graph.texts["changing"][:2] == ("we met in Trondheim", "we met in Bodø")
+    texts = [(each.key, each.text) for each in graph.texts["changing"]]
+    assert texts[:2] == [(each.embedding_key, each.content) for each in (first, second)]
 
 
 # --- known names ------------------------------------------------------------------------------
 
 
-def entity(name: str, *aliases: str) -> EntityRow:
-    return EntityRow(
+def name_row(name: str) -> NameRow:
+    return NameRow(
+        name_id=entity_id("ana", name),
         entity_id=entity_id("ana", name),
         scope="ana",
         name=name,
         canonical_name=name,
         entity_type="unknown",
-        aliases=aliases,
         first_seen=BEGIN,
         updated_at=BEGIN,
     )
@@ -163,7 +197,8 @@ def test_a_batch_sees_its_own_names_and_others_only_after_the_commit(shard: Shar
     cache = NameCache(shard.reading)
     mine, theirs = NameView(cache), NameView(cache)
     mine.match("ana", ("oslo",), "")
-    mine.staged(entity("oslo", "kristiania"))
+    mine.staged(name_row("oslo"))
+    mine.staged(name_row("kristiania"))
     wanted = ("oslo", "kristiania", "bergen")
     assert set(mine.match("ana", wanted, "")) == {"oslo", "kristiania"}
     assert theirs.match("ana", wanted, "") == {}
@@ -174,6 +209,6 @@ def test_a_batch_sees_its_own_names_and_others_only_after_the_commit(shard: Shar
 
 def test_unspaced_names_are_looked_for_in_the_text(shard: Shard) -> None:
     view = NameView(NameCache(shard.reading))
-    view.staged(entity("東京"))
+    view.staged(name_row("東京"))
     assert set(view.match("ana", (), "東京都に住む")) == {"東京"}
     assert view.match("ana", (), "大阪に住む") == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import unicodedata
 from typing import Any
 
@@ -10,8 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schemas.codec import decode, encode
+from schemas.identity import turn_item_id
 from schemas.messages import (
     CommandIntent,
+    ConversationTurn,
     ForgetCommand,
     MemoryPatch,
     MemoryWrite,
@@ -21,19 +25,19 @@ from schemas.messages import (
     RejectedTurnIntent,
     RememberCommand,
 )
-from schemas.topics import MEMORY_WRITES, TURNS_NORMALIZED
+from schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
+from streams.logs.base import Record
 from streams.normalize import normalize_stage
-from streams.settings import ExtractionSettings
+from streams.stage import Context
 from streams.text import content_hash, normalized_content, storage_content
-from tests.harness import commanded, published, turn
-from tests.unit.by_hand import Driven, context, drive
+from tests.harness import BEGIN, commanded, published, turn
+from tests.unit.by_hand import Driven, context, drive, record
 
-STAGE = normalize_stage(True, ExtractionSettings())
+STAGE = normalize_stage()
 
 
-def normalize(content: str, enabled: bool = True, **fields: Any) -> Driven:
-    stage = normalize_stage(enabled, ExtractionSettings())
-    return drive(stage.process(published(turn(content, **fields)), context()))
+def normalize(content: str, **fields: Any) -> Driven:
+    return drive(STAGE.process(published(turn(content, **fields)), context()))
 
 
 def the_write(driven: Driven) -> Any:
@@ -80,33 +84,80 @@ def test_normal_forms_are_stable(text: str) -> None:
     assert not normalized_content(stored).endswith((".", ",", "!", "?", ";", ":", " "))
 
 
-def test_a_turn_goes_to_the_write_ahead_log_and_to_extraction() -> None:
-    driven = normalize("Ana likes tea.", project="p", tags=("a",), metadata={"k": [1]})
-    [normalized] = driven.emitted(TURNS_NORMALIZED)
-    assert isinstance(normalized, NormalizedTurn)
-    assert the_write(driven).turn == normalized
-    assert (normalized.project, normalized.tags, normalized.metadata) == ("p", ("a",), {"k": [1]})
-    assert driven.asks == []
+def normalized_turn(content: str, **fields: Any) -> NormalizedTurn:
+    intent = the_write(normalize(content, **fields))
+    assert isinstance(intent, RawTurnIntent)
+    return intent.turn
+
+
+def test_a_turn_goes_to_the_write_ahead_log() -> None:
+    stored = normalized_turn("Ana likes tea.", project="p", tags=("a",), metadata={"k": [1]})
+    assert (stored.project, stored.tags, stored.metadata) == ("p", ("a",), {"k": [1]})
+    assert stored.item_id == turn_item_id(
+        "ana", turn("Ana likes tea.", project="p", tags=("a",), metadata={"k": [1]})
+    )
+    assert stored.published_content is None
 
 
 def test_unknown_fields_are_kept() -> None:
-    [normalized] = normalize("Ana likes tea.", mood="cheerful").emitted(TURNS_NORMALIZED)
-    assert normalized.model_extra == {"mood": "cheerful"}
+    assert normalized_turn("Ana likes tea.", mood="cheerful").extensions == {"mood": "cheerful"}
 
 
 @pytest.mark.parametrize(
-    ("role", "extracted"), [("user", 1), ("assistant", 1), ("tool", 0), ("system", 0)]
+    "name", sorted(set(NormalizedTurn.model_fields) - set(ConversationTurn.model_fields))
 )
-def test_only_some_roles_are_extracted_from(role: str, extracted: int) -> None:
-    driven = normalize("Ana likes tea.", role=role)
-    assert len(driven.emitted(TURNS_NORMALIZED)) == extracted
-    assert isinstance(the_write(driven), RawTurnIntent)
+def test_a_producers_unknown_fields_never_meet_our_own(name: str) -> None:
+    plain = normalized_turn("Ana likes tea.")
+    for sent in (17, True, "x" * 64, ["a"], {"a": 1}):
+        taken = normalized_turn("Ana likes tea.", **{name: sent})
+        assert taken.extensions == {name: sent}
+        assert taken.model_copy(update={"extensions": None}) == plain
 
 
-def test_disabled_keeps_turns_raw() -> None:
-    driven = normalize("Ana likes tea.", enabled=False)
-    assert driven.emitted(TURNS_NORMALIZED) == []
-    assert isinstance(the_write(driven), RawTurnIntent)
+def test_lines_are_kept_beside_the_storage_content() -> None:
+    stored = normalized_turn("Buy:\n- tea\n- milk\n")
+    assert stored.content == "Buy: - tea - milk"
+    assert stored.published_content == "Buy:\n- tea\n- milk\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "minutes"),
+    [
+        ("2026-03-02T01:00:00+09:00", 540),
+        ("2026-03-02T01:00:00.25-0330", -210),
+        ("2026-03-02T01:00:00Z", 0),
+        ("2026-03-02T01:00:00+00:00", 0),
+        ("2026-03-02 01:00:00+01:00", 60),
+    ],
+)
+def test_the_zone_that_the_time_was_written_in_is_kept(written: str, minutes: int) -> None:
+    raw = json.loads(encode(published(turn("I went there yesterday."))))
+    raw["body"]["metadata"] = {"occurred_at": "2020-01-01T00:00:00+05:00"}
+    raw["occurred_at"] = written
+    value = json.dumps(raw).encode()
+    message = decode(value, CONVERSATION_TURNS, BEGIN)
+    driven = drive(STAGE.process(message, Context(record(0, CONVERSATION_TURNS.name, value))))
+    assert (the_write(driven).turn.utc_offset_minutes or 0) == minutes
+
+
+def test_an_unreadable_command_has_a_result_under_its_id() -> None:
+    assert STAGE.on_invalid is not None
+    bad = record(3, MEMORY_COMMANDS.name, b'{"id": "c1", "scope": "ana", "body": {"command": 5}}')
+    salvaged = STAGE.on_invalid(bad, "body: Field required")
+    assert salvaged is not None
+    assert salvaged.message is not None
+    assert (salvaged.message.id, salvaged.message.scope) == ("c1", "ana")
+    [emit] = salvaged.step.emits
+    assert emit.body.write.error == "invalid_request: body: Field required"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"{", b"[]", b'{"scope": "ana"}', b'{"id": "c1"}', b'{"id": "c1", "scope": " "}', None],
+)
+def test_a_command_that_nobody_can_wait_for_is_a_dead_letter(value: bytes | None) -> None:
+    assert STAGE.on_invalid is not None
+    assert STAGE.on_invalid(Record(MEMORY_COMMANDS.name, 0, 0, b"ana", value, BEGIN), "no") is None
 
 
 @pytest.mark.parametrize(
@@ -123,19 +174,18 @@ def test_a_rejected_turn_is_counted_without_its_text(
     intent = the_write(driven)
     assert isinstance(intent, RejectedTurnIntent)
     assert (intent.turn_id, intent.session_id, intent.reason) == ("t1", "s1", reason)
-    assert driven.emitted(TURNS_NORMALIZED) == []
     assert "4711" not in repr(driven.step)
 
 
 def test_a_remembered_text_is_normalized_whatever_its_producer_claims() -> None:
     intent = command(
-        RememberCommand(content="  Ana  likes TEA! ", normalized_content="x", content_hash="y")
+        RememberCommand.model_validate(
+            {"content": "  Ana  likes TEA! ", "normalized_content": "x", "content_hash": "y"}
+        )
     )
     assert intent.error is None
     assert isinstance(intent.command, RememberCommand)
     assert intent.command.content == "Ana likes TEA!"
-    assert intent.command.normalized_content == "ana likes tea"
-    assert intent.command.content_hash == content_hash("Ana likes TEA!")
 
 
 @pytest.mark.parametrize(
@@ -143,6 +193,9 @@ def test_a_remembered_text_is_normalized_whatever_its_producer_claims() -> None:
     [
         RememberCommand(content=" \t"),
         RememberCommand(content="a fact", type="episodic"),
+        ForgetCommand(memory_ids=("m",), reason=""),
+        ForgetCommand(memory_ids=("m",), reason=" \t"),
+        ModifyCommand(patches=(MemoryPatch(memory_id="m", pinned=True, reason=" "),), reason=" "),
         ModifyCommand(patches=(MemoryPatch(memory_id="m", pinned=True),)),
         ModifyCommand(patches=(MemoryPatch(memory_id="m", content=" "),), reason="r"),
         ModifyCommand(patches=(MemoryPatch(memory_id="m", type="episodic"),), reason="r"),

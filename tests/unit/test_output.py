@@ -9,7 +9,7 @@ import pytest
 
 from schemas.codec import decode, encode
 from schemas.envelope import derived_id
-from schemas.identity import UNREADABLE_SCOPE, turn_memory_id, unreadable_item_id
+from schemas.identity import UNREADABLE_SCOPE, items_of, message_key, unreadable_item_id
 from schemas.messages import DeadLetter
 from schemas.topics import (
     CACHE_INVALIDATIONS,
@@ -25,7 +25,7 @@ from streams.stage import Emit, Failure, Message
 from tests.harness import BEGIN, published, turn
 
 CAUSE = published(turn("I like tea"), correlation_id="trace")
-BODY = normalized(turn("I like tea"))
+BODY = normalized("ana", turn("I like tea"))
 
 
 def one(emit: Emit, stage: str = "normalize", cause: Message = CAUSE) -> tuple[Outgoing, Message]:
@@ -35,7 +35,7 @@ def one(emit: Emit, stage: str = "normalize", cause: Message = CAUSE) -> tuple[O
 
 def test_an_emitted_message_knows_what_caused_it() -> None:
     out, message = one(Emit(TURNS_NORMALIZED, BODY, "extract"))
-    assert message.id == derived_id("normalize", CAUSE.id, "extract")
+    assert message.id == derived_id("normalize", message_key(CAUSE), "extract")
     assert (message.causation_id, message.correlation_id) == (CAUSE.id, "trace")
     assert (message.scope, message.occurred_at, message.recorded_at) == ("ana", BEGIN, None)
     assert (out.topic, out.scope, out.key) == ("turns-normalized", "ana", b"ana")
@@ -91,7 +91,10 @@ def test_a_dead_letter_holds_the_record_as_it_was() -> None:
         "ana",
     )
     assert (letter.stage, letter.reason, letter.failure) == ("extract", "no", "invalid")
-    assert (letter.item_kind, letter.item_ids) == ("turn", (turn_memory_id("ana", "t1"),))
+    assert (letter.item_kind, letter.item_ids) == (
+        "turn",
+        items_of(CAUSE).item_ids,
+    )
     assert (message.scope, message.correlation_id, message.causation_id) == (
         "ana",
         "trace",

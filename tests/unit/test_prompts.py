@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 import streams
-from schemas.messages import FACT_TYPES, Fact, NormalizedTurn, ScoredCandidate
+from schemas.messages import FACT_TYPES, ContextTurn, Fact, NormalizedTurn, ScoredCandidate
 from streams.prompts import (
     CONTRADICTION_SCHEMA,
     DECISION_SCHEMA,
     EXTRACTION_SCHEMA,
     TRUNCATED,
-    ContextTurn,
     contradiction_prompt,
     decision_prompt,
     extraction_prompt,
@@ -31,9 +30,15 @@ PURE = [
     "json_text.py",
     "contradiction.py",
     "models/rules.py",
+    "models/rules_clauses.py",
     "models/rules_dates.py",
+    "models/rules_kinds.py",
+    "models/rules_language.py",
+    "models/rules_passages.py",
+    "models/rules_quotes.py",
     "models/rules_sentences.py",
     "models/rules_triples.py",
+    "models/rules_words.py",
     "models/hashing.py",
     "models/vectors.py",
 ]
@@ -97,7 +102,10 @@ def test_explicit_intent_is_told() -> None:
 
 
 def test_context_is_marked_and_bounded() -> None:
-    context = [ContextTurn("Ben", AT, "y" * 5_000), ContextTurn("Ana", AT, "Which dog?")]
+    context = [
+        ContextTurn(speaker="Ben", occurred_at=AT, content="y" * 5_000),
+        ContextTurn(speaker="Ana", occurred_at=AT, content="Which dog?"),
+    ]
     prompt = extraction_prompt(a_turn("Oscar"), AT, context)
     assert "not to extract from" in prompt.user
     assert prompt.user.index("yyy") < prompt.user.index("Which dog?") < prompt.user.index("Oscar")
@@ -114,7 +122,9 @@ def test_context_is_marked_and_bounded() -> None:
 @given(st.text(min_size=1), st.text(max_size=40), st.text())
 @settings(deadline=None)
 def test_no_text_can_close_its_fence(content: str, speaker: str, before: str) -> None:
-    prompt = extraction_prompt(a_turn(content, speaker), AT, [ContextTurn(speaker, AT, before)])
+    prompt = extraction_prompt(
+        a_turn(content, speaker), AT, [ContextTurn(speaker=speaker, occurred_at=AT, content=before)]
+    )
     lines = prompt.user.split("\n")
     fence = lines[-2]
     assert fence.startswith("----- turn ")

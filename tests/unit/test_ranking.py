@@ -68,9 +68,6 @@ class TestVector:
         assert ranking.centred(vector, vector, share) == pytest.approx(vector, abs=1e-6)
         assert ranking.centring_share(10_000) == pytest.approx(1, abs=0.01)
 
-    def test_opposite_scores_like_unrelated(self) -> None:
-        assert ranking.vector_score(floats(-1, 0, 0.5, 1.0000001)).tolist() == [0, 0, 0.5, 1]
-
 
 class TestBlend:
     def test_both_legs_by_alpha(self) -> None:

@@ -6,35 +6,36 @@ from collections.abc import Awaitable, Sequence
 import numpy as np
 import pytest
 
-from stores.rerank import ContentCosine, Reranked, RerankSettings, Vector, mmr, rerank
+from stores.rerank import Reranked, RerankSettings, Vector, mmr, rerank
 
 SCORES = [0.9, 0.8, 0.7, 0.6]
 TEXTS = ["a", "b", "c", "d"]
+ASKED = np.array([1.0, 0.0], dtype=np.float32)
 
 
 class Fixed:
-    """Answers with these scores, or raises this error."""
+    """Texts with these cosines to what is asked, or an error."""
 
     def __init__(self, answer: Sequence[float] | Exception) -> None:
         self.answer = answer
-        self.asked: list[tuple[str, tuple[str, ...]]] = []
+        self.asked: list[tuple[str, ...]] = []
 
-    async def scores(self, query: str, texts: Sequence[str]) -> Sequence[float]:
-        self.asked.append((query, tuple(texts)))
+    async def embed_passages(self, texts: Sequence[str]) -> list[Vector]:
+        self.asked.append(tuple(texts))
         if isinstance(self.answer, Exception):
             raise self.answer
-        return self.answer
+        return [np.array([cosine, 0.0], dtype=np.float32) for cosine in self.answer]
 
 
-async def never_in_time(scores: Awaitable[Sequence[float]], seconds: float) -> Sequence[float]:
+async def never_in_time(made: Awaitable[list[Vector]], seconds: float) -> list[Vector]:
     assert seconds == 2.0
-    await scores
+    await made
     raise TimeoutError
 
 
-def reranked(model: Fixed | None, **settings: object) -> Reranked:
+def reranked(model: Fixed | None, vector: Vector | None = ASKED, **settings: object) -> Reranked:
     chosen = RerankSettings(**{"method": "cosine", **settings})  # type: ignore[arg-type]
-    return asyncio.run(rerank("q", SCORES, TEXTS, model, chosen))
+    return asyncio.run(rerank(vector, SCORES, TEXTS, model, chosen))
 
 
 def test_cosine_is_seven_to_three() -> None:
@@ -44,23 +45,26 @@ def test_cosine_is_seven_to_three() -> None:
     assert (found.applied, found.reason) == (True, "cosine")
 
 
-def test_a_cross_encoder_decides_alone_and_ties_keep_their_order() -> None:
-    found = reranked(Fixed([-2.0, 5.0, 5.0, 7.5]), method="cross-encoder")
-    assert found.order == (3, 1, 2, 0)
+def test_ties_keep_their_order_and_opposite_is_no_worse_than_unrelated() -> None:
+    model = Fixed([-1.0, 0.0, 0.0, 0.7])
+    found = asyncio.run(
+        rerank(ASKED, [0.5, 0.5, 0.5, 0.2], TEXTS, model, RerankSettings(method="cosine"))
+    )
+    assert found.order == (0, 1, 2, 3)
 
 
 def test_only_the_first_are_looked_at() -> None:
     model = Fixed([0.0, 1.0])
     assert reranked(model, top_n=2).order == (1, 0, 2, 3)
-    assert model.asked == [("q", ("a", "b"))]
+    assert model.asked == [("a", "b")]
 
 
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
         (OSError("gone"), "OSError: gone"),
-        ([0.1, 0.2], "2 usable scores for 4 texts"),
-        ([0.1, 0.2, float("nan"), 0.3], "4 usable scores for 4 texts"),
+        ([0.1, 0.2], "2 usable vectors for 4 texts"),
+        ([0.1, 0.2, float("nan"), 0.3], "4 usable vectors for 4 texts"),
     ],
 )
 def test_on_an_error_the_order_stays(answer: Sequence[float] | Exception, reason: str) -> None:
@@ -70,34 +74,37 @@ def test_on_an_error_the_order_stays(answer: Sequence[float] | Exception, reason
 
 def test_past_the_time_the_order_stays() -> None:
     settings = RerankSettings(method="cosine")
-    found = asyncio.run(rerank("q", SCORES, TEXTS, Fixed([0, 0, 0, 1]), settings, never_in_time))
+    model = Fixed([0, 0, 0, 1])
+    found = asyncio.run(rerank(ASKED, SCORES, TEXTS, model, settings, never_in_time))
     assert (found.order, found.reason) == ((0, 1, 2, 3), "longer than 2000 ms")
 
 
 def test_a_real_clock_ends_it_too() -> None:
     class Slow:
-        async def scores(self, query: str, texts: Sequence[str]) -> Sequence[float]:
+        async def embed_passages(self, texts: Sequence[str]) -> list[Vector]:
             await asyncio.Event().wait()
             return []
 
-    settings = RerankSettings(method="cross-encoder", timeout_ms=1.0)
-    assert not asyncio.run(rerank("q", SCORES, TEXTS, Slow(), settings)).applied
+    settings = RerankSettings(method="cosine", timeout_ms=1.0)
+    assert not asyncio.run(rerank(ASKED, SCORES, TEXTS, Slow(), settings)).applied
 
 
 def test_cancellation_is_not_swallowed() -> None:
     class Cancelled:
-        async def scores(self, query: str, texts: Sequence[str]) -> Sequence[float]:
+        async def embed_passages(self, texts: Sequence[str]) -> list[Vector]:
             raise asyncio.CancelledError
 
+    settings = RerankSettings(method="cosine")
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(rerank("q", SCORES, TEXTS, Cancelled(), RerankSettings(method="cosine")))
+        asyncio.run(rerank(ASKED, SCORES, TEXTS, Cancelled(), settings))
 
 
-def test_off_without_a_model_and_without_results() -> None:
+def test_off_without_a_model_a_vector_and_without_results() -> None:
     model = Fixed([])
     assert reranked(model, method="off").reason == "off"
     assert reranked(None).reason == "no model"
-    assert asyncio.run(rerank("q", [], [], model, RerankSettings(method="cosine"))).order == ()
+    assert reranked(model, None).reason == "no vector of the query"
+    assert asyncio.run(rerank(ASKED, [], [], model, RerankSettings(method="cosine"))).order == ()
     assert model.asked == []
 
 
@@ -105,18 +112,6 @@ def unit(*rows: tuple[float, ...]) -> Vector:
     vectors: Vector = np.array(rows, dtype=np.float32)
     lengths: Vector = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.divide(vectors, lengths, dtype=np.float32)
-
-
-def test_content_cosine_embeds_both_sides() -> None:
-    class Axes:
-        async def embed_passages(self, texts: Sequence[str]) -> list[Vector]:
-            return list(unit(*((1.0, float(len(text))) for text in texts)))
-
-        async def embed_query(self, text: str) -> Vector:
-            return np.array([1.0, 0.0], dtype=np.float32)
-
-    cosines = asyncio.run(ContentCosine(Axes()).scores("q", ["", "a"]))
-    assert cosines == pytest.approx([1.0, 2**-0.5])
 
 
 def test_mmr_puts_what_is_different_before_what_is_alike() -> None:

@@ -50,7 +50,6 @@ def only(content: str, speaker: str = "Caroline", intent: bool = False) -> FactD
         ("Hey Tom! I adopted a dog!", "Caroline adopted a dog."),
         ("Yes, I'm a nurse.", "Caroline is a nurse."),
         ("I've lived in Boston for ten years.", "Caroline has lived in Boston for ten years."),
-        ("I work at Acme and I live in Boston.", "Caroline works at Acme and Caroline lives in"),
         ("I really love hiking.", "Caroline really loves hiking."),
         ("I study physics at night.", "Caroline studies physics at night."),
         ("I don't eat meat.", "Caroline doesn't eat meat."),

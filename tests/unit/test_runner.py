@@ -16,6 +16,7 @@ from schemas.topics import (
     TURNS_NORMALIZED,
 )
 from streams.asking import ModelPort, backoff
+from streams.failures import StageFailed
 from streams.logs.base import LogError, Record
 from streams.models.base import (
     PermanentModelError,
@@ -26,8 +27,9 @@ from streams.models.base import (
 )
 from streams.models.hashing import hashed
 from streams.normalize import normalized
-from streams.runner import STEPS, StageFailed, StageRunner
+from streams.runner import STEPS, StageRunner
 from streams.stage import (
+    CommittedButNotShown,
     Context,
     Embed,
     Embedded,
@@ -41,6 +43,7 @@ from streams.stage import (
     ModelUnavailable,
     Process,
     Put,
+    Salvaged,
     Stage,
     Step,
     without_asks,
@@ -108,7 +111,7 @@ def stage(
 
 def echo(message: Message, context: Context) -> Step:
     assert isinstance(message.body, ConversationTurn)
-    return Step(emits=(Emit(TURNS_NORMALIZED, normalized(message.body), 0),))
+    return Step(emits=(Emit(TURNS_NORMALIZED, normalized(message.scope, message.body), 0),))
 
 
 ECHO = without_asks(echo)
@@ -249,9 +252,12 @@ async def test_what_was_committed_and_not_sent_is_sent_at_start() -> None:
     assert len(store.progress) == 1
     log.fails_with = None
     again = runner(stage(ECHO, True), log, store)
-    await again.start()
+    await again.start(*again.committed_outbox(log))
     assert contents(log) == ["a", "b"]
-    await again.process(log.put(CONVERSATION_TURNS.name, value("c", 9)))
+    third = runner(stage(ECHO, True), log, store)
+    await third.start(*third.committed_outbox(log))
+    assert contents(log) == ["a", "b"]  # the log holds them
+    await third.process(log.put(CONVERSATION_TURNS.name, value("c", 9)))
     # Sent entries leave the outbox with the next commit.
     assert [out.seq for out in store.outbox["echo"]] == [2]
 
@@ -296,7 +302,7 @@ async def test_a_bad_record_is_a_dead_letter_and_the_next_goes_on(
 async def test_a_stage_may_take_an_unreadable_record_otherwise() -> None:
     for step, dead in ((Step(), 0), (None, 1)):
         log = MemoryLog()
-        taking = stage(ECHO, on_invalid=lambda record, step=step: step)
+        taking = stage(ECHO, on_invalid=lambda record, why, step=step: step and Salvaged(step))
         await runner(taking, log).process(log.put(CONVERSATION_TURNS.name, b"{"))
         assert len(letters(log)) == dead
 
@@ -311,21 +317,107 @@ async def test_a_failed_step_is_a_dead_letter_with_its_output_beside() -> None:
     assert contents(log) == ["a"]
 
 
-@pytest.mark.parametrize("stateful", [False, True])
-async def test_a_bug_stops_the_worker_and_nothing_is_acknowledged(stateful: bool) -> None:
+def failing_at(*offsets: int) -> Callable[[Message, Context], Process]:
     def process(message: Message, context: Context) -> Step:
-        if context.record.offset == 1:
+        if context.record.offset in offsets:
             raise KeyError("oops")
         return echo(message, context)
 
+    return without_asks(process)
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+async def test_what_a_stage_raises_over_a_record_is_its_dead_letter(stateful: bool) -> None:
     log = MemoryLog()
     store = MemoryStore() if stateful else None
-    with pytest.raises(StageFailed, match=r"conversation-turns\[0\] offset 1: KeyError"):
-        await runner(stage(without_asks(process), stateful), log, store).process(
-            turns(log, "a", "b", "c")
-        )
+    raising = runner(stage(failing_at(1), stateful), log, store)
+    await raising.process(turns(log, "a", "b", "c"))
+    [letter] = letters(log)
+    assert (letter.offset, letter.failure) == (1, "unexpected")
+    assert "KeyError at process" in letter.reason
+    assert "oops" in letter.reason
+    assert contents(log) == ["a", "c"]
+    assert log.noted == {("echo", "conversation-turns"): 3}
+    assert (raising.counts.unexpected, raising.counts.dead) == (1, 1)
+
+
+async def test_what_a_stage_raises_is_told_without_the_text(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def process(message: Message, context: Context) -> Step:
+        raise ValueError(message.body.content)  # type: ignore[attr-defined]
+
+    log = MemoryLog()
+    await runner(stage(without_asks(process)), log).process(turns(log, "my pin is 4711"))
+    assert "ValueError at conversation-turns[0] offset 0" in caplog.text
+    assert "4711" not in caplog.text
+
+
+async def test_a_stage_that_fails_at_every_record_stops() -> None:
+    log = MemoryLog()
+    raising = runner(stage(failing_at(*range(9))), log, max_failures=2)
+    with pytest.raises(StageFailed, match=r"conversation-turns\[0\] offset 2: KeyError"):
+        await raising.process(turns(log, "a", "b", "c", "d"))
+    assert [letter.offset for letter in letters(log)] == [0, 1]
+    assert log.noted == {("echo", "conversation-turns"): 2}
+
+
+async def test_failures_between_successes_stop_nothing() -> None:
+    log = MemoryLog()
+    raising = runner(stage(failing_at(0, 1, 3, 4)), log, max_failures=2)
+    await raising.process(turns(log, *"abcdef"))
+    assert [letter.offset for letter in letters(log)] == [0, 1, 3, 4]
+    assert contents(log) == ["c", "f"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError("disk full"), LogError("gone"), MemoryError(), RuntimeError("whatever it may be")],
+)
+async def test_what_concerns_every_record_stops_the_worker(error: Exception) -> None:
+    log, store = MemoryLog(), MemoryStore(fails_with=error)
+    with pytest.raises(type(error)):
+        await runner(stage(ECHO, True), log, store).process(turns(log, "a", "b"))
     assert log.commits == []
-    assert store is None or store.progress == []
+    assert store.progress == []
+
+
+async def test_a_value_that_the_store_refuses_is_its_records_dead_letter() -> None:
+    class Refusing(MemoryStore):
+        def commit_error(self, staged: Sequence[object]) -> Exception | None:
+            return ValueError("no such value") if "b" in staged else None
+
+    def process(message: Message, context: Context) -> Step:
+        text = message.body.content  # type: ignore[attr-defined]
+        return Step(writes=(Put(text),), emits=echo(message, context).emits)
+
+    log, store = MemoryLog(), Refusing()
+    await runner(stage(without_asks(process), True), log, store).process(turns(log, *"abc"))
+    assert [letter.offset for letter in letters(log)] == [1]
+    assert store.rows == ["a", "c"]
+    assert contents(log) == ["a", "c"]
+
+
+async def test_an_error_after_the_commit_stops_the_worker() -> None:
+    log, store = MemoryLog(), MemoryStore(fails_with=CommittedButNotShown("start again"))
+    with pytest.raises(CommittedButNotShown):
+        await runner(stage(ECHO, True), log, store).process(turns(log, "a"))
+    assert letters(log) == []
+
+
+async def test_the_same_id_with_another_text_or_scope_is_another_message() -> None:
+    log, store = MemoryLog(), MemoryStore()
+    values = (
+        value("a", 1, message_id="m"),
+        value("b", 1, message_id="m"),
+        value("a", 2, message_id="m"),
+        value("a", 1, message_id="m", scope="ben"),
+        value("a", 1, message_id="m"),
+    )
+    echoing = runner(stage(ECHO, True), log, store)
+    await echoing.process(log.put(CONVERSATION_TURNS.name, *values))
+    assert contents(log) == ["a", "b", "a", "a"]
+    assert len({out.value for out in log.sent()}) == 4
 
 
 async def test_a_failed_commit_sends_nothing() -> None:
@@ -353,9 +445,10 @@ async def test_all_embeddings_of_a_batch_are_one_call() -> None:
 
 
 async def test_an_embedding_that_fails_is_told_not_waited_for() -> None:
-    for error in (TransientModelError("down"), PermanentModelError("no")):
+    no = PermanentModelError("401: no key")
+    for errors in ([TransientModelError("down")], [no, no]):
         log, waits = MemoryLog(), list[float]()
-        echoing = runner(stage(embedding), log, embedding=Embedding(error), waits=waits)
+        echoing = runner(stage(embedding), log, embedding=Embedding(*errors), waits=waits)
         await echoing.process(turns(log, "a"))
         assert contents(log) == ["a"]
         assert waits == []
@@ -409,9 +502,10 @@ async def test_an_advisory_question_is_asked_once() -> None:
 
 async def test_a_final_refusal_is_a_dead_letter_unless_the_stage_knows_better() -> None:
     log = MemoryLog()
-    refused = runner(stage(asking), log, language=Model(PermanentModelError("401: no key")))
+    no = PermanentModelError("400: too long")
+    refused = runner(stage(asking), log, language=Model(no, "harmless"))
     await refused.process(turns(log, "a"))
-    assert letters(log)[0].reason == "401: no key"
+    assert letters(log)[0].reason == "400: too long"
 
     def stubborn(message: Message, context: Context) -> Process:
         try:
@@ -421,7 +515,7 @@ async def test_a_final_refusal_is_a_dead_letter_unless_the_stage_knows_better() 
         raise AssertionError
 
     log = MemoryLog()
-    model = Model(PermanentModelError("401: no key"))
+    model = Model(no, "harmless")
     await runner(stage(stubborn), log, language=model).process(turns(log, "a"))
     assert contents(log) == ["a"]
 
@@ -457,8 +551,8 @@ async def test_a_stage_that_asks_in_order_may_ask_a_model_after_the_store() -> N
     await in_order.process(turns(log, "a", "b"))
     assert contents(log) == ["a", "b"]
     log, store = MemoryLog(), MemoryStore()
-    with pytest.raises(StageFailed, match="a model ask after a store ask"):
-        await runner(stage(process, True), log, store).process(turns(log, "a"))
+    await runner(stage(process, True), log, store).process(turns(log, "a"))
+    assert "a model ask after a store ask" in letters(log)[0].reason
 
 
 async def test_ready_is_awaited_first() -> None:
@@ -471,51 +565,6 @@ async def test_ready_is_awaited_first() -> None:
     what = runner(stage(ECHO), log, ready=ready, after=lambda _, step: order.append(step))
     await what.process(turns(log, "a"))
     assert order[:2] == ["ready", "decode"]
-
-
-# --- the window -------------------------------------------------------------------------------
-
-
-def windowed() -> tuple[Stage, list[list[str]]]:
-    seen: list[list[str]] = []
-
-    def process(message: Message, context: Context) -> Step:
-        seen.append([m.body.content for m in context.recent])  # type: ignore[attr-defined]
-        return Step()
-
-    return stage(without_asks(process), window=2), seen
-
-
-async def test_a_stage_is_shown_the_turns_before() -> None:
-    what, seen = windowed()
-    log = MemoryLog()
-    watching = runner(what, log)
-    await watching.process(turns(log, "a", "b"))
-    await watching.process(
-        log.put(CONVERSATION_TURNS.name, value("c", 7), value("d", 8), value("c", 7))
-    )
-    assert seen == [[], ["a"], ["a", "b"], ["b", "c"]]
-
-
-async def test_sessions_and_scopes_have_windows_of_their_own() -> None:
-    what, seen = windowed()
-    log = MemoryLog()
-    other = encode(published(turn("x", 5, session_id="s2")))
-    ben = value("y", 6, scope="ben")
-    values = (value("a"), other, ben, value("b", 2))
-    await runner(what, log).process(log.put(CONVERSATION_TURNS.name, *values))
-    assert seen == [[], [], [], ["a"]]
-
-
-async def test_after_a_restart_the_window_is_what_it_was() -> None:
-    what, seen = windowed()
-    log = MemoryLog()
-    before = turns(log, "a", "b", "c")
-    log.put(CONVERSATION_TURNS.name, b"{")
-    again = runner(what, log)
-    await again.start([*before, *log.topics[CONVERSATION_TURNS.name][3:]])
-    await again.process(log.put(CONVERSATION_TURNS.name, value("d", 9)))
-    assert seen == [["b", "c"]]
 
 
 # --- limits -----------------------------------------------------------------------------------

@@ -36,3 +36,23 @@ def test_the_same_in_the_same_words(a: str, b: str) -> None:
 )
 def test_another_statement_however_close(a: str, b: str) -> None:
     assert not same_statement(a, b)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ("Ana is not just tired", "Ana is not tired"),
+        ("Plan A failed", "Plan failed"),
+        ("run with --force", "run with force"),
+        ("the ratio is .5", "the ratio is 5"),
+        ("कि", "का"),
+    ],
+)
+def test_signs_and_small_words_count_where_they_carry_meaning(a: str, b: str) -> None:
+    assert not same_statement(a, b)
+
+
+def test_a_contraction_is_the_words_that_it_stands_for() -> None:
+    assert same_statement(
+        "Ana can't swim and won't learn it", "Ana cannot swim and will not learn it"
+    )

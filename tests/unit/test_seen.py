@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 
 import duckdb
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stores import hashes
+from stores.readers import cursor_of
 from stores.seen import SeenMessages
 from tests.unit.small_store import empty_store
 
@@ -29,7 +31,7 @@ def test_what_was_noted_is_known_and_nothing_else(batches: list[list[str]], merg
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hashes, "MERGE_AT", merge_at)
         connection = empty_store()
-        known = SeenMessages(connection.cursor)
+        known = SeenMessages(partial(cursor_of, connection))
         noted: set[str] = set()
         for batch in batches:
             asked = [*batch, "never noted"]
@@ -38,7 +40,7 @@ def test_what_was_noted_is_known_and_nothing_else(batches: list[list[str]], merg
             fresh = sorted(set(batch) - noted)
             note(connection, known, "a", *fresh)
             noted |= set(fresh)
-        again = SeenMessages(connection.cursor)
+        again = SeenMessages(partial(cursor_of, connection))
         assert again.among("a", [*noted, "never noted"]) == noted
         assert again.among("b", [*noted]) == set()
 
@@ -46,7 +48,7 @@ def test_what_was_noted_is_known_and_nothing_else(batches: list[list[str]], merg
 def test_ids_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hashes, "hash_of", lambda key: 7)
     connection = empty_store()
-    known = SeenMessages(connection.cursor)
+    known = SeenMessages(partial(cursor_of, connection))
     note(connection, known, "a", "one")
     assert known.among("a", ["one", "two"]) == {"one"}
 
@@ -54,7 +56,7 @@ def test_ids_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_merge_keeps_the_hashes_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hashes, "MERGE_AT", 3)
     connection = empty_store()
-    known = SeenMessages(connection.cursor)
+    known = SeenMessages(partial(cursor_of, connection))
     note(connection, known, "a", *(f"m{n}" for n in range(10)))
     hashed = known._stages["a"]
     ordered = hashed._sorted.tolist()

@@ -109,6 +109,7 @@ class TestWhoAndWhat:
         put(
             store,
             entity("ana", "Ana"),
+            entity("ben", "Ben"),
             mention("f1", "ana", confidence=0.9),
             mention("f2", "ana", confidence=0.5),
             mention("f2", "ben", confidence=0.5),

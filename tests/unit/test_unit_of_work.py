@@ -67,7 +67,7 @@ def near(shard: Shard, text: str, *earlier: Write) -> list[str]:
     unit = shard.unit()
     unit.answer(Load(SCOPE, memory_ids=("tea",)))
     unit.stage(earlier)
-    found = unit.answer(NearDuplicates(SCOPE, "", vector_of(text), 0.7, 0, 99))
+    found = unit.answer(NearDuplicates(SCOPE, text, "", vector_of(text), 0.7, 0, 99))
     assert isinstance(found, Candidates)
     return [candidate.memory_id for candidate in found.found]
 
@@ -159,11 +159,18 @@ def test_of_mentions_the_least_stays_whatever_the_batches(
 ) -> None:
     for batch in batches:
         rows = [
-            MentionRow(memory_id="m", entity_id="e", scope=SCOPE, mention_text=t, confidence=1.0)
+            MentionRow(
+                memory_id="m",
+                text_key="k",
+                name_id="e",
+                scope=SCOPE,
+                mention_text=t,
+                confidence=1.0,
+            )
             for t in batch
         ]
         commit(shard, *map(Put, rows))
-    assert rows_of(shard, "SELECT mention_text FROM memory_entity_mentions") == [("a",)]
+    assert rows_of(shard, "SELECT mention_text FROM mention_rows") == [("a",)]
 
 
 def test_a_failed_commit_leaves_nothing_and_says_why(shard: Shard) -> None:

@@ -1,5 +1,5 @@
-"""Upkeep: how long it rests between two syncs, and that neither an error nor a shard which is
-closed meanwhile ends it."""
+"""Upkeep: how long it rests between two syncs, that neither an error nor a shard which is closed
+meanwhile ends it, what is frozen, and what leaves the log."""
 
 from __future__ import annotations
 
@@ -12,12 +12,22 @@ import duckdb
 import pytest
 
 from ops import upkeep
-from ops.upkeep import LOOK_SECONDS, MOST_SECONDS, SHARE, Upkeep, pause_after
+from ops.bootstrap import application
+from ops.setting_sources import load_settings
+from ops.settings import Settings
+from ops.upkeep import LOOK_SECONDS, MOST_SECONDS, SHARE, Expiry, Upkeep, pause_after
+from schemas.rows import FlagsRow
+from schemas.topics import CONVERSATION_TURNS
 from stores.embedding_tracker import missing_count
 from stores.shard import Shard
+from streams.logs.base import Outgoing
+from streams.logs.embedded import EmbeddedLog
 from streams.models.base import Vector
 from streams.models.hashing import HashingEmbeddingModel
-from tests.memory_rows import DIMENSIONS, memory, open_shard, write
+from streams.output import outgoing
+from streams.settings import Flags
+from tests.harness import Clock, published, turn
+from tests.memory_rows import DIMENSIONS, MODEL, memory, open_shard, write
 
 
 def test_syncs_take_their_share_of_the_time_and_no_more() -> None:
@@ -69,3 +79,105 @@ async def test_a_shard_that_is_closed_meanwhile_does_not_end_it(tmp_path: Path) 
     async with Upkeep(shards.copy, model).going_on(), asyncio.timeout(30):
         await model.went_on.wait()
     shards[1].close()
+
+
+# --- what nothing but a person may change -----------------------------------------------------
+
+
+def frozen(scope: str, is_frozen: bool) -> FlagsRow:
+    return FlagsRow(scope=scope, autonomous_frozen=is_frozen)
+
+
+@pytest.mark.parametrize(
+    ("default", "rows", "embedded"),
+    [
+        (False, [frozen("b", True)], {"a"}),
+        (True, [frozen("b", False)], {"b"}),
+        (True, [], set()),
+    ],
+)
+async def test_a_frozen_scope_gets_no_vectors_by_timer(
+    tmp_path: Path, default: bool, rows: list[FlagsRow], embedded: set[str]
+) -> None:
+    shard = open_shard(tmp_path)
+    write(
+        shard,
+        [*rows, *(memory(f"m-{s}", f"{s} likes tea", 1, scope=s) for s in "ab")],
+        vectors=False,
+    )
+    model = HashingEmbeddingModel(DIMENSIONS)
+    model.model = MODEL
+    await Upkeep(lambda: {0: shard}, model, Flags(autonomous_frozen=default)).finish()
+    with shard.reading() as reader:
+        found = reader.execute(
+            "SELECT scope FROM memory_rows JOIN embeddings USING (embedding_key)"
+        ).fetchall()
+    assert {scope for (scope,) in found} == embedded
+    shard.close()
+
+
+# --- what leaves the log ----------------------------------------------------------------------
+
+
+def invalidation(scope: str = "ana") -> Outgoing:
+    return Outgoing("cache-invalidations", scope, scope.encode(), b"{}", {})
+
+
+def program_settings(folder: Path, *flags: str) -> Settings:
+    return load_settings(["embedding.provider=hashing", *flags], folder, None, {}).settings
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+async def test_a_worker_removes_what_its_topic_keeps_no_longer(
+    tmp_path: Path, is_frozen: bool
+) -> None:
+    """By the whole program: cache-invalidations are kept a day, turns for ever."""
+    clock = Clock()
+    settings = program_settings(tmp_path, f"pipeline.autonomous_frozen={is_frozen}")
+    async with application(settings, clock=clock) as app:
+        app.log.append([outgoing(CONVERSATION_TURNS, published(turn("I like tea")))])
+        await app.run(until_drained=True)
+        app.log.append([invalidation()])
+        old = app.log.end_offset("cache-invalidations", 0)
+        kept = len(app.log.read("conversation-turns", 0, 0, 10))
+    clock.advance(days=2)
+    async with application(settings, clock=clock) as app:
+        await app.run(until_drained=True)
+        # What was sent last may be sent again: it is new then.
+        left = app.log.read("cache-invalidations", 0, 0, 10)
+        assert [r.offset for r in left if r.offset < old] == [*range(old)] * is_frozen
+        assert len(app.log.read("conversation-turns", 0, 0, 10)) == kept == 1
+
+
+async def test_what_is_too_old_leaves_at_the_rhythm_that_is_set(tmp_path: Path) -> None:
+    clock, waited, twice = Clock(), list[float](), asyncio.Event()
+
+    async def pass_a_day(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 3:
+            twice.set()
+            await asyncio.Event().wait()
+        log.append([invalidation()])
+        clock.advance(days=1, seconds=1)
+
+    with EmbeddedLog.open(tmp_path, 1, clock) as log:
+        log.append([invalidation()])
+        clock.advance(days=1, seconds=1)
+        async with Expiry(log, clock, 7.0, pass_a_day).going_on(), asyncio.timeout(30):
+            assert log.read("cache-invalidations", 0, 0, 10) == []
+            await twice.wait()
+            assert log.read("cache-invalidations", 0, 0, 10) == []
+            assert log.end_offset("cache-invalidations", 0) == 3
+    assert waited == [7.0, 7.0, 7.0]
+
+
+async def test_a_log_that_cannot_be_written_ends_no_worker(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        EmbeddedLog.open(tmp_path, 1, Clock()),
+        EmbeddedLog.open(tmp_path, 1, Clock(), "read") as log,
+    ):
+        async with Expiry(log, Clock(), 60.0).going_on():
+            pass
+    assert "what is too old stays in the log for now" in caplog.text

@@ -24,7 +24,7 @@ from tests.unit.memory_ports import MemoryLog, MemoryStore
 
 def passing(message: Message, context: Context) -> Step:
     assert isinstance(message.body, ConversationTurn)
-    return Step(emits=(Emit(TURNS_NORMALIZED, normalized(message.body), 0),))
+    return Step(emits=(Emit(TURNS_NORMALIZED, normalized(message.scope, message.body), 0),))
 
 
 def ending(message: Message, context: Context) -> Step:
@@ -99,12 +99,13 @@ async def test_a_log_older_than_the_store_is_refused() -> None:
 async def test_batches_are_bounded_and_smaller_where_a_model_is_asked() -> None:
     log = MemoryLog()
     fill(log, 10)
-    limits = BatchLimits(records=4, model_records=2)
+    limits = BatchLimits(records=4, model_records=2, concurrency=2)
     working, [first, second] = worker(
         log, stage("first"), stage("asking"), limits=limits, model_stages=frozenset({"asking"})
     )
     await working.run(until_drained=True)
-    assert (first.counts.batches, second.counts.batches) == (3, 5)
+    # 1, 4, 4 and 1 records; 2 a time where the model answers two at once.
+    assert (first.counts.batches, second.counts.batches) == (4, 5)
 
 
 async def test_it_waits_for_work_and_stops_when_told() -> None:
@@ -134,9 +135,10 @@ async def test_a_failure_stops_all_and_is_what_is_raised() -> None:
 
     log = MemoryLog()
     fill(log, 2)
-    working, _ = worker(
+    working, [_, bad] = worker(
         log, stage("first"), stage("bad", failing), limits=BatchLimits(stop_seconds=0.0)
     )
+    bad.max_failures = 0
     with pytest.raises(StageFailed, match="stage bad stopped"):
         await working.run()
     assert ("bad", "conversation-turns") not in log.noted

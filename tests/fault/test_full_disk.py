@@ -1,0 +1,139 @@
+"""The real program on a disk that is really full, and in a folder that may only be read."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.flows.program import Program
+
+DISK = "14m"
+
+
+def mounted(*arguments: str) -> bool:
+    done = subprocess.run(["mount", *arguments], capture_output=True, check=False)
+    return done.returncode == 0
+
+
+@contextmanager
+def disk(folder: Path) -> Iterator[Path]:
+    folder.mkdir()
+    if os.geteuid() != 0 or not mounted("-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder)):
+        pytest.skip("a disk of its own is needed: root, and the right to mount a tmpfs")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Program]:
+    """The program with its data on a disk of 14 MiB."""
+    with disk(tmp_path / "disk") as folder:
+        data = str(folder / "data")
+        yield Program(tmp_path, PALIMPSEST_DATA_DIR=data)
+
+
+def fill(folder: Path) -> Path:
+    """Take all the room that is left."""
+    path = folder / "fill"
+    with path.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            return path
+
+
+def said(count: int) -> list[str]:
+    return [f"I like the town number {number} best." for number in range(count)]
+
+
+def one_line(text: str) -> str:
+    [line] = [line for line in text.splitlines() if line.strip()]
+    return line
+
+
+def test_on_a_full_disk_every_command_says_so_in_a_line_and_reading_goes_on(
+    small: Program,
+) -> None:
+    small.ok("ingest", small.turns(*said(40)), "--scope", "home")
+    small.ok("run", "--once")
+    small.ok("ingest", small.turns(*said(60), name="more.jsonl"), "--scope", "home")
+    filling = fill(small.folder / "disk")
+
+    assert "disk is full" in one_line(small.fails("run", "--once"))
+    assert small.json("status")["balance"]["turns"]["accepted"] == 60
+    assert small.json("recall", "which town?", "--scope", "home")["results"]
+    assert small.json("list")["memories"]
+    assert small.json("sql", "SELECT holds FROM pipeline_total") == [{"holds": True}]
+    done = small.run("doctor")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    [told] = [line for line in done.stdout.splitlines() if "disk" in line.split()[:2]]
+    assert "full" in told
+
+    filling.unlink()
+    result = small.json("run", "--once")
+    assert result["balance"]["turns"]["stored"] == 60
+    assert result["balance"]["holds"] is True
+
+
+def test_a_disk_that_fills_while_it_runs_stops_the_worker_in_a_line(small: Program) -> None:
+    texts = [f"{text} {'word ' * 120}" for text in said(2_000)]
+    small.ok("ingest", small.turns(*texts), "--scope", "home")
+    assert "disk is full" in one_line(small.fails("run", "--once"))
+    balance = small.json("status")["balance"]
+    assert balance["holds"] is True
+    assert balance["turns"]["accepted"] == 2_000
+
+
+def test_ingest_tells_how_much_it_published_before_the_disk_was_full(small: Program) -> None:
+    texts = [f"{text} {'word ' * 100}" for text in said(20_000)]
+    told = small.fails("ingest", small.turns(*texts), "--scope", "home")
+    assert "nothing was written" not in told
+    published = int(told.split(" turns were published")[0].split()[-1])
+    assert 0 < published < 20_000
+    topic = '"conversation-turns"'
+    log = small.folder / "disk" / "data" / "log" / "log.sqlite"
+    counted = subprocess.run(
+        [
+            "python3",
+            "-c",
+            "import sqlite3, sys; print(sqlite3.connect(sys.argv[1]).execute("
+            f"'SELECT count(*) FROM {topic}').fetchone()[0])",
+            str(log),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(counted.stdout) == published
+
+
+def test_doctor_in_a_folder_that_may_only_be_read_asks_for_that_alone(small: Program) -> None:
+    small.ok("ingest", small.turns(*said(5)), "--scope", "home")
+    small.ok("run", "--once")
+    assert mounted("-o", "remount,ro", str(small.folder / "disk"))
+    findings = {f["check"]: f for f in _findings(small)}
+    assert "writable" in findings["data folder"]["advice"]
+    assert findings["disk"]["ok"]
+    assert findings["log"]["ok"]
+    assert "writable" in findings["stores"]["advice"]
+    assert "rebuild" not in str(findings)
+    assert "room" not in str(findings)
+
+
+def _findings(program: Program) -> list[dict[str, str]]:
+    import json
+
+    done = program.run("doctor", "--json")
+    assert done.returncode == 1
+    found = json.loads(done.stdout)
+    assert isinstance(found, list)
+    return found

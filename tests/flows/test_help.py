@@ -1,0 +1,87 @@
+"""What the program says of itself, and how it says what is wrong."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from tests.flows.program import Program
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    return Program(tmp_path)
+
+
+def test_the_version_is_told(program: Program) -> None:
+    assert program.ok("--version").strip() == f"palimpsest {version('palimpsest')}"
+
+
+def test_brackets_in_help_texts_are_shown(program: Program) -> None:
+    assert "`[a,b]:` tags it" in program.ok("remember", "--help")
+    assert "[default: palimpsest.toml]" in " ".join(program.ok("get", "--help").split())
+    assert "[[" not in program.ok("dead-letters", "redrive", "--help")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (("get", "12345678"), 1, "there is no memory"),
+        (("remember", "x"), 2, "--scope"),
+        (("recall", "x", "--scope", "a", "--nonsense"), 2, "--nonsense"),
+        (("ingest", "missing.jsonl"), 2, "there is no file missing.jsonl"),
+        (("modify", "12345678", "--reason", "none"), 2, "nothing to change"),
+        (("status", "--set", "llm.provder=x"), 1, "llm.provder"),
+    ],
+)
+def test_an_error_is_json_where_json_was_asked_for(
+    program: Program, arguments: tuple[str, ...], code: int, told: str
+) -> None:
+    done = program.run(*arguments, "--json")
+    assert done.returncode == code
+    assert told in json.loads(done.stdout)["error"]
+    assert told in done.stderr
+    assert program.run(*arguments).stdout == ""
+
+
+def test_a_dead_letter_is_short_unless_all_is_asked_for(program: Program) -> None:
+    big = "I keep " + " ".join(f"word{number}" for number in range(900)) + "."
+    program.ok("ingest", program.turns(big), "--scope", "home")
+    program.ok("run", "--once", "--set", "log.max_record_bytes=2000")
+    letter = program.json("dead-letters", "list")["dead_letters"][0]["id"]
+    short = program.ok("dead-letters", "show", letter)
+    assert len(short.splitlines()) < 20
+    assert "word99" not in short
+    assert "max_record_bytes" in short
+    assert "--full shows all" in short
+    assert "word899" in program.ok("dead-letters", "show", letter, "--full")
+    assert "word899" in program.json("dead-letters", "show", letter)["record"]
+
+
+def test_a_wish_says_who_carries_it_out(program: Program) -> None:
+    assert "no worker runs" in program.ok("remember", "Ana bakes", "--scope", "home")
+    with program.worker() as worker:
+        worker.send_signal(signal.SIGSTOP)  # as busy as can be
+        began = time.monotonic()
+        done = program.run("remember", "Ana sails", "--scope", "home", "--wait", "2")
+        took = time.monotonic() - began
+        worker.send_signal(signal.SIGCONT)
+    assert "the running worker is busy with what came before; waiting up to 2 s" in done.stderr
+    assert "still busy after 2 s" in done.stdout
+    assert done.returncode == 0
+    assert took < 30
+
+
+def test_what_became_of_a_command_can_be_asked(program: Program) -> None:
+    wish = ("remember", "Ana bakes", "--scope", "home", "--wait", "0")
+    command_id = program.json(*wish)["command_id"]
+    assert "on its way, or unknown" in program.fails("result", command_id)
+    program.ok("run", "--once")
+    done = program.json("result", command_id)
+    assert (done["applied"], done["command"], done["error"]) == (True, "remember", None)
+    assert done["result"]["version"] == 1

@@ -1,0 +1,108 @@
+"""A decision whose memory changed or went meanwhile is taken anew: no fact is lost on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from schemas.messages import ConfirmCommand, ForgetCommand, MemoryPatch, ModifyCommand
+from streams.runner import STEPS
+from streams.settings import Flags
+from tests.harness import (
+    CAREFUL,
+    FULL,
+    Pipeline,
+    ScriptedModel,
+    differing,
+    pipeline_settings,
+    spoken,
+)
+
+OLD = "Ana lives in Oslo near the harbour"
+WHERE = "SELECT memory_id FROM memory_rows WHERE type <> 'episodic'"
+
+
+def overtaken(folder: Path, said: Sequence[str], meanwhile: str, flags: Flags = FULL) -> Pipeline:
+    """A pipeline in whose log a command lies before the decisions that did not know of it."""
+    pipeline = Pipeline(folder, pipeline_settings(flags, "model"), ScriptedModel(spoken))
+    pipeline.say(OLD)
+    pipeline.run()
+    [target] = pipeline.values(WHERE)
+    pipeline.say(*said, first=2)
+    pipeline.run("normalize", "apply-writes").run("extract")
+    if meanwhile == "forgotten":
+        pipeline.command(ForgetCommand(memory_ids=(target,), reason="wrong"))
+    elif meanwhile == "changed":
+        patch = MemoryPatch(memory_id=target, content="Rita lives in Bodø near the harbour")
+        pipeline.command(ModifyCommand(patches=(patch,), reason="wrong"))
+    else:
+        pipeline.command(ConfirmCommand(memory_id=target))
+    pipeline.run("normalize").run("decide")
+    return pipeline
+
+
+@pytest.mark.parametrize("flags", [FULL, CAREFUL], ids=["full", "careful"])
+@pytest.mark.parametrize("word", ["Now", "Gone", "Same"])
+def test_no_fact_is_lost_with_a_memory_that_was_forgotten_meanwhile(
+    word: str, flags: Flags, tmp_path: Path
+) -> None:
+    said = f"{word} Ana lives in Oslo near the harbour with Rita"
+    with overtaken(tmp_path, [said], "forgotten", flags) as pipeline:
+        pipeline.run()
+        assert pipeline.memories() == [said]
+        assert pipeline.values("SELECT round FROM proposals ORDER BY round") == [0, 0, 1]
+        assert pipeline.values("SELECT event FROM history_rows WHERE event = 'reconsidered'")
+        balance = pipeline.balance()
+        assert balance.holds
+        assert (balance.facts["created"], balance.facts["in_flight"]) == (2, 0)
+
+
+def test_what_is_known_is_decided_anew_when_the_memory_says_something_else(tmp_path: Path) -> None:
+    with overtaken(tmp_path, [OLD], "changed") as pipeline:
+        pipeline.run()
+        assert pipeline.memories() == [OLD, "Rita lives in Bodø near the harbour"]
+        assert pipeline.balance().holds
+
+
+def test_what_is_known_stays_known_when_only_its_version_moved_on(tmp_path: Path) -> None:
+    with overtaken(tmp_path, [OLD], "confirmed") as pipeline:
+        pipeline.run()
+        assert pipeline.memories() == [OLD]
+        assert pipeline.balance().facts["none"] == 1
+        # Word for word it is still there: nobody need be asked again.
+        assert pipeline.values("SELECT max(round) FROM proposals") == [0]
+
+
+TALK = (
+    "Same Ana lives in Oslo near the harbour with Rita",
+    "Now Ana lives in Bergen near the harbour",
+    OLD,
+    "Gone Ana lives in Oslo near the harbour or so",
+    "Same Ana lives in Bergen near the harbour by now",
+)
+
+
+@pytest.mark.parametrize("meanwhile", ["forgotten", "changed"])
+def test_reconsidering_does_not_depend_on_batches_or_crashes(
+    meanwhile: str, tmp_path: Path
+) -> None:
+    with overtaken(tmp_path / "whole", TALK, meanwhile) as pipeline:
+        pipeline.run()
+        assert pipeline.values("SELECT max(round) FROM proposals")[0] > 0
+        assert pipeline.balance().holds
+        whole = pipeline.state_by_table()
+    for batch in (1, 2):
+        with overtaken(tmp_path / str(batch), TALK, meanwhile) as pipeline:
+            pipeline.batch = batch
+            pipeline.run()
+            assert differing(pipeline.state_by_table(), whole) == [], batch
+    for stage in ("decide", "apply-writes"):
+        for step in STEPS:
+            with overtaken(tmp_path / stage / step, TALK, meanwhile) as pipeline:
+                pipeline.batch = 2
+                pipeline.crash_at(stage, step, 2)
+                pipeline.run_through()
+                assert pipeline.balance().holds
+                assert differing(pipeline.state_by_table(), whole) == [], (stage, step)

@@ -1,0 +1,149 @@
+"""The program's own parts, joined as the settings say, to look at what a setting changes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ops import bootstrap
+from ops.bootstrap import Application, application, open_shard, shard_options
+from ops.queries import DirectQueries
+from ops.reading.sources import Sources
+from ops.requests import RecallRequest
+from ops.service.running import sources_of
+from ops.setting_sources import load_settings
+from ops.settings import Settings
+from schemas.messages import ConversationTurn
+from schemas.rows import Row
+from schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS
+from stores.shard import Shard
+from streams.logs.embedded import EmbeddedLog
+from streams.models.base import Prompt
+from streams.output import outgoing
+from streams.stage import Message
+from tests.harness import Clock, ScriptedModel, published, spoken, turn
+from tests.memory_rows import write
+from tests.servers import ScriptedProvider
+
+BASE = ("embedding.provider=hashing", "embedding.dimensions=64", "store.memory_limit=128")
+
+
+@dataclass
+class Seen:
+    """What a run left behind: rows by query, counts of stages, questions to the model."""
+
+    app: Application
+    prompts: list[Prompt]
+
+    def column(self, query: str) -> list[Any]:
+        with self.app.shards[0].reading() as reader:
+            return [row[0] for row in reader.execute(query).fetchall()]
+
+    def batches(self, stage: str) -> int:
+        return sum(r.counts.batches for r in self.app.runners if r.stage.name == stage)
+
+    def purposes(self) -> Counter[str]:
+        return Counter(prompt.purpose for prompt in self.prompts)
+
+
+@dataclass
+class Lab:
+    """A folder, a clock and two providers for one value of one setting."""
+
+    folder: Path
+    patch: pytest.MonkeyPatch
+    server: ScriptedProvider
+    other: ScriptedProvider
+    port: int
+    flags: tuple[str, ...] = ()
+    clock: Clock = field(default_factory=Clock)
+
+    @property
+    def settings(self) -> Settings:
+        return self.loaded(*self.flags)
+
+    def loaded(self, *flags: str) -> Settings:
+        places = {"server": self.server.url, "other": self.other.url, "port": self.port}
+        given = [flag.format(folder=self.folder, **places) for flag in (*BASE, *flags)]
+        named = any(flag.startswith("data_dir=") for flag in given)
+        return load_settings(given, None if named else self.folder, None, {}).settings
+
+    @contextlib.asynccontextmanager
+    async def ran(self, *messages: Message | str, scripted: bool = True) -> AsyncIterator[Seen]:
+        """The program after it has processed these (a text is a turn of Ana's). `scripted`: the
+        language model does what is said (`tests.harness.spoken`)."""
+        model = ScriptedModel(_answer)
+        if scripted:
+            self.patch.setattr(bootstrap, "language_model", lambda settings: model)
+        async with application(self.settings, clock=self.clock) as app:
+            for number, given in enumerate(messages):
+                message = published(said(given, number)) if isinstance(given, str) else given
+                is_turn = isinstance(message.body, ConversationTurn)
+                topic = CONVERSATION_TURNS if is_turn else MEMORY_COMMANDS
+                app.log.append([outgoing(topic, message)])
+            await app.run(until_drained=True)
+            yield Seen(app, model.prompts)
+
+    @contextlib.contextmanager
+    def shard(self, *rows: Row) -> Any:
+        """A shard opened as set, with these rows."""
+        settings = self.settings
+        embedding = bootstrap.embedding_model(settings.embedding)
+        shard: Shard = open_shard(settings, 0, shard_options(settings, embedding))
+        try:
+            write(shard, rows, vectors=False)
+            yield shard
+        finally:
+            shard.close()
+
+    async def recalled(self, text: str, rows: Sequence[Row], **fields: Any) -> dict[str, Any]:
+        """The answer of the program to a question about these rows."""
+        settings = self.settings
+        with self.shard(*rows) as shard, EmbeddedLog.open(self.folder / "l", 1, self.clock) as log:
+            model = bootstrap.embedding_model(settings.embedding)
+            sources = Sources(settings, log, {0: shard}, 1, model, log.append)
+            request = RecallRequest("ana", text, explain=True, **fields)
+            answer = await DirectQueries(sources).answer(request)
+            await model.close()
+        assert isinstance(answer, dict)
+        return answer
+
+
+def _answer(prompt: Prompt) -> str:
+    if prompt.purpose == "contradict":
+        return '{"contradicts": false, "confidence": 0.9, "reason": "they agree"}'
+    return spoken(prompt)
+
+
+def said(text: str, number: int) -> ConversationTurn:
+    return turn(text, number)
+
+
+async def recall_of(app: Application, text: str, **fields: Any) -> dict[str, Any]:
+    """What a running worker answers."""
+    answer = await DirectQueries(sources_of(app)).answer(RecallRequest("ana", text, **fields))
+    assert isinstance(answer, dict)
+    return answer
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+async def happens(event: Any, seconds: float) -> bool:
+    """Whether it came true in time."""
+    try:
+        await asyncio.wait_for(event, seconds)
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,195 @@
+"""Every filter has one meaning: whatever an answer shows passes it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from ops.reading.memories import list_memories
+from ops.reading.sources import Sources
+from ops.requests import ListRequest
+from ops.settings import Settings
+from schemas.rows import EdgeRow, MemoryRow, MentionRow, NameRow, Row
+from stores.ranking import RankingParameters
+from stores.recall import Query
+from stores.retrieval import RetrievalSettings, Retriever
+from stores.retrieval_types import Retrieval
+from stores.shard import Shard
+from streams.logs.embedded import EmbeddedLog
+from streams.models.hashing import HashingEmbeddingModel
+from tests.memory_rows import (
+    BEGIN,
+    DIMENSIONS,
+    SCOPE,
+    after,
+    drawn,
+    embed,
+    memory,
+    open_shard,
+    turn,
+    write,
+)
+
+Passes = Callable[[MemoryRow, str], bool]
+"""Whether a memory may be shown, who said it or what it was drawn from being told apart."""
+
+
+def at(seconds: float) -> timedelta:
+    return timedelta(seconds=seconds)
+
+
+FILTERS: dict[str, tuple[dict[str, object], Passes]] = {
+    "types": ({"types": ("episodic", "decision")}, lambda row, by: row.type != "fact"),
+    "who": ({"who": "ANA"}, lambda row, by: by == "Ana"),
+    "tags_any": ({"tags_any": ("work", "x")}, lambda row, by: "work" in row.tags),
+    "tags_all": (
+        {"tags_all": ("work", "home")},
+        lambda row, by: {"work", "home"} <= set(row.tags),
+    ),
+    "categories": ({"categories": ("tools",)}, lambda row, by: "tools" in row.categories),
+    "pinned": ({"pinned": True}, lambda row, by: row.pinned),
+    "unpinned": ({"pinned": False}, lambda row, by: not row.pinned),
+    "importance_min": ({"importance_min": 0.7}, lambda row, by: row.importance >= 0.7),
+    "project": ({"project": "boats"}, lambda row, by: row.project == "boats"),
+    "no project": ({"project": ""}, lambda row, by: not row.project),
+    "session": ({"session": "s1"}, lambda row, by: row.session_id == "s1"),
+    "since": ({"since": BEGIN + at(10)}, lambda row, by: row.occurred_at >= BEGIN + at(10)),
+    "until": ({"until": BEGIN + at(10)}, lambda row, by: row.occurred_at < BEGIN + at(10)),
+    "as_of": ({"as_of": BEGIN + at(9)}, lambda row, by: row.created_at <= BEGIN + at(9)),
+}
+
+
+def _rows() -> list[Row]:
+    """Two who talk in two sessions, and what was drawn from each of their turns."""
+    rows: list[Row] = []
+    previous = ""
+    for number in range(16):
+        who, session = ("Ana", "Ben")[number % 2], f"s{1 + number // 8}"
+        fields = {
+            "session_id": session,
+            "tags": (("work", "home"), ("work",), ())[number % 3],
+            "categories": (("tools",), ())[number // 2 % 2],
+            "pinned": number % 4 < 2,
+            "importance": (0.9, 0.7, 0.3)[number % 3],
+            "project": ("boats", None)[number // 3 % 2],
+        }
+        text = f"the ferry harbour engine broke on trip {number}"
+        said = turn(f"t{number:02}", text, 2 * number + 1, who=who, **fields)
+        kind = "decision" if number % 5 == 0 else "fact"
+        fact = memory(f"f{number:02}", f"ferry trip {number}", 2 * number + 2, type=kind, **fields)
+        rows += [said, fact, drawn(fact.memory_id, said.memory_id)]
+        rows.append(
+            MentionRow(
+                memory_id=fact.memory_id,
+                text_key=fact.embedding_key,
+                name_id="ferry",
+                scope=SCOPE,
+                mention_text="ferry",
+                confidence=0.9,
+            )
+        )
+        if previous and number != 8:
+            rows.append(after(previous, said.memory_id))
+            rows.append(
+                EdgeRow(
+                    source_id=said.memory_id,
+                    target_id=previous,
+                    relation_type="causal",
+                    scope=SCOPE,
+                )
+            )
+        previous = said.memory_id
+    rows.append(
+        NameRow(
+            name_id="ferry",
+            entity_id="ferry",
+            scope=SCOPE,
+            name="the ferry",
+            canonical_name="the ferry",
+            entity_type="thing",
+            first_seen=BEGIN,
+            updated_at=BEGIN,
+        )
+    )
+    return rows
+
+
+ROWS = _rows()
+MEMORIES = {row.memory_id: row for row in ROWS if isinstance(row, MemoryRow)}
+SAID_BY = {i: MEMORIES[i.replace("f", "t")].who for i in MEMORIES}
+
+
+@pytest.fixture(scope="module")
+def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shard]:
+    shard = open_shard(tmp_path_factory.mktemp("filters") / "shard")
+    write(shard, ROWS)
+    yield shard
+    shard.close()
+
+
+def retriever(shard: Shard) -> Retriever:
+    # Everything is much alike here: what matches poorly is shown, too.
+    ranking = RankingParameters(min_score=0.0, answer_floor=0.0)
+    settings = RetrievalSettings(time_words="off", ranking=ranking)
+    return Retriever(shard, settings, clock=lambda: BEGIN, milliseconds=lambda: 0.0)
+
+
+def shown(found: Retrieval) -> set[str]:
+    """Every memory whose text an answer shows or stands for."""
+    ids = {related.id for related in found.related}
+    for result in found.results:
+        assert result.explanation is not None
+        ids |= {result.id, *result.explanation.grouped, *(n.id for n in result.neighbours)}
+    return ids
+
+
+@pytest.mark.parametrize("name", FILTERS)
+@pytest.mark.parametrize("group", [True, False])
+@pytest.mark.parametrize("question", ["why did trip 5", "when was trip 9", "what about the ferry"])
+def test_whatever_is_shown_passes_the_filter(
+    shard: Shard, name: str, group: bool, question: str
+) -> None:
+    given, passes = FILTERS[name]
+    query = Query(SCOPE, question, 3, group=group, explain=True, neighbours=2)
+    query = replace(query, **given)  # type: ignore[arg-type]
+    found = retriever(shard).search(query, embed(question))
+    assert found.results
+    wrong = {i for i in shown(found) if not passes(MEMORIES[i], SAID_BY[i])}
+    assert wrong == set()
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_related_memories_are_those_that_pass_and_no_fewer(shard: Shard, name: str) -> None:
+    """The filters come before the count of what is added."""
+    given, passes = FILTERS[name]
+    query = replace(Query(SCOPE, "what about the ferry", 1), **given)  # type: ignore[arg-type]
+    found = retriever(shard).search(query)
+    expected = {i for i, row in MEMORIES.items() if i[0] == "f" and passes(row, SAID_BY[i])}
+    of_hits = {r.id for r in found.results} | {i for r in found.results for i in r.derived_from}
+    assert {related.id for related in found.related} - of_hits == expected - of_hits
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_the_evidence_and_timeline_of_a_context_pass_the_filter(shard: Shard, name: str) -> None:
+    given, passes = FILTERS[name]
+    query = replace(Query(SCOPE, "what about the ferry trip 9"), **given)  # type: ignore[arg-type]
+    made = asyncio.run(retriever(shard).context(query, embed(query.text), 3_000))
+    assert made is not None
+    ids = [i for section, found in made.ids.items() if section != "entities" for i in found]
+    assert [i for i in ids if not passes(MEMORIES[i], SAID_BY[i])] == []
+
+
+def test_who_means_the_same_in_a_list(shard: Shard, tmp_path: Path) -> None:
+    model = HashingEmbeddingModel(DIMENSIONS)
+    with EmbeddedLog.open(tmp_path, 1, lambda: BEGIN) as log:
+        sources = Sources(Settings(data_dir=tmp_path), log, {0: shard}, 1, model, log.append)
+        page = list_memories(sources, ListRequest(SCOPE, who="ana", limit=100))
+    listed = page["memories"]
+    assert isinstance(listed, list)
+    ids = {str(row["id"]) for row in listed if isinstance(row, dict)}
+    assert ids == {i for i in MEMORIES if SAID_BY[i] == "Ana"}

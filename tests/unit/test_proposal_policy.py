@@ -1,0 +1,168 @@
+"""One verdict: what decide foresees of a proposal is what apply-writes makes of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.messages import Fact, FactsExtracted, MemoryWrite, ProposalsIntent
+from schemas.rows import FlagsRow, MemoryRow, OutcomeRow
+from schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
+from streams.apply_writes import apply_writes_stage
+from streams.decide import decide_stage
+from streams.memory import STATEMENT
+from streams.settings import ApplySettings, DecisionSettings, Flags
+from streams.stage import Answer, Ask, Foresee
+from tests.harness import envelope
+from tests.unit.by_hand import (
+    CALL,
+    SCOPE,
+    TURN,
+    Driven,
+    Store,
+    candidate,
+    context,
+    drive,
+    memory,
+    write_message,
+)
+
+KNOWN = "Ana likes green tea a lot"
+CONTENTS = (KNOWN, "Ana likes black tea", "ana likes BLACK tea!", "Ana likes white tea", "....!")
+ACTIONS = ("ADD", "UPDATE", "DELETE", "NONE")
+
+
+class Seeing(Store):
+    """What is foreseen is found by what is asked later, as in a unit of work."""
+
+    def answer(self, ask: Ask) -> Answer:
+        if isinstance(ask, Foresee):
+            self.memories = {**self.memories, ask.row.memory_id: ask.row}
+        return super().answer(ask)
+
+
+flags = st.builds(Flags, *[st.booleans()] * 5)
+scope_flags = st.none() | st.builds(
+    FlagsRow,
+    scope=st.just(SCOPE),
+    enabled=st.none() | st.booleans(),
+    shadow_mode=st.none() | st.booleans(),
+    allow_update_delete=st.none() | st.booleans(),
+    mutations_frozen=st.none() | st.booleans(),
+)
+sources = st.none() | st.builds(
+    lambda gone: memory(TURN.memory_id, "I like tea", type="episodic", is_deleted=gone),
+    st.booleans(),
+)
+targets = st.none() | st.builds(
+    lambda pinned, confirmed, gone, version, kind: memory(
+        "tea",
+        KNOWN,
+        pinned=pinned,
+        confirmed=confirmed,
+        is_deleted=gone,
+        version=version,
+        type=kind,
+        importance=0.3,
+    ),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+    st.integers(1, 3),
+    st.sampled_from(("fact", "preference", "episodic")),
+)
+others = st.none() | st.just(memory("other", "Ana likes black tea"))
+stated = st.lists(
+    st.tuples(
+        st.sampled_from(ACTIONS),
+        st.sampled_from(("tea", "other", "m-f0")),
+        st.sampled_from(CONTENTS),
+        st.sampled_from((0.5, 0.7, 0.9)),
+        st.none() | st.just(0.8),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+def foreseen_and_applied(
+    store: Seeing, facts: tuple[Fact, ...], defaults: Flags, round_: int
+) -> tuple[list[MemoryRow], list[MemoryRow], Driven]:
+    """The rows that decide foresees for the facts, and those that apply-writes then writes."""
+    before = store.memories
+    body = FactsExtracted(turn=TURN, facts=facts, call=CALL, round=round_)
+    decide = decide_stage(DecisionSettings(decider="model"), defaults)
+    decided = drive(
+        decide.process(envelope(body, FACTS_EXTRACTED, "x1", SCOPE), context(offset=7)), store
+    )
+    [written] = decided.emitted(MEMORY_WRITES)
+    assert isinstance(written, MemoryWrite)
+    assert isinstance(written.write, ProposalsIntent)
+    store.memories = before
+    apply = apply_writes_stage(ApplySettings(flags=defaults))
+    applied = drive(apply.process(write_message(written), context()), store)
+    return [ask.row for ask in decided.of(Foresee)], applied.rows(MemoryRow), applied
+
+
+@given(flags, scope_flags, sources, targets, others, stated, st.integers(0, 4))
+def test_what_is_foreseen_is_what_is_applied(
+    defaults: Flags,
+    own: FlagsRow | None,
+    source: MemoryRow | None,
+    target: MemoryRow | None,
+    other: MemoryRow | None,
+    said: list[tuple[str, str, str, float, float | None]],
+    round_: int,
+) -> None:
+    rows = [row for row in (source, target, other) if row is not None]
+    store = Seeing(memories={row.memory_id: row for row in rows}, flags=own)
+    shown = [
+        # Whatever the search showed: the target may have gone, or changed since.
+        candidate(memory("tea", "Ana drinks tea", version=2), 0.8),
+        candidate(memory("other", "Ana drinks black tea"), 0.8),
+        candidate(memory("m-f0", "Ana drinks white tea"), 0.8),
+    ]
+    store.candidates = lambda ask: shown
+    store.replies = [
+        json.dumps(
+            {"action": action, "targetId": None if action == "ADD" else target_id}
+            | {"confidence": 0.8, "reason": "so it is"}
+        )
+        for action, target_id, *_ in said
+    ]
+    facts = tuple(
+        Fact(
+            item_id=f"f{number}",
+            content=content,
+            confidence=confidence,
+            importance=importance,
+            type="preference",
+            categories=("drinks",),
+        )
+        for number, (_, _, content, confidence, importance) in enumerate(said)
+    )
+    foreseen, applied, driven = foreseen_and_applied(store, facts, defaults, round_)
+    assert [replace(row, write_seq=0) for row in foreseen] == [
+        replace(row, write_seq=0) for row in applied
+    ]
+    # Every fact has an end, or is decided anew.
+    again = [f for body in driven.emitted(FACTS_EXTRACTED) for f in getattr(body, "facts", ())]
+    ended = [row.item_id for row in driven.rows(OutcomeRow)]
+    assert sorted([*ended, *(f.item_id for f in again)]) == [f.item_id for f in facts]
+    if round_ >= ApplySettings().max_reconsiderations:
+        assert again == []
+
+
+def test_a_statement_is_all_that_a_fact_gives_a_memory() -> None:
+    """A column that is new must be put on one side or the other."""
+    stays = {
+        *("memory_id", "scope", "importance", "decay_rate", "pinned", "tags", "who", "why"),
+        *("project", "session_id", "source_type", "source_id", "first_occurred_at"),
+        *("created_at", "updated_at", "updated_by", "last_accessed", "access_count", "version"),
+        *("is_deleted", "deleted_at", "metadata", "write_seq", "decision_order"),
+    }
+    names = {field.name for field in fields(MemoryRow)}
+    assert names == stays | set(STATEMENT)
