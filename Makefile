@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-kafka check bench docs
+.PHONY: help install demo test test-kafka check bench docs picture
 
 help: ## show the tasks
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -33,6 +33,9 @@ check: $(STAMP) ## lint and types
 
 bench: $(STAMP) ## how fast the pipeline is here, without any model's time
 	$(BIN)/palimpsest bench throughput
+
+picture: $(STAMP) ## draw the README's picture of a terminal anew, from a real run
+	$(BIN)/python -m ops.picture
 
 docs: $(STAMP) ## write the generated references in ops/docs anew
 	$(BIN)/python -m ops.reference

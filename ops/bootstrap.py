@@ -9,19 +9,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias, Union
+from typing import TYPE_CHECKING, TypeAlias, Union
 
 from ops.settings import EmbeddingSettings, LlmSettings, Settings
-from ops.upkeep import Upkeep
+from ops.usable import until_usable
 from stores.lock import FolderInUse
 from stores.shard import Shard, ShardOptions, StoreError
 from streams.asking import ModelPort
-from streams.logs.base import LogError, Outgoing
+from streams.logs.base import LogInUse, Outgoing
 from streams.logs.embedded import LOCK_NAME, EmbeddedLog, Mode
 from streams.models.base import EmbeddingModel, LanguageModel, PermanentModelError
 from streams.runner import StageRunner
 from streams.topology import STAGE_NAMES, PipelineSettings, stages
-from streams.worker import BatchLimits, Interrupted, Worker
+from streams.worker import BatchLimits, Worker
 
 if TYPE_CHECKING:
     from ops.kafka.application import KafkaApplication
@@ -30,7 +30,6 @@ AnyApplication: TypeAlias = Union["Application", "KafkaApplication"]
 MODEL_STAGES = ("extract", "decide")
 LOCK_PATIENCE_SECONDS = 1.0
 """A reader may hold a shard for a moment; who wants it for long waits that long for it."""
-CHECK_AGAIN_SECONDS = 5.0
 EMBEDDING_STATE = "embedding_model"
 
 
@@ -201,7 +200,7 @@ def pipeline_settings(settings: Settings) -> PipelineSettings:
         extraction=settings.extracting,
         decision=settings.deciding,
         applying=settings.applying,
-        graph_writes=settings.graph.enabled,
+        graph_writes=settings.graph.enabled and settings.graph.extraction_writes_enabled,
     )
 
 
@@ -224,50 +223,48 @@ class Application:
     shards: list[Shard]
     runners: list[StageRunner]
     worker: Worker
+    clock: Callable[[], datetime] = utc_now
     warnings: list[str] = field(default_factory=list)
     unusable: str | None = None
     stopping: bool = False
     on_drained: Callable[[], Awaitable[None]] | None = None
     """Awaited at the end of `run`, while the stores are open."""
+    finished: bool = False
+    """Whether `run` until all is processed came to that."""
+    _stopped: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self, until_drained: bool) -> None:
         """Process until `stop`, or until all is processed."""
-        upkeep = Upkeep(lambda: dict(enumerate(self.shards)), self.embedding)
-        async with upkeep.going_on():
+        # LanceDB and all that a worker needs, and a reader does not.
+        from ops.upkeep import Expiry, Upkeep
+
+        flags = self.settings.flags
+        upkeep = Upkeep(lambda: dict(enumerate(self.shards)), self.embedding, flags)
+        expiry = Expiry(self.log, self.clock, self.settings.log.expire_seconds)
+        async with expiry.going_on(unless=flags.autonomous_frozen), upkeep.going_on():
             await self.worker.run(until_drained)
-        if until_drained:
-            await upkeep.finish()
+        if self.worker.drained:
+            self.finished = await upkeep.finish(self._stopped)
         if self.on_drained is not None:
             await self.on_drained()
 
+    def under_way(self) -> dict[str, int]:
+        """Records that the stages work on now, by stage."""
+        return self.worker.under_way()
+
+    def left(self) -> dict[str, int]:
+        """Records that wait for each stage."""
+        return self.worker.left()
+
     def stop(self) -> None:
-        """Finish the batches under way, then end `run`."""
+        """Finish the batches under way, then end `run`; told again, let go of them."""
         self.stopping = True
+        self._stopped.set()
         self.worker.stop()
 
     async def until_usable(self) -> None:
         """Wait for the language model. Raises Interrupted when the worker stops meanwhile."""
         await until_usable(self)
-
-
-class Waiting(Protocol):
-    """Who waits for a language model that cannot be used now."""
-
-    language: LanguageModel
-    unusable: str | None
-    stopping: bool
-
-
-async def until_usable(app: Waiting) -> None:
-    """Wait for the language model. Raises Interrupted when the worker stops meanwhile."""
-    while app.unusable is not None:
-        waited = 0.0
-        while waited < CHECK_AGAIN_SECONDS:
-            if app.stopping:
-                raise Interrupted
-            await asyncio.sleep(0.1)
-            waited += 0.1
-        app.unusable = await app.language.check()
 
 
 @contextlib.asynccontextmanager
@@ -315,7 +312,9 @@ async def application(
         models = ModelPort(language, embedding, settings.llm.concurrency, settings.embedding.batch)
         runners = _runners(settings, only, log, models, shards, clock)
         worker = Worker(log, runners, batch_limits(settings), model_stages(settings), on_batch)
-        joined = Application(settings, log, language, embedding, models, shards, runners, worker)
+        joined = Application(
+            settings, log, language, embedding, models, shards, runners, worker, clock
+        )
         await _check(joined)
         yield joined
 
@@ -335,8 +334,8 @@ def _processing_log(settings: Settings, clock: Callable[[], datetime]) -> Embedd
     while True:
         try:
             return open_log(settings, "process", clock)
-        except LogError as error:
-            if "being processed by" not in str(error) or time.monotonic() > deadline:
+        except LogInUse:
+            if time.monotonic() > deadline:
                 raise
             time.sleep(0.02)
 
@@ -359,6 +358,7 @@ def _runners(
             now=clock,
             monotonic=time.perf_counter,
             max_record_bytes=settings.log.max_record_bytes,
+            max_failures=settings.worker.max_failures,
         )
         for partition, shard in enumerate(shards)
         for stage in stages(pipeline_settings(settings))
@@ -372,7 +372,9 @@ def batch_limits(settings: Settings) -> BatchLimits:
         records=worker.batch_records,
         model_records=worker.model_batch_records,
         bytes=worker.batch_bytes,
-        warm_records=worker.warm_records,
+        seconds=worker.batch_seconds,
+        concurrency=settings.llm.concurrency,
+        stop_seconds=worker.stop_seconds,
     )
 
 

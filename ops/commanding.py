@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 import uuid
+from collections.abc import Callable
 from typing import cast
 
 from pydantic import ValidationError
@@ -20,6 +20,8 @@ from schemas.topics import MEMORY_COMMANDS
 from streams.output import outgoing
 
 POLL_SECONDS = 0.05
+MOMENT_SECONDS = 0.5
+"""How long a person waits without wondering."""
 
 
 def publish(settings: Settings, scope: str, command: Command) -> str:
@@ -52,23 +54,43 @@ def publish(settings: Settings, scope: str, command: Command) -> str:
     return command_id
 
 
+def worker_is_there(settings: Settings) -> bool:
+    """Whether somebody carries commands out now; on Kafka that is taken for granted."""
+    return settings.log.kind == "kafka" or worker_runs(log_lock(settings))
+
+
 async def result_of(
-    settings: Settings, command_id: str, seconds: float
+    settings: Settings,
+    command_id: str,
+    seconds: float,
+    on_waiting: Callable[[], None] | None = None,
 ) -> dict[str, object] | None:
     """The command's result once a running worker has carried it out; None when none runs, or
-    after `seconds`."""
-    embedded = settings.log.kind != "kafka"
-    if seconds <= 0 or (embedded and not worker_runs(log_lock(settings))):
+    after `seconds`. `on_waiting` is called when it takes longer than a moment."""
+    if seconds <= 0 or not worker_is_there(settings):
         return None
-    deadline = time.monotonic() + seconds
+    waiting = None
+    if on_waiting is not None:
+        waiting = asyncio.get_running_loop().call_later(MOMENT_SECONDS, on_waiting)
+    try:
+        async with asyncio.timeout(seconds):
+            return await _awaited(settings, command_id)
+    except TimeoutError:
+        return None
+    finally:
+        if waiting is not None:
+            waiting.cancel()
+
+
+async def _awaited(settings: Settings, command_id: str) -> dict[str, object] | None:
     async with queries(settings) as asked:
         while True:
             try:
                 result = await asked.answer(CommandRequest(command_id))
             except RequestError:
-                if embedded:
+                if settings.log.kind != "kafka":
                     raise
                 return None  # no worker has the partition now; the one that gets it will do it
-            if result is not None or time.monotonic() > deadline:
-                return cast("dict[str, object] | None", result)
+            if result is not None:
+                return cast("dict[str, object]", result)
             await asyncio.sleep(POLL_SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 import tempfile
@@ -17,18 +18,22 @@ from ops.bootstrap import (
     embedding_model,
     has_log,
     language_model,
+    log_folder,
     log_lock,
     open_log,
     open_shard,
     shard_folder,
     shard_options,
 )
+from ops.full_disk import full_disk
 from ops.settings import Settings
 from stores.lock import FolderInUse
 from stores.shard import StoreError
 from streams.logs.base import LogError
 
 LEAST_FREE_BYTES = 512 * 1024 * 1024
+FULL_BYTES = 1024 * 1024
+REBUILT = "move the store's folder away and run `palimpsest run --once`: the log rebuilds it"
 PACKAGES = ("palimpsest", "duckdb", "pyarrow", "numpy", "pydantic")
 
 
@@ -47,7 +52,7 @@ async def examine(settings: Settings) -> list[Finding]:
     return [
         _versions(),
         _folder(settings.data_dir),
-        _disk(settings.data_dir),
+        _disk(settings.data_dir, _writable(settings.data_dir)),
         _log(settings),
         _stores(settings),
         await _model("language model", settings.llm.model_name, _check_language(settings)),
@@ -86,12 +91,29 @@ def _folder(data_dir: Path) -> Finding:
     return Finding("data folder", True, f"{data_dir} {'is writable' if known else 'can be made'}")
 
 
-def _disk(data_dir: Path) -> Finding:
+def _writable(data_dir: Path) -> bool:
+    return os.access(_existing(data_dir), os.W_OK)
+
+
+def _advice(data_dir: Path, otherwise: str) -> str:
+    """What to do about what cannot be opened: where nothing may be written, that comes first."""
+    return otherwise if _writable(data_dir) else "make the folder writable, then ask again"
+
+
+def _disk(data_dir: Path, writable: bool) -> Finding:
     free = shutil.disk_usage(_existing(data_dir)).free
+    if not writable:
+        return Finding("disk", True, f"{free / 2**30:.1f} GiB free, not used: see data folder")
+    if free < FULL_BYTES:
+        return Finding(
+            "disk",
+            False,
+            f"full: {free:,} bytes free",
+            "make room: nothing can be published or processed until then; reading goes on",
+        )
     ok = free >= LEAST_FREE_BYTES
-    return Finding(
-        "disk", ok, f"{free / 2**30:.1f} GiB free", "" if ok else "free some space: the log grows"
-    )
+    found = f"{free / 2**30:.1f} GiB free" if ok else f"{free / 2**20:.1f} MiB free"
+    return Finding("disk", ok, found, "" if ok else "make room before it is full: the log grows")
 
 
 def _log(settings: Settings) -> Finding:
@@ -105,7 +127,8 @@ def _log(settings: Settings) -> Finding:
             partitions = log.partitions("conversation-turns")
             turns = sum(log.end_offset("conversation-turns", p) for p in range(partitions))
     except LogError as error:
-        return Finding("log", False, str(error), "restore the data folder from a copy")
+        advice = _advice(log_folder(settings), "restore the data folder from a copy")
+        return Finding("log", False, str(error), advice)
     if problems:
         return Finding("log", False, "; ".join(problems), "restore the log from a copy")
     return Finding("log", True, f"sound, {partitions} partition(s), {turns} turns published")
@@ -148,7 +171,9 @@ def _stores(settings: Settings) -> Finding:
             busy += 1
             continue
         except StoreError as error:
-            return Finding("stores", False, str(error), "let the log rebuild it")
+            if not isinstance(error.__cause__, OSError) and full_disk(error) is None:
+                return Finding("stores", False, str(error), _advice(folder, REBUILT))
+            return Finding("stores", False, str(error), _advice(folder, "make room"))
         try:
             before = shard.state(EMBEDDING_STATE)
         finally:

@@ -10,7 +10,7 @@ from typing import Protocol
 import pyarrow as pa
 from pydantic import JsonValue
 
-from ops.reading import letters, memories, recalling, stories
+from ops.reading import held, letters, memories, recalling, scopes, stories
 from ops.reading.sources import Sources
 from ops.reading.status import status
 from ops.requests import (
@@ -18,21 +18,26 @@ from ops.requests import (
     ContextRequest,
     DropRequest,
     ExplainRequest,
+    FlagsRequest,
     GetRequest,
+    HeldRequest,
     HistoryRequest,
     LetterRequest,
     LettersRequest,
     ListRequest,
+    NotOpenError,
     RecallRequest,
     RedriveRequest,
     Request,
     RequestError,
     ScopeRequest,
+    ScopesRequest,
     SqlRequest,
     StatusRequest,
 )
 from stores.readers import StoreClosed
 from stores.sql import QueryLimits, QueryRefused, read_only_query
+from streams.logs.base import LogError, LogUnavailable
 
 
 class Queries(Protocol):
@@ -50,7 +55,7 @@ class DirectQueries:
         self.sources = sources
 
     async def answer(self, request: Request) -> JsonValue:
-        with _closing_told():
+        with _errors_told():
             return await self._answer(request)
 
     async def _answer(self, request: Request) -> JsonValue:
@@ -83,12 +88,18 @@ class DirectQueries:
                 return letters.list_letters(self.sources, request)
             case LetterRequest():
                 return letters.show(self.sources, request)
+            case HeldRequest():
+                return held.list_held(self.sources, request)
             case CommandRequest():
                 return memories.command_result(self.sources, request)
+            case ScopesRequest():
+                return scopes.scopes(self.sources)
+            case FlagsRequest():
+                return scopes.flags(self.sources, request)
         raise TypeError(f"no reading answers {type(request).__name__}")
 
     async def table(self, request: SqlRequest) -> pa.Table:
-        with _closing_told():
+        with _errors_told():
             return await asyncio.to_thread(self._table, request)
 
     def _table(self, request: SqlRequest) -> pa.Table:
@@ -116,8 +127,10 @@ class DirectQueries:
 
 
 @contextmanager
-def _closing_told() -> Iterator[None]:
+def _errors_told() -> Iterator[None]:
     try:
         yield
-    except StoreClosed as error:
+    except (StoreClosed, LogUnavailable) as error:
+        raise NotOpenError(str(error)) from error
+    except LogError as error:
         raise RequestError(str(error)) from error

@@ -1,6 +1,6 @@
-"""The references of settings and commands, written from the program itself.
+"""The references of settings, commands and views, written from the program itself.
 
-python -m ops.reference      writes ops/docs/settings.md and ops/docs/commands.md
+python -m ops.reference      writes settings.md, commands.md and tables.md in ops/docs
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol, cast
 
+from ops.cli.common import as_written
 from ops.setting_sources import reference
 
 FOLDER = Path(__file__).parent / "docs"
@@ -66,7 +67,7 @@ def _below(group: object, prefix: str) -> Iterator[tuple[str, str]]:
         if getattr(command, "commands", None):
             yield from _below(command, f"{prefix} {name}")
         else:
-            yield f"{prefix} {name}", command.help or ""
+            yield f"{prefix} {name}", as_written(command.help or "")
 
 
 def render_commands() -> str:
@@ -76,7 +77,8 @@ def render_commands() -> str:
         "",
         "Written by `make docs`; do not edit. Every command takes `--help`, `--data-dir`,",
         "`--config` and `--set KEY=VALUE`; those that print data take `--json`. The exit code is 0",
-        "when it worked, 1 when it failed, 2 when it was used wrongly.",
+        "when it worked, 1 when it failed, 2 when it was used wrongly. What is wrong is said in a",
+        'line on stderr; with `--json` also on stdout, as `{"error": "…"}`.',
         "",
     ]
     for name, text in commands():
@@ -92,11 +94,50 @@ def _unwrapped(text: str) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
+def render_tables() -> str:
+    """Every view that analysts see, with what its columns hold."""
+    import duckdb
+
+    from stores.migrations import migrate
+    from stores.sql import MATCH_BM25, install_terms
+    from stores.views import VIEWS, install_views
+
+    with duckdb.connect() as store:
+        migrate(store)
+        install_terms(store, "english")
+        install_views(store, MATCH_BM25)
+        found = store.execute(
+            "SELECT table_name, column_name, data_type, comment FROM duckdb_columns()"
+            " WHERE schema_name = 'main' AND NOT internal ORDER BY table_name, column_index"
+        ).fetchall()
+    lines = [
+        "# Views",
+        "",
+        "Written by `make docs`; do not edit. What `palimpsest sql` sees, and any client of DuckDB",
+        "that opens `shards/<partition>/memory.duckdb` while no worker runs. `.tables` and",
+        "`.schema VIEW` tell the same. Tables lie in the schema `internal` and may change with any",
+        "version. Times are UTC.",
+        "",
+        "`match_bm25(scope, query)` gives `memory_id`, `score` and `content` of the memories that",
+        "hold the words, best first; in `palimpsest sql` only.",
+    ]
+    for name in sorted(VIEWS):
+        lines += ["", f"## {name}", "", VIEWS[name].meaning, "", "| column | type | holds |"]
+        lines.append("| --- | --- | --- |")
+        lines += [
+            f"| `{column}` | {kind} | {comment or ''} |"
+            for view, column, kind, comment in found
+            if view == name
+        ]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
-    """Write both files."""
+    """Write the files."""
     FOLDER.mkdir(exist_ok=True)
     (FOLDER / "settings.md").write_text(render_settings(), encoding="utf-8")
     (FOLDER / "commands.md").write_text(render_commands(), encoding="utf-8")
+    (FOLDER / "tables.md").write_text(render_tables(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from pydantic import JsonValue
 
@@ -16,7 +16,27 @@ JsonObject: TypeAlias = dict[str, JsonValue]
 
 
 class RequestError(Exception):
-    """A request that cannot be answered; the text says why and what to do."""
+    """A request that cannot be answered; the text says why and what to do. `code` tells programs
+    apart what they treat apart, also on the other side of the local interface."""
+
+    code: ClassVar[str] = "refused"
+
+
+class NotFoundError(RequestError):
+    """Nothing here has this id."""
+
+    code = "not_found"
+
+
+class NotOpenError(RequestError):
+    """The partition is not open in the process that was asked; another may have it."""
+
+    code = "not_open"
+
+
+ERRORS: dict[str, type[RequestError]] = {
+    kind.code: kind for kind in (RequestError, NotFoundError, NotOpenError)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +83,7 @@ class GetRequest:
 
 @dataclass(frozen=True, slots=True)
 class ListRequest:
-    """Memories, newest first; `before` is the `next` of the page before."""
+    """Memories, newest first; `who` as in a recall; `before` is the `next` of the page before."""
 
     scope: str | None = None
     types: tuple[str, ...] = ()
@@ -125,6 +145,15 @@ class DropRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldRequest:
+    """Changes that were held back, oldest first: of a scope, or by ids (or their first 8)."""
+
+    scope: str | None = None
+    item_ids: tuple[str, ...] = ()
+    limit: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
 class CommandRequest:
     """The result of a command, null while it is not carried out."""
 
@@ -136,6 +165,18 @@ class ScopeRequest:
     """In which scope a memory lies."""
 
     memory_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScopesRequest:
+    """The scopes that there are, with how much is in each."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlagsRequest:
+    """The flags in effect for a scope, and where each is from."""
+
+    scope: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +201,11 @@ Request: TypeAlias = (
     | LetterRequest
     | RedriveRequest
     | DropRequest
+    | HeldRequest
     | CommandRequest
     | ScopeRequest
+    | ScopesRequest
+    | FlagsRequest
 )
 
 REQUESTS: dict[str, type[Request]] = {
@@ -176,8 +220,11 @@ REQUESTS: dict[str, type[Request]] = {
     "letter": LetterRequest,
     "redrive": RedriveRequest,
     "drop": DropRequest,
+    "held": HeldRequest,
     "command": CommandRequest,
     "scope": ScopeRequest,
+    "scopes": ScopesRequest,
+    "flags": FlagsRequest,
 }
 
 NAMES: dict[type[Request], str] = {kind: name for name, kind in REQUESTS.items()}

@@ -9,10 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ops.embedding_table import EmbeddingDefaults, defaults_for
+from ops.recall_settings import GraphSettings, RecallSettings, SearchSettings, Section
 from schemas.codec import DEFAULT_MAX_RECORD_BYTES
 from streams.settings import ApplySettings, DecisionSettings, ExtractionSettings, Flags
 
@@ -30,12 +31,6 @@ DEFAULT_EMBEDDING_MODELS = {
 }
 
 
-class Section(BaseModel):
-    """A table of the settings file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
 class LogSettings(Section):
     kind: Literal["embedded", "kafka"] = Field(
         default="embedded", description="where the topics lie: a file in the data folder, or Kafka"
@@ -51,6 +46,12 @@ class LogSettings(Section):
         default=DEFAULT_MAX_RECORD_BYTES,
         ge=1024,
         description="largest record taken from a producer, in bytes",
+    )
+    expire_seconds: float = Field(
+        default=600.0,
+        ge=1.0,
+        description="how often a worker removes from the embedded log what is older than its topic"
+        " keeps it (cache-invalidations: 1 day), in seconds; on Kafka the broker does",
     )
 
 
@@ -238,7 +239,10 @@ class PipelineSection(Section):
     mutations_frozen: bool = Field(
         default=False, description="on: no memory is changed, also not by commands"
     )
-    autonomous_frozen: bool = Field(default=False, description="on: no maintenance by timers")
+    autonomous_frozen: bool = Field(
+        default=False,
+        description="on: no maintenance by timers (vectors that were missed, records too old)",
+    )
     min_fact_confidence: float = Field(
         default=0.7,
         ge=0.0,
@@ -256,80 +260,26 @@ class PipelineSection(Section):
     )
 
 
-class SearchSettings(Section):
-    language: str = Field(
-        default="english", description="language of the stemmer (Snowball's name)"
-    )
-    candidate_alpha: float = Field(
-        default=0.5,
-        ge=0.0,
-        le=1.0,
-        description="weight of the vector against the keywords in the candidates of a decision,"
-        " from 0 to 1",
-    )
-
-
-class RecallSettings(Section):
-    fusion: Literal["hybrid", "rrf", "keyword", "vector"] = Field(
-        default="hybrid",
-        description="how keywords and vectors are joined: their scores, their ranks, or one alone",
-    )
-    alpha: float = Field(
-        default=0.5,
-        ge=0.0,
-        le=1.0,
-        description="weight of the vector against the keywords, from 0 to 1",
-    )
-    profile: Literal["relevance", "balanced"] = Field(
-        default="relevance",
-        description="the final order: relevance alone, or .55 with .20 recency, .15 importance and"
-        " .10 frequency",
-    )
-    pool: int = Field(
-        default=100, ge=10, le=5_000, description="candidates taken from keywords and from vectors"
-    )
-    graph_weight: float = Field(
-        default=0.05,
-        ge=0.0,
-        le=1.0,
-        description="share of its score that a memory gains by what the graph knows; 0 is off",
-    )
-    graph_timeout_ms: float = Field(
-        default=500.0, gt=0.0, description="how long the graph may be asked, in milliseconds"
-    )
-    time_words: Literal["prefer", "filter", "off"] = Field(
-        default="prefer",
-        description="what times in a question do: favour what was told then, leave out the rest,"
-        " or nothing",
-    )
-    rerank: Literal["off", "cosine"] = Field(
-        default="off", description="a second look at the first results by their whole content"
-    )
-
-
-class GraphSettings(Section):
-    enabled: bool = Field(
-        default=True, description="off: no entities and relations are written or asked"
-    )
-
-
 class WorkerSettings(Section):
     batch_records: int = Field(
-        default=512, ge=1, le=10_000, description="records that a stage takes at once"
+        default=512, ge=1, le=10_000, description="records that a stage takes at once, at most"
+    )
+    batch_seconds: float = Field(
+        default=1.0, gt=0, description="work that a stage does before it is kept, in seconds"
+    )
+    stop_seconds: float = Field(
+        default=5.0, ge=0, description="time that a stop leaves to what is under way, in seconds"
     )
     model_batch_records: int = Field(
-        default=8,
-        ge=1,
-        le=10_000,
-        description="records at once of a stage that asks a language model over the network",
+        default=8, ge=1, le=10_000, description="the same where a language model is asked"
     )
     batch_bytes: int = Field(
         default=4 * 1024 * 1024, ge=1024, description="size of what a stage takes at once, in bytes"
     )
-    warm_records: int = Field(
-        default=1_000,
+    max_failures: int = Field(
+        default=100,
         ge=0,
-        description="records read back at start to fill the window of earlier turns",
+        description="records in a row that a stage may fail at (dead letters) before it stops",
     )
     max_attempts: int = Field(
         default=3, ge=1, le=20, description="tries, in all, for a reply that can be read"
@@ -434,6 +384,7 @@ class Settings(BaseSettings):
             max_attempts=self.worker.max_attempts,
             semantic_contradiction=self.decision.semantic_contradiction,
             min_fact_confidence=self.pipeline.min_fact_confidence,
+            max_reconsiderations=self.pipeline.max_reconsiderations,
         )
 
     @property

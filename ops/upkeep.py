@@ -1,5 +1,10 @@
-"""What goes on beside the stages on every open shard: LanceDB follows DuckDB, and memories that
-came while the embedding provider was away get their vectors."""
+"""What goes on beside the stages: on every open shard LanceDB follows DuckDB, and memories that
+came while the embedding provider was away get their vectors; records of the embedded log leave it
+when they are older than their topic keeps them (on Kafka the broker sees to that).
+
+`autonomous_frozen` stops what changes anything: vectors that come later (for a scope or for all)
+and what leaves the log. LanceDB follows all the same: it is a copy.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +12,29 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING
 
 import duckdb
 
 from stores.embedding_tracker import catch_up, missing_count
 from stores.readers import StoreClosed
 from stores.shard import Shard
-from stores.vector_sync import VectorSync
+from streams.logs.base import LogError
+from streams.logs.embedded import EmbeddedLog
+from streams.memory import effective
 from streams.models.base import EmbeddingModel
+from streams.settings import Flags
+
+if TYPE_CHECKING:
+    from stores.vectors import VectorTable
 
 logger = logging.getLogger(__name__)
 
+NO_FLAGS = Flags()
 LOOK_SECONDS = 0.5
 """How long to wait at least before it is looked again whether a shard has changed."""
 SHARE = 0.05
@@ -34,22 +49,28 @@ TRACK_SECONDS = 5.0
 @dataclass(slots=True)
 class _Kept:
     shard: Shard
-    sync: VectorSync
+    table: VectorTable
     synced: int = -1
+    is_failing: bool = False
     tracked_at: float = -TRACK_SECONDS
 
 
 class Upkeep:
-    """Keeps up all shards that `shards` tells as open, which may change at any time."""
+    """Keeps up all shards that `shards` tells as open, which may change at any time. `flags` are
+    those of scopes that have none of their own."""
 
     def __init__(
-        self, shards: Callable[[], Mapping[int, Shard]], embedding: EmbeddingModel
+        self,
+        shards: Callable[[], Mapping[int, Shard]],
+        embedding: EmbeddingModel,
+        flags: Flags = NO_FLAGS,
     ) -> None:
         # It takes more than a second: here, and not when stages and readers are at work.
         import stores.vectors  # noqa: F401
 
         self._shards = shards
         self._embedding = embedding
+        self._flags = flags
         self._kept: dict[int, _Kept] = {}
 
     @contextlib.asynccontextmanager
@@ -62,8 +83,22 @@ class Upkeep:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def finish(self) -> None:
-        """Once more for every shard, whatever was looked at last."""
+    async def finish(self, stopped: asyncio.Event | None = None) -> bool:
+        """Once more for every shard, whatever was looked at last, or as much of it as is done when
+        `stopped` is set; whether it was all."""
+        doing = asyncio.create_task(self._finish())
+        stopping = asyncio.create_task((stopped or asyncio.Event()).wait())
+        await asyncio.wait({doing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (doing, stopping):
+            task.cancel()
+        [failure, _] = await asyncio.gather(doing, stopping, return_exceptions=True)
+        if isinstance(failure, asyncio.CancelledError):
+            return False
+        if failure is not None:
+            raise failure
+        return True
+
+    async def _finish(self) -> None:
         for partition, shard in self._shards().items():
             kept = self._of(partition, shard)
             kept.tracked_at = -TRACK_SECONDS
@@ -89,7 +124,7 @@ class Upkeep:
     def _of(self, partition: int, shard: Shard) -> _Kept:
         kept = self._kept.get(partition)
         if kept is None or kept.shard is not shard:
-            kept = self._kept[partition] = _Kept(shard, VectorSync(shard.vector_table()))
+            kept = self._kept[partition] = _Kept(shard, shard.vector_table())
         return kept
 
     async def _keep(self, kept: _Kept) -> float:
@@ -101,9 +136,22 @@ class Upkeep:
         if newest == kept.synced:
             return 0.0
         began = time.monotonic()
-        if await kept.sync.once() is not None:
-            kept.synced = newest
+        await self._sync(kept, newest)
         return time.monotonic() - began
+
+    async def _sync(self, kept: _Kept, newest: int) -> None:
+        """Recall does not need LanceDB's copy, and the next sync makes anew what is damaged: an
+        error ends nothing. It is told once."""
+        try:
+            await asyncio.to_thread(kept.table.sync)
+        except StoreClosed:
+            raise
+        except Exception as error:
+            if not kept.is_failing:
+                logger.warning("vectors of %s, to be tried again: %s", kept.shard.folder, error)
+            kept.is_failing = True
+        else:
+            kept.synced, kept.is_failing = newest, False
 
     async def _track(self, kept: _Kept) -> None:
         shard, model = kept.shard, self._embedding.model
@@ -117,9 +165,57 @@ class Upkeep:
             shard.may_lack_vectors |= missing != 0
         if not missing:
             return
-        done = await catch_up(kept.shard, self._embedding, kept.sync.table)
+        done = await catch_up(shard, self._embedding, kept.table, skip=partial(self._frozen, shard))
         if done.embedded:
             kept.synced = -1
+
+    def _frozen(self, shard: Shard, scope: str) -> bool:
+        return effective(self._flags, shard.flags.get(scope)).autonomous_frozen
+
+
+class Expiry:
+    """Removes from the embedded log what is older than its topic keeps it: once, and then every
+    `seconds`. `wait` passes them."""
+
+    def __init__(
+        self,
+        log: EmbeddedLog,
+        clock: Callable[[], datetime],
+        seconds: float,
+        wait: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._log = log
+        self._clock = clock
+        self._seconds = seconds
+        self._wait = wait
+
+    async def once(self) -> int:
+        """How many records went. A log that cannot be written now is told; whoever appends to it
+        finds out, too."""
+        try:
+            return await asyncio.to_thread(self._log.expire, self._clock())
+        except LogError as error:
+            logger.warning("what is too old stays in the log for now: %s", error)
+            return 0
+
+    @contextlib.asynccontextmanager
+    async def going_on(self, unless: bool = False) -> AsyncIterator[None]:
+        """At once, then in the background until the block ends; not at all `unless`."""
+        if unless:
+            yield
+            return
+        await self.once()
+        task = asyncio.create_task(self._run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await self._wait(self._seconds)
+            await self.once()
 
 
 def pause_after(syncing: float) -> float:

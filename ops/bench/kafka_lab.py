@@ -20,7 +20,7 @@ from pathlib import Path
 import duckdb
 
 from ops.bootstrap import application, publisher
-from ops.ingest import in_batches
+from ops.ingest.records import in_batches
 from ops.kafka.broker import Broker
 from ops.kafka.options import kafka_options
 from ops.requests import JsonObject, StatusRequest
@@ -29,6 +29,7 @@ from ops.service.routing import RoutedQueries
 from ops.setting_sources import load_settings
 from ops.settings import Settings
 from ops.topics import create_topics
+from stores.migrations import use_tables
 from stores.state_hash import table_hashes
 from streams.logs.base import Outgoing
 from streams.logs.kafka_log import KafkaLog
@@ -228,6 +229,7 @@ def states_of(data_dir: Path) -> States:
 @contextmanager
 def opened(file: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     connection = duckdb.connect(str(file), read_only=True)
+    use_tables(connection)
     try:
         yield connection
     finally:

@@ -16,7 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ops.bench.kafka_lab import Lab, different, embedded_states, told
-from ops.ingest import Bad, Reading, read_locomo
+from ops.ingest.base import Bad
+from ops.ingest.locomo import read_locomo
+from ops.ingest.records import Reading
 from ops.kafka.broker import Broker
 from schemas.codec import DEFAULT_MAX_RECORD_BYTES
 from streams.logs.base import Outgoing, partition_for

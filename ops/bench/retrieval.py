@@ -19,7 +19,9 @@ from typing import Final
 import numpy as np
 
 from ops.bootstrap import Application, application, publisher
-from ops.ingest import Bad, Reading, in_batches, read_locomo
+from ops.ingest.base import Bad
+from ops.ingest.locomo import read_locomo
+from ops.ingest.records import Reading, in_batches
 from ops.requests import JsonObject
 from ops.settings import Settings
 from stores.ranking import DEFAULTS, RankingParameters

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ops.bench.provider import running_provider
 from ops.bootstrap import Application, application, batch_limits, model_stages, publisher
-from ops.ingest import in_batches, turn_id_of_message
+from ops.ingest.records import in_batches, turn_id_of_message
 from ops.requests import JsonObject
 from ops.setting_sources import load_settings
 from ops.settings import Settings

@@ -1,4 +1,4 @@
-"""remember, modify, forget, recover, confirm, flags: commands that change memory."""
+"""remember, modify, forget, recover, confirm, flags: commands that change memory; and result."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
+from ops.cli.common import AsJson, Cli, command, complain, not_done, print_json, wrong_use
+from ops.cli.scopes import tell_unknown
 
 if TYPE_CHECKING:
     from ops.settings import Settings
     from schemas.messages import Command
 
-DONE = ("updated", "no_changes", "forgotten", "recovered", "confirmed", "set", "accepted")
+DONE = ("updated", "no_changes", "forgotten", "recovered", "confirmed", "set")
 MemoryIds = Annotated[list[str], typer.Argument(metavar="ID…", help="Ids, or their first 8.")]
 MemoryId = Annotated[str, typer.Argument(metavar="ID", help="An id, or its first 8 characters.")]
 Wait = Annotated[float, typer.Option(min=0, help="Seconds to wait for a running worker's answer.")]
@@ -22,7 +23,7 @@ IfVersion = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    for function in (remember, modify, forget, recover, confirm, flags):
+    for function in (remember, modify, forget, recover, confirm, flags, result):
         command(app)(function)
 
 
@@ -181,7 +182,7 @@ def flags(
     wait: Wait = 5.0,
     json: AsJson = False,
 ) -> None:
-    """Set flags of one scope, over those of the settings; the change is audited.
+    """Show the flags of a scope, or set some over those of the settings; a change is audited.
 
     Example: palimpsest flags support --allow-update-delete
     """
@@ -189,7 +190,8 @@ def flags(
 
     given = (enabled, shadow_mode, allow_update_delete, mutations_frozen, autonomous_frozen)
     if all(flag is None for flag in given):
-        raise wrong_use("no flag given; see palimpsest flags --help")
+        _show_flags(cli, scope, json)
+        return
     order = SetFlagsCommand(
         enabled=enabled,
         shadow_mode=shadow_mode,
@@ -199,6 +201,37 @@ def flags(
         reason=reason,
     )
     _carry_out(cli, scope, order, wait, json)
+
+
+def result(
+    cli: Cli,
+    command_id: Annotated[str, typer.Argument(metavar="ID", help="The command's id.")],
+    json: AsJson = False,
+) -> None:
+    """Tell what became of a command: of one given here, or published by another program.
+
+    Example: palimpsest result 0b9e7c1a-6a53-4c0e-9f3e-5d1f6b0c7a11
+    """
+    from ops.requests import CommandRequest
+
+    answer = cast("dict[str, object] | None", cli.ask(CommandRequest(command_id)))
+    if answer is None:
+        raise not_done(f"no command {command_id} was carried out yet; it is on its way, or unknown")
+    _tell(command_id, answer, json)
+
+
+def _show_flags(cli: Cli, scope: str, as_json: bool) -> None:
+    from ops.requests import FlagsRequest
+
+    answer = cast("dict[str, list[dict[str, object]]]", cli.ask(FlagsRequest(scope)))
+    tell_unknown(cli, scope)
+    if as_json:
+        print_json(answer)
+        return
+    from ops.cli.tables import console, table
+
+    rows = [(row["flag"], row["value"], row["from"]) for row in answer["flags"]]
+    console().print(table(("flag", "value", "from"), [*rows]))
 
 
 def _found(cli: Cli, memory_ids: list[str] | tuple[str, ...]) -> list[tuple[str, str]]:
@@ -231,11 +264,13 @@ def _carry_out(cli: Cli, scope: str, order: Command, wait: float, as_json: bool)
         if as_json:
             print_json({"command_id": command_id, "applied": False})
         else:
-            typer.echo(
-                f"accepted as command {command_id}; it is applied by the running worker, or by"
-                " the next `palimpsest run`"
-            )
+            typer.echo(f"accepted as command {command_id}; {_applied_when(settings, wait)}")
         return
+    _tell(command_id, result, as_json)
+
+
+def _tell(command_id: str, result: dict[str, object], as_json: bool) -> None:
+    """The result of a command; raises Exit with code 1 where it was refused."""
     error = result["error"]
     outcomes = result["result"] if isinstance(result["result"], list) else [result["result"]]
     if as_json:
@@ -256,4 +291,21 @@ def _carry_out(cli: Cli, scope: str, order: Command, wait: float, as_json: bool)
 async def _result(settings: Settings, command_id: str, seconds: float) -> dict[str, object] | None:
     from ops.commanding import result_of
 
-    return await result_of(settings, command_id, seconds)
+    def waiting() -> None:
+        typer.echo(
+            f"the running worker is busy with what came before; waiting up to {seconds:g} s for it",
+            err=True,
+        )
+
+    return await result_of(settings, command_id, seconds, waiting)
+
+
+def _applied_when(settings: Settings, waited: float) -> str:
+    """Who will carry out a command that has no result yet."""
+    from ops.commanding import worker_is_there
+
+    if not worker_is_there(settings):
+        return "no worker runs, so the next `palimpsest run` applies it"
+    if waited <= 0:
+        return "the running worker applies it"
+    return f"the running worker is still busy after {waited:g} s and applies it when its turn comes"

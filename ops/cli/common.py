@@ -5,16 +5,20 @@ Nothing heavy is imported before a command needs it: `palimpsest --help` must be
 
 from __future__ import annotations
 
+import contextvars
+import copy
 import functools
 import inspect
 import json
+import re
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, TypeVar, get_args, get_type_hints
 
 import typer
+from typer.models import ArgumentInfo, OptionInfo
 
 if TYPE_CHECKING:
     from ops.queries import Queries
@@ -49,6 +53,10 @@ Overrides = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Scope = Annotated[str, typer.Option("--scope", "-s", help="The memory space.")]
+
+
+asked_json: contextvars.ContextVar[bool] = contextvars.ContextVar("asked_json", default=False)
+"""Whether the command under way was asked for JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,22 +104,54 @@ def command(
     that every command has; errors that say what to do are printed as they are."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
-        app.command(name, **options)(_joined(function))  # type: ignore[arg-type]
+        text = as_shown(inspect.getdoc(function) or "")
+        app.command(name, help=text, **options)(_joined(function))  # type: ignore[arg-type]
         return function
 
     return register
 
 
+_MARKUP = re.compile(r"\[[a-z#/@][^\[]*?\]")
+
+
+def as_shown(text: str) -> str:
+    """A help text in which brackets stand for themselves: rich would take them for its markup."""
+    return _MARKUP.sub(lambda match: "\\" + match[0], text)
+
+
+def as_written(text: str) -> str:
+    """A help text as it was before `as_shown`."""
+    return text.replace("\\[", "[")
+
+
+def _shown(annotation: object) -> object:
+    """The annotation of a parameter with its help as it is to be shown."""
+    metadata = getattr(annotation, "__metadata__", ())
+    told = [
+        each
+        for each in metadata
+        if isinstance(each, OptionInfo | ArgumentInfo) and _MARKUP.search(each.help or "")
+    ]
+    if not told:
+        return annotation
+    info = copy.copy(told[0])
+    info.help = as_shown(info.help or "")
+    kind = get_args(annotation)[0]
+    return Annotated[kind, info]
+
+
 def _joined(function: Callable[..., None]) -> Callable[..., None]:
     hints = get_type_hints(function, include_extras=True)
     own = [
-        parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
+        parameter.replace(
+            annotation=_shown(hints[parameter.name]), kind=inspect.Parameter.KEYWORD_ONLY
+        )
         for parameter in inspect.signature(function).parameters.values()
         if parameter.name != "cli"
     ]
     shared = [
         inspect.Parameter(
-            given, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+            given, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_shown(annotation)
         )
         for given, annotation in (
             ("data_dir", DataDir),
@@ -128,6 +168,7 @@ def _joined(function: Callable[..., None]) -> Callable[..., None]:
         overrides: list[str] | None = None,
         **given: object,
     ) -> None:
+        asked_json.set(bool(given.get("json")))
         with explained():
             function(cli=Cli(data_dir, config, tuple(overrides or ())), **given)
 
@@ -146,7 +187,7 @@ class explained:  # noqa: N801 - reads as a statement
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Exception) and (text := _text_of(error)) is not None:
-            complain(text)
+            failed(text)
             raise typer.Exit(1) from None
 
 
@@ -165,6 +206,11 @@ def _text_of(error: Exception) -> str | None:
         loaded = sys.modules.get(module)
         if loaded is not None and any(isinstance(error, getattr(loaded, n)) for n in names):
             return str(error)
+    from ops.full_disk import full_disk
+
+    full = full_disk(error)
+    if full is not None:
+        return full
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     duckdb = sys.modules.get("duckdb")
@@ -180,8 +226,21 @@ def complain(text: str) -> None:
 
 def wrong_use(text: str) -> typer.Exit:
     """Tell how the command is not to be used; raise what this returns."""
-    complain(text)
+    failed(text)
     return typer.Exit(2)
+
+
+def not_done(text: str) -> typer.Exit:
+    """Tell why there is nothing to answer; raise what this returns."""
+    failed(text)
+    return typer.Exit(1)
+
+
+def failed(text: str) -> None:
+    """Say on stderr why the command ends here; with --json, on stdout too, as `{"error": …}`."""
+    complain(text)
+    if asked_json.get():
+        print_json({"error": text})
 
 
 def print_json(value: object) -> None:

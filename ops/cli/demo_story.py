@@ -9,7 +9,7 @@ from rich.console import Console
 from ops.cli.tables import Json, console, print_balance, reasons, text
 
 MEANING = {
-    "modified": "changed: the new statement contradicts the known one, which went to the archive",
+    "updated": "updated: the new statement contradicts the known one, which went to the archive",
     "blocked": "held back: changing memory is only proposed as the flags are set",
     "none": "known already: nothing to do",
     "deduped": "known already: the same words",

@@ -9,6 +9,13 @@ import typer
 
 from ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
 
+BEGINNING = 200
+"""Characters of a record that are shown unless all are asked for."""
+SHORT = (
+    *("id", "status", "stage", "failure", "reason", "scope", "topic", "partition", "offset"),
+    *("attempts", "first_failed_at", "last_failed_at", "record_bytes", "redrivable"),
+)
+
 LetterId = Annotated[str, typer.Argument(metavar="ID", help="Its id, or the first 8.")]
 
 
@@ -69,9 +76,12 @@ def show(
     record: Annotated[
         bool, typer.Option("--record", help="Only the record, to be published again.")
     ] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="All fields, with the whole record.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
-    """Show a dead letter with the record as it was.
+    """Show a dead letter: why, where, and how its record begins; --full and --json show all of it.
 
     Example: palimpsest dead-letters show 5b1f22aa
     """
@@ -85,13 +95,21 @@ def show(
     else:
         from ops.cli.tables import print_memory
 
-        print_memory(answer)
+        print_memory(answer if full else in_short(answer))
+
+
+def in_short(letter: dict[str, object]) -> dict[str, object]:
+    """What a person wants to know of a letter first; what is empty is left out."""
+    record = " ".join(str(letter["record"]).split())
+    begins = record if len(record) <= BEGINNING else f"{record[:BEGINNING]}… (--full shows all)"
+    short = {name: letter[name] for name in SHORT if letter.get(name) not in (None, "", [])}
+    return {**short, "record": begins}
 
 
 def redrive(
     cli: Cli,
     letter_ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID…]", help="Which ones.")
+        list[str] | None, typer.Argument(metavar="ID…", help="Which ones.")
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="All that are dead.")] = False,
     json: AsJson = False,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
+from typing import Annotated, Any
 
 # One thread a product: on few cores the second is waited for longer than it helps, and readers
 # beside a writer stand in each other's way. Set before numpy reads it; what is set already stays.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import typer
+from typer.core import TyperGroup
 
 from ops.cli import (
     bench,
@@ -17,16 +20,35 @@ from ops.cli import (
     demo,
     gateway,
     letters,
+    proposals,
     publishing,
     reading,
     running,
+    scopes,
     setup,
     sql,
     topics,
 )
+from ops.cli.common import print_json
+
+
+class Program(TyperGroup):
+    """All commands. Wrong use of one that was asked for JSON is told as JSON, too."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            # By its form: where the class lies depends on typer's version.
+            told = getattr(error, "format_message", None)
+            if told is not None and "--json" in sys.argv:
+                print_json({"error": told()})
+            raise
+
 
 app = typer.Typer(
     name="palimpsest",
+    cls=Program,
     help="Long-term memory for AI agents: turns in, memories out, every decision explained."
     "\n\nStart with: palimpsest demo",
     no_args_is_help=True,
@@ -40,9 +62,11 @@ GROUPS = (
     publishing,
     running,
     reading,
+    scopes,
     sql,
     changing,
     letters,
+    proposals,
     setup,
     topics,
     gateway,
@@ -51,6 +75,26 @@ GROUPS = (
 
 for group in GROUPS:
     group.register(app)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"palimpsest {version('palimpsest')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Show the version and exit.", callback=_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    pass
 
 
 GARBAGE_AFTER = (100_000, 20, 50)

@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
-import sys
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 
 import typer
 
-from ops.cli.common import AsJson, Cli, command, complain, on_terminal, print_json, wrong_use
+from ops.cli.common import AsJson, Cli, command, wrong_use
+from ops.cli.tally import Tally
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
-    from ops.ingest import Bad, Reading
+    from ops.cli.progress import Reading as Progress
+    from ops.ingest.base import Choices
+    from ops.ingest.base import DateOrder as DateOrderName
+    from ops.ingest.known import Published
+    from ops.ingest.reading import Found, Wishes
+    from ops.settings import Settings
     from streams.logs.base import Outgoing
 
-MAX_TOLD = 100
-"""Bad lines told one by one; the rest is counted."""
+    Append: TypeAlias = Callable[[Sequence[Outgoing]], object]
+
+STOPPED = 130
+"""Exit code after Ctrl-C, as shells have it."""
 
 
 class Format(StrEnum):
     turns = "turns"
+    messages = "messages"
+    chatgpt = "chatgpt"
+    claude = "claude"
+    slack = "slack"
+    whatsapp = "whatsapp"
+    captions = "captions"
     locomo = "locomo"
+
+
+class DateOrder(StrEnum):
+    dmy = "dmy"
+    mdy = "mdy"
+    ymd = "ymd"
 
 
 def register(app: typer.Typer) -> None:
@@ -34,120 +52,183 @@ def register(app: typer.Typer) -> None:
 
 def ingest(
     cli: Cli,
-    files: Annotated[list[str], typer.Argument(metavar="FILE…", help="Files; - is stdin.")],
-    format: Annotated[Format, typer.Option(help="turns: a JSON object a line.")] = Format.turns,  # noqa: A002
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE…", help="Files, zip archives or folders; - is stdin."),
+    ],
+    form: Annotated[
+        Format | None,
+        typer.Option("--from", "--format", help="What it is, where it is not recognised."),
+    ] = None,
     scope: Annotated[
         str | None,
-        typer.Option(help="The memory space; else the line's own, or the LoCoMo file's name."),
+        typer.Option(
+            "--scope",
+            "-s",
+            help="The memory space; else the line's own, or the LoCoMo file's name, or default.",
+        ),
+    ] = None,
+    me: Annotated[
+        str, typer.Option(help="Your name, for exports that call you only user or human.")
+    ] = "",
+    since: Annotated[
+        datetime | None,
+        typer.Option(help="When it was said (UTC), where it tells no time; else the file's time."),
+    ] = None,
+    timezone: Annotated[
+        str, typer.Option(help="Zone of times that name none, as Europe/Lisbon.")
+    ] = "UTC",
+    date_order: Annotated[
+        DateOrder | None, typer.Option(help="Of day, month, year in a WhatsApp chat.")
+    ] = None,
+    session: Annotated[
+        str | None, typer.Option(help="Name of the conversation; else the source's own.")
     ] = None,
     captions: Annotated[
         bool, typer.Option("--captions", help="LoCoMo: append captions of images to the text.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Publish nothing; tell what would be.")
     ] = False,
     json: AsJson = False,
 ) -> None:
     """Publish conversation turns from files to the log.
 
-    Turns are durable when the command ends; `palimpsest run` makes memories of them. A bad line
-    is told with its number and the rest goes on. Publishing a file again doubles nothing.
+    Takes turns as JSON, one object a line; messages with role and content; exports of ChatGPT,
+    Claude, Slack (zip or folder) and WhatsApp; SRT and VTT transcripts; LoCoMo files; and says
+    what it took a file for. Turns are durable when the command ends; `palimpsest run` makes
+    memories of them. A bad line is told with its number and the rest goes on. Publishing a file
+    again, also a longer one, doubles nothing.
 
     Example: palimpsest ingest conversation.jsonl --scope support
     """
-    from ops.bootstrap import publisher, utc_now
-    from ops.ingest import Reading, in_batches
+    from ops.cli.progress import Reading, Stoppable
 
     settings = cli.settings
+    _check(files, scope)
+    chosen = date_order.value if date_order else None
+    wishes = _wishes(
+        settings, form, scope, since, captions, _choices(me, timezone, chosen, session)
+    )
+    tally = Tally(json, dry_run)
+    with ExitStack() as undo:
+        stop = undo.enter_context(Stoppable())
+        append = _appender(settings, undo, dry_run)
+        before = _published(settings, undo)
+        progress = undo.enter_context(Reading(_total(files)))
+        try:
+            for batch in _batches(files, wishes, tally, progress):
+                standings = [before.standing(record) for record in batch]
+                with stop.whole():
+                    append(batch)
+                    tally.add(batch, standings)
+                progress.advance(0, len(batch))
+        except KeyboardInterrupt:
+            undo.close()
+            tally.stopped()
+            raise typer.Exit(STOPPED) from None
+        except Exception:
+            tally.failed()
+            raise
+    tally.tell(before)
+
+
+def _check(files: list[str], scope: str | None) -> None:
     if scope is not None and not scope.strip():
         raise wrong_use("--scope is empty; name the memory space that the turns belong to")
     if scope is not None and len(scope) > 256:
         raise wrong_use("--scope is longer than 256 characters")
-    missing = [name for name in files if name != "-" and not Path(name).is_file()]
+    missing = [name for name in files if name != "-" and not Path(name).exists()]
     if missing:
         raise wrong_use(f"there is no file {', '.join(missing)}")
-    reading = Reading(scope, settings.log.max_record_bytes, utc_now(), captions)
-    tally = Tally()
-    with publisher(settings) as append, shown_progress(files) as progress:
-        for batch in in_batches(tally.good(_items(files, format, reading, progress))):
-            append(batch)
-            tally.published += len(batch)
-    tally.tell(json)
 
 
-class Tally:
-    """What was published and what was not."""
+def _choices(me: str, timezone: str, date_order: str | None, session: str | None) -> Choices:
+    from zoneinfo import ZoneInfo
 
-    def __init__(self) -> None:
-        self.published = 0
-        self.bad: list[Bad] = []
-        self.scopes: Counter[str] = Counter()
+    from ops.bootstrap import utc_now
+    from ops.ingest.base import Choices
 
-    def good(self, items: Iterator[Outgoing | Bad]) -> Iterator[Outgoing]:
-        from ops.ingest import Bad
-
-        for item in items:
-            if isinstance(item, Bad):
-                self.bad.append(item)
-                if len(self.bad) <= MAX_TOLD:
-                    complain(f"{item.place}: {item.reason}")
-            else:
-                self.scopes[item.scope] += 1
-                yield item
-
-    def tell(self, as_json: bool) -> None:
-        if len(self.bad) > MAX_TOLD:
-            complain(f"… and {len(self.bad) - MAX_TOLD} more bad lines")
-        if as_json:
-            told = [{"place": bad.place, "reason": bad.reason} for bad in self.bad]
-            print_json({"published": self.published, "bad": told, "scopes": dict(self.scopes)})
-        else:
-            scopes = ", ".join(f"{scope} ({count})" for scope, count in self.scopes.items())
-            into = f" into {scopes}" if scopes else ""
-            typer.echo(f"{self.published} turns published{into}, {len(self.bad)} bad")
-        if self.bad:
-            raise typer.Exit(1)
+    try:
+        zone = ZoneInfo(timezone)
+    except (ValueError, OSError, LookupError):
+        raise wrong_use(
+            f"there is no time zone {timezone!r}; write it as Europe/Lisbon or UTC"
+        ) from None
+    order = cast("DateOrderName | None", date_order)
+    return Choices(utc_now(), " ".join(me.split()), zone, order, session)
 
 
-class shown_progress:  # noqa: N801 - reads as a statement
-    """A bar over the bytes of all files, when someone watches."""
+def _wishes(
+    settings: Settings,
+    form: Format | None,
+    scope: str | None,
+    since: datetime | None,
+    captions: bool,
+    choices: Choices,
+) -> Wishes:
+    from datetime import UTC
 
-    def __init__(self, files: Sequence[str]) -> None:
-        self._sizes = [Path(name).stat().st_size for name in files if name != "-"]
-        self._total = sum(self._sizes) if "-" not in files else None
-        self._progress: Progress | None = None
-        self._task: TaskID | None = None
+    from ops.ingest.reading import Wishes
+    from ops.ingest.records import Reading
 
-    def __enter__(self) -> shown_progress:
-        if on_terminal():
-            from rich.console import Console
-            from rich.progress import Progress
-
-            self._progress = Progress(console=Console(stderr=True), transient=True)
-            self._progress.start()
-            self._task = self._progress.add_task("publishing", total=self._total)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._progress is not None:
-            self._progress.stop()
-
-    def advance(self, size: int) -> None:
-        if self._progress is not None and self._task is not None:
-            self._progress.advance(self._task, size)
+    begin = None if since is None else since.replace(tzinfo=since.tzinfo or UTC)
+    reading = Reading(scope, settings.log.max_record_bytes, begin or choices.since, captions)
+    return Wishes(reading, form.value if form else None, begin, choices)
 
 
-def _items(
-    files: Sequence[str], form: Format, reading: Reading, progress: shown_progress
-) -> Iterator[Outgoing | Bad]:
-    from ops.ingest import read_locomo, read_turns
+def _appender(settings: Settings, undo: ExitStack, dry_run: bool) -> Append:
+    from ops.bootstrap import publisher
+
+    return _append_nothing if dry_run else undo.enter_context(publisher(settings))
+
+
+def _append_nothing(_batch: Sequence[Outgoing]) -> object:
+    return None
+
+
+def _published(settings: Settings, undo: ExitStack) -> Published:
+    """What the log has already; on Kafka that is not looked up."""
+    from ops.bootstrap import has_log, open_log
+    from ops.ingest.known import Published
+
+    if settings.log.kind == "kafka" or not has_log(settings):
+        return Published(None)
+    return Published(undo.enter_context(open_log(settings, "read")))
+
+
+def _total(files: Sequence[str]) -> int | None:
+    """Bytes of all files; None when that cannot be known before."""
+    paths = [Path(name) for name in files]
+    if not all(path.is_file() for path in paths):
+        return None
+    return sum(path.stat().st_size for path in paths)
+
+
+def _batches(
+    files: Sequence[str], wishes: Wishes, tally: Tally, progress: Progress
+) -> Iterator[Sequence[Outgoing]]:
+    from ops.ingest.base import Unreadable
+    from ops.ingest.reading import taken
+    from ops.ingest.records import in_batches
 
     for name in files:
-        file = sys.stdin.buffer if name == "-" else Path(name).open("rb")  # noqa: SIM115
-        with file:
-            if form is Format.locomo:
-                stem = "stdin" if name == "-" else Path(name).stem
-                yield from read_locomo(file, name, stem, reading)
-                if name != "-":
-                    progress.advance(Path(name).stat().st_size)
-            else:
-                for item, size in read_turns(file, name, reading):
-                    progress.advance(size)
-                    yield item
+        try:
+            with taken(name, wishes) as source:
+                tally.took(source.source.name, source.format)
+                yield from in_batches(_good(source.items, tally, progress))
+        except Unreadable as error:
+            tally.refuse("standard input" if name == "-" else name, str(error))
+
+
+def _good(items: Iterator[Found], tally: Tally, progress: Progress) -> Iterator[Outgoing]:
+    from ops.ingest.base import Bad, Note
+
+    for item, size in items:
+        progress.advance(size)
+        if isinstance(item, Bad):
+            tally.refuse(item.place, item.reason)
+        elif isinstance(item, Note):
+            tally.note(item.text)
+        else:
+            yield item

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from ops.cli.common import AsJson, Cli, command, print_json
+from ops.cli.scopes import tell_unknown
 
 if TYPE_CHECKING:
     from ops.requests import JsonObject
@@ -40,7 +41,9 @@ def recall(
     all_tags: Annotated[
         list[str] | None, typer.Option("--all-tags", help="Only with all of these tags.")
     ] = None,
-    who: Annotated[str | None, typer.Option(help="Only of this speaker or author.")] = None,
+    who: Annotated[
+        str | None, typer.Option(help="Said or written by this person, or drawn from that.")
+    ] = None,
     pinned: Annotated[bool | None, typer.Option(help="Only pinned ones, or only others.")] = None,
     importance_min: Annotated[
         float | None, typer.Option(min=0, max=1, help="Least importance, from 0 to 1.")
@@ -48,7 +51,7 @@ def recall(
     project: Annotated[str | None, typer.Option(help="Only of this project.")] = None,
     session: Annotated[str | None, typer.Option(help="Only of this session.")] = None,
     since: Annotated[datetime | None, typer.Option(help="Not before (UTC).")] = None,
-    until: Annotated[datetime | None, typer.Option(help="Not after (UTC).")] = None,
+    until: Annotated[datetime | None, typer.Option(help="Before this time (UTC).")] = None,
     as_of: Annotated[
         datetime | None, typer.Option("--as-of", help="As known at this time (UTC).")
     ] = None,
@@ -90,6 +93,8 @@ def recall(
             neighbours=neighbours,
         )
     )
+    if not cast("JsonObject", answer)["results"]:
+        tell_unknown(cli, scope)
     if json:
         print_json(answer)
         return
@@ -116,6 +121,8 @@ def context(
     from ops.requests import ContextRequest
 
     answer = cast("JsonObject", cli.ask(ContextRequest(scope, text, budget)))
+    if answer["text"] is None:
+        tell_unknown(cli, scope)
     if json:
         print_json(answer)
     elif answer["text"] is None:
@@ -153,7 +160,9 @@ def list_(
         list[str] | None, typer.Option(help="Only this type; may be repeated.")
     ] = None,
     session: Annotated[str | None, typer.Option(help="Only of this session.")] = None,
-    who: Annotated[str | None, typer.Option(help="Only of this speaker or author.")] = None,
+    who: Annotated[
+        str | None, typer.Option(help="Said or written by this person, or drawn from that.")
+    ] = None,
     deleted: Annotated[bool, typer.Option("--deleted", help="Forgotten ones instead.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="Memories on a page.")] = 20,
     before: Annotated[
@@ -169,6 +178,8 @@ def list_(
 
     request = ListRequest(scope, tuple(type or ()), session, who, deleted, limit, before)
     answer = cast("dict[str, object]", cli.ask(request))
+    if scope is not None and not answer["memories"]:
+        tell_unknown(cli, scope)
     if json:
         print_json(answer)
         return

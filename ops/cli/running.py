@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import signal
 import time
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -35,9 +36,10 @@ def run(
 ) -> None:
     """Run the stages of the pipeline.
 
-    Runs until SIGTERM or Ctrl-C, which finishes the batches under way; with --once until all
-    that was published is processed. Meanwhile recall, sql, status and the others work from other
-    terminals.
+    Runs until SIGTERM or Ctrl-C, which finishes what is under way, a second or two of work; with
+    --once until all that was published is processed, and the exit code is 1 when it was stopped
+    before. The next run goes on from there. Meanwhile recall, sql, status and the others work
+    from other terminals.
 
     Example: palimpsest run --once
     """
@@ -49,6 +51,12 @@ def run(
         from ops.cli.tables import print_run
 
         print_run(result)
+    if result["stopped"]:
+        left = _told(cast("dict[str, int]", result["left"]))
+        goes_on = f"left: {left}. `palimpsest run` goes on from there"
+        complain(f"stopped; {goes_on if left else 'everything that was published is processed'}")
+        if once:
+            raise typer.Exit(1)
 
 
 async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
@@ -70,18 +78,36 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
             complain(f"extraction waits, all else runs: {app.unusable}")
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, app.stop)
+            loop.add_signal_handler(number, _stop, app)
         began = time.perf_counter()
         async with serving_reads(app) as sources:
             balance: JsonObject = {}
 
             async def weigh() -> None:
-                balance.update(await asyncio.to_thread(balance_of, sources))
+                # To find what is left in a long log takes its time, and a stop must be quick.
+                if not app.stopping or not app.left():
+                    balance.update(await asyncio.to_thread(balance_of, sources))
 
             app.on_drained = weigh
             with watched(app) if on_terminal() else contextlib.nullcontext():
                 await app.run(until_drained=once)
-            return _summary(app, time.perf_counter() - began, balance)
+            result = _summary(app, time.perf_counter() - began, balance)
+            left: JsonObject = {**app.left()}
+            return {**result, "stopped": app.stopping and not app.finished, "left": left}
+
+
+def _stop(app: AnyApplication) -> None:
+    """Stop, and say what is finished first."""
+    if app.stopping:
+        complain("letting go of it: what was not kept is done again by the next run")
+    else:
+        doing = _told(app.under_way())
+        complain(f"stopping: finishing {doing or 'nothing'}; once more (Ctrl-C) lets go of it")
+    app.stop()
+
+
+def _told(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{stage} {count:,}" for stage, count in counts.items())
 
 
 def _summary(app: AnyApplication, seconds: float, balance: JsonObject) -> JsonObject:

@@ -23,14 +23,35 @@ class Form(StrEnum):
     parquet = "parquet"
 
 
+SUFFIXES = {
+    ".json": Form.json,
+    ".csv": Form.csv,
+    ".arrow": Form.arrow,
+    ".arrows": Form.arrow,
+    ".parquet": Form.parquet,
+    ".txt": Form.table,
+}
+LISTED = """
+SELECT view_name AS "view", comment AS meaning FROM duckdb_views()
+WHERE schema_name = 'main' AND NOT internal ORDER BY 1"""
+COLUMNS = """
+SELECT table_name AS "view", column_name AS "column", data_type AS type, comment AS meaning
+FROM duckdb_columns() WHERE schema_name = 'main' AND NOT internal{} ORDER BY 1, column_index"""
+
+
 def register(app: typer.Typer) -> None:
     command(app)(sql)
 
 
 def sql(
     cli: Cli,
-    query: Annotated[str, typer.Argument(help="One SELECT; - reads it from stdin.")],
-    format: Annotated[Form, typer.Option(help="How the result is written.")] = Form.table,  # noqa: A002
+    query: Annotated[
+        str, typer.Argument(help="One SELECT, .tables or .schema VIEW; - reads it from stdin.")
+    ],
+    format: Annotated[  # noqa: A002
+        Form | None,
+        typer.Option(help="How the result is written; else as the file is named, or as a table."),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A file instead of stdout.")
     ] = None,
@@ -42,20 +63,21 @@ def sql(
 ) -> None:
     """Query memories, decisions, history, graph and balance with SQL, also while a worker runs.
 
-    Nothing can be changed. Views: memories, memories_all, turns, facts, proposals,
-    memory_history, entities, relations, mentions, edges, sessions, dead_letters, model_calls,
-    pipeline_balance, pipeline_items; and match_bm25(scope, query).
+    Nothing can be changed. `.tables` lists the views (memories, turns, facts, proposals,
+    memory_history, entities, pipeline_balance …) and `.schema memories` explains the columns of
+    one; match_bm25(scope, query) searches by words. Rows that are too wide are printed a line a
+    column.
 
     Example: palimpsest sql "SELECT type, count(*) FROM memories GROUP BY type"
     """
     from ops.queries import Queries
     from ops.requests import SqlRequest
 
-    form = Form.json if json else format
+    form = _form(Form.json if json else format, output)
     binary = form in (Form.arrow, Form.parquet)
     if binary and output is None and sys.stdout.isatty():
         raise wrong_use(f"{form} is no text: name a file with --output, or pipe it on")
-    statement = sys.stdin.read() if query == "-" else query
+    statement = _statement(sys.stdin.read() if query == "-" else query)
 
     async def asking(queries: Queries) -> pa.Table:
         return await queries.table(SqlRequest(statement, partition, seconds))
@@ -70,6 +92,35 @@ def sql(
         _print(table)
     else:
         _write(table, form, sys.stdout.buffer)
+
+
+def _form(given: Form | None, output: Path | None) -> Form:
+    """The format that was asked for, or that the file's name says. Two that differ are refused: a
+    file should be what it is called."""
+    if output is None:
+        return given or Form.table
+    named = SUFFIXES.get(output.suffix.lower())
+    if given is not None and named in (None, given):
+        return given
+    if named is None:
+        known = ", ".join(SUFFIXES)
+        raise wrong_use(f"what format is {output.name}? End it in {known}, or add --format")
+    if given is not None:
+        raise wrong_use(f"{output.name} is named as {named}, but --format says {given}")
+    return named
+
+
+def _statement(query: str) -> str:
+    """The query; `.tables` and `.schema` are short for queries of the catalog."""
+    command, _, name = query.strip().rstrip(";").partition(" ")
+    if command == ".tables":
+        return LISTED
+    if command == ".schema":
+        quoted = name.strip().replace("'", "''")
+        return COLUMNS.format(f" AND table_name = '{quoted}'" if quoted else "")
+    if command.startswith("."):
+        raise wrong_use(f"there is no {command} here; there are .tables and .schema VIEW")
+    return query
 
 
 def _write(table: pa.Table, form: Form, file: BinaryIO) -> None:
@@ -88,6 +139,10 @@ def _write(table: pa.Table, form: Form, file: BinaryIO) -> None:
 
         with pa.ipc.new_stream(file, table.schema) as writer:
             writer.write_table(table)
+    elif form is Form.table:
+        from ops.cli.tables import printed_rows
+
+        file.write(printed_rows(tuple(table.column_names), _plain_rows(table)).encode())
     else:
         file.write(json.dumps(_plain_rows(table), indent=2, ensure_ascii=False).encode() + b"\n")
 
@@ -114,11 +169,6 @@ def _plain_rows(table: pa.Table) -> list[dict[str, object]]:
 
 
 def _print(table: pa.Table) -> None:
-    from ops.cli.tables import console
-    from ops.cli.tables import table as drawn
+    from ops.cli.tables import print_rows
 
-    rows = _plain_rows(table)
-    names = tuple(table.column_names)
-    out = console()
-    out.print(drawn(names, [tuple(row[name] for name in names) for row in rows]))
-    out.print(f"({len(rows)} row{'' if len(rows) == 1 else 's'})")
+    print_rows(tuple(table.column_names), _plain_rows(table))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from io import StringIO
 from typing import TypeAlias, cast
 
 from rich.console import Console
@@ -12,6 +13,8 @@ from rich.table import Table
 Json: TypeAlias = dict[str, object]
 
 PIPED_WIDTH = 160
+TEXT_WIDTH = 30
+"""Least width for a column of texts, which are wrapped; what has no spaces, as ids, is not."""
 
 
 def console() -> Console:
@@ -47,6 +50,34 @@ def table(columns: tuple[str, ...], rows: list[tuple[object, ...]], title: str =
     for row in rows:
         made.add_row(*map(text, row))
     return made
+
+
+def print_rows(columns: tuple[str, ...], rows: list[Json], out: Console | None = None) -> None:
+    """Rows as a table where they fit; else a line a column, so that ids can be copied whole."""
+    out = out or console()
+    made = table(columns, [tuple(row[name] for name in columns) for row in rows])
+    needed = 0
+    for column in made.columns:
+        cells = [str(cell) for cell in (column.header, *column.cells)]
+        widest = max(map(len, cells))
+        column.no_wrap = widest <= TEXT_WIDTH or not any(" " in cell for cell in cells)
+        needed += 2 + (widest if column.no_wrap else TEXT_WIDTH)
+    if needed <= out.width + 2:
+        out.print(made)
+    else:
+        width = max(map(len, columns))
+        for number, row in enumerate(rows, 1):
+            out.print(f"[dim]{f'-- {number} --':-<{width + 3}}[/]")
+            for name in columns:
+                out.print(f"[bold]{name:<{width}}[/] {text(row[name])}", soft_wrap=True)
+    out.print(f"({len(rows)} row{'' if len(rows) == 1 else 's'})")
+
+
+def printed_rows(columns: tuple[str, ...], rows: list[Json]) -> str:
+    """The same as text for a file."""
+    file = StringIO()
+    print_rows(columns, rows, Console(file=file, highlight=False, width=PIPED_WIDTH))
+    return file.getvalue()
 
 
 def print_run(answer: object) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
+
+from ops.cli.progress import span
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -13,6 +17,8 @@ if TYPE_CHECKING:
     from ops.bootstrap import AnyApplication
 
 INTERVAL_SECONDS = 0.25
+WINDOW_SECONDS = 30.0
+"""Over which a pace is measured: long enough for slow batches, short enough to follow changes."""
 
 
 @contextlib.contextmanager
@@ -22,14 +28,15 @@ def watched(app: AnyApplication) -> Iterator[None]:
     from rich.live import Live
 
     done = threading.Event()
+    rates = Rates()
     with Live(
-        progress_table(app), console=Console(stderr=True), transient=True, auto_refresh=False
+        progress_table(app, rates), console=Console(stderr=True), transient=True, auto_refresh=False
     ) as live:
 
         def show() -> None:
             while not done.wait(INTERVAL_SECONDS):
                 with contextlib.suppress(Exception):  # the display may never end the work
-                    live.update(progress_table(app), refresh=True)
+                    live.update(progress_table(app, rates), refresh=True)
 
         watcher = threading.Thread(target=show, name="progress", daemon=True)
         watcher.start()
@@ -40,8 +47,28 @@ def watched(app: AnyApplication) -> Iterator[None]:
             watcher.join()
 
 
-def progress_table(app: AnyApplication) -> Table:
-    """Records done and left by stage, and what is being waited for."""
+class Rates:
+    """How fast each stage got on lately. A stage works in batches, so its pace is measured from
+    the first sight of it within the window to the last step seen, and kept while it rests."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._steps: dict[str, deque[tuple[float, int]]] = {}
+
+    def rate(self, name: str, done: int) -> float | None:
+        """Records a second of `name`, which has done `done`; None as long as that is unknown."""
+        steps = self._steps.setdefault(name, deque())
+        now = self._clock()
+        if not steps or steps[-1][1] != done:
+            steps.append((now, done))
+        while len(steps) > 2 and steps[1][0] < now - WINDOW_SECONDS:
+            steps.popleft()
+        seconds = now - steps[0][0]
+        return (done - steps[0][1]) / seconds if len(steps) > 1 and seconds > 0 else None
+
+
+def progress_table(app: AnyApplication, rates: Rates) -> Table:
+    """Records done and left by stage, how fast, how long still, and what is being waited for."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
 
@@ -50,10 +77,19 @@ def progress_table(app: AnyApplication) -> Table:
         left = _left(app, runner.stage.name, runner.partition)
         done = runner.counts.records + runner.counts.skipped
         name = runner.stage.name + (f"[{runner.partition}]" if len(app.shards) > 1 else "")
+        rate = rates.rate(name, done)
         bar = ProgressBar(total=max(done + left, 1), completed=done, width=24)
-        table.add_row(name, bar, f"{done} done", f"{left} left", f"{runner.counts.dead} dead")
+        table.add_row(
+            name,
+            bar,
+            f"{done} done",
+            f"{left} left",
+            f"{rate:,.0f} a second" if rate else "",
+            f"{span(left / rate)} to go" if rate and left else "",
+            f"{runner.counts.dead} dead" if runner.counts.dead else "",
+        )
     for name, outage in tuple(app.models.outages.items()):
-        table.add_row(f"waiting for {name}", "", f"try {outage.tries}", outage.reason[:60], "")
+        table.add_row(f"waiting for {name}", "", f"try {outage.tries}", outage.reason[:60])
     return table
 
 

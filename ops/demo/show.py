@@ -11,13 +11,16 @@ from typing import cast
 from pydantic import JsonValue
 
 from ops.bootstrap import Application, application, publisher, utc_now
-from ops.ingest import Bad, Reading, in_batches, read_turns
+from ops.ingest.base import Bad
+from ops.ingest.lines import read_turns
+from ops.ingest.records import Reading, in_batches
 from ops.queries import DirectQueries
 from ops.reading.sources import Sources, rows
 from ops.reading.status import balance
 from ops.requests import JsonObject, RecallRequest
 from ops.service.running import serving_reads
 from ops.settings import Settings
+from stores.words import told_word
 from streams.logs.base import Outgoing
 
 SCOPE = "demo"
@@ -28,9 +31,9 @@ QUESTIONS = (
 )
 RESULTS = 3
 
-_DECIDED = """
+_DECIDED = f"""
 SELECT f.content AS said, t.who AS speaker, t.session_id AS session, p.action, p.reason,
-    o.event AS outcome, o.reason AS outcome_reason,
+    {told_word("o.event")} AS outcome, o.reason AS outcome_reason,
     coalesce(o.memory_id, p.target_id) AS memory_id,
     coalesce(a.content, m.content) AS known
 FROM proposals p JOIN fact_rows f USING (item_id)

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,19 +23,19 @@ from ops.bootstrap import (
     open_shard,
     pipeline_settings,
     shard_options,
-    until_usable,
     utc_now,
 )
 from ops.kafka.options import kafka_options
 from ops.settings import Settings
 from ops.upkeep import Upkeep
+from ops.usable import until_usable
 from stores.lock import FolderInUse
 from stores.shard import Shard, ShardOptions
 from streams.asking import ModelPort
 from streams.logs.base import UNAVAILABLE_SECONDS, LogUnavailable, Outgoing
 from streams.logs.kafka import FaustFlow, Member, quieten
 from streams.logs.kafka_base import ROLES, STORE, KafkaOptions, role_of
-from streams.logs.kafka_lane import Turns
+from streams.logs.kafka_lane import Lane, Turns
 from streams.logs.kafka_log import KafkaLog
 from streams.logs.kafka_role import Busy, PartitionStore, Role, stages_of
 from streams.logs.kafka_sender import KafkaSender
@@ -131,6 +132,7 @@ class _Parts:
                 now=self.clock,
                 monotonic=time.perf_counter,
                 max_record_bytes=settings.log.max_record_bytes,
+                max_failures=settings.worker.max_failures,
                 partitions=self.app.log.options.partitions,
             )
             for stage in self.stages
@@ -177,6 +179,8 @@ class KafkaApplication:
     stopping: bool = False
     on_drained: Callable[[], Awaitable[None]] | None = None
     """Awaited when all is processed, before the stores are closed."""
+    finished: bool = False
+    """Whether `run` until all is processed came to that."""
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
     _made: dict[tuple[str, int], StageRunner] = field(default_factory=dict)
 
@@ -206,7 +210,7 @@ class KafkaApplication:
         tasks = [asyncio.create_task(member.run(self._stop)) for member in self.members]
         if until_drained:
             tasks.append(asyncio.create_task(self._until_drained()))
-        async with Upkeep(self.shards.now, self.embedding).going_on():
+        async with Upkeep(self.shards.now, self.embedding, self.settings.flags).going_on():
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             self.stop()
             results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -219,6 +223,21 @@ class KafkaApplication:
         self.stopping = True
         self._stop.set()
 
+    def under_way(self) -> dict[str, int]:
+        """Records that the stages work on now, by stage."""
+        return self._counted(lambda lane: lane.taken)
+
+    def left(self) -> dict[str, int]:
+        """Records that wait for each stage here: of the log, those that were fetched."""
+        return self._counted(lambda lane: lane.waiting)
+
+    def _counted(self, count: Callable[[Lane], int]) -> dict[str, int]:
+        found: Counter[str] = Counter()
+        for role in self.roles:
+            for lane in role.lanes.values():
+                found[lane.name] += count(lane)
+        return dict(+found)
+
     async def until_usable(self) -> None:
         """Wait for the language model. Raises Interrupted when the worker stops meanwhile."""
         await until_usable(self)
@@ -226,6 +245,7 @@ class KafkaApplication:
     async def _until_drained(self) -> None:
         while not self._stop.is_set():
             if await asyncio.to_thread(self.log.drained):
+                self.finished = True
                 if self.on_drained is not None:
                     await self.on_drained()
                 return

@@ -13,6 +13,7 @@ from ops.requests import (
     JsonObject,
     LetterRequest,
     LettersRequest,
+    NotFoundError,
     RedriveRequest,
     RequestError,
 )
@@ -63,7 +64,7 @@ def _one(sources: Sources, letter_id: str) -> tuple[int, JsonObject]:
         [letter_id, letter_id, letter_id],
     )
     if not found:
-        raise RequestError(
+        raise NotFoundError(
             f"there is no dead letter {letter_id}; `palimpsest dead-letters list` shows them"
         )
     if len(found) > 1:

@@ -15,6 +15,12 @@ from ops.requests import (
 )
 
 SHORTEST_ID = 8
+_SAID_BY = (
+    "(lower(who) = lower(?) OR memory_id IN (SELECT e.source_id FROM memory_edges e"
+    " JOIN memory_rows t ON t.memory_id = e.target_id AND t.scope = e.scope"
+    " WHERE e.relation_type = 'derived_from' AND NOT t.is_deleted AND lower(t.who) = lower(?)))"
+)
+"""As the filter of a recall: who said it, or said what it was drawn from."""
 COLUMNS = (
     "memory_id AS id, scope, type, content, who, session_id, source_id, occurred_at, created_at,"
     " updated_at, updated_by, importance, confidence, decay_rate, pinned, tags, categories, why,"
@@ -57,13 +63,13 @@ def list_memories(sources: Sources, request: ListRequest) -> JsonObject:
     given: list[tuple[str, object]] = [
         ("scope = ?", request.scope),
         ("session_id = ?", request.session),
-        ("who = ?", request.who),
+        (_SAID_BY, request.who),
     ]
     values: list[object] = [*parameters]
     for condition, value in given:
         if value is not None:
             conditions.append(condition)
-            values.append(value)
+            values += [value] * condition.count("?")
     if request.types:
         conditions.append("type IN (SELECT unnest(?))")
         values.append(list(request.types))
@@ -98,7 +104,7 @@ def command_result(sources: Sources, request: CommandRequest) -> JsonObject | No
     matches = from_all(
         sources,
         "SELECT command_id, scope, command, error, result, recorded_at FROM command_results"
-        " WHERE command_id = ?",
+        " WHERE command_id = ? AND (error IS NOT NULL OR result <> 'null')",
         [request.command_id],
     )
     if not matches:

@@ -27,7 +27,8 @@ async def recall(sources: Sources, request: RecallRequest) -> JsonValue:
     vector = await _vector(sources, request.scope, request.text)
     names = {field.name for field in fields(Query)}
     query = Query(**{f.name: getattr(request, f.name) for f in fields(request) if f.name in names})
-    found = await _retriever(sources, request.scope).retrieve(query, vector)
+    retriever = await _retriever(sources, request.scope, request.text, vector)
+    found = await retriever.retrieve(query, vector)
     told: JsonValue = _adapter().dump_python(found.answer, mode="json")
     assert isinstance(told, dict)
     told["related"] = [
@@ -53,7 +54,8 @@ async def context(sources: Sources, request: ContextRequest) -> JsonValue:
 
     vector = await _vector(sources, request.scope, request.text)
     query = Query(request.scope, request.text)
-    made = await _retriever(sources, request.scope).context(query, vector, request.budget)
+    retriever = await _retriever(sources, request.scope, request.text, vector)
+    made = await retriever.context(query, vector, request.budget)
     if made is None:
         return {"query": request.text, "text": None, "tokens": 0, "ids": {}}
     return {
@@ -65,10 +67,21 @@ async def context(sources: Sources, request: ContextRequest) -> JsonValue:
     }
 
 
-def _retriever(sources: Sources, scope: str) -> Retriever:
+async def _retriever(sources: Sources, scope: str, text: str, vector: Vector | None) -> Retriever:
+    """As set. The exemplars are embedded when a question first needs them."""
+    from stores.intent import by_keyword
     from stores.retrieval import Retriever
 
-    return Retriever(sources.shard_of(scope), retrieval_settings(sources.settings))
+    exemplars = None
+    by_exemplars = sources.settings.recall.intent == "exemplars"
+    if by_exemplars and vector is not None and by_keyword(text).intent == "general":
+        exemplars = await sources.exemplars.of(sources.embedding)
+    return Retriever(
+        sources.shard_of(scope),
+        retrieval_settings(sources.settings),
+        exemplars=exemplars,
+        model=sources.embedding,
+    )
 
 
 def retrieval_settings(settings: Settings) -> RetrievalSettings:
@@ -91,7 +104,12 @@ def retrieval_settings(settings: Settings) -> RetrievalSettings:
             weight=chosen.graph_weight,
             timeout_ms=chosen.graph_timeout_ms,
         ),
-        rerank=RerankSettings(method=chosen.rerank),
+        rerank=RerankSettings(
+            method=chosen.rerank,
+            top_n=chosen.rerank_top_n,
+            timeout_ms=chosen.rerank_timeout_ms,
+            mmr=chosen.mmr,
+        ),
     )
 
 

@@ -2,25 +2,50 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from ops.requests import JsonObject, RequestError
+from ops.requests import JsonObject, NotFoundError, NotOpenError
 from ops.settings import Settings
 from stores.shard import Shard
 from streams.asking import Outage
 from streams.logs.base import LogReader, Outgoing, partition_for
-from streams.models.base import EmbeddingModel
+from streams.models.base import EmbeddingModel, ModelError
+
+if TYPE_CHECKING:
+    from stores.intent import Exemplars
+
+
+class EmbeddedExemplars:
+    """The example questions of the intents by the model in use, embedded at their first use."""
+
+    def __init__(self) -> None:
+        self._found: Exemplars | None = None
+        self._lock = asyncio.Lock()
+
+    async def of(self, model: EmbeddingModel) -> Exemplars | None:
+        """None while the model cannot embed them: the next question tries again."""
+        from stores.intent import Exemplars  # with numpy: only when it is used
+
+        async with self._lock:
+            if self._found is None:
+                try:
+                    self._found = await Exemplars.embed(model.embed_query)
+                except ModelError:
+                    return None
+            return self._found
 
 
 @dataclass(slots=True)
 class Sources:
     """`shards` are those open here now, by partition, of `partitions` that there are. `append`
-    adds records to the log. `running` are the stages that a worker of this process
-    runs; `outages` and `unusable` tell what its models are waiting for."""
+    adds records to the log. `running` are the stages that a worker of this process runs; `outages`
+    and `unusable` tell what its models are waiting for. `exemplars` are shared by all questions."""
 
     settings: Settings
     log: LogReader
@@ -31,6 +56,7 @@ class Sources:
     running: frozenset[str] = frozenset()
     outages: dict[str, Outage] = field(default_factory=dict)
     unusable: Callable[[], str | None] = lambda: None
+    exemplars: EmbeddedExemplars = field(default_factory=EmbeddedExemplars)
 
     def partition_of(self, scope: str) -> int:
         return partition_for(scope, self.partitions)
@@ -39,17 +65,22 @@ class Sources:
         return self.shard(self.partition_of(scope))
 
     def shard(self, partition: int) -> Shard:
-        """Raises RequestError for one that is not open here."""
+        """Raises NotOpenError for one that is not open here."""
         found = self.shards.get(partition)
         if found is None:
-            raise RequestError(f"partition {partition} is not open in this process; try again")
+            raise NotOpenError(f"partition {partition} is not open in this process; try again")
         return found
 
 
-def rows(shard: Shard, query: str, parameters: Sequence[object] = ()) -> list[JsonObject]:
+Parameters = Sequence[object] | Mapping[str, object]
+"""For `?` in a query in order, or for `$name`."""
+
+
+def rows(shard: Shard, query: str, parameters: Parameters = ()) -> list[JsonObject]:
     """The rows of a query as JSON objects; times as RFC 3339 in UTC."""
     with shard.reading() as reader:
-        result = reader.execute(query, list(parameters))
+        given = parameters if isinstance(parameters, Mapping) else list(parameters)
+        result = reader.execute(query, given)
         names = [column[0] for column in result.description or ()]
         return [
             {name: plain(value) for name, value in zip(names, row, strict=True)}
@@ -58,7 +89,7 @@ def rows(shard: Shard, query: str, parameters: Sequence[object] = ()) -> list[Js
 
 
 def from_all(
-    sources: Sources, query: str, parameters: Sequence[object] = ()
+    sources: Sources, query: str, parameters: Parameters = ()
 ) -> list[tuple[int, JsonObject]]:
     """The rows of a query on every partition, with the partition's number."""
     return [
@@ -84,8 +115,8 @@ def rfc3339(value: datetime) -> str:
     return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def no_memory(memory_id: str) -> RequestError:
-    return RequestError(
+def no_memory(memory_id: str) -> NotFoundError:
+    return NotFoundError(
         f"there is no memory {memory_id}; `palimpsest list` shows what there is, and ids may be"
         " shortened to their first 8 characters"
     )

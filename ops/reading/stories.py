@@ -10,6 +10,7 @@ from ops.reading.memories import COLUMNS, found
 from ops.reading.sources import Sources, rows
 from ops.requests import ExplainRequest, HistoryRequest, JsonObject
 from stores.shard import Shard
+from stores.words import told_word
 
 MAX_HISTORY = 1_000
 
@@ -46,8 +47,9 @@ def explain(sources: Sources, request: ExplainRequest) -> JsonObject:
 def _events(shard: Shard, memory_id: str, limit: int) -> list[JsonValue]:
     events = rows(
         shard,
-        "SELECT event_id, event, old_content, new_content, changed_by, actor_type, reason,"
-        " metadata, session_id, correlation_id, created_at FROM history_rows"
+        f"SELECT event_id, {told_word('event')} AS event, old_content, new_content,"
+        " changed_by, actor_type, reason, metadata, session_id, correlation_id, created_at"
+        " FROM history_rows"
         f" WHERE memory_id = ? ORDER BY created_at, rowid LIMIT {limit}",
         [memory_id],
     )
@@ -73,8 +75,9 @@ def _before(shard: Shard, memory_id: str) -> list[JsonValue]:
     return [
         *rows(
             shard,
-            "SELECT memory_id || '@' || version AS id, version, type, content, reason,"
-            " archived_at FROM memory_archive WHERE memory_id = ? ORDER BY version DESC",
+            "SELECT memory_id || '@' || version AS id, version, type, content,"
+            f" {told_word('reason')} AS reason, archived_at FROM memory_archive"
+            " WHERE memory_id = ? ORDER BY version DESC",
             [memory_id],
         )
     ]
@@ -85,7 +88,8 @@ def _decisions(shard: Shard, memory_id: str) -> list[JsonValue]:
         shard,
         "SELECT p.item_id, p.round, f.content AS fact, f.type AS fact_type, p.action,"
         " p.target_id, p.confidence, p.reason, p.contradiction_risk, p.review_needed,"
-        " p.dropped, p.model, p.candidates, o.event AS outcome, o.reason AS outcome_reason,"
+        f" p.dropped, p.model, p.candidates, {told_word('o.event')} AS outcome,"
+        " o.reason AS outcome_reason,"
         " o.memory_id, f.turn_memory_id, p.recorded_at"
         " FROM proposals p JOIN fact_rows f USING (item_id)"
         " LEFT JOIN outcomes o ON o.item_kind = 'fact' AND o.item_id = p.item_id"
@@ -122,7 +126,7 @@ def _entities(shard: Shard, memory_id: str) -> list[JsonValue]:
         *rows(
             shard,
             "SELECT e.name, e.entity_type AS type, m.mention_text AS mention, m.confidence"
-            " FROM memory_entity_mentions m JOIN entities e USING (entity_id)"
+            " FROM memory_entity_mentions m JOIN known_entities e USING (entity_id)"
             " WHERE m.memory_id = ? ORDER BY e.name",
             [memory_id],
         )

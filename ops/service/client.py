@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 import httpx
 from pydantic import JsonValue
 
-from ops.requests import NAMES, JsonObject, Request, RequestError, SqlRequest, as_json
+from ops.requests import ERRORS, NAMES, JsonObject, Request, RequestError, SqlRequest, as_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,13 +73,15 @@ class RemoteQueries:
         if response.status_code == 401:
             raise NotThereError("the worker has another token")
         if response.status_code != 200:
-            raise RequestError(_error(response))
+            raise _error(response)
         return response
 
 
-def _error(response: httpx.Response) -> str:
+def _error(response: httpx.Response) -> RequestError:
+    """The error as the worker raised it."""
     try:
-        said = response.json()["error"]
-    except (ValueError, KeyError, TypeError):
-        said = response.text[:300]
-    return str(said)
+        body = response.json()
+        said, kind = str(body["error"]), ERRORS.get(body.get("code"), RequestError)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return RequestError(response.text[:300])
+    return kind(said)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import logging
 import os
 import secrets
 import socket
@@ -30,6 +31,8 @@ from ops.queries import Queries
 from ops.requests import REQUESTS, RequestError, SqlRequest
 from ops.service.announcement import Announcement, announce
 from schemas.codec import describe
+
+logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 MAX_BODY_BYTES = 1024 * 1024
@@ -114,7 +117,7 @@ def interface(
         except _RefusedError as error:
             return JSONResponse({"error": str(error)}, error.status)
         except RequestError as error:
-            return JSONResponse({"error": str(error)}, 422)
+            return _refused(error)
 
     async def sql(http: HttpRequest) -> Response:
         try:
@@ -122,7 +125,7 @@ def interface(
         except _RefusedError as error:
             return JSONResponse({"error": str(error)}, error.status)
         except RequestError as error:
-            return JSONResponse({"error": str(error)}, 422)
+            return _refused(error)
         return Response(arrow_bytes(table), media_type=ARROW_TYPE)
 
     async def ping(http: HttpRequest) -> Response:
@@ -132,13 +135,24 @@ def interface(
             return JSONResponse({"error": str(error)}, error.status)
         return JSONResponse({"pid": os.getpid(), "partitions": [*partitions()]})
 
+    async def failed(http: HttpRequest, error: Exception) -> Response:
+        # The server itself is silent: without this nobody would learn what happened.
+        logger.error("%s: %s", http.url.path, type(error).__name__, exc_info=error)
+        told = f"the worker failed over this ({type(error).__name__}); its own output tells more"
+        return JSONResponse({"error": told}, 500)
+
     return Starlette(
+        exception_handlers={Exception: failed},
         routes=[
             Route("/ask/{name}", ask, methods=["POST"]),
             Route("/sql", sql, methods=["POST"]),
             Route("/ping", ping, methods=["POST"]),
-        ]
+        ],
     )
+
+
+def _refused(error: RequestError) -> Response:
+    return JSONResponse({"error": str(error), "code": error.code}, 422)
 
 
 async def _started(server: uvicorn.Server, serving: asyncio.Task[None]) -> None:

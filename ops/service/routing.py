@@ -12,6 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar, cast
 from urllib.parse import urlsplit
@@ -19,16 +20,23 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pydantic import JsonValue
 
+from ops.reading.scopes import newest_first
 from ops.requests import (
     CommandRequest,
+    ContextRequest,
     DropRequest,
+    FlagsRequest,
+    HeldRequest,
     JsonObject,
     LettersRequest,
     ListRequest,
+    NotFoundError,
+    NotOpenError,
     RecallRequest,
     RedriveRequest,
     Request,
     RequestError,
+    ScopesRequest,
     SqlRequest,
     StatusRequest,
 )
@@ -138,15 +146,21 @@ class RoutedQueries:
 
     async def answer(self, request: Request) -> JsonValue:
         match request:
-            case RecallRequest() | ListRequest(scope=str()):
+            case RecallRequest() | ContextRequest() | FlagsRequest() | ListRequest(scope=str()):
                 number = partition_for(str(request.scope), self._partitions)
                 return await self._persisted(number, lambda owner: owner.answer(request))
             case ListRequest():
                 return _page(await self._from_all(request), request.limit)
+            case ScopesRequest():
+                said = await self._from_all(request)
+                listed = [cast("list[JsonObject]", part["scopes"]) for part in said]
+                return {"scopes": newest_first([*chain.from_iterable(listed)])}
             case StatusRequest():
                 return _status(await self._from_all(request))
             case LettersRequest():
                 return _letters(await self._from_all(request), request.limit)
+            case HeldRequest():
+                return _held(await self._from_all(request), request.limit)
             case RedriveRequest(letter_ids=()):
                 return _joined(await self._from_all(request))
             case RedriveRequest() | DropRequest():
@@ -176,9 +190,8 @@ class RoutedQueries:
             owner = await self._owner(partition)
             try:
                 return await ask(owner)
-            except (NotThereError, RequestError) as error:
-                moved = isinstance(error, NotThereError) or "not open in this process" in str(error)
-                if not moved or time.monotonic() > deadline:
+            except (NotThereError, NotOpenError):
+                if time.monotonic() > deadline:
                     raise
                 await asyncio.sleep(LOOK_AGAIN_SECONDS)
 
@@ -193,7 +206,7 @@ class RoutedQueries:
             try:
                 return await client.answer(request)
             except RequestError as error:
-                if refused is None or "there is no " in str(refused):
+                if refused is None or isinstance(refused, NotFoundError):
                     refused = error
         assert refused is not None
         raise refused
@@ -239,6 +252,12 @@ def _page(answers: Sequence[JsonObject], limit: int) -> JsonObject:
         "memories": [*rows[:limit]],
         "next": None if last is None else f"{last['occurred_at']}/{last['id']}",
     }
+
+
+def _held(parts: Sequence[JsonObject], limit: int) -> JsonObject:
+    held = [row for part in parts for row in cast("list[JsonObject]", part["proposals"])]
+    held.sort(key=lambda row: (str(row["occurred_at"]), str(row["id"])))
+    return {"proposals": cast("list[JsonValue]", held[:limit])}
 
 
 def _letters(answers: Sequence[JsonObject], limit: int) -> JsonObject:

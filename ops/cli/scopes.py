@@ -1,0 +1,57 @@
+"""scopes: which memory spaces there are."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import typer
+
+from ops.cli.common import AsJson, Cli, command, complain, print_json
+
+
+def register(app: typer.Typer) -> None:
+    command(app)(scopes)
+
+
+def scopes(cli: Cli, json: AsJson = False) -> None:
+    """List the memory spaces with how much is in each, the one last active first.
+
+    Example: palimpsest scopes
+    """
+    found = _scopes(cli)
+    if json:
+        print_json({"scopes": found})
+        return
+    if not found:
+        typer.echo("no scopes yet; `palimpsest run` makes them of what was published")
+        return
+    from ops.cli.tables import console, table
+
+    names = ("scope", "turns", "memories", "facts", "last_activity")
+    shown = [{**row, "last_activity": str(row["last_activity"] or "")[:19]} for row in found]
+    console().print(
+        table(
+            tuple(name.replace("_", " ") for name in names),
+            [tuple(row[name] for name in names) for row in shown],
+        )
+    )
+
+
+def tell_unknown(cli: Cli, scope: str) -> None:
+    """Say on stderr when there is no such scope, with the nearest name. It is no failure: a scope
+    begins with its first turn, and who asks for a new one gets what there is, nothing."""
+    import difflib
+
+    known = [str(row["scope"]) for row in _scopes(cli)]
+    if scope in known:
+        return
+    near = difflib.get_close_matches(scope, known, n=1, cutoff=0.5)
+    meant = f"; did you mean {near[0]}?" if near else "."
+    complain(f"there is no scope {scope} yet{meant} `palimpsest scopes` lists those that there are")
+
+
+def _scopes(cli: Cli) -> list[dict[str, object]]:
+    from ops.requests import ScopesRequest
+
+    answer = cast("dict[str, object]", cli.ask(ScopesRequest()))
+    return cast("list[dict[str, object]]", answer["scopes"])

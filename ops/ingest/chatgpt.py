@@ -1,0 +1,149 @@
+"""ChatGPT's export: conversations.json, a list of conversations, each a tree of messages.
+
+The tree has a branch for every answer that was made again or question that was edited; what the
+person last saw is the path from `current_node` up to the root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, cast
+
+from ops.ingest.base import (
+    Bad,
+    Choices,
+    Document,
+    Item,
+    Note,
+    Said,
+    Unreadable,
+    named,
+    objects,
+    parsed,
+    unix_time,
+)
+from schemas.messages import Role
+
+SPOKEN: Final = ("text", "multimodal_text")
+ROLES: Final[dict[str, Role]] = {"user": "user", "assistant": "assistant"}
+
+
+def is_chatgpt(value: object) -> bool:
+    """Whether parsed JSON is such an export, or one conversation of it."""
+    first = value[0] if isinstance(value, list) and value else value
+    return isinstance(first, dict) and isinstance(first.get("mapping"), dict)
+
+
+def read_chatgpt(document: Document, choices: Choices) -> Iterator[Item]:
+    """What user and assistant said, conversation by conversation. Raises Unreadable."""
+    value = parsed(document)
+    if not is_chatgpt(value):
+        raise Unreadable("no ChatGPT export: its conversations have no `mapping`")
+    conversations = value if isinstance(value, list) else [value]
+    left_out = 0
+    for found in objects(conversations, document.name):
+        if isinstance(found, Bad):
+            yield found
+            continue
+        place, conversation = found
+        for item in _conversation(conversation, place, choices):
+            if item is None:
+                left_out += 1
+            else:
+                yield item
+    if left_out:
+        yield Note(
+            f"{left_out} messages without words of a person or the assistant (tools, code,"
+            " images, hidden ones) are left out"
+        )
+
+
+def _conversation(
+    conversation: dict[str, object], place: str, choices: Choices
+) -> Iterator[Said | Bad | None]:
+    mapping = conversation.get("mapping")
+    if not isinstance(mapping, dict):
+        yield Bad(place, "a conversation without a `mapping` of messages")
+        return
+    session = _text(conversation, "conversation_id", "id") or _text(conversation, "title")
+    began = unix_time(conversation.get("create_time"))
+    at = began
+    for node_id in _path(mapping, conversation.get("current_node")):
+        message = mapping[node_id].get("message")
+        if not isinstance(message, dict):
+            continue  # the root has none
+        author = message.get("author")
+        role = ROLES.get(_text(author if isinstance(author, dict) else {}, "role"))
+        text = _spoken(message)
+        if role is None or text is None:
+            yield None
+            continue
+        # A message without a time was said after the one before it.
+        at = unix_time(message.get("create_time")) or at
+        yield Said(
+            place=f"{place}: {node_id}",
+            key=f"chatgpt:{_text(message, 'id') or node_id}"[:256],
+            text=text,
+            at=at,
+            session=session[:256],
+            speaker=choices.me if role == "user" else "",
+            role=role,
+            source_id=node_id[:512],
+            metadata={"title": named(conversation.get("title"))},
+        )
+
+
+def _path(mapping: dict[str, object], current: object) -> list[str]:
+    """The nodes from the root to `current`; where that names none, to the newest leaf."""
+    nodes = {key: node for key, node in mapping.items() if isinstance(node, dict)}
+    mapping.clear()
+    mapping.update(nodes)
+    here = current if isinstance(current, str) and current in nodes else _newest_leaf(nodes)
+    path: list[str] = []
+    seen = set()
+    while here is not None and here not in seen:
+        path.append(here)
+        seen.add(here)
+        parent = nodes[here].get("parent")
+        here = parent if isinstance(parent, str) and parent in nodes else None
+    return path[::-1]
+
+
+def _newest_leaf(nodes: dict[str, dict[str, object]]) -> str | None:
+    parents = {node.get("parent") for node in nodes.values() if _hashable(node.get("parent"))}
+    leaves = [key for key in nodes if key not in parents]
+    return max(leaves, key=lambda key: _said_at(nodes[key]), default=None)
+
+
+def _hashable(value: object) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _said_at(node: dict[str, object]) -> float:
+    message = node.get("message")
+    at = unix_time(message.get("create_time")) if isinstance(message, dict) else None
+    return at.timestamp() if at else 0.0
+
+
+def _spoken(message: dict[str, object]) -> str | None:
+    """The words of a message to the other side; None where it has none."""
+    content, metadata = message.get("content"), message.get("metadata")
+    if not isinstance(content, dict) or content.get("content_type") not in SPOKEN:
+        return None
+    if message.get("recipient", "all") not in ("all", None):
+        return None  # said to a tool
+    if isinstance(metadata, dict) and metadata.get("is_visually_hidden_from_conversation"):
+        return None
+    parts = content.get("parts")
+    words = [_words(part) for part in (parts if isinstance(parts, list) else [])]
+    return "\n".join(word for word in words if word.strip()) or None
+
+
+def _words(part: object) -> str:
+    if isinstance(part, dict):  # speech in writing; images and files have no text
+        part = part.get("text")
+    return part if isinstance(part, str) else ""
+
+
+def _text(found: dict[str, object], *names: str) -> str:
+    return next((cast("str", found[n]) for n in names if isinstance(found.get(n), str)), "")

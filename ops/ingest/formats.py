@@ -1,0 +1,136 @@
+"""The formats that ingest takes, how each is recognised, and who reads it. A new format is a
+reader in a file of its own and a line in FORMATS."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Final, TypeAlias
+
+from ops.ingest.base import Choices, Document, Item, Unreadable, decoded
+from ops.ingest.captions import is_captions, read_captions
+from ops.ingest.chatgpt import is_chatgpt, read_chatgpt
+from ops.ingest.claude import is_claude, read_claude
+from ops.ingest.locomo import is_locomo
+from ops.ingest.messages import is_messages, read_messages
+from ops.ingest.slack import day_files, is_slack_day
+from ops.ingest.sources import Bundle
+from ops.ingest.whatsapp import is_whatsapp, read_whatsapp
+
+Reader: TypeAlias = Callable[[Document, Choices], Iterator[Item]]
+
+FORMATS: Final = {
+    "turns": "turns of Palimpsest, a JSON object a line",
+    "messages": "messages with role and content (OpenAI and others)",
+    "chatgpt": "a ChatGPT export",
+    "claude": "a Claude export",
+    "slack": "a Slack export",
+    "whatsapp": "a WhatsApp chat",
+    "captions": "a transcript with times (SRT, VTT)",
+    "locomo": "a LoCoMo file",
+}
+"""Name for `--from` to what a person calls it."""
+
+READERS: Final[dict[str, Reader]] = {
+    "messages": read_messages,
+    "chatgpt": read_chatgpt,
+    "claude": read_claude,
+    "whatsapp": read_whatsapp,
+    "captions": read_captions,
+}
+"""Those that read one document; turns, Slack and LoCoMo have ways of their own."""
+
+CONVERSATIONS: Final = re.compile(r"(?:.*/)?conversations(?:-\d+)?\.json")
+"""What ChatGPT and Claude call the file in their archives."""
+_LINES_TRIED: Final = 20
+
+
+def format_of_value(value: object) -> str | None:
+    """The format of parsed JSON; None when it is none of them."""
+    if is_chatgpt(value):
+        return "chatgpt"
+    if is_claude(value):
+        return "claude"
+    if is_slack_day(value):
+        return "slack"
+    if is_locomo(value):
+        return "locomo"
+    if is_messages(value):
+        return "messages"
+    first = value[0] if isinstance(value, list) and value else value
+    return "turns" if isinstance(first, dict) and ("turn_id" in first or "body" in first) else None
+
+
+def format_of_text(first: bytes, whole: Callable[[], bytes]) -> str:
+    """The format of a file by its first line (with its end) and, where that is not enough, all of
+    it. Raises Unreadable, saying what the file seems to be."""
+    line = _json(first)
+    if isinstance(line, dict):
+        return format_of_value(line) or "turns"
+    text = decoded(whole())
+    if not text.strip():
+        raise Unreadable("empty: there is nothing to publish")
+    if text.lstrip()[:1] in "{[":
+        value = _json(text.encode())
+        found = format_of_value(value)
+        if found is not None:
+            return found
+        if value is not None and "\n" in text.strip():
+            raise Unreadable(f"JSON, but no conversation that ingest knows; {KNOWN}")
+    if is_captions(text):
+        return "captions"
+    if is_whatsapp(text):
+        return "whatsapp"
+    lines = [line for line in text.split("\n") if line.strip()][:_LINES_TRIED]
+    objects = [each for each in map(_json, lines) if isinstance(each, dict)]
+    if objects:
+        return format_of_value(objects[0]) or "turns"
+    if is_table(lines):
+        raise Unreadable(
+            "a table (CSV); write each row as a JSON object a line, with turn_id, speaker, content"
+            " and occurred_at"
+        )
+    raise Unreadable(f"no conversation that ingest knows; {KNOWN}")
+
+
+KNOWN: Final = f"it takes {', '.join(FORMATS)} (--from says which; see palimpsest ingest --help)"
+
+
+def _json(data: bytes | str) -> object:
+    """Parsed JSON; None for what is none."""
+    try:
+        text = data.decode("utf-8-sig") if isinstance(data, bytes) else data
+        found: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found
+
+
+def is_table(lines: list[str]) -> bool:
+    """Whether lines look like rows of a table: as many separators in each as in the first."""
+    for separator in (",", ";", "\t"):
+        columns = lines[0].count(separator)
+        plain = [re.sub(r'"[^"]*"', "", line).count(separator) for line in lines]
+        if columns and all(count == columns for count in plain):
+            return True
+    return False
+
+
+def members(bundle: Bundle) -> tuple[str, list[str]]:
+    """The format of a folder or archive, and the files in it to be read. Raises Unreadable."""
+    names = bundle.names
+    exports = [name for name in names if CONVERSATIONS.fullmatch(name)]
+    for name in exports:
+        found = format_of_text(b"", lambda name=name: bundle.read(name))  # type: ignore[misc]
+        if found in ("chatgpt", "claude"):
+            return found, exports
+    days = day_files(names)
+    if days:
+        return "slack", days
+    chats = [name for name in names if name.lower().endswith(".txt")]
+    if chats and is_whatsapp(decoded(bundle.read(chats[0]))):
+        return "whatsapp", chats
+    lines = [name for name in names if name.lower().endswith((".jsonl", ".ndjson", ".json"))]
+    some = f"; name its files one by one ({', '.join(lines[:3])}, …)" if lines else ""
+    raise Unreadable(f"there is no export of ChatGPT, Claude, Slack or WhatsApp in it{some}")

@@ -1,0 +1,81 @@
+"""What was published before: whether a turn is new, a repeat, or another under the same id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Literal
+
+from pydantic_core import from_json
+
+from schemas.topics import CONVERSATION_TURNS
+from streams.logs.base import LogReader, Outgoing, partition_for
+from streams.text import storage_content
+
+LOOKED_AT: Final = 200_000
+"""Records looked at from the end of a partition: some seconds and 40 MB at most."""
+_READ_RECORDS: Final = 5_000
+
+Standing = Literal["new", "known", "conflict"]
+
+
+class Published:
+    """The turns on a log and those asked about since. A log that cannot be looked through (None)
+    knows only the latter.
+
+    A turn is `known` when the log has it with the same text: it drops out in the pipeline. It is
+    a `conflict` when its scope has its turn_id with another text, which came first and stays.
+    """
+
+    def __init__(self, log: LogReader | None) -> None:
+        self._log = log
+        self._texts: dict[int, int] = {}
+        self._looked: set[int] = set()
+        self.complete = log is not None
+        """Whether nothing that is published was left unlooked at."""
+
+    def standing(self, record: Outgoing) -> Standing:
+        """How `record` stands to what was published or asked about before it."""
+        if self._log is not None:
+            partition = partition_for(record.scope, self._log.partitions(record.topic))
+            if partition not in self._looked:
+                self._looked.add(partition)
+                self._look(self._log, partition)
+        found = _identity(record.value)
+        if found is None:
+            return "new"
+        turn, text = found
+        before = self._texts.get(turn)
+        if before is None:
+            self._texts[turn] = text
+            return "new"
+        return "known" if before == text else "conflict"
+
+    def _look(self, log: LogReader, partition: int) -> None:
+        if log.end_offset(CONVERSATION_TURNS.name, partition) > LOOKED_AT:
+            self.complete = False
+        for value in _values(log, partition):
+            found = _identity(value)
+            if found is not None:
+                self._texts.setdefault(*found)
+
+
+def _values(log: LogReader, partition: int) -> Iterator[bytes | None]:
+    topic = CONVERSATION_TURNS.name
+    end = log.end_offset(topic, partition)
+    offset = max(0, end - LOOKED_AT)
+    while offset < end:
+        records = log.read(topic, partition, offset, _READ_RECORDS)
+        if not records:
+            return
+        offset = records[-1].offset + 1
+        yield from (record.value for record in records)
+
+
+def _identity(value: bytes | None) -> tuple[int, int] | None:
+    """Hashes of what identifies a turn and of its text; None for a record that is no turn."""
+    try:
+        raw = from_json(value or b"")
+        body = raw["body"]
+        return hash((raw["scope"], body["turn_id"])), hash(storage_content(body["content"]))
+    except (ValueError, TypeError, KeyError):
+        return None

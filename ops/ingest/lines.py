@@ -1,0 +1,194 @@
+"""Turns as they are: one JSON object a line, the body of a turn or a whole message."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Final, Protocol
+
+from pydantic import TypeAdapter, ValidationError
+
+from ops.ingest.base import Bad, later
+from ops.ingest.records import DEFAULT_SCOPE, Reading, checked
+from schemas.codec import describe
+from schemas.envelope import UtcTime
+from schemas.messages import ConversationTurn
+from schemas.topics import CONVERSATION_TURNS
+from streams.logs.base import Outgoing
+
+MAX_LINE_BYTES: Final = 64 * 1024 * 1024
+UNTIMED_STEP: Final = timedelta(milliseconds=1)
+"""Between turns that tell no time, so that they keep their order."""
+
+_TIME = TypeAdapter[datetime](UtcTime)
+_BESIDE: Final = ("scope", "occurred_at", "schema")
+"""What a line may say beside the fields of a turn."""
+FIELDS: Final = (*ConversationTurn.model_fields, "scope", "occurred_at")
+OTHER_NAMES: Final = {
+    "timestamp": "occurred_at",
+    "time": "occurred_at",
+    "date": "occurred_at",
+    "created_at": "occurred_at",
+    "ts": "occurred_at",
+    "text": "content",
+    "message": "content",
+    "body": "content",
+    "user": "speaker",
+    "author": "speaker",
+    "name": "speaker",
+    "from": "speaker",
+    "session": "session_id",
+    "conversation_id": "session_id",
+    "id": "turn_id",
+    "message_id": "turn_id",
+    "namespace": "scope",
+}
+"""What other programs call a field; told where the field itself is missing."""
+_LIKENESS: Final = 0.8
+
+
+class Lines(Protocol):
+    """A file as far as reading its lines needs it."""
+
+    def readline(self, limit: int = -1, /) -> bytes: ...
+
+
+class Watch:
+    """What was noticed on the way and is told once: fields that are probably meant as others,
+    turns without a time."""
+
+    def __init__(self) -> None:
+        self.near: Counter[tuple[str, str]] = Counter()
+        self.first: dict[tuple[str, str], str] = {}
+        self.untimed = 0
+
+    def look(self, raw: dict[str, object], place: str) -> None:
+        for name in raw:
+            meant = None if name in FIELDS or name == "schema" else near_miss(name, raw)
+            if meant is not None:
+                self.near[name, meant] += 1
+                self.first.setdefault((name, meant), place)
+
+    def warnings(self) -> Iterator[str]:
+        for (name, meant), count in self.near.items():
+            more = f" (and in {count - 1} more lines)" if count > 1 else ""
+            yield (
+                f"{self.first[name, meant]}: did you mean `{meant}`? `{name}` is kept as a field of"
+                f" your own and has no effect{more}"
+            )
+
+
+def near_miss(name: str, present: Iterable[str]) -> str | None:
+    """The field that `name` was probably meant to be, when that one is not there itself."""
+    plain = name.lower().replace("-", "_")
+    if plain in FIELDS:
+        likely: str | None = plain
+    else:
+        close = difflib.get_close_matches(plain, FIELDS, 1, _LIKENESS)
+        snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
+        likely = (
+            snake if snake in FIELDS else OTHER_NAMES.get(plain) or (close[0] if close else None)
+        )
+    return None if likely is None or likely in present else likely
+
+
+def read_turns(
+    file: Lines, name: str, reading: Reading, watch: Watch | None = None
+) -> Iterator[tuple[Outgoing | Bad, int]]:
+    """A record, or what is bad, for every line that is not empty; and the bytes read for it.
+
+    A line is the body of a turn, with `scope` and `occurred_at` beside its fields if they are
+    to be other than the default; or a whole message with its envelope.
+    """
+    watch = watch or Watch()
+    number = 0
+    while line := file.readline(MAX_LINE_BYTES):
+        number += 1
+        size = len(line)
+        place = f"{name}:{number}"
+        if number == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        if size == MAX_LINE_BYTES and not line.endswith(b"\n"):
+            while rest := file.readline(MAX_LINE_BYTES):
+                size += len(rest)
+                if rest.endswith(b"\n"):
+                    break
+            yield Bad(place, f"a line of {size} bytes is no turn"), size
+        elif line.strip():
+            yield _line(line, place, reading, watch), size
+
+
+def _line(line: bytes, place: str, reading: Reading, watch: Watch) -> Outgoing | Bad:
+    try:
+        raw = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
+    except UnicodeDecodeError as error:
+        return Bad(place, f"not UTF-8 (byte {error.start + 1} of the line)")
+    except ValueError as error:
+        return Bad(place, f"not JSON: {error}")
+    except RecursionError:
+        return Bad(place, "not a turn: nested too deeply")
+    return turn_of(raw, place, reading, watch)
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
+
+
+def turn_of(raw: object, place: str, reading: Reading, watch: Watch) -> Outgoing | Bad:
+    """The record of one parsed line."""
+    if not isinstance(raw, dict):
+        return Bad(place, "not a JSON object; write one turn a line")
+    try:
+        return _record(raw, place, reading, watch)
+    except ValidationError as error:
+        return Bad(place, f"{describe(error)}{_hint(raw)}")
+    except ValueError as error:
+        return Bad(place, str(error))
+
+
+def _hint(raw: dict[str, object]) -> str:
+    meant = {name: near_miss(name, raw) for name in raw if name not in FIELDS}
+    told = ", ".join(f"`{found}` for `{name}`" for name, found in meant.items() if found)
+    return f"; did you mean {told}?" if told else ""
+
+
+def _record(raw: dict[str, object], place: str, reading: Reading, watch: Watch) -> Outgoing:
+    expected = CONVERSATION_TURNS.schemas
+    enveloped = isinstance(raw.get("body"), dict) and ("schema" in raw or "content" not in raw)
+    if (enveloped or "schema" in raw) and raw.get("schema") not in expected:
+        found = f"unknown schema {raw['schema']!r}" if "schema" in raw else "schema is missing"
+        raise ValueError(f"{found}; expected {' or '.join(expected)}")
+    if enveloped:
+        body, message_id = raw["body"], raw.get("id")
+    else:
+        body = {name: raw[name] for name in raw if name not in _BESIDE}
+        message_id = None
+    turn = ConversationTurn.model_validate(body)
+    at = raw.get("occurred_at")
+    if at is None:
+        at = later(reading.now, watch.untimed * UNTIMED_STEP)
+    else:
+        at = _TIME.validate_python(at)
+    record = checked(
+        turn,
+        reading.scope or _scope(raw.get("scope")),
+        at,
+        None if message_id is None else str(message_id),
+        reading,
+    )
+    watch.untimed += raw.get("occurred_at") is None
+    if not enveloped:
+        watch.look(raw, place)
+    return record
+
+
+def _scope(value: object) -> str:
+    """The scope that a line names; null is the same as none."""
+    if value is None:
+        return DEFAULT_SCOPE
+    if not isinstance(value, str):
+        raise ValueError(f"scope: {value!r} is no text")
+    return value

@@ -1,0 +1,204 @@
+"""Messages as programs keep them for a model's chat interface: `role` and `content`.
+
+As a JSON array, as `{"messages": […]}`, or a line each; a line may also be a whole conversation
+with its `messages`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from ops.ingest.base import (
+    Bad,
+    Choices,
+    Document,
+    Item,
+    Keys,
+    Note,
+    Said,
+    Unreadable,
+    iso_time,
+    named,
+    unix_time,
+)
+from schemas.envelope import derived_id
+from schemas.messages import Role
+
+ROLES: Final[dict[str, Role]] = {
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "ai": "assistant",
+    "model": "assistant",
+    "system": "system",
+    "developer": "system",
+    "tool": "tool",
+    "function": "tool",
+}
+TEXT_PARTS: Final = ("text", "input_text", "output_text")
+TIMES: Final = ("occurred_at", "timestamp", "created_at", "create_time", "time", "date", "ts")
+SPEAKERS: Final = ("speaker", "name", "author")
+SESSIONS: Final = ("session_id", "conversation_id", "thread_id")
+IDS: Final = ("id", "message_id", "uuid")
+
+
+def is_message(value: object) -> bool:
+    """Whether a JSON value is one message."""
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("role"), str)
+        and ("content" in value or "tool_calls" in value)
+        and "turn_id" not in value
+    )
+
+
+def is_messages(value: object) -> bool:
+    """Whether a JSON value is a message, a list of them, or a conversation with `messages`."""
+    if isinstance(value, dict) and isinstance(value.get("messages"), list):
+        value = value["messages"]
+    first = value[0] if isinstance(value, list) and value else value
+    if isinstance(first, dict) and isinstance(first.get("messages"), list):
+        return is_messages(first)
+    return is_message(first)
+
+
+def read_messages(document: Document, choices: Choices) -> Iterator[Item]:
+    """The messages in order. Raises Unreadable when there is no JSON in it."""
+    skipped = 0
+    for conversation in _conversations(document):
+        if isinstance(conversation, Bad):
+            yield conversation
+            continue
+        for item in _messages(conversation, choices):
+            if item is None:
+                skipped += 1
+            else:
+                yield item
+    if skipped:
+        yield Note(f"{skipped} messages without text (calls of tools, images) are left out")
+
+
+@dataclass(frozen=True, slots=True)
+class _Conversation:
+    """The messages of one session, each with its place."""
+
+    session: str
+    messages: list[tuple[str, object]]
+
+
+def _conversations(document: Document) -> Iterator[_Conversation | Bad]:
+    """Values with `messages` and lists are conversations; messages that stand alone are one."""
+    loose: list[tuple[str, object]] = []
+    values: list[tuple[str, object]] = []
+    for found in _values(document):
+        if isinstance(found, Bad):
+            yield found
+        else:
+            values.append(found)
+    for number, (place, value) in enumerate(values, 1):
+        inner = value.get("messages") if isinstance(value, dict) else value
+        if not isinstance(inner, list):
+            loose.append((place, value))
+            continue
+        own = _own(value, (*SESSIONS, *IDS)) if isinstance(value, dict) else ""
+        session = own or (f"{document.stem}-{number}" if len(values) > 1 else document.stem)
+        yield _Conversation(
+            session, [(f"{place}[{index}]", each) for index, each in enumerate(inner)]
+        )
+    if loose:
+        yield _Conversation(document.stem or _begins(loose), loose)
+
+
+def _values(document: Document) -> Iterator[tuple[str, object] | Bad]:
+    """The JSON values of a document with their places: one, those of a list of conversations,
+    or one a line."""
+    try:
+        whole = json.loads(document.text)
+    except RecursionError:
+        raise Unreadable("JSON that is nested too deeply") from None
+    except ValueError:
+        pass
+    else:
+        if isinstance(whole, list) and not any(is_message(each) for each in whole):
+            for number, each in enumerate(whole):
+                yield f"{document.name}[{number}]", each
+        else:
+            yield document.name, whole
+        return
+    for number, line in enumerate(document.text.split("\n"), 1):
+        if line.strip():
+            place = f"{document.name}:{number}"
+            try:
+                yield place, json.loads(line)
+            except (ValueError, RecursionError) as error:
+                yield Bad(place, f"not JSON: {error}")
+
+
+def _begins(loose: list[tuple[str, object]]) -> str:
+    """A name for a conversation from standard input, which has none: by how it begins."""
+    return derived_id("stdin", json.dumps(loose[0][1], sort_keys=True))[:8]
+
+
+def _messages(conversation: _Conversation, choices: Choices) -> Iterator[Said | Bad | None]:
+    keys: dict[str, Keys] = {}
+    for place, message in conversation.messages:
+        if not isinstance(message, dict):
+            yield Bad(place, "not a JSON object with `role` and `content`")
+            continue
+        role = ROLES.get(str(message.get("role")).lower())
+        if role is None:
+            known = ", ".join(ROLES)
+            yield Bad(place, f"{message.get('role')!r} is no role; expected one of {known}")
+            continue
+        text = _words(message.get("content"))
+        if not text.strip():
+            yield None
+            continue
+        own = _own(message, IDS)
+        session = choices.session or _own(message, SESSIONS) or conversation.session
+        speaker = _own(message, SPEAKERS)
+        by_text = keys.setdefault(session, Keys("messages", session))
+        yield Said(
+            place=place,
+            key=derived_id("messages", session, own) if own else by_text.key(role, speaker, text),
+            text=text,
+            at=_time(message, choices),
+            session=session[:256],
+            speaker=speaker or (choices.me if role == "user" else ""),
+            role=role,
+            source_id=own or None,
+        )
+
+
+def _own(value: dict[str, object], names: tuple[str, ...]) -> str:
+    return next((found for name in names if (found := named(value.get(name)))), "")
+
+
+def _time(message: dict[str, object], choices: Choices) -> datetime | None:
+    for name in TIMES:
+        at = iso_time(message.get(name), choices.zone) or unix_time(message.get(name))
+        if at is not None:
+            return at
+    return None
+
+
+def _words(content: object) -> str:
+    """The text of a message's content: a text, or the text parts of a list."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else [content]
+    texts = [
+        part if isinstance(part, str) else part["text"]
+        for part in parts
+        if isinstance(part, str)
+        or (
+            isinstance(part, dict)
+            and part.get("type", "text") in TEXT_PARTS
+            and isinstance(part.get("text"), str)
+        )
+    ]
+    return "\n".join(texts)

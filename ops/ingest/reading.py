@@ -1,0 +1,226 @@
+"""From what a person names to records, whatever the format."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+from typing import IO, TypeAlias
+
+from ops.ingest.base import (
+    Bad,
+    Choices,
+    Document,
+    Item,
+    Note,
+    Unreadable,
+    decoded,
+    later,
+    parsed,
+)
+from ops.ingest.formats import FORMATS, READERS, format_of_text, members
+from ops.ingest.lines import MAX_LINE_BYTES, UNTIMED_STEP, Watch, read_turns, turn_of
+from ops.ingest.locomo import read_locomo
+from ops.ingest.records import Reading, record_of
+from ops.ingest.slack import DAY_FILE, read_slack
+from ops.ingest.sources import Bundle, Replayed, Source, bounded, refuse_binary, source_of
+from streams.logs.base import Outgoing
+
+Found: TypeAlias = tuple[Outgoing | Bad | Note, int]
+"""What was read, and the bytes of the source that it took."""
+
+
+@dataclass(slots=True)
+class Taken:
+    """A source as it is being read: what it was taken for, and the records in it."""
+
+    source: Source
+    format: str
+    items: Iterator[Found] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the caller decided for all sources; None where each source decides."""
+
+    reading: Reading
+    form: str | None = None
+    since: datetime | None = None
+    choices: Choices | None = None
+
+
+@contextmanager
+def taken(name: str, wishes: Wishes) -> Iterator[Taken]:
+    """What `name` holds, to be read inside the context. Raises Unreadable, also while it is read,
+    and OSError."""
+    source = source_of(name, wishes.reading.now)
+    since = wishes.since or source.time
+    choices = replace(wishes.choices or Choices(since), since=since)
+    if source.kind in ("zip", "folder"):
+        bundle = source.bundle()
+        form, names = members(bundle)
+        if wishes.form not in (None, form):
+            raise Unreadable(f"there is {FORMATS[form]} in it, not {FORMATS[str(wishes.form)]}")
+        items = _bundled(source, form, names, bundle, choices)
+        yield Taken(source, form, _records(items, form, source, wishes))
+        return
+    with source.opened() as file:
+        first = file.readline(MAX_LINE_BYTES)
+        refuse_binary(first[:64])
+        content = _Content(source, first, file)
+        form = wishes.form or format_of_text(first, content.whole)
+        yield Taken(source, form, _found(content, form, choices, wishes))
+
+
+class _Content:
+    """A file of which the first line was read: by lines, or, where need is, whole."""
+
+    def __init__(self, source: Source, first: bytes, file: IO[bytes]) -> None:
+        self.source = source
+        self.first = first
+        self._file = file
+        self._whole: bytes | None = None
+
+    def whole(self) -> bytes:
+        if self._whole is None:
+            if self.source.kind == "file":
+                self._whole = bounded(Path(self.source.name))
+            else:
+                self._whole = self.first + self._file.read()
+        return self._whole
+
+    def lines(self) -> Replayed:
+        if self._whole is not None:
+            return Replayed(self._whole, io.BytesIO())
+        return Replayed(self.first, self._file)
+
+    def document(self) -> Document:
+        return Document(self.source.name, self.source.stem, decoded(self.whole()))
+
+
+def _found(content: _Content, form: str, choices: Choices, wishes: Wishes) -> Iterator[Found]:
+    source = content.source
+    if form == "turns":
+        return _turns(content, wishes)
+    if form == "locomo":
+        name, stem = source.name, source.stem or "stdin"
+        found = read_locomo(io.BytesIO(content.whole()), name, stem, wishes.reading)
+        return _shared(found, source.size)
+    if form == "slack":
+        return _records(_slack_day(source, content.whole(), choices), form, source, wishes)
+    return _records(READERS[form](content.document(), choices), form, source, wishes)
+
+
+def _turns(content: _Content, wishes: Wishes) -> Iterator[Found]:
+    watch, source = Watch(), content.source
+    reading = replace(wishes.reading, now=wishes.since or source.time)
+    if content.first.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
+        value = parsed(content.document())
+        turns = enumerate(value if isinstance(value, list) else [value])
+        places = ((f"{source.name}[{number}]", raw) for number, raw in turns)
+        yield from _shared((turn_of(raw, at, reading, watch) for at, raw in places), source.size)
+    else:
+        yield from read_turns(content.lines(), source.name, reading, watch)
+    for warning in watch.warnings():
+        yield Note(warning), 0
+    if watch.untimed:
+        yield _untimed(watch.untimed, source, wishes), 0
+
+
+def _shared(items: Iterator[Outgoing | Bad | Note], size: int) -> Iterator[Found]:
+    """All items, read before the first is given, each with its share of the source's bytes."""
+    found = list(items)
+    given = 0
+    for number, item in enumerate(found, 1):
+        upto = size * number // len(found)
+        yield item, upto - given
+        given = upto
+
+
+def _untimed(count: int, source: Source, wishes: Wishes) -> Note:
+    since = wishes.since or source.time
+    whose = (
+        "as --since says"
+        if wishes.since
+        else "the time of reading"
+        if source.kind == "stdin"
+        else "the file's own time"
+    )
+    return Note(
+        f"{count} turns tell no time (occurred_at): taken as {since:%Y-%m-%d %H:%M:%S} UTC,"
+        f" {whose}, in their order"
+    )
+
+
+def _records(items: Iterator[Item], form: str, source: Source, wishes: Wishes) -> Iterator[Found]:
+    """Utterances as records. What tells no time gets that of the one before in its session, a
+    moment later; where there is none, the source's own, and that is told."""
+    return _shared(_dated(items, form, source, wishes), source.size)
+
+
+def _dated(
+    items: Iterator[Item], form: str, source: Source, wishes: Wishes
+) -> Iterator[Outgoing | Bad | Note]:
+    begin = wishes.since or source.time
+    last: dict[str, datetime] = {}
+    untimed = following = 0
+    for item in items:
+        if isinstance(item, Bad | Note):
+            yield item
+            continue
+        at, before = item.at, last.get(item.session)
+        if at is None and before is not None:
+            at = later(before, UNTIMED_STEP)
+            following += 1
+        elif at is None:
+            at = later(begin, untimed * UNTIMED_STEP)
+            untimed += 1
+        if item.at is not None or before is not None:
+            last[item.session] = at
+        yield record_of(item, at, form, wishes.reading)
+    if following:
+        yield Note(f"{following} turns tell no time: they follow those before them")
+    if untimed:
+        yield _untimed(untimed, source, wishes)
+
+
+def _bundled(
+    source: Source, form: str, names: list[str], bundle: Bundle, choices: Choices
+) -> Iterator[Item]:
+    if form == "slack":
+        days = [(name, _channel(name, source.stem)) for name in names]
+        users = next((n for n in bundle.names if PurePosixPath(n).name == "users.json"), None)
+        people = bundle.read(users) if users else _beside(Path(source.name))
+        yield from read_slack(source.name, days, people, bundle.read, choices)
+        return
+    for name in names:
+        # A chat in an archive is often called _chat.txt: the archive's name says whose it is.
+        document = Document(f"{source.name}: {name}", source.stem, decoded(bundle.read(name)))
+        try:
+            yield from READERS[form](document, choices)
+        except Unreadable as error:
+            yield Bad(document.name, str(error))
+
+
+def _channel(name: str, otherwise: str) -> str:
+    match = DAY_FILE.match(name)
+    return (match[1] if match else None) or otherwise
+
+
+def _slack_day(source: Source, data: bytes, choices: Choices) -> Iterator[Item]:
+    path = Path(source.name).resolve()
+    channel = "" if source.kind == "stdin" else path.parent.name
+    users = None if source.kind == "stdin" else _beside(path)
+    days = [(source.name, channel)]
+    return read_slack(source.name, days, users, lambda _: data, choices)
+
+
+def _beside(path: Path) -> bytes | None:
+    """users.json beside a file, or in the folder above it."""
+    for folder in path.resolve().parents[:2]:
+        if (folder / "users.json").is_file():
+            return bounded(folder / "users.json")
+    return None

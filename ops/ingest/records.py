@@ -1,0 +1,119 @@
+"""Turns as records for the log: what the log should not be given is refused here, with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from pydantic import ValidationError
+
+from ops.ingest.base import Bad, Said
+from schemas.codec import describe
+from schemas.envelope import Envelope, Frozen, derived_id
+from schemas.messages import ConversationTurn
+from schemas.topics import CONVERSATION_TURNS
+from streams.logs.base import Outgoing
+from streams.output import outgoing
+
+BATCH_RECORDS: Final = 500
+BATCH_BYTES: Final = 4 * 1024 * 1024
+DEFAULT_SCOPE: Final = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How to read: `scope` None takes the line's own, else the default of the format.
+    `max_bytes` bounds a record; `now` dates turns that say no time; `captions` appends what is
+    said of an image to the text."""
+
+    scope: str | None
+    max_bytes: int
+    now: datetime
+    captions: bool = False
+
+
+def turn_id_of_message(scope: str, turn: ConversationTurn) -> str:
+    """The message id of a published turn: the same turn published again is the same message."""
+    return derived_id("ingest", scope, turn.turn_id, turn.content)
+
+
+def record_of(said: Said, at: datetime, source_type: str, reading: Reading) -> Outgoing | Bad:
+    """An utterance as a turn's record, told at `at`."""
+    try:
+        turn = ConversationTurn(
+            turn_id=said.key,
+            session_id=said.session,
+            speaker=said.speaker,
+            role=said.role,
+            content=said.text,
+            source_type=source_type,
+            source_id=said.source_id,
+            metadata=said.metadata,
+        )
+        return checked(turn, reading.scope or DEFAULT_SCOPE, at, None, reading)
+    except ValidationError as error:
+        return Bad(said.place, describe(error))
+    except ValueError as error:
+        return Bad(said.place, str(error))
+
+
+def checked(
+    turn: ConversationTurn,
+    scope: str,
+    at: datetime,
+    message_id: str | None,
+    reading: Reading,
+) -> Outgoing:
+    """The turn as a record. Raises ValueError for what the log should not be given."""
+    for where, text in _texts({"scope": scope, **turn.model_dump()}, ""):
+        if "\0" in text:
+            raise ValueError(f"{where}: has a NUL character (U+0000); remove it")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{where}: has half a surrogate pair, which is no text") from None
+    message_id = message_id or turn_id_of_message(scope, turn)
+    message = Envelope[Frozen](
+        id=message_id,
+        schema=CONVERSATION_TURNS.schemas[0],
+        scope=scope,
+        occurred_at=at,
+        correlation_id=message_id,
+        body=turn,
+    )
+    record = outgoing(CONVERSATION_TURNS, message)
+    size = len(record.value or b"")
+    if size > reading.max_bytes:
+        raise ValueError(
+            f"the turn takes {size} bytes, more than the {reading.max_bytes} allowed (setting"
+            " log.max_record_bytes); split it or raise the limit"
+        )
+    return record
+
+
+def _texts(value: object, where: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield where, value
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _texts(name, where)
+            yield from _texts(inner, f"{where}.{name}" if where else str(name))
+    elif isinstance(value, list | tuple):
+        for number, inner in enumerate(value):
+            yield from _texts(inner, f"{where}[{number}]")
+
+
+def in_batches(records: Iterable[Outgoing]) -> Iterator[Sequence[Outgoing]]:
+    """Records in batches that one fsync makes durable."""
+    batch: list[Outgoing] = []
+    size = 0
+    for record in records:
+        batch.append(record)
+        size += len(record.value or b"")
+        if len(batch) >= BATCH_RECORDS or size >= BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

@@ -1,0 +1,171 @@
+"""What a person names on the command line: a file, a folder, an archive, standard input.
+
+The only place of this package that touches the world.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Final, Literal, Protocol
+
+from ops.ingest.base import Unreadable
+
+HEAD_BYTES: Final = 64 * 1024
+MAX_BYTES: Final = 1024 * 1024 * 1024
+"""Of a file that has to be read whole; a log of turns, a line each, may have any size."""
+STDIN: Final = "-"
+
+_MAGIC: Final = {
+    b"\x1f\x8b": "a gzip file; unpack it first (gunzip)",
+    b"7z\xbc\xaf": "a 7z archive; unpack it first",
+    b"Rar!": "a RAR archive; unpack it first",
+    b"BZh": "a bzip2 file; unpack it first",
+    b"\xfd7zXZ": "an xz file; unpack it first",
+    b"\x28\xb5\x2f\xfd": "a zstd file; unpack it first",
+    b"%PDF": "a PDF; ingest takes conversations as text",
+    b"\x89PNG": "a picture",
+    b"\xff\xd8\xff": "a picture",
+    b"GIF8": "a picture",
+    b"SQLite format 3": "an SQLite database; write its messages as JSON, one a line",
+    b"PAR1": "a Parquet file; write its rows as JSON, one a line",
+    b"OggS": "a sound recording; ingest takes conversations as text",
+    b"ID3": "a sound recording; ingest takes conversations as text",
+}
+
+
+class Bundle(Protocol):
+    """Files that came together: a folder or an archive."""
+
+    @property
+    def names(self) -> list[str]: ...
+
+    def read(self, name: str) -> bytes:
+        """Raises Unreadable."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What was named. `time` is when it was last written (UTC); standard input's is now."""
+
+    name: str
+    kind: Literal["file", "folder", "zip", "stdin"]
+    size: int
+    time: datetime
+
+    @property
+    def stem(self) -> str:
+        return "" if self.kind == "stdin" else Path(self.name).resolve().stem
+
+    @contextmanager
+    def opened(self) -> Iterator[IO[bytes]]:
+        if self.kind == "stdin":
+            yield sys.stdin.buffer
+        else:
+            with Path(self.name).open("rb") as file:
+                yield file
+
+    def bundle(self) -> Bundle:
+        """The files in a folder or archive. Raises Unreadable."""
+        return Archive(self.name) if self.kind == "zip" else Folder(Path(self.name))
+
+
+def source_of(name: str, now: datetime) -> Source:
+    """What `name` is. Raises Unreadable for what can be no conversation, OSError for what cannot
+    be read."""
+    if name == STDIN:
+        return Source("standard input", "stdin", 0, now)
+    path = Path(name)
+    stat = path.stat()
+    time = datetime.fromtimestamp(stat.st_mtime, UTC)
+    if path.is_dir():
+        return Source(name, "folder", 0, time)
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        return Source(name, "zip", stat.st_size, time)
+    refuse_binary(head)
+    return Source(name, "file", stat.st_size, time)
+
+
+def refuse_binary(head: bytes) -> None:
+    """Raises Unreadable for the beginning of what is no text, with what it is."""
+    for magic, what in _MAGIC.items():
+        if head.startswith(magic):
+            raise Unreadable(what)
+    if b"\0" in head and head[:2] not in (b"\xff\xfe", b"\xfe\xff"):
+        raise Unreadable("a binary file; ingest takes conversations as text")
+
+
+class Folder:
+    """The files below a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def names(self) -> list[str]:
+        found = sorted(each for each in self._path.rglob("*") if each.is_file())
+        return [each.relative_to(self._path).as_posix() for each in found]
+
+    def read(self, name: str) -> bytes:
+        return bounded(self._path / name)
+
+
+class Archive:
+    """The files in a zip archive."""
+
+    def __init__(self, name: str) -> None:
+        try:
+            self._archive = zipfile.ZipFile(name)
+        except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+            raise Unreadable(f"a damaged zip archive: {error}") from None
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(
+            name
+            for name in self._archive.namelist()
+            if not name.endswith("/") and not name.startswith("__MACOSX/")
+        )
+
+    def read(self, name: str) -> bytes:
+        try:
+            if self._archive.getinfo(name).file_size > MAX_BYTES:
+                raise Unreadable(f"{name} takes more than {MAX_BYTES >> 20} MiB unpacked")
+            with self._archive.open(name) as member:
+                return member.read(MAX_BYTES)
+        except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, OSError) as error:
+            raise Unreadable(f"{name} in it is damaged: {error}") from None
+        except RuntimeError:
+            raise Unreadable("an archive with a password; unpack it first") from None
+        except zlib.error as error:
+            raise Unreadable(f"{name} in it is damaged: {error}") from None
+
+
+def bounded(path: Path) -> bytes:
+    """The bytes of a file that is read whole. Raises Unreadable for one that is too large."""
+    if path.stat().st_size > MAX_BYTES:
+        raise Unreadable(
+            f"larger than {MAX_BYTES >> 20} MiB; split it, or write its turns as JSON, one a line"
+        )
+    return path.read_bytes()
+
+
+class Replayed:
+    """A file whose first bytes were read already; has what reading by lines needs."""
+
+    def __init__(self, first: bytes, file: IO[bytes]) -> None:
+        self._first = io.BytesIO(first)
+        self._file = file
+
+    def readline(self, limit: int = -1, /) -> bytes:
+        return self._first.readline(limit) or self._file.readline(limit)

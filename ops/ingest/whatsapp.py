@@ -1,0 +1,201 @@
+"""WhatsApp's "Export chat": a text with a date, a time, a speaker and a message a line.
+
+Every phone writes the date as its language does, and says neither which nor the time zone. The
+order of day and month is therefore found over the whole file and told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Final, cast, get_args
+
+from ops.ingest.base import (
+    Bad,
+    Choices,
+    DateOrder,
+    Document,
+    Item,
+    Keys,
+    Note,
+    Said,
+    Unreadable,
+    in_utc,
+    named,
+)
+
+_MARKS: Final = dict.fromkeys(
+    map(ord, "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2069\ufeff")
+)
+"""Marks of writing direction, which WhatsApp sprinkles in; they carry no words."""
+_SPACES: Final = dict.fromkeys(map(ord, "\u202f\u00a0\u2009"), " ")
+_LINE: Final = re.compile(
+    r"\[?(?P<date>\d{1,4}[./-]\d{1,2}[./-]\d{1,4})\.?,? +(?:at |um )?"
+    r"(?P<time>\d{1,2}[:.]\d{2}(?:[:.]\d{2})?)"
+    r"(?: ?(?P<half>[APap])\.? ?[Mm]\.?)?(?:\] ?| [-–] )(?P<rest>.*)",
+    re.DOTALL,
+)
+_SPEAKER: Final = re.compile(r"(?P<name>[^:\n\"“”„«»]{1,80}?): ?(?P<text>.*)", re.DOTALL)
+MEDIA: Final = re.compile(
+    r"<[^<>\n]{3,60}>|null"
+    r"|(?:image|video|audio|sticker|GIF|document|Contact card) omitted"
+    r"|(?:You deleted this message|This message was deleted)\.?",
+    re.IGNORECASE,
+)
+"""What stands where there was no text, or none any more."""
+_EDITED: Final = re.compile(
+    r" ?<[^<>\n]*(?:edited|bearbeitet|editad[ao]|modifi|編集)[^<>\n]*>$", re.I
+)
+NAMES: Final[dict[DateOrder, str]] = {
+    "dmy": "day/month/year",
+    "mdy": "month/day/year",
+    "ymd": "year/month/day",
+}
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A message as it stands: the numbers of its date, its time, and what follows."""
+
+    line: int
+    stamp: str
+    date: tuple[int, int, int]
+    clock: tuple[int, int, int]
+    rest: str
+
+
+def is_whatsapp(text: str) -> bool:
+    """Whether one of the first lines begins as a message does."""
+    return any(_match(line) for line in text.split("\n")[:20])
+
+
+def read_whatsapp(document: Document, choices: Choices) -> Iterator[Item]:
+    """The messages in order; lines that begin no message belong to the one before. Raises
+    Unreadable when there is none."""
+    entries = list(_entries(document.text))
+    if not entries:
+        raise Unreadable("no WhatsApp chat: no line begins with a date, a time and a speaker")
+    order, why = choices.date_order, "as told by --date-order"
+    if order is None:
+        order, why = date_order(entries)
+    yield Note(f"dates are read as {NAMES[order]} ({why}), times as those of {choices.zone.key}")
+    keys = Keys("whatsapp")
+    system = media = 0
+    for entry in entries:
+        place = f"{document.name}:{entry.line}"
+        said = _SPEAKER.fullmatch(entry.rest)
+        if said is None:
+            system += 1
+            continue
+        text = _EDITED.sub("", said["text"]).strip()
+        if not text or MEDIA.fullmatch(text):
+            media += 1
+            continue
+        local = _moment(entry, order)
+        at = None if local is None else in_utc(local, choices.zone)
+        if local is None or at is None:
+            yield Bad(place, f"there is no such date in {NAMES[order]}: {entry.stamp}")
+            continue
+        speaker = named(said["name"].removeprefix("~"))
+        yield Said(
+            place=place,
+            # The stamp as it stands: a longer export, read another way, is still the same chat.
+            key=keys.key(entry.stamp, speaker, text),
+            text=text,
+            at=at,
+            session=choices.session or f"{_chat(document.stem)} {local.date().isoformat()}".strip(),
+            speaker=speaker,
+        )
+    if system or media:
+        yield Note(
+            f"{system + media} entries without words are left out: {system} of WhatsApp itself,"
+            f" {media} of media or deleted"
+        )
+
+
+def _chat(stem: str) -> str:
+    """The name of the chat in the name of its file."""
+    stem = re.sub(r"^_?WhatsApp[ -]+Chat( with|( -))?[ -]*", "", stem, flags=re.I)
+    return re.sub(r" ?\(\d+\)$", "", stem).strip("_ ")[:200]
+
+
+def _match(line: str) -> re.Match[str] | None:
+    return _LINE.fullmatch(line.translate(_MARKS | _SPACES).rstrip("\r"))
+
+
+def _entries(text: str) -> Iterator[_Entry]:
+    entry: _Entry | None = None
+    for number, line in enumerate(text.split("\n"), 1):
+        match = _match(line)
+        if match is None:
+            if entry is not None:
+                entry.rest += "\n" + line.translate(_MARKS).rstrip("\r")
+            continue
+        if entry is not None:
+            yield entry
+        date = cast("tuple[int, int, int]", tuple(map(int, re.split(r"[./-]", match["date"]))))
+        parts = [*map(int, re.split(r"[:.]", match["time"])), 0]
+        half = (match["half"] or "").lower()
+        hour = parts[0] % 12 + (12 if half == "p" else 0) if half else parts[0]
+        stamp = f"{match['date']} {match['time']}{' ' + half + 'm' if half else ''}"
+        entry = _Entry(number, stamp, date, (hour, parts[1], parts[2]), match["rest"])
+    if entry is not None:
+        yield entry
+
+
+def _moment(entry: _Entry, order: DateOrder) -> datetime | None:
+    year, month, day = (entry.date[order.index(part)] for part in "ymd")
+    try:
+        return datetime(year + 2000 if year < 100 else year, month, day, *entry.clock)
+    except ValueError:
+        return None
+
+
+def date_order(entries: Sequence[_Entry]) -> tuple[DateOrder, str]:
+    """The order in which all dates exist and time never runs back; and how it was known."""
+    possible = [order for order in _orders(entries) if all(_moment(e, order) for e in entries)]
+    if len(possible) == 1:
+        return possible[0], "no other order gives dates that exist"
+    orders = possible or _orders(entries)
+    steps = {order: _steps_back(entries, order) for order in orders}
+    fewest = [order for order in orders if steps[order] == min(steps.values())]
+    if len(fewest) == 1:
+        return fewest[0], "in any other order time would run back"
+    by_form, why = _by_form(entries[0].stamp)
+    likely = by_form or fewest[0]
+    if by_form not in fewest:
+        spans = {order: _span(entries, order) for order in fewest}
+        likely = min(fewest, key=lambda order: spans[order])
+        shorter = spans[likely] < max(spans.values())
+        why = "assumed: the chat is then the shorter" if shorter else "assumed"
+    others = ", ".join(f"--date-order {order}" for order in fewest if order != likely)
+    return likely, f"{why}; {others} reads them otherwise"
+
+
+def _by_form(stamp: str) -> tuple[DateOrder | None, str]:
+    """What the way of writing says: points and dashes stand in languages with the day first; a
+    12-hour clock beside numbers without a leading zero is American."""
+    if re.match(r"\d+[.-]", stamp):
+        return "dmy", "as dates with points or dashes are"
+    if stamp.endswith("m") and not re.match(r"0\d|\d+/0", stamp):
+        return "mdy", "assumed from the 12-hour clock"
+    return None, ""
+
+
+def _span(entries: Sequence[_Entry], order: DateOrder) -> float:
+    first, last = _moment(entries[0], order), _moment(entries[-1], order)
+    return abs((last - first).total_seconds()) if first and last else 0.0
+
+
+def _orders(entries: Sequence[_Entry]) -> list[DateOrder]:
+    if any(entry.date[0] > 31 for entry in entries):
+        return ["ymd"]
+    return [order for order in get_args(DateOrder) if order != "ymd"]
+
+
+def _steps_back(entries: Sequence[_Entry], order: DateOrder) -> int:
+    moments = [moment for entry in entries if (moment := _moment(entry, order))]
+    return sum(later < earlier for earlier, later in pairwise(moments))

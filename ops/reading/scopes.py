@@ -1,0 +1,61 @@
+"""The scopes that there are, and the flags in effect for one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import JsonValue
+
+from ops.reading.sources import Sources, from_all, rows
+from ops.requests import FlagsRequest, JsonObject, RequestError
+
+FLAGS = (
+    "enabled",
+    "shadow_mode",
+    "allow_update_delete",
+    "mutations_frozen",
+    "autonomous_frozen",
+)
+
+_SCOPES = "SELECT scope, turns, memories, facts, last_activity FROM main.scopes"
+
+
+def scopes(sources: Sources) -> JsonObject:
+    """`scopes`, the one with the newest activity first. What was published and not processed yet
+    is not in it."""
+    return {"scopes": newest_first([row for _, row in from_all(sources, _SCOPES)])}
+
+
+def newest_first(found: Sequence[JsonObject]) -> list[JsonValue]:
+    """Scopes of all partitions in one order."""
+    return [
+        *sorted(
+            found,
+            key=lambda row: (str(row["last_activity"] or ""), str(row["scope"])),
+            reverse=True,
+        )
+    ]
+
+
+def flags(sources: Sources, request: FlagsRequest) -> JsonObject:
+    """`flags`: each with its `value` and where that is `from`, the scope or the settings."""
+    if not request.scope.strip():
+        raise RequestError("the scope is empty")
+    stored = rows(
+        sources.shard_of(request.scope),
+        f"SELECT {', '.join(FLAGS)} FROM main.scope_flags WHERE scope = ?",
+        [request.scope],
+    )
+    own = stored[0] if stored else {}
+    told: list[JsonValue] = []
+    for name in FLAGS:
+        given = own.get(name)
+        setting = bool(getattr(sources.settings.pipeline, name))
+        told.append(
+            {
+                "flag": name,
+                "value": setting if given is None else given,
+                "from": f"setting pipeline.{name}" if given is None else "this scope",
+            }
+        )
+    return {"scope": request.scope, "flags": told}

@@ -1,0 +1,92 @@
+"""The sections of the settings about searching: full text, recall and graph."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Section(BaseModel):
+    """A table of the settings file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class SearchSettings(Section):
+    language: str = Field(
+        default="english", description="language of the stemmer (Snowball's name)"
+    )
+    candidate_alpha: float = Field(
+        default=0.5,
+        ge=0.0,
+        le=1.0,
+        description="weight of the vector against the keywords in the candidates of a decision,"
+        " from 0 to 1",
+    )
+
+
+class RecallSettings(Section):
+    fusion: Literal["hybrid", "rrf", "keyword", "vector"] = Field(
+        default="hybrid",
+        description="how keywords and vectors are joined: their scores, their ranks, or one alone",
+    )
+    alpha: float = Field(
+        default=0.5,
+        ge=0.0,
+        le=1.0,
+        description="weight of the vector against the keywords, from 0 to 1",
+    )
+    profile: Literal["relevance", "balanced"] = Field(
+        default="relevance",
+        description="the final order: relevance alone, or .55 with .20 recency, .15 importance and"
+        " .10 frequency",
+    )
+    pool: int = Field(
+        default=100, ge=10, le=5_000, description="candidates taken from keywords and from vectors"
+    )
+    graph_weight: float = Field(
+        default=0.05,
+        ge=0.0,
+        le=1.0,
+        description="share of its score that a memory gains by what the graph knows; 0 is off",
+    )
+    graph_timeout_ms: float = Field(
+        default=500.0, gt=0.0, description="how long the graph may be asked, in milliseconds"
+    )
+    time_words: Literal["prefer", "filter", "off"] = Field(
+        default="prefer",
+        description="what times in a question do: favour what was told then, leave out the rest,"
+        " or nothing",
+    )
+    intent: Literal["words", "exemplars"] = Field(
+        default="words",
+        description="what tells whether a question asks why, when, who or what: its words, or where"
+        " they do not also the nearest of example questions, embedded at the first such question",
+    )
+    rerank: Literal["off", "cosine"] = Field(
+        default="off",
+        description="a second look at the first results: .7 of the score and .3 of the cosine of"
+        " their whole content",
+    )
+    rerank_top_n: int = Field(
+        default=20, ge=1, le=200, description="results that a second look is taken at"
+    )
+    rerank_timeout_ms: float = Field(
+        default=2_000.0,
+        gt=0.0,
+        description="how long a second look may take, in milliseconds; then the order stays",
+    )
+    mmr: bool = Field(
+        default=False,
+        description="on: among the first results one unlike those before goes first; off, as it"
+        " costs recall",
+    )
+
+
+class GraphSettings(Section):
+    enabled: bool = Field(default=True, description="off: not asked, nor written from turns")
+    extraction_writes_enabled: bool = Field(
+        default=True,
+        description="off: the graph takes what people and agents author, not what turns say",
+    )
