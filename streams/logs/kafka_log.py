@@ -37,6 +37,9 @@ T = TypeVar("T")
 DEFAULT_READ_BYTES: Final = 16 * 1024 * 1024
 POLL_MILLISECONDS: Final = 200
 TRY_SECONDS: Final = 10.0
+RECONNECT_MILLISECONDS: Final = 1_000
+"""The longest that a client waits between attempts to connect. Its own 30 s are longer than a
+question is asked again: a broker that is back would go on being told as away."""
 """How long a question is asked again of a broker that has no answer yet."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -294,6 +297,7 @@ class KafkaLog:
                     auto_offset_reset="earliest",
                     max_partition_fetch_bytes=MAX_REQUEST_BYTES,
                     fetch_max_wait_ms=POLL_MILLISECONDS,
+                    reconnect_backoff_max_ms=RECONNECT_MILLISECONDS,
                 )
             except KafkaError as error:
                 raise unreachable(self.options, error) from error
@@ -336,6 +340,7 @@ class KafkaLog:
                     enable_idempotence=True,
                     linger_ms=0,
                     max_request_size=MAX_REQUEST_BYTES,
+                    reconnect_backoff_max_ms=RECONNECT_MILLISECONDS,
                 )
             except KafkaError as error:
                 raise unreachable(self.options, error) from error
@@ -354,7 +359,9 @@ class KafkaLog:
                 with self._lock:
                     if self._admin is None:
                         self._admin = KafkaAdminClient(
-                            bootstrap_servers=self.options.servers, request_timeout_ms=10_000
+                            bootstrap_servers=self.options.servers,
+                            request_timeout_ms=10_000,
+                            reconnect_backoff_max_ms=RECONNECT_MILLISECONDS,
                         )
                     return question(self._admin)
             except KafkaError as error:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
 from ops.kafka.broker import Broker
 from ops.topics import create_topics
-from streams.logs.base import LogError, Outgoing, Position
+from streams.logs.base import LogError, LogUnavailable, Outgoing, Position
 from streams.logs.kafka_base import ROLES, KafkaOptions
 from streams.logs.kafka_log import READ_BY, KafkaLog
 from streams.logs.kafka_role import stages_of
@@ -106,3 +107,17 @@ async def test_lag_counts_what_is_not_acknowledged(options: KafkaOptions) -> Non
         assert log.lag() == {"stateless": 1, "store": 3}
         await log.commit([], [Position(s, TURNS, ANN, 3) for s in ("normalize", "audit")])
         assert log.drained()
+
+
+def test_a_broker_that_is_back_is_reached_again_at_once(tmp_path: Path) -> None:
+    """Its clients wait ever longer between attempts; an outage must not outlast the broker's."""
+    with Broker(tmp_path / "broker") as own:
+        chosen = KafkaOptions(own.bootstrap_servers, 1, "back-", "back")
+        create_topics(chosen, 1)
+        with KafkaLog.open(chosen) as log:
+            own.kill()
+            for _ in range(2):
+                with pytest.raises(LogUnavailable):
+                    log.identity()
+            own.start()
+            assert log.identity().cluster_id
