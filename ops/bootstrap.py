@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, Union
 
-from ops.settings import EmbeddingSettings, LlmSettings, Settings
+from ops.settings import Settings
 from ops.usable import until_usable
 from stores.lock import FolderInUse
 from stores.shard import Shard, ShardOptions, StoreError
@@ -19,8 +19,9 @@ from streams.asking import ModelPort
 from streams.logs.base import LogInUse, Outgoing
 from streams.logs.embedded import LOCK_NAME, EmbeddedLog, Mode
 from streams.models.base import EmbeddingModel, LanguageModel, PermanentModelError
+from streams.models.settings import EmbeddingSettings, LlmSettings
 from streams.runner import StageRunner
-from streams.topology import STAGE_NAMES, PipelineSettings, stages
+from streams.topology import STAGE_NAMES, stages
 from streams.worker import BatchLimits, Worker
 
 if TYPE_CHECKING:
@@ -195,15 +196,6 @@ def open_shard(settings: Settings, partition: int, options: ShardOptions) -> Sha
             raise StoreError(f"the store {folder}: {error}") from error
 
 
-def pipeline_settings(settings: Settings) -> PipelineSettings:
-    return PipelineSettings(
-        extraction=settings.extracting,
-        decision=settings.deciding,
-        applying=settings.applying,
-        graph_writes=settings.graph.enabled and settings.graph.extraction_writes_enabled,
-    )
-
-
 # --- the ways to take part ------------------------------------------------------------------
 
 
@@ -238,7 +230,7 @@ class Application:
         # LanceDB and all that a worker needs, and a reader does not.
         from ops.upkeep import Expiry, Upkeep
 
-        flags = self.settings.flags
+        flags = self.settings.pipeline
         upkeep = Upkeep(lambda: dict(enumerate(self.shards)), self.embedding, flags)
         expiry = Expiry(self.log, self.clock, self.settings.log.expire_seconds)
         async with expiry.going_on(unless=flags.autonomous_frozen), upkeep.going_on():
@@ -361,7 +353,7 @@ def _runners(
             max_failures=settings.worker.max_failures,
         )
         for partition, shard in enumerate(shards)
-        for stage in stages(pipeline_settings(settings))
+        for stage in stages(settings)
         if not only or stage.name in only
     ]
 

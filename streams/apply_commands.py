@@ -50,7 +50,7 @@ from streams.memory import (
     with_content,
 )
 from streams.outcomes import load_names, texts_after
-from streams.settings import ApplySettings
+from streams.settings import StageSettings
 from streams.stage import (
     Answer,
     Ask,
@@ -80,7 +80,7 @@ _TYPES: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def command_step(
-    message: Message, intent: CommandIntent, settings: ApplySettings
+    message: Message, intent: CommandIntent, settings: StageSettings
 ) -> Generator[Ask, Answer, Step]:
     """Carry out one command; its result is kept under the command's id, also a refusal."""
     command = intent.command
@@ -326,10 +326,9 @@ def _recover(work: Work, command: RecoverCommand) -> JsonValue:
         raise Refused(f"version_conflict: the memory is at version {row.version}")
     if work.by_machine and row.updated_by not in ("pipeline", work.intent.actor.id):
         raise Refused("forbidden: no machine takes back what another actor forgot")
-    if work.at - row.deleted_at > timedelta(days=work.settings.recovery_days):
-        raise Refused(
-            f"retention_expired: forgotten more than {work.settings.recovery_days} days ago"
-        )
+    days = work.settings.pipeline.recovery_days
+    if work.at - row.deleted_at > timedelta(days=days):
+        raise Refused(f"retention_expired: forgotten more than {days} days ago")
     key = None if row.type == "episodic" else dedup_key(row.scope, row.content_hash)
     other = None if key is None else work.same_content(row)
     if other is not None:

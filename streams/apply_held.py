@@ -30,7 +30,7 @@ from streams.command_work import (
 from streams.memory import Origin
 from streams.outcomes import load_names, outcome_row
 from streams.proposal_policy import Met, Verdict, archive_writes, edge_writes, verdict
-from streams.settings import ApplySettings, Flags
+from streams.settings import Flags, StageSettings
 from streams.stage import Answer, Ask, Load, Loaded, Message, Put, Step
 from streams.text import content_hash, storage_content
 
@@ -68,7 +68,7 @@ def held_row(proposal: Proposal, origin: Origin, turn_memory_id: str) -> HeldRow
 
 
 def held_step(
-    message: Message, intent: CommandIntent, settings: ApplySettings
+    message: Message, intent: CommandIntent, settings: StageSettings
 ) -> Generator[Ask, Answer, Step]:
     """Apply or dismiss what is held back; what became of each stands in the command's result."""
     command = intent.command

@@ -30,7 +30,7 @@ from streams.proposal_policy import (
     edge_writes,
     verdict,
 )
-from streams.settings import ApplySettings, Flags
+from streams.settings import Flags, StageSettings
 from streams.stage import (
     Answer,
     Ask,
@@ -57,7 +57,7 @@ class _Work:
 
     message: Message
     intent: ProposalsIntent
-    settings: ApplySettings
+    settings: StageSettings
     flags: Flags
     loaded: Loaded
     vectors: dict[str, Vector | None]
@@ -92,7 +92,7 @@ class _Work:
 
 
 def proposals_step(
-    message: Message, intent: ProposalsIntent, settings: ApplySettings
+    message: Message, intent: ProposalsIntent, settings: StageSettings
 ) -> Generator[Ask, Answer, Step]:
     """Carry out the proposals of one turn, in order."""
     texts = tuple(storage_content(p.fact.content) for p in intent.proposals)
@@ -104,7 +104,7 @@ def proposals_step(
         message,
         intent,
         settings,
-        effective(settings.flags, loaded.flags),
+        effective(settings.pipeline, loaded.flags),
         loaded,
         dict(zip(texts, embedded.vectors, strict=True)),
         loaded.write_seq,
@@ -151,9 +151,9 @@ def _carry_out(work: _Work, proposal: Proposal, number: int) -> Generator[Ask, A
         work.memories.get(work.intent.turn.memory_id),
         target,
         work.same_content(content_hash(storage_content(proposal.fact.content))),
-        is_final=work.intent.round >= work.settings.max_reconsiderations,
+        is_final=work.intent.round >= work.settings.pipeline.max_reconsiderations,
     )
-    least = work.settings.min_fact_confidence
+    least = work.settings.pipeline.min_fact_confidence
     said = verdict(proposal, met, origin, least)
     if said.event == "created" and said.row is not None and not met.is_final:
         newcomer = yield from _newcomer(work, proposal, said.row, order)

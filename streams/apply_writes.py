@@ -27,7 +27,7 @@ from streams.linker import candidate_names, unspaced_part
 from streams.memory import effective, turn_memory
 from streams.outcomes import changes, link_writes, outcome_row
 from streams.prompts import MAX_CONTEXT_CHARACTERS, cut
-from streams.settings import ApplySettings, ExtractionSettings, Flags
+from streams.settings import StageSettings
 from streams.stage import (
     Answer,
     Ask,
@@ -47,14 +47,11 @@ from streams.stage import (
     Write,
 )
 
-DEFAULT_EXTRACTION = ExtractionSettings()
 QUOTED_CHARACTERS = 500
 """Of each text in the reason of a refusal; the dead letter holds the record whole."""
 
 
-def apply_writes_stage(
-    settings: ApplySettings, extraction: ExtractionSettings = DEFAULT_EXTRACTION
-) -> Stage:
+def apply_writes_stage(settings: StageSettings) -> Stage:
     """The stage that owns the memory tables."""
 
     def process(message: Message, context: Context) -> Process:
@@ -62,7 +59,7 @@ def apply_writes_stage(
         assert isinstance(body, MemoryWrite)
         match body.write:
             case RawTurnIntent():
-                return (yield from _raw_turn(message, body.write.turn, settings.flags, extraction))
+                return (yield from _raw_turn(message, body.write.turn, settings))
             case RejectedTurnIntent():
                 return _rejected_turn(message, body.write)
             case ProposalsIntent():
@@ -76,7 +73,7 @@ def apply_writes_stage(
 
 
 def _raw_turn(
-    message: Message, turn: NormalizedTurn, flags: Flags, extraction: ExtractionSettings
+    message: Message, turn: NormalizedTurn, settings: StageSettings
 ) -> Generator[Ask, Answer, Step]:
     """A turn becomes an episodic memory, and goes on to extraction where the scope's flags say so.
     The same turn again is nothing new; another text under its id is refused."""
@@ -100,8 +97,10 @@ def _raw_turn(
     if stored is not None:
         return _known_turn_id(message, turn, stored, loaded)
     row = turn_memory(message, turn, loaded.write_seq + 1)
-    extracted = _is_extracted(turn, effective(flags, loaded.flags), extraction)
-    session = _session_row(message, row, loaded.session, extracted, extraction.context_turns)
+    flags = effective(settings.pipeline, loaded.flags)
+    extracted = flags.enabled and turn.role in settings.extraction.roles
+    context_turns = settings.extraction.context_turns
+    session = _session_row(message, row, loaded.session, extracted, context_turns)
     writes: list[Write] = [Put(row), Put(session)]
     if embedded.vectors[0] is not None:
         writes.insert(0, KeepVector(row.embedding_key, embedded.vectors[0]))
@@ -117,14 +116,10 @@ def _raw_turn(
     outcome = _stored(item_id, row)
     emits = changes(MemoryChange(outcomes=(outcome,), session_id=turn.session_id))
     if extracted:
-        context = yield from _context(message.scope, loaded.session, extraction.context_turns)
+        context = yield from _context(message.scope, loaded.session, context_turns)
         normalized = turn.model_copy(update={"context": context or None})
         emits = (*emits, Emit(TURNS_NORMALIZED, normalized, "extract"))
     return Step(writes=(*writes, Put(outcome_row(message, outcome))), emits=emits)
-
-
-def _is_extracted(turn: NormalizedTurn, flags: Flags, extraction: ExtractionSettings) -> bool:
-    return flags.enabled and turn.role in extraction.roles
 
 
 def _context(

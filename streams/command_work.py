@@ -21,7 +21,7 @@ from schemas.messages import (
 from schemas.rows import CommandRow, MemoryRow, embedding_key
 from streams.memory import effective
 from streams.outcomes import changes, link_writes
-from streams.settings import ApplySettings
+from streams.settings import StageSettings
 from streams.stage import Failure, KeepVector, Loaded, Message, Put, Step, Vector, Write
 
 MACHINES = ("agent", "pipeline", "system")
@@ -38,7 +38,7 @@ class Work:
 
     message: Message
     intent: CommandIntent
-    settings: ApplySettings
+    settings: StageSettings
     loaded: Loaded
     vectors: dict[str, Vector | None]
     memories: dict[str, MemoryRow]
@@ -126,7 +126,7 @@ def command_id(message: Message) -> str:
 
 def refuse_frozen(work: Work) -> None:
     """Raises Refused while memory may not be changed at all."""
-    if effective(work.settings.flags, work.loaded.flags).mutations_frozen:
+    if effective(work.settings.pipeline, work.loaded.flags).mutations_frozen:
         raise Refused("frozen: memory may not be changed now (flag mutations_frozen)")
 
 

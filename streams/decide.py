@@ -31,7 +31,7 @@ from streams.prompts import (
 from streams.proposal_policy import Met, decision_order, verdict
 from streams.replies import MalformedReply, read_contradiction, read_decision
 from streams.sameness import same_statement
-from streams.settings import DecisionSettings, Flags
+from streams.settings import StageSettings
 from streams.stage import (
     Answer,
     Ask,
@@ -73,7 +73,7 @@ class Undecided(Exception):
         self.attempts = attempts
 
 
-def decide_stage(settings: DecisionSettings, flags: Flags) -> Stage:
+def decide_stage(settings: StageSettings) -> Stage:
     """The stage. Facts are decided in order, each seeing what the ones before it will change, so
     the outcome does not depend on how the facts were batched."""
 
@@ -94,7 +94,11 @@ def decide_stage(settings: DecisionSettings, flags: Flags) -> Stage:
         for fact in facts:
             vector = vectors[fact.item_id]
             found = yield FindCandidates(
-                message.scope, storage_content(fact.content), vector, settings.candidates, batch
+                message.scope,
+                storage_content(fact.content),
+                vector,
+                settings.decision.candidates,
+                batch,
             )
             assert isinstance(found, Candidates)
             as_of = found.as_of
@@ -110,7 +114,7 @@ def decide_stage(settings: DecisionSettings, flags: Flags) -> Stage:
             proposals.append(proposal)
             writes.append(Put(_proposal_row(message, body, proposal, as_of)))
             order = decision_order(context.record.offset, len(proposals) - 1)
-            expected = yield from _foreseen(message, body, proposal, order, settings, flags)
+            expected = yield from _foreseen(message, body, proposal, order, settings)
             if expected is not None:
                 yield Foresee(expected, None if expected.is_deleted else vector)
         return Step(
@@ -153,7 +157,7 @@ def _decide(
     message: Message,
     fact: Fact,
     candidates: tuple[ScoredCandidate, ...],
-    settings: DecisionSettings,
+    settings: StageSettings,
 ) -> Deciding:
     known = _known_by_bands(fact, candidates, settings)
     if known is not None:
@@ -164,7 +168,7 @@ def _decide(
 
 
 def _known_by_bands(
-    fact: Fact, candidates: tuple[ScoredCandidate, ...], settings: DecisionSettings
+    fact: Fact, candidates: tuple[ScoredCandidate, ...], settings: StageSettings
 ) -> Proposal | None:
     """What needs no model: nothing similar, a duplicate, or something clearly distinct."""
     if not candidates:
@@ -179,7 +183,7 @@ def _known_by_bands(
         if same_statement(fact.content, candidate.content):
             return _proposal(fact, "NONE", candidates, "duplicate_exact", candidate)
     cosine = max(candidate.cosine or 0.0 for candidate in candidates)
-    by_keyword = any((c.keyword or 0.0) >= settings.min_score for c in candidates)
+    by_keyword = any((c.keyword or 0.0) >= settings.decision.min_score for c in candidates)
     if cosine < settings.near and not by_keyword:
         return _proposal(fact, "ADD", candidates, "distinct")
     return None
@@ -210,12 +214,13 @@ def _by_model(
     message: Message,
     fact: Fact,
     candidates: tuple[ScoredCandidate, ...],
-    settings: DecisionSettings,
+    settings: StageSettings,
 ) -> Deciding:
     prompt = decision_prompt(fact, message.occurred_at, candidates)
     by_id = {candidate.memory_id: candidate for candidate in candidates}
     raw, why = "", ""
-    for attempt in range(1, settings.max_attempts + 1):
+    attempts = settings.worker.max_attempts
+    for attempt in range(1, attempts + 1):
         try:
             reply = yield Generate(prompt)
         except ModelUnavailable as error:
@@ -248,20 +253,20 @@ def _by_model(
             decider=model_call(reply, DECISION_PROMPT_VERSION, attempt),
         )
     raise Undecided(
-        f"the decision could not be read in {settings.max_attempts} attempts: {why}",
+        f"the decision could not be read in {attempts} attempts: {why}",
         raw,
-        settings.max_attempts,
+        attempts,
     )
 
 
 def _at_risk(
-    fact: Fact, target: ScoredCandidate, action: Action, settings: DecisionSettings
+    fact: Fact, target: ScoredCandidate, action: Action, settings: StageSettings
 ) -> Generator[Ask, Answer, bool]:
     """Whether fact and target contradict each other: by words, else (if enabled) by model."""
     if words_oppose(fact.content, target.content):
         return True
     if (
-        not settings.semantic_contradiction
+        not settings.decision.semantic_contradiction
         or action != "UPDATE"
         or shared_tokens(fact.content, target.content) < MIN_SHARED_FOR_SEMANTIC_CHECK
     ):
@@ -303,8 +308,7 @@ def _foreseen(
     body: FactsExtracted,
     proposal: Proposal,
     order: int,
-    settings: DecisionSettings,
-    defaults: Flags,
+    settings: StageSettings,
 ) -> Generator[Ask, Answer, MemoryRow | None]:
     """The row that apply-writes will make of the proposal, for the facts decided after it."""
     targets = () if proposal.target_id is None else (proposal.target_id,)
@@ -316,14 +320,14 @@ def _foreseen(
     same = loaded.by_hash.get(digest)
     target = loaded.memories.get(proposal.target_id or "")
     met = Met(
-        effective(defaults, loaded.flags),
+        effective(settings.pipeline, loaded.flags),
         loaded.memories.get(body.turn.memory_id),
         None if target is None or target.scope != message.scope else target,
         None if same is None else same.memory_id,
-        is_final=body.round >= settings.max_reconsiderations,
+        is_final=body.round >= settings.pipeline.max_reconsiderations,
     )
     origin = origin_of(message, body.turn, body.call.model, order)
-    row = verdict(proposal, met, origin, settings.min_fact_confidence).row
+    row = verdict(proposal, met, origin, settings.pipeline.min_fact_confidence).row
     return None if row is None else replace(row, write_seq=loaded.write_seq)
 
 

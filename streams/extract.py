@@ -8,11 +8,11 @@ from schemas.topics import FACTS_EXTRACTED, TURNS_NORMALIZED
 from streams.models.base import Reply
 from streams.prompts import EXTRACTION_PROMPT_VERSION, extraction_prompt
 from streams.replies import ExtractionDraft, MalformedReply, read_extraction
-from streams.settings import ExtractionSettings
+from streams.settings import StageSettings
 from streams.stage import Context, Emit, Failure, Generate, Message, Process, Stage, Step
 
 
-def extract_stage(settings: ExtractionSettings) -> Stage:
+def extract_stage(settings: StageSettings) -> Stage:
     """The stage; it needs no store, so it scales out."""
 
     def process(message: Message, context: Context) -> Process:
@@ -22,14 +22,15 @@ def extract_stage(settings: ExtractionSettings) -> Stage:
             turn,
             message.occurred_at,
             turn.context or (),
-            settings.max_input_characters,
-            settings.max_output_tokens,
+            settings.extraction.max_input_characters,
+            settings.extraction.max_output_tokens,
             lines=turn.published_content,
             utc_offset_minutes=turn.utc_offset_minutes or 0,
         )
         why = ""
         raw = ""
-        for attempt in range(1, settings.max_attempts + 1):
+        attempts = settings.worker.max_attempts
+        for attempt in range(1, attempts + 1):
             reply = yield Generate(prompt)
             assert isinstance(reply, Reply)
             raw = reply.text
@@ -42,10 +43,10 @@ def extract_stage(settings: ExtractionSettings) -> Stage:
             return Step(emits=(Emit(FACTS_EXTRACTED, body, "facts"),))
         return Step(
             dead=Failure(
-                f"the model's reply could not be read in {settings.max_attempts} attempts: {why}",
+                f"the model's reply could not be read in {attempts} attempts: {why}",
                 "malformed-output",
                 raw_output=raw,
-                attempts=settings.max_attempts,
+                attempts=attempts,
             )
         )
 

@@ -210,14 +210,5 @@ def effective(defaults: Flags, row: FlagsRow | None) -> Flags:
     """The flags of a scope: what commands set, the settings for the rest."""
     if row is None:
         return defaults
-
-    def either(own: bool | None, default: bool) -> bool:
-        return default if own is None else own
-
-    return Flags(
-        enabled=either(row.enabled, defaults.enabled),
-        shadow_mode=either(row.shadow_mode, defaults.shadow_mode),
-        allow_update_delete=either(row.allow_update_delete, defaults.allow_update_delete),
-        mutations_frozen=either(row.mutations_frozen, defaults.mutations_frozen),
-        autonomous_frozen=either(row.autonomous_frozen, defaults.autonomous_frozen),
-    )
+    own = {name: getattr(row, name) for name in Flags.model_fields}
+    return defaults.model_copy(update={k: flag for k, flag in own.items() if flag is not None})

@@ -1,56 +1,160 @@
-"""What stages can be told: plain frozen values, filled from the settings file by the program."""
+"""The sections of the settings about stages: `extraction`, `decision`, `pipeline`, `graph` and
+`worker`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from pydantic import Field
+
+from schemas.section import Section
 
 
-@dataclass(frozen=True, slots=True)
-class Flags:
-    """The five flags that decide how much the pipeline may do on its own."""
-
-    enabled: bool = True
-    shadow_mode: bool = False
-    allow_update_delete: bool = False
-    mutations_frozen: bool = False
-    autonomous_frozen: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ExtractionSettings:
-    """Turns of these `roles` are extracted from, each shown with up to `context_turns` of those
-    before it in its session. `max_input_characters` of a turn are shown to the model, which may
-    answer with `max_output_tokens`; `max_attempts` counts the first."""
-
-    roles: tuple[str, ...] = ("user", "assistant")
-    context_turns: int = 2
-    max_input_characters: int = 12_000
-    max_output_tokens: int = 2_048
-    max_attempts: int = 3
+class ExtractionSettings(Section):
+    roles: tuple[Literal["user", "assistant", "tool", "system"], ...] = Field(
+        default=("user", "assistant"), description="whose turns facts are extracted from"
+    )
+    context_turns: int = Field(
+        default=2,
+        ge=0,
+        le=50,
+        description="earlier turns of the session shown to the model, in turns",
+    )
+    max_output_tokens: int = Field(
+        default=2_048,
+        ge=64,
+        description="of a reply, in tokens; a longer one is cut, and what is whole of it is used",
+    )
+    max_input_characters: int = Field(
+        default=12_000, ge=100, description="of a turn shown to the model, in characters"
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionSettings:
-    """Bands are cosines and belong to the embedding model. `decider` is `rules` or `model`. The
-    last two are those of `ApplySettings`: what is foreseen must be what is applied."""
+class DecisionSettings(Section):
+    decider: Literal["auto", "rules", "model"] = Field(
+        default="auto",
+        description="who decides between the bands: rules, the model, or auto (rules with the"
+        " rules provider, else the model)",
+    )
+    exact: float | None = Field(
+        default=None,
+        ge=0.0,
+        le=1.0,
+        description="cosine from which two facts are one; when not set, by embedding model",
+    )
+    near: float | None = Field(
+        default=None,
+        ge=0.0,
+        le=1.0,
+        description="cosine below which two facts have nothing in common; when not set, by"
+        " embedding model",
+    )
+    candidates: int = Field(
+        default=5, ge=1, le=50, description="existing memories shown to a decision"
+    )
+    min_score: float = Field(
+        default=0.1, ge=0.0, le=1.0, description="least blended score of a candidate, from 0 to 1"
+    )
+    semantic_contradiction: bool = Field(
+        default=False,
+        description="ask the model, too, whether an update contradicts what it replaces",
+    )
 
-    decider: str = "rules"
-    exact: float = 0.98
-    near: float = 0.70
-    candidates: int = 5
-    min_score: float = 0.1
-    max_attempts: int = 3
-    semantic_contradiction: bool = False
-    min_fact_confidence: float = 0.7
-    max_reconsiderations: int = 3
+
+class Flags(Section):
+    """How much the pipeline may do on its own; a scope may have flags of its own."""
+
+    enabled: bool = Field(
+        default=True, description="off: turns are stored raw, nothing is extracted"
+    )
+    shadow_mode: bool = Field(
+        default=False, description="on: everything is decided and recorded, nothing written"
+    )
+    allow_update_delete: bool = Field(
+        default=False, description="on: UPDATE and DELETE are carried out, not only proposed"
+    )
+    mutations_frozen: bool = Field(
+        default=False, description="on: no memory is changed, also not by commands"
+    )
+    autonomous_frozen: bool = Field(
+        default=False,
+        description="on: no maintenance by timers (vectors that were missed, records too old)",
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class ApplySettings:
-    """`max_reconsiderations` bounds how often a stale decision is sent back."""
+class PipelineSettings(Flags):
+    min_fact_confidence: float = Field(
+        default=0.7,
+        ge=0.0,
+        le=1.0,
+        description="least confidence of a fact that is added, from 0 to 1",
+    )
+    max_reconsiderations: int = Field(
+        default=3,
+        ge=0,
+        le=20,
+        description="how often a decision on what has changed since is sent back",
+    )
+    recovery_days: int = Field(
+        default=30, ge=0, description="how long a forgotten memory can be recovered, in days"
+    )
 
-    flags: Flags = Flags()
-    near: float = 0.70
-    min_fact_confidence: float = 0.7
-    max_reconsiderations: int = 3
-    recovery_days: int = 30
+
+class GraphSettings(Section):
+    enabled: bool = Field(default=True, description="off: not asked, nor written from turns")
+    extraction_writes_enabled: bool = Field(
+        default=True,
+        description="off: the graph takes what people and agents author, not what turns say",
+    )
+
+    @property
+    def takes_from_turns(self) -> bool:
+        return self.enabled and self.extraction_writes_enabled
+
+
+class WorkerSettings(Section):
+    batch_records: int = Field(
+        default=512, ge=1, le=10_000, description="records that a stage takes at once, at most"
+    )
+    batch_seconds: float = Field(
+        default=1.0, gt=0, description="work that a stage does before it is kept, in seconds"
+    )
+    stop_seconds: float = Field(
+        default=5.0, ge=0, description="time that a stop leaves to what is under way, in seconds"
+    )
+    model_batch_records: int = Field(
+        default=8, ge=1, le=10_000, description="the same where a language model is asked"
+    )
+    batch_bytes: int = Field(
+        default=4 * 1024 * 1024, ge=1024, description="size of what a stage takes at once, in bytes"
+    )
+    max_failures: int = Field(
+        default=100,
+        ge=0,
+        description="records in a row that a stage may fail at (dead letters) before it stops",
+    )
+    max_attempts: int = Field(
+        default=3, ge=1, le=20, description="tries, in all, for a reply that can be read"
+    )
+
+
+class StageSettings(Protocol):
+    """The sections that stages are told, and what follows for them from the models that are set.
+    `exact` and `near` are cosines."""
+
+    @property
+    def extraction(self) -> ExtractionSettings: ...
+    @property
+    def decision(self) -> DecisionSettings: ...
+    @property
+    def pipeline(self) -> PipelineSettings: ...
+    @property
+    def graph(self) -> GraphSettings: ...
+    @property
+    def worker(self) -> WorkerSettings: ...
+    @property
+    def decider(self) -> Literal["rules", "model"]: ...
+    @property
+    def exact(self) -> float: ...
+    @property
+    def near(self) -> float: ...

@@ -18,38 +18,25 @@ that owns the shard.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from streams.apply_writes import apply_writes_stage
 from streams.audit import audit_stage
 from streams.decide import decide_stage
 from streams.extract import extract_stage
 from streams.graph_persist import graph_persist_stage
 from streams.normalize import normalize_stage
-from streams.settings import ApplySettings, DecisionSettings, ExtractionSettings
+from streams.settings import StageSettings
 from streams.stage import Stage
 
 STAGE_NAMES = ("normalize", "extract", "decide", "apply-writes", "graph-persist", "audit")
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineSettings:
-    """What all the stages are told."""
-
-    extraction: ExtractionSettings = ExtractionSettings()
-    decision: DecisionSettings = DecisionSettings()
-    applying: ApplySettings = ApplySettings()
-    graph_writes: bool = True
-
-
-def stages(settings: PipelineSettings) -> tuple[Stage, ...]:
+def stages(settings: StageSettings) -> tuple[Stage, ...]:
     """The stages in the order of the flow."""
-    flags = settings.applying.flags
     return (
         normalize_stage(),
-        extract_stage(settings.extraction),
-        decide_stage(settings.decision, flags),
-        apply_writes_stage(settings.applying, settings.extraction),
-        graph_persist_stage(settings.graph_writes),
+        extract_stage(settings),
+        decide_stage(settings),
+        apply_writes_stage(settings),
+        graph_persist_stage(settings.graph.takes_from_turns),
         audit_stage(),
     )

@@ -19,6 +19,7 @@ from typing import Any, Self
 
 from pydantic import JsonValue
 
+from ops.settings import Settings
 from schemas.codec import decode
 from schemas.envelope import Envelope, Frozen, derived_id
 from schemas.messages import (
@@ -41,9 +42,9 @@ from streams.models.rules import RulesLanguageModel
 from streams.output import HEADERS, outgoing
 from streams.pace import Pace
 from streams.runner import StageRunner
-from streams.settings import ApplySettings, DecisionSettings, ExtractionSettings, Flags
+from streams.settings import DecisionSettings, Flags, PipelineSettings
 from streams.stage import Message, Stage
-from streams.topology import PipelineSettings, stages
+from streams.topology import stages
 from streams.worker import BatchLimits, Worker
 
 BEGIN = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
@@ -70,13 +71,13 @@ class Clock:
         self.time += timedelta(**delta)
 
 
-def pipeline_settings(
-    flags: Flags = CAREFUL, decider: str = "rules", **decision: Any
-) -> PipelineSettings:
-    return PipelineSettings(
-        extraction=ExtractionSettings(),
-        decision=DecisionSettings(decider=decider, **decision),
-        applying=ApplySettings(flags=flags),
+def pipeline_settings(flags: Flags = CAREFUL, decider: str = "rules", **decision: Any) -> Settings:
+    """With the bands of an embedding model that is not known."""
+    return Settings(
+        decision=DecisionSettings.model_validate(
+            {"decider": decider, "exact": 0.98, "near": 0.70, **decision}
+        ),
+        pipeline=PipelineSettings(**dict(flags)),
     )
 
 
@@ -220,7 +221,7 @@ class Pipeline:
     """
 
     folder: Path
-    settings: PipelineSettings = field(default_factory=pipeline_settings)
+    settings: Settings = field(default_factory=pipeline_settings)
     language: LanguageModel = field(default_factory=RulesLanguageModel)
     embedding: EmbeddingModel = field(default_factory=lambda: HashingEmbeddingModel(DIMENSIONS))
     batch: int | Mapping[str, int] = 256

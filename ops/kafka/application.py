@@ -21,7 +21,6 @@ from ops.bootstrap import (
     language_model,
     model_stages,
     open_shard,
-    pipeline_settings,
     shard_options,
     utc_now,
 )
@@ -210,7 +209,7 @@ class KafkaApplication:
         tasks = [asyncio.create_task(member.run(self._stop)) for member in self.members]
         if until_drained:
             tasks.append(asyncio.create_task(self._until_drained()))
-        async with Upkeep(self.shards.now, self.embedding, self.settings.flags).going_on():
+        async with Upkeep(self.shards.now, self.embedding, self.settings.pipeline).going_on():
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             self.stop()
             results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -307,7 +306,7 @@ def _add_role(
     joined: KafkaApplication, name: str, options: KafkaOptions, clock: Callable[[], datetime]
 ) -> None:
     settings = joined.settings
-    own = stages_of(name, stages(pipeline_settings(settings)))
+    own = stages_of(name, stages(settings))
     store = shard_options(settings, joined.embedding) if name == STORE else None
     flow = FaustFlow(options)
     role = Role(

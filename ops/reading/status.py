@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from ops.reading.sources import Sources, from_all
 from ops.requests import JsonObject
 from stores.balance import Balance, add_balances, read_balance
-from streams.topology import PipelineSettings, stages
+from streams.topology import stages
 
 
 async def status(sources: Sources) -> JsonObject:
@@ -42,7 +42,7 @@ def balance_json(total: Balance) -> JsonObject:
 def _stages(sources: Sources) -> list[JsonValue]:
     found: list[JsonValue] = []
     for partition, shard in sources.shards.items():
-        for stage in stages(PipelineSettings()):
+        for stage in stages(sources.settings):
             cursor = end = 0
             for topic in stage.reads:
                 cursor += (

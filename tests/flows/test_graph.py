@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,8 @@ from schemas.messages import (
 )
 from stores.graph_boost import graph_boost
 from streams.runner import STEPS
-from streams.topology import STAGE_NAMES, PipelineSettings
+from streams.settings import Flags, GraphSettings
+from streams.topology import STAGE_NAMES
 from tests.harness import Crash, Pipeline, commanded, differing, pipeline_settings
 
 
@@ -119,8 +119,7 @@ def test_what_an_alias_command_answers(tmp_path: Path) -> None:
 
 
 def test_an_alias_is_answered_while_memory_is_frozen(tmp_path: Path) -> None:
-    frozen = replace(pipeline_settings().applying.flags, mutations_frozen=True)
-    settings = pipeline_settings(frozen)
+    settings = pipeline_settings(Flags(mutations_frozen=True))
     with Pipeline(tmp_path, settings) as pipeline:
         pipeline.command(AliasCommand(name="Oslo", alias="Kristiania"))
         pipeline.run()
@@ -326,7 +325,8 @@ def test_the_mentions_of_an_entity_are_the_rows_of_the_mentions_view(tmp_path: P
 
 
 def test_graph_writes_off_drops_what_turns_say_and_keeps_what_is_authored(tmp_path: Path) -> None:
-    settings: PipelineSettings = replace(pipeline_settings(), graph_writes=False)
+    graph = GraphSettings(extraction_writes_enabled=False)
+    settings = pipeline_settings().model_copy(update={"graph": graph})
     with Pipeline(tmp_path, settings) as pipeline:
         pipeline.say("I live in Trondheim.", speaker="Rita")
         pipeline.command(

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from ops.kafka.broker import Broker
+from ops.settings import Settings
 from ops.topics import create_topics
 from streams.logs.base import LogError, LogUnavailable, Outgoing, Position
 from streams.logs.kafka_base import ROLES, KafkaOptions
 from streams.logs.kafka_log import READ_BY, KafkaLog
 from streams.logs.kafka_role import stages_of
 from streams.logs.kafka_sender import KafkaSender
-from streams.topology import PipelineSettings, stages
+from streams.topology import stages
 from tests.contract.log_contract import ANN, PARTITIONS, TURNS, Log, LogContract, outgoing
 
 
@@ -93,7 +94,7 @@ def test_another_number_of_partitions_is_told(options: KafkaOptions) -> None:
 
 def test_the_roles_read_what_the_topology_says() -> None:
     for role in ROLES:
-        own = stages_of(role, stages(PipelineSettings()))
+        own = stages_of(role, stages(Settings()))
         assert {stage.name for stage in own} == set(ROLES[role])
         assert {topic.name for stage in own for topic in stage.reads} == set(READ_BY[role])
 

@@ -32,9 +32,9 @@ from schemas.rows import ArchiveRow, CommandRow, FlagsRow, MemoryRow
 from schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES
 from streams.apply_commands import inferred_type, parse_prefix
 from streams.apply_writes import apply_writes_stage
-from streams.settings import ApplySettings, Flags
+from streams.settings import Flags
 from streams.stage import KeepVector
-from tests.harness import BEGIN, CAREFUL
+from tests.harness import BEGIN, CAREFUL, pipeline_settings
 from tests.unit.by_hand import Driven, Store, context, drive, memory, write_message
 
 AGENT = Actor(id="bot", type="agent")
@@ -51,7 +51,7 @@ def carry_out(
     error: str | None = None,
     **fields: Any,
 ) -> Driven:
-    stage = apply_writes_stage(ApplySettings(flags=flags))
+    stage = apply_writes_stage(pipeline_settings(flags))
     intent = CommandIntent(command=command, actor=actor, error=error)
     message = write_message(
         MemoryWrite(write=intent), causation_id="c1", correlation_id="trace", **fields
@@ -105,7 +105,7 @@ def test_the_memory_is_the_command_s_not_the_trace_s() -> None:
         causation_id="c2",
         correlation_id="trace",
     )
-    second = drive(apply_writes_stage(ApplySettings()).process(message, context()))
+    second = drive(apply_writes_stage(pipeline_settings()).process(message, context()))
     for kind in (MemoryRow, CommandRow):
         assert first.rows(kind)[0].key != second.rows(kind)[0].key
 

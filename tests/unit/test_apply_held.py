@@ -20,9 +20,8 @@ from schemas.messages import (
 from schemas.rows import ArchiveRow, EdgeRow, FlagsRow, HeldRow, MemoryRow, OutcomeRow
 from schemas.topics import CACHE_INVALIDATIONS
 from streams.apply_writes import apply_writes_stage
-from streams.settings import ApplySettings
 from streams.stage import KeepVector
-from tests.harness import BEGIN, CAREFUL
+from tests.harness import BEGIN, CAREFUL, pipeline_settings
 from tests.unit.by_hand import (
     SCOPE,
     TURN,
@@ -55,7 +54,7 @@ def carry_out(
     **rest: Any,
 ) -> Driven:
     store = Store.of(*rows, held={row.item_id: row for row in given}, **rest)
-    stage = apply_writes_stage(ApplySettings(flags=CAREFUL))
+    stage = apply_writes_stage(pipeline_settings(CAREFUL))
     intent = CommandIntent(command=command, actor=actor)
     message = write_message(MemoryWrite(write=intent), causation_id="c1")
     return drive(stage.process(message, context()), store)

@@ -21,9 +21,9 @@ from schemas.messages import (
 from schemas.rows import ArchiveRow, EdgeRow, FlagsRow, MemoryRow, OutcomeRow
 from schemas.topics import CACHE_INVALIDATIONS, FACTS_EXTRACTED, MEMORY_CHANGES
 from streams.apply_writes import apply_writes_stage
-from streams.settings import ApplySettings, Flags
+from streams.settings import Flags
 from streams.stage import KeepVector, NearDuplicates
-from tests.harness import BEGIN, CAREFUL, FULL
+from tests.harness import BEGIN, CAREFUL, FULL, pipeline_settings
 from tests.unit.by_hand import (
     SCOPE,
     TURN,
@@ -48,7 +48,7 @@ FORGOTTEN = memory(TURN.memory_id, "I like tea", type="episodic", is_deleted=Tru
 
 
 def apply(intent: ProposalsIntent, store: Store | None = None, flags: Flags = FULL) -> Driven:
-    stage = apply_writes_stage(ApplySettings(flags=flags))
+    stage = apply_writes_stage(pipeline_settings(flags))
     return drive(stage.process(write_message(MemoryWrite(write=intent)), context()), store)
 
 
@@ -358,7 +358,7 @@ def test_an_update_takes_all_of_the_new_statement_and_keeps_the_first_date() -> 
 
     def updated(given: Proposal, old: MemoryRow, at: datetime) -> MemoryRow:
         message = write_message(MemoryWrite(write=proposals(given)), occurred_at=at)
-        stage = apply_writes_stage(ApplySettings(flags=FULL))
+        stage = apply_writes_stage(pipeline_settings(FULL))
         [row] = drive(stage.process(message, context()), Store.of(old)).rows(MemoryRow)
         assert isinstance(row, MemoryRow)
         return row

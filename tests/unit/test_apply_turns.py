@@ -13,12 +13,12 @@ from schemas.rows import EdgeRow, FlagsRow, MemoryRow, MentionRow, OutcomeRow, S
 from schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES, TURNS_NORMALIZED
 from streams.apply_writes import apply_writes_stage
 from streams.normalize import normalized
-from streams.settings import ApplySettings, ExtractionSettings, Flags
+from streams.settings import ExtractionSettings, Flags
 from streams.stage import Embed, KeepVector, Step
-from tests.harness import BEGIN, turn
+from tests.harness import BEGIN, pipeline_settings, turn
 from tests.unit.by_hand import Driven, Store, context, drive, memory, write_message
 
-STAGE = apply_writes_stage(ApplySettings(), ExtractionSettings())
+STAGE = apply_writes_stage(pipeline_settings())
 T1 = turn_memory_id("ana", "t1")
 
 
@@ -114,7 +114,7 @@ def test_only_some_roles_are_extracted_from(role: str, count: int) -> None:
 def test_the_enabled_flag_of_the_scope_says_whether_a_turn_is_extracted_from(
     default: bool, own: bool | None, count: int
 ) -> None:
-    stage = apply_writes_stage(ApplySettings(flags=Flags(enabled=default)), ExtractionSettings())
+    stage = apply_writes_stage(pipeline_settings(Flags(enabled=default)))
     intent = RawTurnIntent(turn=normalized("ana", turn("I like tea.")))
     store = Store(flags=FlagsRow(scope="ana", enabled=own))
     message = write_message(MemoryWrite(write=intent))
@@ -129,7 +129,8 @@ def test_a_turn_goes_on_with_the_turns_before_it_but_not_forgotten_ones() -> Non
     before = [memory(f"m{n}", f"text {n}", type="episodic", who="Ben") for n in range(3)]
     gone = replace(before[1], is_deleted=True)
     known = replace(session(), extracted_turns=("m0", "m1", "m2"))
-    stage = apply_writes_stage(ApplySettings(), ExtractionSettings(context_turns=2))
+    extraction = ExtractionSettings(context_turns=2)
+    stage = apply_writes_stage(pipeline_settings().model_copy(update={"extraction": extraction}))
     intent = RawTurnIntent(turn=normalized("ana", turn("I like tea.")))
     store = Store.of(before[0], gone, before[2], session=known)
     driven = drive(stage.process(write_message(MemoryWrite(write=intent)), context()), store)

@@ -12,9 +12,9 @@ from schemas.messages import FactsExtracted, MemoryWrite, ProposalsIntent, Score
 from schemas.rows import ExtractionRow, FactRow, FlagsRow, ProposalRow
 from schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
 from streams.decide import decide_stage
-from streams.settings import DecisionSettings, Flags
+from streams.settings import Flags
 from streams.stage import Embed, FindCandidates, Foresee, Generate, ModelUnavailable
-from tests.harness import BEGIN, CAREFUL, FULL, envelope
+from tests.harness import BEGIN, CAREFUL, FULL, envelope, pipeline_settings
 from tests.unit.by_hand import (
     CALL,
     SCOPE,
@@ -28,19 +28,19 @@ from tests.unit.by_hand import (
     memory,
 )
 
-RULES = DecisionSettings()
-MODEL = DecisionSettings(decider="model")
 TEA = memory("tea", "Ana likes green tea a lot")
 
 
 def decide(
     body: FactsExtracted,
     store: Store | None = None,
-    settings: DecisionSettings = RULES,
+    decider: str = "rules",
     flags: Flags = CAREFUL,
+    semantic: bool = False,
     **fields: Any,
 ) -> Driven:
-    stage = decide_stage(settings, flags)
+    settings = pipeline_settings(flags, decider, semantic_contradiction=semantic)
+    stage = decide_stage(settings)
     message = envelope(body, FACTS_EXTRACTED, "x1", SCOPE, **fields)
     return drive(stage.process(message, context(offset=7)), store)
 
@@ -67,7 +67,7 @@ def said(action: str, target: str | None = None, reason: str = "so it is") -> st
 
 
 def test_nothing_similar_is_added_without_a_model() -> None:
-    driven = decide(facts("Ana likes green tea"), settings=MODEL)
+    driven = decide(facts("Ana likes green tea"), decider="model")
     [proposal] = intent(driven).proposals
     assert (proposal.action, proposal.reason, proposal.target_id) == (
         "ADD",
@@ -98,7 +98,7 @@ def test_bands(content: str, cosine: float, action: str, reason: str) -> None:
 
 def test_a_keyword_candidate_is_never_distinct_unasked() -> None:
     store = finding(candidate(TEA, 0.2, keyword=0.5), replies=[said("ADD")])
-    driven = decide(facts("Ana grows green tea"), store, MODEL)
+    driven = decide(facts("Ana grows green tea"), store, "model")
     assert len(driven.of(Generate)) == 1
 
 
@@ -168,7 +168,7 @@ def test_duplicate_exact_swallows_no_change(known: str, new: str) -> None:
 )
 def test_the_model_decides_in_between(action: str, target: str | None) -> None:
     store = finding(candidate(TEA, 0.8), replies=[said(action, target)])
-    driven = decide(facts("Ana likes black tea"), store, MODEL)
+    driven = decide(facts("Ana likes black tea"), store, "model")
     [proposal] = intent(driven).proposals
     assert (proposal.action, proposal.target_id, proposal.reason) == (action, target, "so it is")
     assert proposal.confidence == 0.8
@@ -188,7 +188,7 @@ def test_the_model_decides_in_between(action: str, target: str | None) -> None:
 )
 def test_a_proposal_that_names_nobody_is_dropped_on_record(wrong: str) -> None:
     store = finding(candidate(TEA, 0.8), replies=[wrong])
-    driven = decide(facts("Ana likes black tea"), store, MODEL)
+    driven = decide(facts("Ana likes black tea"), store, "model")
     [proposal] = intent(driven).proposals
     assert proposal.dropped
     assert driven.rows(ProposalRow)[0].dropped == proposal.dropped
@@ -197,7 +197,7 @@ def test_a_proposal_that_names_nobody_is_dropped_on_record(wrong: str) -> None:
 
 def test_an_unreadable_decision_is_asked_again() -> None:
     store = finding(candidate(TEA, 0.8), replies=["{", "never", said("ADD")])
-    [proposal] = intent(decide(facts("Ana likes black tea"), store, MODEL)).proposals
+    [proposal] = intent(decide(facts("Ana likes black tea"), store, "model")).proposals
     assert proposal.decider is not None
     assert proposal.decider.attempts == 3
 
@@ -205,7 +205,7 @@ def test_an_unreadable_decision_is_asked_again() -> None:
 def test_one_undecided_fact_does_not_take_the_others_with_it() -> None:
     replies: list[str | Exception | None] = ["{", "{", "{", said("ADD")]
     store = finding(candidate(TEA, 0.8), replies=replies)
-    driven = decide(facts("Ana likes black tea", "Ana likes white tea"), store, MODEL)
+    driven = decide(facts("Ana likes black tea", "Ana likes white tea"), store, "model")
     assert [p.item_id for p in intent(driven).proposals] == ["f1"]
     dead = driven.step.dead
     assert dead is not None
@@ -215,7 +215,7 @@ def test_one_undecided_fact_does_not_take_the_others_with_it() -> None:
 
 def test_a_model_that_refuses_for_good_leaves_the_fact_dead() -> None:
     store = finding(candidate(TEA, 0.8), replies=[ModelUnavailable("401: set a valid API key")])
-    driven = decide(facts("Ana likes black tea"), store, MODEL)
+    driven = decide(facts("Ana likes black tea"), store, "model")
     dead = driven.step.dead
     assert dead is not None
     assert (dead.failure, dead.item_ids) == ("invalid", ("f0",))
@@ -224,7 +224,6 @@ def test_a_model_that_refuses_for_good_leaves_the_fact_dead() -> None:
 
 
 def test_contradiction_by_model_is_asked_only_where_words_do_not_tell() -> None:
-    semantic = DecisionSettings(decider="model", semantic_contradiction=True)
     known = candidate(memory("m", "Ana lives in a flat in Oslo"), 0.8)
     update = said("UPDATE", "m")
     yes = '{"contradicts": true, "confidence": 0.9, "reason": "two places"}'
@@ -236,7 +235,7 @@ def test_contradiction_by_model_is_asked_only_where_words_do_not_tell() -> None:
         ("Rita moved in Oslo", [update], False),
     ):
         store = finding(known, replies=list(replies))
-        driven = decide(facts(content), store, semantic)
+        driven = decide(facts(content), store, "model", semantic=True)
         [proposal] = intent(driven).proposals
         assert (proposal.contradiction_risk, proposal.review_needed) == (risk, risk), content
         asks = driven.of(Generate)
@@ -252,7 +251,7 @@ def test_later_facts_foresee_what_earlier_ones_will_do() -> None:
     ]
     store = finding(candidate(TEA, 0.8), replies=replies)
     contents = ("Ana likes black tea", "Ana likes white tea", "Ana likes no tea")
-    driven = decide(facts(*contents), store, MODEL, FULL)
+    driven = decide(facts(*contents), store, "model", FULL)
     added, updated, deleted = (ask.row for ask in driven.of(Foresee))
     assert (added.content, added.version) == ("Ana likes black tea", 1)
     assert (updated.memory_id, updated.content, updated.version) == (
@@ -283,7 +282,7 @@ def test_what_will_not_be_done_is_not_foreseen(
     for action in ("UPDATE", "DELETE"):
         store = Store.of(target, flags=row, replies=[said(action, "tea")])
         store.candidates = lambda ask: (candidate(TEA, 0.8),)
-        driven = decide(facts("Ana likes white tea"), store, MODEL, flags)
+        driven = decide(facts("Ana likes white tea"), store, "model", flags)
         assert intent(driven).proposals[0].action == action
         assert driven.of(Foresee) == []
 

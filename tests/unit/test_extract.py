@@ -13,12 +13,11 @@ from schemas.topics import FACTS_EXTRACTED, TURNS_NORMALIZED
 from streams.extract import extract_stage
 from streams.models.base import Prompt
 from streams.normalize import normalized
-from streams.settings import ExtractionSettings
 from streams.stage import Generate, Message
-from tests.harness import BEGIN, envelope, turn
+from tests.harness import BEGIN, envelope, pipeline_settings, turn
 from tests.unit.by_hand import Driven, Store, context, drive
 
-STAGE = extract_stage(ExtractionSettings())
+STAGE = extract_stage(pipeline_settings())
 
 
 def message(content: str, number: int = 1, **fields: Any) -> Message:

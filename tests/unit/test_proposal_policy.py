@@ -14,9 +14,9 @@ from schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
 from streams.apply_writes import apply_writes_stage
 from streams.decide import decide_stage
 from streams.memory import STATEMENT
-from streams.settings import ApplySettings, DecisionSettings, Flags
+from streams.settings import Flags
 from streams.stage import Answer, Ask, Foresee
-from tests.harness import envelope
+from tests.harness import envelope, pipeline_settings
 from tests.unit.by_hand import (
     CALL,
     SCOPE,
@@ -44,7 +44,7 @@ class Seeing(Store):
         return super().answer(ask)
 
 
-flags = st.builds(Flags, *[st.booleans()] * 5)
+flags = st.builds(Flags, **dict.fromkeys(Flags.model_fields, st.booleans()))
 scope_flags = st.none() | st.builds(
     FlagsRow,
     scope=st.just(SCOPE),
@@ -94,7 +94,8 @@ def foreseen_and_applied(
     """The rows that decide foresees for the facts, and those that apply-writes then writes."""
     before = store.memories
     body = FactsExtracted(turn=TURN, facts=facts, call=CALL, round=round_)
-    decide = decide_stage(DecisionSettings(decider="model"), defaults)
+    settings = pipeline_settings(defaults, "model")
+    decide = decide_stage(settings)
     decided = drive(
         decide.process(envelope(body, FACTS_EXTRACTED, "x1", SCOPE), context(offset=7)), store
     )
@@ -102,7 +103,7 @@ def foreseen_and_applied(
     assert isinstance(written, MemoryWrite)
     assert isinstance(written.write, ProposalsIntent)
     store.memories = before
-    apply = apply_writes_stage(ApplySettings(flags=defaults))
+    apply = apply_writes_stage(settings)
     applied = drive(apply.process(write_message(written), context()), store)
     return [ask.row for ask in decided.of(Foresee)], applied.rows(MemoryRow), applied
 
@@ -152,7 +153,7 @@ def test_what_is_foreseen_is_what_is_applied(
     again = [f for body in driven.emitted(FACTS_EXTRACTED) for f in getattr(body, "facts", ())]
     ended = [row.item_id for row in driven.rows(OutcomeRow)]
     assert sorted([*ended, *(f.item_id for f in again)]) == [f.item_id for f in facts]
-    if round_ >= ApplySettings().max_reconsiderations:
+    if round_ >= pipeline_settings().pipeline.max_reconsiderations:
         assert again == []
 
 

@@ -31,9 +31,9 @@ from streams.logs.kafka_lane import Turns
 from streams.logs.kafka_role import Role
 from streams.models.base import ModelError, Prompt, Reply
 from streams.output import outgoing
-from streams.settings import Flags
+from streams.settings import StageSettings
 from streams.stage import Context, Message, Stage
-from streams.topology import PipelineSettings, stages
+from streams.topology import stages
 from tests.harness import BEGIN, commanded, published, turn
 from tests.memory_rows import memory
 from tests.servers import Late, ScriptedProvider, Text
@@ -410,7 +410,7 @@ async def old_record_left(lab: Lab) -> object:
 
 async def fate_of_a_late_decision(lab: Lab) -> object:
     """A decision on a version that has changed since."""
-    settings = replace(lab.settings.applying, flags=Flags(allow_update_delete=True))
+    settings = lab.loaded(*lab.flags, "pipeline.allow_update_delete=true")
     tea = by_hand.memory("tea", "Ana likes green tea", version=4)
     update = by_hand.proposal("Ana likes black tea", "UPDATE", target_id="tea", target_version=3)
     from schemas.messages import MemoryWrite
@@ -475,7 +475,7 @@ async def fate_of_a_broken_stage(lab: Lab) -> object:
     def broken(message: Message, context: Context) -> Any:
         raise ZeroDivisionError(message.id)
 
-    def with_a_bug(settings: PipelineSettings) -> list[Stage]:
+    def with_a_bug(settings: StageSettings) -> list[Stage]:
         return [
             replace(stage, process=broken) if stage.name == "normalize" else stage
             for stage in stages(settings)

@@ -125,32 +125,24 @@ def test_every_setting_says_what_it_is() -> None:
 
 
 def test_the_decider_follows_the_provider() -> None:
-    assert loaded().deciding.decider == "rules"
-    assert loaded("llm.provider=ollama").deciding.decider == "model"
-    assert loaded("llm.provider=ollama", "decision.decider=rules").deciding.decider == "rules"
+    assert loaded().decider == "rules"
+    assert loaded("llm.provider=ollama").decider == "model"
+    assert loaded("llm.provider=ollama", "decision.decider=rules").decider == "rules"
 
 
 def test_bands_belong_to_the_embedding_model() -> None:
     own, general = loaded(), loaded("embedding.provider=ollama", "embedding.model=bge-m3:latest")
-    assert own.deciding.near > general.deciding.near
-    assert (general.deciding.exact, general.deciding.near) == (0.98, 0.70)
-    assert loaded("decision.near=0.5").applying.near == 0.5
+    assert own.near > general.near
+    assert (general.exact, general.near) == (0.98, 0.70)
+    assert loaded("decision.near=0.5").near == 0.5
 
 
 def test_settings_reach_the_parts() -> None:
     settings = loaded(
-        "worker.max_attempts=5",
-        "pipeline.shadow_mode=true",
-        "pipeline.min_fact_confidence=0.4",
-        "extraction.context_turns=0",
         "store.memory_limit=256",
         "embedding.provider=hashing",
         "embedding.dimensions=64",
     )
-    assert settings.extracting.max_attempts == settings.deciding.max_attempts == 5
-    assert settings.applying.flags.shadow_mode
-    assert settings.applying.min_fact_confidence == settings.deciding.min_fact_confidence == 0.4
-    assert settings.extracting.context_turns == 0
     options = shard_options(settings, embedding_model(settings.embedding))
     assert (options.memory_limit, options.dimensions) == (256, 64)
 

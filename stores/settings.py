@@ -1,16 +1,12 @@
-"""The sections of the settings about searching: full text, recall and graph."""
+"""The sections of the settings about stores: `search`, `recall` and `store`."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-
-class Section(BaseModel):
-    """A table of the settings file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+from schemas.section import Section
 
 
 class SearchSettings(Section):
@@ -84,9 +80,13 @@ class RecallSettings(Section):
     )
 
 
-class GraphSettings(Section):
-    enabled: bool = Field(default=True, description="off: not asked, nor written from turns")
-    extraction_writes_enabled: bool = Field(
-        default=True,
-        description="off: the graph takes what people and agents author, not what turns say",
+class StoreSettings(Section):
+    memory_limit: int = Field(
+        default=256, ge=64, description="memory of the database of one partition, in MiB"
+    )
+    threads: int = Field(default=1, ge=1, le=256, description="threads of the database")
+    index_bytes: int = Field(
+        default=512 * 1024 * 1024,
+        ge=1024 * 1024,
+        description="indexes of scopes in use kept in memory, in bytes",
     )

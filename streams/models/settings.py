@@ -1,0 +1,86 @@
+"""The sections `llm` and `embedding` of the settings."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, SecretStr
+
+from schemas.section import Section
+from streams.models.embedding_table import EmbeddingDefaults, defaults_for
+
+DEFAULT_LLM_MODELS = {
+    "rules": "rules-1",
+    "ollama": "qwen3:4b",
+    "openai": "gpt-4o-mini",
+    "anthropic": "claude-haiku-4-5",
+}
+DEFAULT_EMBEDDING_MODELS = {
+    "local": "multilingual-e5-small-q4",
+    "ollama": "nomic-embed-text",
+    "openai": "text-embedding-3-small",
+    "hashing": "hashing-1",
+}
+
+
+class LlmSettings(Section):
+    provider: Literal["rules", "ollama", "openai", "anthropic"] = Field(
+        default="rules",
+        description="who extracts facts: rules (no model), ollama, openai (any compatible"
+        " server) or anthropic",
+    )
+    base_url: str | None = Field(
+        default=None, description="the provider's address; when not set, the provider's usual one"
+    )
+    model: str | None = Field(
+        default=None, description="the model's name; when not set, the provider's default"
+    )
+    api_key: SecretStr | None = Field(default=None, description="key for the provider; never shown")
+    timeout_seconds: float = Field(
+        default=45.0, gt=0, le=3600, description="time-out of one call as a whole, in seconds"
+    )
+    concurrency: int = Field(default=4, ge=1, le=256, description="model calls at the same time")
+
+    @property
+    def model_name(self) -> str:
+        return self.model or DEFAULT_LLM_MODELS[self.provider]
+
+
+class EmbeddingSettings(Section):
+    provider: Literal["local", "ollama", "openai", "hashing"] = Field(
+        default="local",
+        description="who makes vectors: local (comes with the program), ollama, openai (any"
+        " compatible server) or hashing (word counts; for tests and load tests)",
+    )
+    base_url: str | None = Field(
+        default=None, description="the provider's address; when not set, the provider's usual one"
+    )
+    model: str | None = Field(
+        default=None, description="the model's name; when not set, the provider's default"
+    )
+    api_key: SecretStr | None = Field(default=None, description="key for the provider; never shown")
+    dimensions: int | None = Field(
+        default=None,
+        ge=8,
+        le=65_536,
+        description="numbers in a vector; needed for a model that is not known here",
+    )
+    timeout_seconds: float = Field(
+        default=45.0, gt=0, le=3600, description="time-out of one call as a whole, in seconds"
+    )
+    batch: int = Field(default=256, ge=1, le=4096, description="texts in one call")
+    query_prefix: str | None = Field(
+        default=None, description="put before a query; when not set, what is known of the model"
+    )
+    passage_prefix: str | None = Field(
+        default=None,
+        description="put before a stored text; when not set, what is known of the model",
+    )
+
+    @property
+    def model_name(self) -> str:
+        return self.model or DEFAULT_EMBEDDING_MODELS[self.provider]
+
+    @property
+    def known(self) -> EmbeddingDefaults:
+        return defaults_for(self.model_name)
