@@ -22,7 +22,7 @@ from streams.models.base import EmbeddingModel, LanguageModel, PermanentModelErr
 from streams.models.settings import EmbeddingSettings, LlmSettings
 from streams.runner import StageRunner
 from streams.topology import STAGE_NAMES, stages
-from streams.worker import BatchLimits, Worker
+from streams.worker import Worker
 
 if TYPE_CHECKING:
     from ops.kafka.application import KafkaApplication
@@ -303,7 +303,7 @@ async def application(
             shards.append(shard)
         models = ModelPort(language, embedding, settings.llm.concurrency, settings.embedding.batch)
         runners = _runners(settings, only, log, models, shards, clock)
-        worker = Worker(log, runners, batch_limits(settings), model_stages(settings), on_batch)
+        worker = Worker(log, runners, settings.worker, model_stages(settings), on_batch)
         joined = Application(
             settings, log, language, embedding, models, shards, runners, worker, clock
         )
@@ -358,23 +358,13 @@ def _runners(
     ]
 
 
-def batch_limits(settings: Settings) -> BatchLimits:
-    worker = settings.worker
-    return BatchLimits(
-        records=worker.batch_records,
-        model_records=worker.model_batch_records,
-        bytes=worker.batch_bytes,
-        seconds=worker.batch_seconds,
-        concurrency=settings.llm.concurrency,
-        stop_seconds=worker.stop_seconds,
-    )
-
-
-def model_stages(settings: Settings) -> frozenset[str]:
-    """The stages that ask a model which takes its time."""
+def model_stages(settings: Settings) -> dict[str, int]:
+    """The stages that ask a model which takes its time, with how many questions it answers at the
+    same time."""
     if settings.llm.provider == "rules":
-        return frozenset()
-    return frozenset(MODEL_STAGES if settings.decider == "model" else MODEL_STAGES[:1])
+        return {}
+    asking = MODEL_STAGES if settings.decider == "model" else MODEL_STAGES[:1]
+    return dict.fromkeys(asking, settings.llm.concurrency)
 
 
 async def _check(joined: Application) -> None:

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from streams.logs.base import Record
+from streams.settings import WorkerSettings
+from streams.stage import Stage
 
 GROWTH = 4
 """A quick batch is followed by one of at most so many times as many records: a single record says
 little of what many cost."""
-DEFAULT_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -70,3 +71,12 @@ class Pace:
         if self.by_scope:
             rounds = max([rounds, *Counter(record.key for record in records).values()])
         return max(rounds, 1)
+
+
+def pace_of(stage: Stage, limits: WorkerSettings, width: int | None) -> Pace:
+    """How a stage begins. `width` is how many of its questions a language model answers at the same
+    time, None for a stage that asks none."""
+    if width is None:
+        return Pace(limits.batch_seconds, limits.batch_records)
+    most = limits.model_batch_records
+    return Pace(limits.batch_seconds, most, min(width, most), by_scope=stage.asks_in_order)

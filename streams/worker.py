@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol
 
 from schemas.topics import MEMORY_WRITES
 from streams.failures import first_failure
 from streams.logs.base import LogError, LogReader, Position
-from streams.pace import DEFAULT_SECONDS, Pace
+from streams.pace import Pace, pace_of
 from streams.runner import StageRunner
-from streams.stage import Stage
+from streams.settings import WorkerSettings
 
 IDLE_SECONDS = 1.0
 """How long an idle stage waits before it looks again by itself; new records wake it at once."""
@@ -23,27 +24,6 @@ class ReadableLog(LogReader, Protocol):
     """A log that can be waited on."""
 
     async def wait(self, positions: Iterable[Position], timeout_seconds: float) -> bool: ...
-
-
-@dataclass(frozen=True, slots=True)
-class BatchLimits:
-    """How much a stage takes at once: about `seconds` of work, at most `records`, and
-    `model_records` where it asks a language model, which answers `concurrency` at the same time.
-    A stop waits `stop_seconds` for the batches under way."""
-
-    records: int = 512
-    model_records: int = 8
-    bytes: int = 4 * 1024 * 1024
-    seconds: float = DEFAULT_SECONDS
-    concurrency: int = 4
-    stop_seconds: float = 5.0
-
-    def pace(self, stage: Stage, asks_model: bool) -> Pace:
-        """How a stage goes that asks a language model, or does not."""
-        if not asks_model:
-            return Pace(self.seconds, self.records)
-        width = min(self.concurrency, self.model_records)
-        return Pace(self.seconds, self.model_records, width, by_scope=stage.asks_in_order)
 
 
 @dataclass(slots=True)
@@ -70,16 +50,17 @@ class _Lane:
 class Worker:
     """Runs stages until told to stop, or until all is processed.
 
-    `model_stages` are those that ask a language model in this set-up. `on_batch` is awaited after
-    every batch, with the runner that has finished it.
+    `model_stages` are those that ask a language model in this set-up, each with how many questions
+    it answers at the same time. `on_batch` is awaited after every batch, with the runner that has
+    finished it.
     """
 
     def __init__(
         self,
         log: ReadableLog,
         runners: Sequence[StageRunner],
-        limits: BatchLimits,
-        model_stages: frozenset[str] = frozenset(),
+        limits: WorkerSettings,
+        model_stages: Mapping[str, int] = MappingProxyType({}),
         on_batch: Callable[[StageRunner], Awaitable[None]] | None = None,
     ) -> None:
         self._log = log
@@ -91,7 +72,7 @@ class Worker:
         """Whether every stage had read its topics to the end; with `until_drained` only."""
         self._progress = asyncio.Condition()
         self._lanes = [
-            _Lane(runner, limits.pace(runner.stage, runner.stage.name in model_stages))
+            _Lane(runner, pace_of(runner.stage, limits, model_stages.get(runner.stage.name)))
             for runner in runners
         ]
 
@@ -206,7 +187,7 @@ class Worker:
                     lane.runner.partition,
                     lane.next_offsets[topic.name],
                     lane.pace.size,
-                    self._limits.bytes,
+                    self._limits.batch_bytes,
                 )
             )
         ]

@@ -42,10 +42,10 @@ from streams.models.rules import RulesLanguageModel
 from streams.output import HEADERS, outgoing
 from streams.pace import Pace
 from streams.runner import StageRunner
-from streams.settings import DecisionSettings, Flags, PipelineSettings
+from streams.settings import DecisionSettings, Flags, PipelineSettings, WorkerSettings
 from streams.stage import Message, Stage
 from streams.topology import stages
-from streams.worker import BatchLimits, Worker
+from streams.worker import Worker
 
 BEGIN = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 DIMENSIONS = 256
@@ -333,7 +333,7 @@ class Pipeline:
             for stage in map(self.spoiled, stages(self.settings))
             if not only or stage.name in only
         ]
-        worker = Worker(self.log, self.runners, BatchLimits(stop_seconds=0.0))
+        worker = Worker(self.log, self.runners, WorkerSettings(stop_seconds=0.0))
         for lane in worker._lanes:
             most = self.batch if isinstance(self.batch, int) else self.batch.get(lane.name, 256)
             lane.pace = Pace(math.inf, most, rounds=most)  # the test's sizes, not the time's

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from ops.bench.provider import running_provider
-from ops.bootstrap import Application, application, batch_limits, model_stages, publisher
+from ops.bootstrap import Application, application, model_stages, publisher
 from ops.ingest.records import in_batches, turn_id_of_message
 from ops.requests import JsonObject
 from ops.setting_sources import load_settings
@@ -135,9 +135,7 @@ def _start_anew(app: Application) -> None:
     """Let the same stages, warm as they are, run once more, and count from here."""
     for runner in app.runners:
         runner.counts = Counts()
-    app.worker = Worker(
-        app.log, app.runners, batch_limits(app.settings), model_stages(app.settings)
-    )
+    app.worker = Worker(app.log, app.runners, app.settings.worker, model_stages(app.settings))
 
 
 def _by_stage(runners: Sequence[StageRunner]) -> Mapping[str, list[StageRunner]]:

@@ -15,7 +15,6 @@ from datetime import datetime
 from ops.bootstrap import (
     EMBEDDING_STATE,
     SetupError,
-    batch_limits,
     check_stages,
     embedding_model,
     language_model,
@@ -318,7 +317,7 @@ def _add_role(
         joined.sender,
         flow,
         joined.turns,
-        batch_limits(settings),
+        settings.worker,
         model_stages(settings),
     )
     folder = settings.data_dir / "faust"

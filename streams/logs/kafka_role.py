@@ -30,9 +30,10 @@ from streams.logs.kafka_lane import (
 )
 from streams.logs.kafka_log import Extent, Identity, KafkaLog
 from streams.logs.kafka_sender import KafkaSender
+from streams.pace import pace_of
 from streams.runner import StageRunner
+from streams.settings import WorkerSettings
 from streams.stage import Stage, StorePort
-from streams.worker import BatchLimits
 
 logger = logging.getLogger(__name__)
 
@@ -91,8 +92,8 @@ class Role:
     sender: KafkaSender
     flow: Flow
     turns: Turns
-    limits: BatchLimits = field(default_factory=BatchLimits)
-    model_stages: frozenset[str] = frozenset()
+    limits: WorkerSettings = field(default_factory=WorkerSettings)
+    model_stages: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -125,7 +126,7 @@ class Role:
             task.add_done_callback(self._opening.discard)
 
     def _lane(self, stage: Stage, partition: int, tenure: Tenure, share: float) -> None:
-        pace = self.limits.pace(stage, stage.name in self.model_stages)
+        pace = pace_of(stage, self.limits, self.model_stages.get(stage.name))
         topics = [topic.name for topic in stage.reads]
         lane = Lane(
             stage.name, partition, topics, pace, tenure, self.flow, self.fail, self.turns, share

@@ -16,8 +16,9 @@ from streams.models.hashing import HashingEmbeddingModel
 from streams.models.rules import RulesLanguageModel
 from streams.normalize import normalized
 from streams.runner import StageFailed, StageRunner
+from streams.settings import WorkerSettings
 from streams.stage import Context, Emit, Message, Stage, Step, without_asks
-from streams.worker import BatchLimits, Worker
+from streams.worker import Worker
 from tests.harness import BEGIN, published, turn
 from tests.unit.memory_ports import MemoryLog, MemoryStore
 
@@ -44,7 +45,7 @@ def worker(
         StageRunner(s, 0, models, log, store if s.stateful else None, lambda: BEGIN, lambda: 0.0)
         for s in stages
     ]
-    limits = fields.pop("limits", BatchLimits())
+    limits = fields.pop("limits", WorkerSettings())
     return Worker(log, runners, limits, **fields), runners
 
 
@@ -99,9 +100,9 @@ async def test_a_log_older_than_the_store_is_refused() -> None:
 async def test_batches_are_bounded_and_smaller_where_a_model_is_asked() -> None:
     log = MemoryLog()
     fill(log, 10)
-    limits = BatchLimits(records=4, model_records=2, concurrency=2)
+    limits = WorkerSettings(batch_records=4, model_batch_records=2)
     working, [first, second] = worker(
-        log, stage("first"), stage("asking"), limits=limits, model_stages=frozenset({"asking"})
+        log, stage("first"), stage("asking"), limits=limits, model_stages={"asking": 2}
     )
     await working.run(until_drained=True)
     # 1, 4, 4 and 1 records; 2 a time where the model answers two at once.
@@ -136,7 +137,7 @@ async def test_a_failure_stops_all_and_is_what_is_raised() -> None:
     log = MemoryLog()
     fill(log, 2)
     working, [_, bad] = worker(
-        log, stage("first"), stage("bad", failing), limits=BatchLimits(stop_seconds=0.0)
+        log, stage("first"), stage("bad", failing), limits=WorkerSettings(stop_seconds=0.0)
     )
     bad.max_failures = 0
     with pytest.raises(StageFailed, match="stage bad stopped"):
@@ -166,7 +167,7 @@ async def test_a_stage_waits_for_what_it_must_see() -> None:
     fill(log, 2)
     # Unreadable writes are dead-lettered, which is progress too.
     log.put(MEMORY_WRITES.name, b"{", b"{", b"{")
-    working, [_, apply] = worker(log, deciding, applying, limits=BatchLimits(records=1))
+    working, [_, apply] = worker(log, deciding, applying, limits=WorkerSettings(batch_records=1))
     seen: list[int] = []
     apply.after = lambda stage, step: seen.append(len(order)) if step == "acknowledge" else None
     await working.run(until_drained=True)
@@ -180,7 +181,9 @@ async def test_a_stop_does_not_hang_on_a_stage_that_waits() -> None:
     log = MemoryLog()
     fill(log, 2)
     log.put(MEMORY_WRITES.name, b"{", b"{", b"{")
-    working, [decide, apply] = worker(log, deciding, applying, limits=BatchLimits(records=1))
+    working, [decide, apply] = worker(
+        log, deciding, applying, limits=WorkerSettings(batch_records=1)
+    )
     apply.after = lambda stage, step: working.stop()
     async with asyncio.timeout(30):
         await working.run()
