@@ -71,10 +71,9 @@ async def queries(settings: Settings) -> AsyncIterator[Queries]:
 
 @contextlib.asynccontextmanager
 async def _of_cluster(settings: Settings) -> AsyncIterator[Queries]:
-    from ops.kafka.options import kafka_options
     from ops.service.routing import RoutedQueries
 
-    routed = RoutedQueries(settings, kafka_options(settings).partitions)
+    routed = RoutedQueries(settings, settings.cluster.partitions)
     try:
         yield routed
     finally:

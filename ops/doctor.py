@@ -136,12 +136,11 @@ def _log(settings: Settings) -> Finding:
 
 def _cluster(settings: Settings) -> Finding:
     try:
-        from ops.kafka.options import kafka_options
         from ops.topics import describe_topics
     except ImportError as error:
         return Finding("log", False, str(error), "install the extra: pip install palimpsest[kafka]")
     try:
-        states = describe_topics(kafka_options(settings))
+        states = describe_topics(settings.cluster)
     except LogError as error:
         return Finding("log", False, str(error), "start the broker, or correct the address")
     wrong = [f"{state.name}: {what}" for state in states for what in state.differences]

@@ -12,6 +12,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from stores.settings import RecallSettings, SearchSettings, StoreSettings
+from streams.logs.kafka_base import DEFAULT_PARTITIONS, Cluster
 from streams.logs.settings import KafkaSettings, LogSettings
 from streams.models.settings import EmbeddingSettings, LlmSettings
 from streams.settings import (
@@ -78,3 +79,7 @@ class Settings(BaseSettings):
         """Cosine from which two facts are one."""
         exact = self.decision.exact
         return self.embedding.known.exact if exact is None else exact
+
+    @property
+    def cluster(self) -> Cluster:
+        return Cluster(self.kafka, self.log.partitions or DEFAULT_PARTITIONS)

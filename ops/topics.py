@@ -15,7 +15,7 @@ from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from schemas.topics import ALL_TOPICS, Topic
 from streams.logs.base import LogError
-from streams.logs.kafka_base import MAX_REQUEST_BYTES, KafkaOptions
+from streams.logs.kafka_base import MAX_REQUEST_BYTES, Cluster
 from streams.logs.kafka_sender import unreachable
 
 DAY_MILLISECONDS = 24 * 60 * 60 * 1000
@@ -59,7 +59,7 @@ def configuration(topic: Topic) -> dict[str, str]:
     }
 
 
-def create_topics(options: KafkaOptions, replication_factor: int) -> list[TopicState]:
+def create_topics(options: Cluster, replication_factor: int) -> list[TopicState]:
     """Make the topics that are missing; the state of all of them. Raises LogError when Kafka
     cannot be reached or refuses."""
     with _Admin(options) as admin:
@@ -74,14 +74,14 @@ def create_topics(options: KafkaOptions, replication_factor: int) -> list[TopicS
         ]
 
 
-def describe_topics(options: KafkaOptions) -> list[TopicState]:
+def describe_topics(options: Cluster) -> list[TopicState]:
     """The state of every topic. Raises LogError when Kafka cannot be reached."""
     with _Admin(options) as admin:
         return admin.describe()
 
 
 class _Admin:
-    def __init__(self, options: KafkaOptions) -> None:
+    def __init__(self, options: Cluster) -> None:
         self._options = options
 
     def __enter__(self) -> _Admin:

@@ -22,7 +22,6 @@ import duckdb
 from ops.bootstrap import application, publisher
 from ops.ingest.records import in_batches
 from ops.kafka.broker import Broker
-from ops.kafka.options import kafka_options
 from ops.requests import JsonObject, StatusRequest
 from ops.service.client import NotThereError
 from ops.service.routing import RoutedQueries
@@ -59,8 +58,8 @@ class Lab:
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.settings = self._settings()
-        create_topics(kafka_options(self.settings), 1)
-        self.log = KafkaLog.open(kafka_options(self.settings))
+        create_topics(self.settings.cluster, 1)
+        self.log = KafkaLog.open(self.settings.cluster)
 
     def _flags(self) -> list[str]:
         return [

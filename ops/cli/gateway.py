@@ -33,7 +33,6 @@ def gateway(cli: Cli) -> None:
 
 
 async def _serve(settings: Settings) -> None:
-    from ops.kafka.options import kafka_options
     from ops.service.local import local_interface
     from ops.service.routing import RoutedQueries
     from ops.service.running import place_of
@@ -44,7 +43,7 @@ async def _serve(settings: Settings) -> None:
         loop.add_signal_handler(number, stop.set)
     folder = settings.data_dir / "gateway"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    routed = RoutedQueries(settings, kafka_options(settings).partitions)
+    routed = RoutedQueries(settings, settings.cluster.partitions)
     try:
         async with local_interface(routed, folder, place_of(settings)) as announced:
             complain(f"the gateway listens at {settings.kafka.listen}:{announced.port}")

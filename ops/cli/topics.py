@@ -10,7 +10,7 @@ from ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
 
 if TYPE_CHECKING:
     from ops.topics import TopicState
-    from streams.logs.kafka_base import KafkaOptions
+    from streams.logs.kafka_base import Cluster
 
 group = typer.Typer(help="Topics on Kafka.", no_args_is_help=True)
 
@@ -45,15 +45,14 @@ def describe(cli: Cli, json: AsJson = False) -> None:
     _tell(describe_topics(_options(cli)), json)
 
 
-def _options(cli: Cli) -> KafkaOptions:
-    from ops.kafka.options import kafka_options
+def _options(cli: Cli) -> Cluster:
 
     settings = cli.settings
     if settings.log.kind != "kafka":
         raise wrong_use(
             "the embedded log makes its topics by itself; for Kafka add --set log.kind=kafka"
         )
-    return kafka_options(settings)
+    return settings.cluster
 
 
 def _tell(states: list[TopicState], json: bool) -> None:

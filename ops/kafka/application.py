@@ -23,7 +23,6 @@ from ops.bootstrap import (
     shard_options,
     utc_now,
 )
-from ops.kafka.options import kafka_options
 from ops.settings import Settings
 from ops.upkeep import Upkeep
 from ops.usable import until_usable
@@ -32,7 +31,7 @@ from stores.shard import Shard, ShardOptions
 from streams.asking import ModelPort
 from streams.logs.base import UNAVAILABLE_SECONDS, LogUnavailable, Outgoing
 from streams.logs.kafka import FaustFlow, Member, quieten
-from streams.logs.kafka_base import ROLES, STORE, KafkaOptions, role_of
+from streams.logs.kafka_base import ROLES, STORE, Cluster, role_of
 from streams.logs.kafka_lane import Lane, Turns
 from streams.logs.kafka_log import KafkaLog
 from streams.logs.kafka_role import Busy, PartitionStore, Role, stages_of
@@ -252,7 +251,7 @@ class KafkaApplication:
                     await self._stop.wait()
 
 
-async def opened_log(options: KafkaOptions, patient: bool) -> KafkaLog:
+async def opened_log(options: Cluster, patient: bool) -> KafkaLog:
     """The log; who is patient waits for a broker that is away, others get LogUnavailable."""
     told = False
     while True:
@@ -280,7 +279,7 @@ async def kafka_application(
     by `run`, when its partition is assigned. Who is `patient` waits for a broker that is away.
     """
     names = roles_of(only)
-    options = kafka_options(settings)
+    options = settings.cluster
     quieten()
     async with contextlib.AsyncExitStack() as undo:
         language = language_model(settings.llm)
@@ -302,7 +301,7 @@ async def kafka_application(
 
 
 def _add_role(
-    joined: KafkaApplication, name: str, options: KafkaOptions, clock: Callable[[], datetime]
+    joined: KafkaApplication, name: str, options: Cluster, clock: Callable[[], datetime]
 ) -> None:
     settings = joined.settings
     own = stages_of(name, stages(settings))
@@ -333,5 +332,5 @@ def kafka_publisher(
     settings: Settings,
 ) -> Iterator[Callable[[Sequence[Outgoing]], list[tuple[int, int]]]]:
     """A function that appends records durably to the cluster."""
-    with KafkaLog.open(kafka_options(settings)) as log:
+    with KafkaLog.open(settings.cluster) as log:
         yield log.append

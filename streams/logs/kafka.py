@@ -27,7 +27,7 @@ from faust.types import TP
 from mode.services import WaitResults
 
 from streams.logs.base import LogError, Record
-from streams.logs.kafka_base import MAX_REQUEST_BYTES, KafkaOptions
+from streams.logs.kafka_base import MAX_REQUEST_BYTES, Cluster
 from streams.logs.kafka_gaps import LOOK_SECONDS, Gaps
 from streams.logs.kafka_lane import Arrival
 from streams.logs.kafka_role import Role
@@ -39,6 +39,7 @@ LEASE: Final = 0.8
 """Part of a session without a confirmed heartbeat after which nothing is committed."""
 STOP_SECONDS: Final = 30.0
 COMMIT_SECONDS: Final = 5.0
+COMMIT_INTERVAL_SECONDS: Final = 0.5
 NEVER_SECONDS: Final = 86_400.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -149,7 +150,7 @@ class _App(faust.App):  # type: ignore[misc]
 class Member:
     """This process as a member of one role's group. Made and used inside a running loop."""
 
-    def __init__(self, role: Role, options: KafkaOptions, folder: Path) -> None:
+    def __init__(self, role: Role, options: Cluster, folder: Path) -> None:
         self.role = role
         self._options = options
         self._app = _application(role, options, folder)
@@ -281,7 +282,7 @@ class Member:
         return None
 
     def sure(self) -> bool:
-        return time.monotonic() - self._beat < LEASE * self._options.session_seconds
+        return time.monotonic() - self._beat < LEASE * self._options.settings.session_seconds
 
     # --- records -----------------------------------------------------------------------------
 
@@ -307,7 +308,8 @@ class Member:
                 await asyncio.Event().wait()  # returning would make Faust start it again
 
         agent.__name__ = stage.name.replace("-", "_")
-        self._app.agent(source, name=f"{self._options.group}.{stage.name}", concurrency=1)(agent)
+        name = f"{self._options.settings.group}.{stage.name}"
+        self._app.agent(source, name=name, concurrency=1)(agent)
 
     def _arrived(self, stage: str, event: Event) -> None:
         message = event.message
@@ -337,7 +339,7 @@ class _Tenure:
 class FaustFlow:
     """Holds partitions by Faust's marks for full buffers. Its own pausing drops what is fetched."""
 
-    def __init__(self, options: KafkaOptions) -> None:
+    def __init__(self, options: Cluster) -> None:
         self._options = options
         self.member: Member | None = None
 
@@ -369,8 +371,8 @@ def _record(topic: str, event: Event) -> Record:
     )
 
 
-def _application(role: Role, options: KafkaOptions, folder: Path) -> _App:
-    session = options.session_seconds
+def _application(role: Role, options: Cluster, folder: Path) -> _App:
+    session = options.settings.session_seconds
     return _App(
         options.group_of(role.name),
         broker=[f"kafka://{server}" for server in options.servers],
@@ -389,9 +391,9 @@ def _application(role: Role, options: KafkaOptions, folder: Path) -> _App:
         consumer_max_fetch_size=MAX_REQUEST_BYTES,
         broker_session_timeout=session,
         broker_heartbeat_interval=session / 10,
-        broker_rebalance_timeout=max(session, 2 * options.quiesce_seconds),
-        broker_request_timeout=max(session + 5, 2 * options.quiesce_seconds + 5),
-        broker_commit_interval=options.commit_seconds,
+        broker_rebalance_timeout=max(session, 2 * options.settings.quiesce_seconds),
+        broker_request_timeout=max(session + 5, 2 * options.settings.quiesce_seconds + 5),
+        broker_commit_interval=COMMIT_INTERVAL_SECONDS,
         broker_commit_every=10_000,
         broker_max_poll_records=500,
         # Through a provider's outage every partition may be full and nothing be fetched.

@@ -9,6 +9,7 @@ from typing import Final
 
 from schemas.topics import TOPICS
 from streams.logs.base import LogError, Position
+from streams.logs.settings import KafkaSettings
 
 STATELESS: Final = "stateless"
 STORE: Final = "store"
@@ -21,47 +22,39 @@ ROLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 """Which stages share a worker. All members of a role read the same topics and so get the same
 partition number of each: the stages of a scope that need its store are together."""
 
+DEFAULT_PARTITIONS: Final = 8
+REQUEST_SECONDS: Final = 30.0
+"""How long a broker has for an answer."""
+
 MAX_REQUEST_BYTES: Final = 8 * 1024 * 1024
 """Largest record that the pipeline itself sends: a dead letter around the largest turn."""
 
 
 @dataclass(frozen=True, slots=True)
-class KafkaOptions:
-    """How a cluster is used.
+class Cluster:
+    """A cluster as its section of the settings says, with `partitions` of every topic; several
+    installations may share it under other names."""
 
-    `topic_prefix` is put before every topic's name and `group` before every role's, so that
-    several installations can share a cluster. `session_seconds` is how long the group waits for
-    a worker that does not answer before others take its partitions; `commit_seconds` how often
-    acknowledged offsets are committed; `quiesce_seconds` how long a rebalance or a stop waits for
-    batches that are being committed, `grace_seconds` for those that are not.
-    """
-
-    bootstrap_servers: str = "localhost:9092"
-    partitions: int = 8
-    topic_prefix: str = ""
-    group: str = "palimpsest"
-    session_seconds: float = 20.0
-    commit_seconds: float = 0.5
-    request_seconds: float = 30.0
-    grace_seconds: float = 1.0
-    quiesce_seconds: float = 30.0
+    settings: KafkaSettings = KafkaSettings()
+    partitions: int = DEFAULT_PARTITIONS
 
     @property
     def servers(self) -> list[str]:
-        return [server.strip() for server in self.bootstrap_servers.split(",") if server.strip()]
+        found = self.settings.bootstrap_servers.split(",")
+        return [server.strip() for server in found if server.strip()]
 
     def physical(self, topic: str) -> str:
         """The topic's name on the cluster. Raises LogError for a topic that is none of ours."""
         if topic not in TOPICS:
             raise LogError(f"there is no topic {topic!r}; topics are {', '.join(TOPICS)}")
-        return self.topic_prefix + topic
+        return self.settings.topic_prefix + topic
 
     def logical(self, name: str) -> str:
         """The topic that a name on the cluster stands for."""
-        return name.removeprefix(self.topic_prefix)
+        return name.removeprefix(self.settings.topic_prefix)
 
     def group_of(self, role: str) -> str:
-        return f"{self.group}-{role}"
+        return f"{self.settings.group}-{role}"
 
 
 def role_of(stage: str) -> str:

@@ -24,8 +24,9 @@ from schemas.topics import TOPICS
 from streams.logs.base import LogError, LogUnavailable, Outgoing, Position, Record, partition_for
 from streams.logs.kafka_base import (
     MAX_REQUEST_BYTES,
+    REQUEST_SECONDS,
     ROLES,
-    KafkaOptions,
+    Cluster,
     check_partition,
     check_position,
     role_of,
@@ -66,7 +67,7 @@ class KafkaLog:
     Partition counts are read from the cluster at `open`, and must be the same for all topics.
     """
 
-    def __init__(self, options: KafkaOptions) -> None:
+    def __init__(self, options: Cluster) -> None:
         self.options = options
         self._lock = threading.RLock()
         self._admin: KafkaAdminClient | None = None
@@ -75,7 +76,7 @@ class KafkaLog:
         self._counts: dict[str, int] = {}
 
     @classmethod
-    def open(cls, options: KafkaOptions) -> Self:
+    def open(cls, options: Cluster) -> Self:
         """Connect, and check that every topic is there with `options.partitions` partitions."""
         log = cls(options)
         try:
@@ -110,8 +111,8 @@ class KafkaLog:
         missing = [name for name in TOPICS if name not in found]
         if missing:
             raise LogError(
-                f"Kafka at {self.options.bootstrap_servers} lacks the topics"
-                f" {', '.join(self.options.topic_prefix + name for name in missing)};"
+                f"Kafka at {self.options.settings.bootstrap_servers} lacks the topics"
+                f" {', '.join(self.options.settings.topic_prefix + name for name in missing)};"
                 " `palimpsest topics create` makes them"
             )
         counts = {name: len(found[name]["partitions"]) for name in TOPICS}
@@ -321,7 +322,7 @@ class KafkaLog:
                     for out in outgoing
                 ]
                 producer.flush()
-                metadata = [future.get(timeout=self.options.request_seconds) for future in sent]
+                metadata = [future.get(timeout=REQUEST_SECONDS) for future in sent]
             except KafkaError as error:
                 raise LogError(f"Kafka did not take the records: {error}") from error
         return [(int(found.partition), int(found.offset)) for found in metadata]

@@ -17,7 +17,7 @@ from typing import Protocol
 from schemas.topics import MEMORY_WRITES
 from streams.failures import first_failure
 from streams.logs.base import UNAVAILABLE_SECONDS, LogError, LogUnavailable
-from streams.logs.kafka_base import KafkaOptions, role_of
+from streams.logs.kafka_base import Cluster, role_of
 from streams.logs.kafka_lane import (
     STORE_SHARE,
     Arrival,
@@ -85,7 +85,7 @@ class Role:
     waits for. `failed` has the exception that the worker must end for."""
 
     name: str
-    options: KafkaOptions
+    options: Cluster
     stages: Sequence[Stage]
     parts: Parts
     log: KafkaLog
@@ -159,9 +159,9 @@ class Role:
         self.lanes.clear()
         for lane in lanes:
             lane.close()
-        grace = self.options.grace_seconds if grace_seconds is None else grace_seconds
+        grace = self.options.settings.grace_seconds if grace_seconds is None else grace_seconds
         ended = await asyncio.gather(
-            *(lane.ended(grace, self.options.quiesce_seconds) for lane in lanes),
+            *(lane.ended(grace, self.options.settings.quiesce_seconds) for lane in lanes),
             return_exceptions=True,
         )
         for lane, outcome in zip(lanes, ended, strict=True):

@@ -15,7 +15,8 @@ from aiokafka.errors import KafkaError, KafkaTimeoutError
 from streams.logs.base import LogError, LogUnavailable, Outgoing, Position, partition_for
 from streams.logs.kafka_base import (
     MAX_REQUEST_BYTES,
-    KafkaOptions,
+    REQUEST_SECONDS,
+    Cluster,
     check_partition,
     check_position,
 )
@@ -43,7 +44,7 @@ class KafkaSender:
     worker notes them itself, by acknowledging.
     """
 
-    def __init__(self, options: KafkaOptions, note: Note | None = None) -> None:
+    def __init__(self, options: Cluster, note: Note | None = None) -> None:
         self._options = options
         self._note = note
         self._turn = asyncio.Lock()
@@ -59,7 +60,7 @@ class KafkaSender:
             linger_ms=0,
             max_batch_size=MAX_REQUEST_BYTES,
             max_request_size=MAX_REQUEST_BYTES,
-            request_timeout_ms=int(self._options.request_seconds * 1000),
+            request_timeout_ms=int(REQUEST_SECONDS * 1000),
         )
         try:
             await producer.start()
@@ -189,10 +190,10 @@ def _bytes(out: Outgoing) -> int:
     return len(out.key) + len(out.value or b"") + headers + 40
 
 
-def unreachable(options: KafkaOptions, error: BaseException) -> LogError:
+def unreachable(options: Cluster, error: BaseException) -> LogError:
     """LogUnavailable for what may pass; a refused right or password does not."""
     kind = LogUnavailable if getattr(error, "retriable", False) else LogError
     return kind(
-        f"cannot reach Kafka at {options.bootstrap_servers}: {type(error).__name__}: {error};"
-        " start it, or set kafka.bootstrap_servers"
+        f"cannot reach Kafka at {options.settings.bootstrap_servers}: {type(error).__name__}:"
+        f" {error}; start it, or set kafka.bootstrap_servers"
     )

@@ -13,7 +13,6 @@ from ops.bootstrap import SetupError
 from ops.cli.main import app
 from ops.kafka.application import roles_of
 from ops.kafka.jars import kafka_version
-from ops.kafka.options import kafka_options
 from ops.service.running import place_of
 from ops.setting_sources import load_settings
 from ops.topics import configuration
@@ -45,7 +44,7 @@ def test_every_setting_is_one_that_there_is(name: str) -> None:
     settings = load_settings(environment=environment(name)).settings
     assert settings.log.kind == "kafka"
     assert settings.kafka.bootstrap_servers == "kafka:9092"
-    assert kafka_options(settings).partitions == 8
+    assert settings.cluster.partitions == 8
     assert str(settings.data_dir) == "/data"
     place_of(settings)  # would refuse an open address without a secret
 
@@ -58,8 +57,9 @@ def test_the_secret_must_be_given() -> None:
 
 
 def test_all_agree_on_topics_and_partitions() -> None:
-    per_service = [kafka_options(load_settings(environment=environment(n)).settings) for n in OWN]
-    assert len({(o.partitions, o.topic_prefix, o.group) for o in per_service}) == 1
+    per_service = [load_settings(environment=environment(n)).settings.cluster for n in OWN]
+    assert len({cluster.partitions for cluster in per_service}) == 1
+    assert len({(c.settings.topic_prefix, c.settings.group) for c in per_service}) == 1
     broker = SERVICES["kafka"]["environment"]
     assert broker["KAFKA_AUTO_CREATE_TOPICS_ENABLE"] == "false"
     assert broker["KAFKA_ADVERTISED_LISTENERS"] == "PLAINTEXT://kafka:9092"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,11 @@ from ops.kafka.broker import Broker
 from ops.settings import Settings
 from ops.topics import create_topics
 from streams.logs.base import LogError, LogUnavailable, Outgoing, Position
-from streams.logs.kafka_base import ROLES, KafkaOptions
+from streams.logs.kafka_base import ROLES, Cluster
 from streams.logs.kafka_log import READ_BY, KafkaLog
 from streams.logs.kafka_role import stages_of
 from streams.logs.kafka_sender import KafkaSender
+from streams.logs.settings import KafkaSettings
 from streams.topology import stages
 from tests.contract.log_contract import ANN, PARTITIONS, TURNS, Log, LogContract, outgoing
 
@@ -25,7 +27,7 @@ class BothHalves(KafkaLog):
     """The worker's sender and the reader as one log. A producer belongs to its event loop, so
     each loop gets its own."""
 
-    def __init__(self, options: KafkaOptions) -> None:
+    def __init__(self, options: Cluster) -> None:
         super().__init__(options)
         self._loop: asyncio.AbstractEventLoop | None = None
         self.refuse_positions = False
@@ -43,10 +45,16 @@ class BothHalves(KafkaLog):
         await asyncio.to_thread(self.note, positions)
 
 
+def cluster(broker: Broker, prefix: str, group: str) -> Cluster:
+    servers = broker.bootstrap_servers
+    settings = KafkaSettings(bootstrap_servers=servers, topic_prefix=prefix, group=group)
+    return Cluster(settings, PARTITIONS)
+
+
 @pytest.fixture
-def options(broker: Broker) -> KafkaOptions:
+def options(broker: Broker) -> Cluster:
     prefix = f"c{uuid.uuid4().hex[:8]}"
-    chosen = KafkaOptions(broker.bootstrap_servers, PARTITIONS, f"{prefix}-", prefix)
+    chosen = cluster(broker, f"{prefix}-", prefix)
     create_topics(chosen, 1)
     return chosen
 
@@ -55,7 +63,7 @@ class TestKafkaLog(LogContract):
     ATOMIC_POSITIONS = False
 
     @pytest.fixture
-    def log(self, options: KafkaOptions) -> Iterator[Log]:
+    def log(self, options: Cluster) -> Iterator[Log]:
         with BothHalves.open(options) as log:
             yield log
 
@@ -65,7 +73,7 @@ class TestKafkaLog(LogContract):
     reason="records and positions are noted in two steps, not in a broker's transaction: what a"
     " crash between them repeats is known by its id and drops out",
 )
-async def test_records_without_their_positions_are_nowhere(options: KafkaOptions) -> None:
+async def test_records_without_their_positions_are_nowhere(options: Cluster) -> None:
     with BothHalves.open(options) as log:
         log.refuse_positions = True
         with pytest.raises(LogError, match="crashed"):
@@ -73,7 +81,7 @@ async def test_records_without_their_positions_are_nowhere(options: KafkaOptions
         assert log.read(TURNS, ANN, 0, 10) == []
 
 
-async def test_nothing_of_a_commit_with_too_large_a_record_is_sent(options: KafkaOptions) -> None:
+async def test_nothing_of_a_commit_with_too_large_a_record_is_sent(options: Cluster) -> None:
     with BothHalves.open(options) as log:
         too_large = outgoing("x" * 9_000_000, scope="ben")
         with pytest.raises(LogError, match="bytes; Kafka takes"):
@@ -83,11 +91,11 @@ async def test_nothing_of_a_commit_with_too_large_a_record_is_sent(options: Kafk
 
 def test_a_missing_topic_is_told(broker: Broker) -> None:
     with pytest.raises(LogError, match="topics create"):
-        KafkaLog.open(KafkaOptions(broker.bootstrap_servers, PARTITIONS, "nobody-made-these-"))
+        KafkaLog.open(cluster(broker, "nobody-made-these-", "nobody"))
 
 
-def test_another_number_of_partitions_is_told(options: KafkaOptions) -> None:
-    other = KafkaOptions(options.bootstrap_servers, 3, options.topic_prefix, options.group)
+def test_another_number_of_partitions_is_told(options: Cluster) -> None:
+    other = replace(options, partitions=3)
     with pytest.raises(LogError, match=r"has 4 partitions, but 3 are set"):
         KafkaLog.open(other)
 
@@ -99,7 +107,7 @@ def test_the_roles_read_what_the_topology_says() -> None:
         assert {topic.name for stage in own for topic in stage.reads} == set(READ_BY[role])
 
 
-async def test_lag_counts_what_is_not_acknowledged(options: KafkaOptions) -> None:
+async def test_lag_counts_what_is_not_acknowledged(options: Cluster) -> None:
     with BothHalves.open(options) as log:
         assert log.drained()
         await log.commit([outgoing(str(n)) for n in range(3)], [])
@@ -113,7 +121,7 @@ async def test_lag_counts_what_is_not_acknowledged(options: KafkaOptions) -> Non
 def test_a_broker_that_is_back_is_reached_again_at_once(tmp_path: Path) -> None:
     """Its clients wait ever longer between attempts; an outage must not outlast the broker's."""
     with Broker(tmp_path / "broker") as own:
-        chosen = KafkaOptions(own.bootstrap_servers, 1, "back-", "back")
+        chosen = replace(cluster(own, "back-", "back"), partitions=1)
         create_topics(chosen, 1)
         with KafkaLog.open(chosen) as log:
             own.kill()

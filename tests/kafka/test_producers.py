@@ -17,8 +17,9 @@ from schemas.codec import decode
 from schemas.messages import ConversationTurn
 from schemas.topics import CONVERSATION_TURNS
 from streams.logs.base import partition_for
-from streams.logs.kafka_base import KafkaOptions
+from streams.logs.kafka_base import Cluster
 from streams.logs.kafka_log import KafkaLog
+from streams.logs.settings import KafkaSettings
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "ops" / "examples").glob("publish_*.py"))
@@ -54,9 +55,10 @@ def test_turns_arrive_in_their_partitions_in_order(
 ) -> None:
     if "confluent" in example.stem:
         pytest.importorskip("confluent_kafka")
-    options = KafkaOptions(
-        broker.bootstrap_servers, PARTITIONS, topic_prefix=f"e{uuid.uuid4().hex[:8]}-"
-    )
+    prefix = f"e{uuid.uuid4().hex[:8]}-"
+    servers = broker.bootstrap_servers
+    settings = KafkaSettings(bootstrap_servers=servers, topic_prefix=prefix)
+    options = Cluster(settings, PARTITIONS)
     create_topics(options, 1)
     turns = tmp_path / "turns.jsonl"
     turns.write_text("\n".join(json.dumps(line) for line in lines()), encoding="utf-8")

@@ -17,17 +17,20 @@ from ops.kafka.broker import Broker
 from ops.topics import configuration, create_topics, describe_topics
 from schemas.topics import ALL_TOPICS, MEMORY_HISTORY
 from streams.logs.base import Outgoing, partition_for
-from streams.logs.kafka_base import KafkaOptions
+from streams.logs.kafka_base import Cluster
 from streams.logs.kafka_log import KafkaLog
+from streams.logs.settings import KafkaSettings
 
 
 @pytest.fixture
-def options(broker: Broker) -> KafkaOptions:
+def options(broker: Broker) -> Cluster:
     prefix = f"t{uuid.uuid4().hex[:8]}-"
-    return KafkaOptions(broker.bootstrap_servers, 2, prefix)
+    return Cluster(
+        KafkaSettings(bootstrap_servers=broker.bootstrap_servers, topic_prefix=prefix), 2
+    )
 
 
-def test_topics_are_made_as_listed_and_only_once(options: KafkaOptions) -> None:
+def test_topics_are_made_as_listed_and_only_once(options: Cluster) -> None:
     before = describe_topics(options)
     assert all(state.partitions is None and state.differences for state in before)
     made = create_topics(options, 1)
@@ -42,7 +45,7 @@ def test_topics_are_made_as_listed_and_only_once(options: KafkaOptions) -> None:
     assert not any(state.created or state.differences for state in again)
 
 
-def test_a_missing_topic_is_made_beside_the_others(options: KafkaOptions) -> None:
+def test_a_missing_topic_is_made_beside_the_others(options: Cluster) -> None:
     create_topics(options, 1)
     gone = options.physical("dead-letters")
     with closing(KafkaAdminClient(bootstrap_servers=options.servers)) as admin:
@@ -53,7 +56,7 @@ def test_a_missing_topic_is_made_beside_the_others(options: KafkaOptions) -> Non
     assert made == ["dead-letters"]
 
 
-def test_a_topic_that_is_other_is_told_and_left(options: KafkaOptions) -> None:
+def test_a_topic_that_is_other_is_told_and_left(options: Cluster) -> None:
     with closing(KafkaAdminClient(bootstrap_servers=options.servers)) as admin:
         name = options.physical("conversation-turns")
         settings = {"retention.ms": "1000", "message.timestamp.type": "CreateTime"}
@@ -71,12 +74,12 @@ def test_a_topic_that_is_other_is_told_and_left(options: KafkaOptions) -> None:
         assert turns.settings["retention.ms"] == "1000"
 
 
-def test_the_command_line_makes_and_describes(options: KafkaOptions) -> None:
+def test_the_command_line_makes_and_describes(options: Cluster) -> None:
     chosen = [
         "--set=log.kind=kafka",
         "--set=log.partitions=2",
-        f"--set=kafka.bootstrap_servers={options.bootstrap_servers}",
-        f"--set=kafka.topic_prefix={options.topic_prefix}",
+        f"--set=kafka.bootstrap_servers={options.settings.bootstrap_servers}",
+        f"--set=kafka.topic_prefix={options.settings.topic_prefix}",
     ]
     runner = CliRunner()
     missing = runner.invoke(app, ["topics", "describe", *chosen])
@@ -102,7 +105,7 @@ def log_of(runner: CliRunner, chosen: list[str]) -> dict[str, object]:
     return next(finding for finding in findings if finding["check"] == "log")
 
 
-def test_a_null_value_purges_an_event_from_the_history(options: KafkaOptions) -> None:
+def test_a_null_value_purges_an_event_from_the_history(options: Cluster) -> None:
     create_topics(options, 1)
     name = options.physical("memory-history")
     fast = {"segment.ms": "1000", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "100"}

@@ -10,7 +10,7 @@ from kafka.errors import KafkaConnectionError, KafkaError, TopicAuthorizationFai
 
 from streams.logs import kafka_role
 from streams.logs.base import LogUnavailable
-from streams.logs.kafka_base import KafkaOptions
+from streams.logs.kafka_base import Cluster
 from streams.logs.kafka_lane import Turns
 from streams.logs.kafka_log import Identity
 from streams.logs.kafka_role import Role
@@ -53,7 +53,7 @@ class Closed:
 async def test_no_store_is_closed_under_a_commit() -> None:
     parts, lane = Closed(), CommittingLane()
     nothing: Any = None
-    role = Role("store", KafkaOptions(), (), parts, nothing, nothing, nothing, Turns())  # type: ignore[arg-type]
+    role = Role("store", Cluster(), (), parts, nothing, nothing, nothing, Turns())  # type: ignore[arg-type]
     role.lanes["apply-writes", 0] = lane  # type: ignore[assignment]
     role.stores[0] = nothing
     first = asyncio.create_task(role.quiesce())
@@ -93,7 +93,7 @@ async def test_an_assignment_while_the_broker_is_away_waits_for_it(
     monkeypatch.setattr(kafka_role, "UNAVAILABLE_SECONDS", 0.0)
     nothing: Any = None
     log: Any = Absent(outages=3)
-    role = Role("store", KafkaOptions(), (), Closed(), log, nothing, nothing, Turns())  # type: ignore[arg-type]
+    role = Role("store", Cluster(), (), Closed(), log, nothing, nothing, Turns())  # type: ignore[arg-type]
     role.assign([0, 1], lambda partition: nothing)
     await asyncio.gather(*role._opening)
     assert role.states == {0: "working", 1: "working"}
@@ -106,4 +106,4 @@ async def test_an_assignment_while_the_broker_is_away_waits_for_it(
     [(KafkaConnectionError("refused"), True), (TopicAuthorizationFailedError("no"), False)],
 )
 def test_only_what_may_pass_is_waited_for(error: KafkaError, passes: bool) -> None:
-    assert isinstance(unreachable(KafkaOptions(), error), LogUnavailable) is passes
+    assert isinstance(unreachable(Cluster(), error), LogUnavailable) is passes

@@ -14,7 +14,6 @@ import pytest
 
 from ops import bootstrap, topics
 from ops.bootstrap import SetupError, open_log
-from ops.kafka.options import kafka_options
 from ops.service.local import Place, local_interface
 from ops.service.routing import RoutedQueries
 from ops.service.running import place_of
@@ -111,7 +110,7 @@ async def leaves_in_time(lab: Lab) -> object:
 
 
 async def name_of_topic(lab: Lab) -> object:
-    return kafka_options(lab.settings).physical("memory-writes")
+    return lab.settings.cluster.physical("memory-writes")
 
 
 class _Faust:
@@ -119,7 +118,7 @@ class _Faust:
 
     def __init__(self, lab: Lab) -> None:
         nothing: Any = None
-        options = kafka_options(lab.settings)
+        options = lab.settings.cluster
         self.role = Role("store", options, (), nothing, nothing, nothing, nothing, Turns())
         self.made = _application(self.role, options, lab.folder)
 
