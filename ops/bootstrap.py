@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 from ops.settings import Settings
 from ops.usable import until_usable
 from stores.lock import FolderInUse
-from stores.shard import Shard, ShardOptions, StoreError
+from stores.settings import ShardOptions
+from stores.shard import Shard, StoreError
 from streams.asking import ModelPort
 from streams.logs.base import LogInUse, Outgoing
 from streams.logs.embedded import LOCK_NAME, EmbeddedLog, Mode
@@ -164,14 +165,11 @@ def log_lock(settings: Settings) -> Path:
 
 def shard_options(settings: Settings, embedding: EmbeddingModel) -> ShardOptions:
     return ShardOptions(
-        embedding_model=embedding.model,
-        dimensions=embedding.dimensions,
-        language=settings.search.language,
-        memory_limit=settings.store.memory_limit,
-        threads=settings.store.threads,
-        index_bytes=settings.store.index_bytes,
-        candidate_alpha=settings.search.candidate_alpha,
-        min_score=settings.decision.min_score,
+        embedding.model,
+        embedding.dimensions,
+        settings.store,
+        settings.search,
+        settings.decision.min_score,
     )
 
 

@@ -29,6 +29,7 @@ from stores.scoring import (
     masked,
     row_cosines,
 )
+from stores.settings import ShardOptions
 from stores.vector_column import Vector
 from streams.stage import Candidates, FindCandidates, NearDuplicates
 
@@ -36,22 +37,11 @@ POOL = 20
 """Candidates taken from each leg before blending."""
 
 
-class SearchOptions(Protocol):
-    @property
-    def dimensions(self) -> int: ...
-    @property
-    def language(self) -> str: ...
-    @property
-    def candidate_alpha(self) -> float: ...
-    @property
-    def min_score(self) -> float: ...
-
-
 class SearchShard(Protocol):
     @property
     def indexes(self) -> IndexCache: ...
     @property
-    def options(self) -> SearchOptions: ...
+    def options(self) -> ShardOptions: ...
 
 
 @dataclass(slots=True)
@@ -86,7 +76,7 @@ class CandidateSearch:
         overlay.hidden.add(row.memory_id)
         overlay.part.remove(row.memory_id)
         if not row.is_deleted:
-            overlay.part.put(row, terms_of(row, self._shard.options.language), vector)
+            overlay.part.put(row, terms_of(row, self._shard.options.search.language), vector)
 
     def candidates(self, ask: FindCandidates, as_of: int) -> Candidates:
         """Up to `limit` active memories by the blended score, best first, ties by id.
@@ -140,7 +130,7 @@ class CandidateSearch:
         )
         if ask.vector is not None and have_all:
             return [np.zeros(len(places)) for places in unseen]
-        terms = query_tokens(ask.text, self._shard.options.language)
+        terms = query_tokens(ask.text, self._shard.options.search.language)
         sums, query_idf = keyword_sums(
             [part for part, _ in seen], terms, [visible for _, visible in seen]
         )
@@ -153,7 +143,7 @@ class CandidateSearch:
         """Ids of the scope's committed active memories that have all these words, each in any of
         the forms that it is indexed in; None where no word is one that is indexed."""
         index = self._shard.indexes.get(scope)
-        language = self._shard.options.language
+        language = self._shard.options.search.language
         wanted = [forms for forms in (tokens(word, language) for word in words) if forms]
         if not wanted:
             return None
@@ -167,7 +157,9 @@ class CandidateSearch:
         parts = [part for part, _ in seen]
         masks = [visible for _, visible in seen]
         options = self._shard.options
-        sums, query_idf = keyword_sums(parts, query_tokens(ask.text, options.language), masks)
+        sums, query_idf = keyword_sums(
+            parts, query_tokens(ask.text, options.search.language), masks
+        )
         near = [at_least_best(found, POOL) for found in sums]
         hits = [found[places] for found, places in zip(sums, near, strict=True)]
         pools = best_of_parts(parts, near, hits, POOL)
@@ -279,14 +271,14 @@ class _Score(NamedTuple):
 
 
 def _scores(
-    part: Part, places: Integers, keyword: Floats, vector: Vector | None, options: SearchOptions
+    part: Part, places: Integers, keyword: Floats, vector: Vector | None, options: ShardOptions
 ) -> list[_Score]:
     """The places of the pool that are worth showing, scored to six digits."""
     cosines: list[float | None] = [None] * len(places)
     scores = keyword
     if vector is not None:
         exact = row_cosines(part.vectors[places], vector)
-        alpha = options.candidate_alpha
+        alpha = options.search.candidate_alpha
         scores = alpha * np.maximum(exact, 0.0) + (1.0 - alpha) * keyword
         cosines = list(np.round(exact, 6).tolist())
     rounded = np.round(scores, 6).tolist()

@@ -8,13 +8,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 import pyarrow as pa
 
 from stores.index_load import Held, load_index
 from stores.readers import Reading
 from stores.scope_index import ScopeIndex
+from stores.settings import ShardOptions
 
 LOAD_LOCKS = 64
 """A scope is loaded by one thread at a time; these are shared by all scopes."""
@@ -23,15 +23,6 @@ MANY_PLACES = 20_000
 """Loading so many leaves several times their size behind in the allocators."""
 
 Change = Callable[[ScopeIndex], None]
-
-
-class IndexOptions(Protocol):
-    @property
-    def embedding_model(self) -> str: ...
-    @property
-    def dimensions(self) -> int: ...
-    @property
-    def index_bytes(self) -> int: ...
 
 
 class IndexCache:
@@ -44,7 +35,7 @@ class IndexCache:
     def __init__(
         self,
         reading: Reading,
-        options: IndexOptions,
+        options: ShardOptions,
         folder: Path,
         held: Held,
     ) -> None:
@@ -130,7 +121,7 @@ class IndexCache:
 
     def _make_room(self) -> None:
         used = {scope: index.bytes_used() for scope, index in self._resident.items()}
-        while len(self._resident) > 1 and sum(used.values()) > self._options.index_bytes:
+        while len(self._resident) > 1 and sum(used.values()) > self._options.store.index_bytes:
             scope, _ = self._resident.popitem(last=False)
             del used[scope]
 

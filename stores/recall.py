@@ -34,6 +34,7 @@ from stores.recall_types import (
     Scores,
 )
 from stores.scope_index import ScopeIndex
+from stores.settings import ShardOptions
 from stores.vector_column import Vector
 
 __all__ = ["Query", "Recall", "RecallAnswer", "RecallResult", "RecallShard"]
@@ -43,20 +44,13 @@ MAX_QUERY_TERMS = 256
 """Distinct terms that are searched for: far more than a question has."""
 
 
-class RecallOptions(Protocol):
-    @property
-    def dimensions(self) -> int: ...
-    @property
-    def language(self) -> str: ...
-
-
 class RecallShard(Readable, Protocol):
     """What recall needs of a shard. Recall itself reads no table but to load an index."""
 
     @property
     def indexes(self) -> IndexCache: ...
     @property
-    def options(self) -> RecallOptions: ...
+    def options(self) -> ShardOptions: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +104,7 @@ class Recall:
         """
         self._check(query, vector)
         index = self._shard.indexes.get(query.scope)
-        language = self._shard.options.language
+        language = self._shard.options.search.language
         terms = query_tokens(query.text, language)[:MAX_QUERY_TERMS]
         if not query.text.strip():
             return RecallAnswer(query.text, "none")

@@ -199,7 +199,7 @@ class Retriever:
     # --- the parts --------------------------------------------------------------------------
 
     def _boost(self, query: Query) -> GraphBoost:
-        language = self._shard.options.language
+        language = self._shard.options.search.language
         with self._shard.reading() as reader:
             return graph_boost(
                 reader, query.scope, query.text, self._milliseconds, self._settings.boost, language

@@ -1,7 +1,9 @@
-"""The sections of the settings about stores: `search`, `recall` and `store`."""
+"""The sections of the settings about stores: `search`, `recall` and `store`, and how a
+shard is opened."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
@@ -90,3 +92,16 @@ class StoreSettings(Section):
         ge=1024 * 1024,
         description="indexes of scopes in use kept in memory, in bytes",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ShardOptions:
+    """How a shard is opened: the embedding model that its vectors are of, with as many numbers as
+    `dimensions`, and two sections. `min_score` is that of decisions: candidates below it are not
+    shown to them."""
+
+    embedding_model: str
+    dimensions: int
+    store: StoreSettings = StoreSettings()
+    search: SearchSettings = SearchSettings()
+    min_score: float = 0.1

@@ -26,6 +26,7 @@ from stores.migrations import migrate
 from stores.names import NameCache
 from stores.readers import Readers
 from stores.seen import SeenMessages
+from stores.settings import ShardOptions
 from stores.sql import MATCH_BM25, install_terms
 from stores.tables import Tables, select
 from stores.unit import UnitOfWork
@@ -43,21 +44,6 @@ READERS_SECONDS = 2.0
 
 class StoreError(Exception):
     """A store that cannot be used; the text says what is wrong and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShardOptions:
-    """How a shard is opened. `memory_limit` is DuckDB's, in MiB; `index_bytes` bounds the resident
-    indexes of hot scopes; `language` is that of the stemmer."""
-
-    embedding_model: str
-    dimensions: int
-    language: str = "english"
-    memory_limit: int = 256
-    threads: int = 1
-    index_bytes: int = 512 * 1024 * 1024
-    candidate_alpha: float = 0.5
-    min_score: float = 0.1
 
 
 @dataclass(slots=True)
@@ -80,7 +66,7 @@ class Shard:
         try:
             self._connection = _connect(folder / DATABASE_FILE, options)
             self.migrated = migrate(self._connection)
-            install_terms(self._connection, options.language)
+            install_terms(self._connection, options.search.language)
             install_views(self._connection, MATCH_BM25)
         except duckdb.Error as error:
             self._folder_lock.release()
@@ -289,8 +275,8 @@ def _connect(path: Path, options: ShardOptions) -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect(
             str(path),
             config={
-                "memory_limit": f"{options.memory_limit}MiB",
-                "threads": options.threads,
+                "memory_limit": f"{options.store.memory_limit}MiB",
+                "threads": options.store.threads,
                 # Each of some 30 tables takes a block or more: of DuckDB's usual 256 KiB, ten
                 # megabytes for an hour of talk. It holds for files that are made now.
                 "default_block_size": BLOCK_BYTES,

@@ -363,7 +363,7 @@ class UnitOfWork:
                 self._shard.tables,
                 changed,
                 replaced=[row.memory_id for row in changed if self._before(row) is not None],
-                language=self._shard.options.language,
+                language=self._shard.options.search.language,
             )
 
     def _before(self, row: MemoryRow) -> MemoryRow | None:
@@ -405,7 +405,7 @@ class UnitOfWork:
             self._shard.flags[flags.scope] = flags
 
     def _refresh_indexes(self) -> None:
-        language = self._shard.options.language
+        language = self._shard.options.search.language
         for row in self._staged[MemoryRow].values():
             memory = cast("MemoryRow", row)
             vector = self._vector_of(memory)

@@ -31,7 +31,8 @@ from schemas.messages import (
 )
 from schemas.topics import CONVERSATION_TURNS, DEAD_LETTERS, MEMORY_COMMANDS, TOPICS, Topic
 from stores.balance import Balance, read_balance
-from stores.shard import Shard, ShardOptions
+from stores.settings import ShardOptions
+from stores.shard import Shard
 from stores.state_hash import state_hash, table_hashes
 from streams.asking import ModelPort
 from streams.logs.base import LogSender, Outgoing, Position, Record
@@ -243,9 +244,7 @@ class Pipeline:
         try:
             self.shard = Shard(
                 self.folder / "shard",
-                ShardOptions(
-                    self.embedding.model, self.embedding.dimensions, memory_limit=256, threads=1
-                ),
+                ShardOptions(self.embedding.model, self.embedding.dimensions),
             )
         except BaseException:
             self.log.close()

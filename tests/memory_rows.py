@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from schemas.rows import EdgeRow, MemoryRow, Row, dedup_key, embedding_key, embedding_text
-from stores.shard import Shard, ShardOptions
+from stores.settings import ShardOptions
+from stores.shard import Shard
 from streams.models.hashing import hashed
 from streams.stage import KeepVector, Load, Progress, Put, Vector, Write
 from streams.text import content_hash, normalized_content
@@ -69,7 +70,7 @@ def vector_of(row: MemoryRow) -> Vector:
 
 
 def options(**fields: object) -> ShardOptions:
-    return replace(ShardOptions(MODEL, DIMENSIONS, threads=1), **fields)  # type: ignore[arg-type]
+    return replace(ShardOptions(MODEL, DIMENSIONS), **fields)  # type: ignore[arg-type]
 
 
 def open_shard(folder: Path, **fields: object) -> Shard:

@@ -144,7 +144,7 @@ def test_settings_reach_the_parts() -> None:
         "embedding.dimensions=64",
     )
     options = shard_options(settings, embedding_model(settings.embedding))
-    assert (options.memory_limit, options.dimensions) == (256, 64)
+    assert (options.store.memory_limit, options.dimensions) == (256, 64)
 
 
 @pytest.mark.parametrize("provider", ["rules", "ollama", "openai", "anthropic"])

@@ -10,7 +10,8 @@ import duckdb
 import pytest
 
 from schemas.rows import MemoryRow, MentionRow, OutcomeRow, dedup_key
-from stores.shard import Shard, ShardOptions
+from stores.settings import ShardOptions
+from stores.shard import Shard
 from streams.memory import changed, deleted, with_content
 from streams.stage import (
     Candidates,
@@ -27,7 +28,7 @@ from tests.harness import BEGIN, DIMENSIONS
 from tests.unit.by_hand import SCOPE, memory, vector_of
 
 TEA = memory("tea", "Ana likes green tea", write_seq=1)
-OPTIONS = ShardOptions(f"hashing-1-{DIMENSIONS}", DIMENSIONS, memory_limit=256, threads=1)
+OPTIONS = ShardOptions(f"hashing-1-{DIMENSIONS}", DIMENSIONS)
 
 
 @pytest.fixture
