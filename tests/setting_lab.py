@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,12 @@ from tests.harness import Clock, ScriptedModel, published, spoken, turn
 from tests.memory_rows import write
 from tests.servers import ScriptedProvider
 
+REMOTE_LLM = ("llm.provider=openai", "llm.base_url={server}", "llm.model=scripted")
+REMOTE_VECTORS = (
+    "embedding.provider=openai",
+    "embedding.base_url={server}",
+    "embedding.model=scripted",
+)
 BASE = ("embedding.provider=hashing", "embedding.dimensions=64", "store.memory_limit=128")
 
 
@@ -115,6 +121,16 @@ class Lab:
             await model.close()
         assert isinstance(answer, dict)
         return answer
+
+
+@dataclass(frozen=True)
+class Case:
+    """`told` is what is seen with each of the two values, beside the settings of `given`."""
+
+    see: Callable[[Lab], Awaitable[object]]
+    values: tuple[object, object]
+    told: tuple[object, object]
+    given: tuple[str, ...] = ()
 
 
 def _answer(prompt: Prompt) -> str:

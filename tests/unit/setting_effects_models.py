@@ -1,0 +1,139 @@
+"""What the settings of the models change."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ops import bootstrap
+from streams.asking import ModelPort
+from streams.models.base import ModelError, Prompt
+from tests.servers import Late, ScriptedProvider, Text
+from tests.setting_lab import REMOTE_LLM, REMOTE_VECTORS, Case, Lab, happens
+
+PROMPT = Prompt("extract", "system", "user", {}, 100, {"content": "tea"})
+
+
+async def calls_for_a_turn(lab: Lab) -> object:
+    async with lab.ran("I like tea", scripted=False):
+        return len(lab.server.posts), len(lab.other.posts)
+
+
+async def told_to_the_llm(lab: Lab) -> object:
+    """Model and key of a call."""
+    async with lab.ran("I like tea", scripted=False):
+        call = lab.server.posts[0]
+        return call.body["model"], call.headers["authorization"]
+
+
+async def reply_in_time(lab: Lab) -> object:
+    lab.server._latency_s = 0.3
+    model = bootstrap.language_model(lab.settings.llm)
+    try:
+        await model.generate(PROMPT)
+    except ModelError:
+        return False
+    finally:
+        await model.close()
+    return True
+
+
+async def calls_at_once(lab: Lab) -> object:
+    released = asyncio.Event()
+    lab.server.script = [Late(released, Text("{}"))]
+    async with bootstrap.application(lab.settings, clock=lab.clock) as app:
+        asking = [asyncio.create_task(app.models.generate(PROMPT, False)) for _ in range(4)]
+        checks = len(lab.server.calls)
+        await lab.server.called(checks + 1)
+        await happens(lab.server.called(checks + 4), 0.5)
+        count = len(lab.server.posts)
+        released.set()
+        await asyncio.gather(*asking)
+        return count
+
+
+async def embedded(lab: Lab) -> tuple[ScriptedProvider, list[int]]:
+    """Lengths of the vectors of five texts and a question, with the provider that was asked."""
+    settings = lab.settings
+    model = bootstrap.embedding_model(settings.embedding)
+    nothing: Any = None
+    port = ModelPort(nothing, model, 1, settings.embedding.batch)
+    made = await port.embed([f"text {number}" for number in range(5)])
+    lengths = {0 if vector is None else len(vector) for vector in made.vectors}
+    if 0 not in lengths:
+        await model.embed_query("which text?")
+    await model.close()
+    return lab.server, sorted(lengths)
+
+
+async def calls_for_vectors(lab: Lab) -> object:
+    server, _ = await embedded(lab)
+    return len(server.posts), len(lab.other.posts)
+
+
+async def lengths_of_vectors(lab: Lab) -> object:
+    return (await embedded(lab))[1]
+
+
+async def told_to_the_embedder(lab: Lab) -> object:
+    server, _ = await embedded(lab)
+    return server.posts[0].body["model"], server.posts[0].headers["authorization"]
+
+
+async def vectors_in_time(lab: Lab) -> object:
+    lab.server._latency_s = 0.3
+    return (await embedded(lab))[1] != [0]
+
+
+async def texts_sent(lab: Lab) -> object:
+    """The first text and the question as the provider got them."""
+    server, _ = await embedded(lab)
+    return server.posts[0].body["input"][0], server.posts[-1].body["input"][0]  # type: ignore[index]
+
+
+CASES: dict[str, Case] = {
+    "llm.provider": Case(
+        calls_for_a_turn, ("rules", "openai"), ((0, 0), (1, 0)),
+        ("llm.base_url={server}", "llm.model=scripted"),
+    ),
+    "llm.base_url": Case(
+        calls_for_a_turn, ("{server}", "{other}"), ((1, 0), (0, 1)),
+        ("llm.provider=openai", "llm.model=scripted"),
+    ),
+    "llm.model": Case(
+        told_to_the_llm, ("scripted", "second"), (("scripted", "Bearer k"), ("second", "Bearer k")),
+        (*REMOTE_LLM[:2], "llm.api_key=k"),
+    ),
+    "llm.api_key": Case(
+        told_to_the_llm, ("k", "l"), (("scripted", "Bearer k"), ("scripted", "Bearer l")),
+        REMOTE_LLM,
+    ),
+    "llm.timeout_seconds": Case(reply_in_time, (0.05, 30), (False, True), REMOTE_LLM),
+    "llm.concurrency": Case(calls_at_once, (1, 4), (1, 4), REMOTE_LLM),
+    "embedding.provider": Case(
+        calls_for_vectors, ("hashing", "openai"), ((0, 0), (2, 0)), REMOTE_VECTORS[1:]
+    ),
+    "embedding.base_url": Case(
+        calls_for_vectors, ("{server}", "{other}"), ((2, 0), (0, 2)),
+        (REMOTE_VECTORS[0], REMOTE_VECTORS[2]),
+    ),
+    "embedding.model": Case(
+        told_to_the_embedder, ("one", "two"), (("one", "Bearer k"), ("two", "Bearer k")),
+        (*REMOTE_VECTORS[:2], "embedding.api_key=k"),
+    ),
+    "embedding.api_key": Case(
+        told_to_the_embedder, ("k", "l"), (("scripted", "Bearer k"), ("scripted", "Bearer l")),
+        REMOTE_VECTORS,
+    ),
+    "embedding.dimensions": Case(lengths_of_vectors, (32, 128), ([32], [128])),
+    "embedding.timeout_seconds": Case(vectors_in_time, (0.05, 30), (False, True), REMOTE_VECTORS),
+    "embedding.batch": Case(calls_for_vectors, (2, 5), ((4, 0), (2, 0)), REMOTE_VECTORS),
+    "embedding.query_prefix": Case(
+        texts_sent, ("", "q: "), (("text 0", "which text?"), ("text 0", "q: which text?")),
+        REMOTE_VECTORS,
+    ),
+    "embedding.passage_prefix": Case(
+        texts_sent, ("", "p: "), (("text 0", "which text?"), ("p: text 0", "which text?")),
+        REMOTE_VECTORS,
+    ),
+}  # fmt: skip

@@ -1,0 +1,147 @@
+"""What the settings of stores and of recall change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from schemas.rows import MentionRow, NameRow, Row, embedding_key
+from tests.harness import BEGIN
+from tests.memory_rows import memory
+from tests.setting_lab import REMOTE_VECTORS, Case, Lab, recall_of
+
+LONG_VECTORS = ("embedding.dimensions=2048",)
+
+
+async def setting_of_database(lab: Lab, name: str) -> object:
+    with lab.shard() as shard, shard.reading() as reader:
+        return reader.execute(f"SELECT current_setting('{name}')").fetchone()[0]
+
+
+async def memory_of_database(lab: Lab) -> object:
+    return await setting_of_database(lab, "memory_limit")
+
+
+async def threads_of_database(lab: Lab) -> object:
+    return await setting_of_database(lab, "threads")
+
+
+async def resident_scopes(lab: Lab) -> object:
+    """Scopes that stay in memory of three that are asked for, a megabyte each and more."""
+    rows = [
+        memory(f"{scope}{n}", f"note {n}", n, scope=scope) for scope in "abc" for n in range(200)
+    ]
+    with lab.shard(*rows) as shard:
+        for scope in "abc":
+            shard.indexes.get(scope)
+        return len([scope for scope in "abc" if shard.indexes.resident(scope) is not None])
+
+
+async def found_by_stem(lab: Lab) -> object:
+    rows = [memory("m", "Wir haben viele Häuser gesehen")]
+    return len((await lab.recalled("Haus", rows))["results"])
+
+
+TEAS: list[Row] = [
+    memory(f"m{n:02}", f"Ana drinks tea number {n}", n, importance=n % 10 / 10)
+    for n in range(1, 41)
+]
+NAMED: list[Row] = [
+    *TEAS,
+    NameRow(
+        name_id="lima", entity_id="lima", scope="ana", name="Lima", canonical_name="lima",
+        entity_type="place", first_seen=BEGIN, updated_at=BEGIN,
+    ),
+    MentionRow(
+        memory_id="m07", text_key=embedding_key("Ana drinks tea number 7"), name_id="lima",
+        scope="ana", mention_text="Lima", confidence=0.9,
+    ),
+]  # fmt: skip
+
+
+async def method(lab: Lab) -> object:
+    async with lab.ran("Ana drinks tea", "Ana grows mint") as seen:
+        return (await recall_of(seen.app, "tea"))["method"]
+
+
+async def parts_of_score(lab: Lab) -> dict[str, Any]:
+    async with lab.ran("Ana drinks tea", "Ana grows mint") as seen:
+        answer = await recall_of(seen.app, "the tea that Ana drinks", explain=True)
+    parts: dict[str, Any] = answer["results"][0]["explanation"]["parts"]
+    return parts
+
+
+async def legs_of_score(lab: Lab) -> object:
+    parts = await parts_of_score(lab)
+    return parts["keyword"] > 0.0, parts["vector"] > 0.0
+
+
+async def recency_counts(lab: Lab) -> object:
+    return "profile" in await parts_of_score(lab)
+
+
+async def size_of_pool(lab: Lab) -> object:
+    return len((await lab.recalled("tea", TEAS, limit=50))["results"])
+
+
+async def raised_by_graph(lab: Lab) -> object:
+    answer = await lab.recalled("tea number 7 in Lima", NAMED, limit=50)
+    return [r["id"] for r in answer["results"] if "graph" in r["explanation"]["parts"]]
+
+
+async def graph_timed_out(lab: Lab) -> object:
+    return (await lab.recalled("tea in Lima", NAMED))["understood"]["boost_timed_out"]
+
+
+async def use_of_times(lab: Lab) -> object:
+    answer = await lab.recalled("Ana's tea on 2026-03-01", TEAS)
+    return answer["understood"]["times_used"]
+
+
+async def intent_of_a_question(lab: Lab) -> object:
+    understood = (await lab.recalled("How come they left?", TEAS))["understood"]
+    return understood["intent"], understood["intent_by"]
+
+
+async def looked_at_again(lab: Lab) -> object:
+    """The method, and how many of the first results have another score."""
+    async with lab.ran(*(f"Ana drinks tea number {n}" for n in range(4))) as seen:
+        answer = await recall_of(seen.app, "does Ana drink tea", explain=True)
+    parts = [result["explanation"]["parts"] for result in answer["results"]]
+    return answer["method"], sum("rerank" in each for each in parts)
+
+
+async def end_of_second_look(lab: Lab) -> object:
+    lab.server._latency_s = 0.2
+    return (await lab.recalled("tea", TEAS))["understood"]["reranked"]
+
+
+CASES: dict[str, Case] = {
+    "search.language": Case(
+        found_by_stem, ("english", "german"), (0, 1), ("recall.fusion=keyword",)
+    ),
+    "recall.fusion": Case(method, ("hybrid", "keyword"), ("hybrid", "keyword")),
+    "recall.alpha": Case(legs_of_score, (0.0, 1.0), ((True, False), (False, True))),
+    "recall.profile": Case(recency_counts, ("relevance", "balanced"), (False, True)),
+    "recall.pool": Case(size_of_pool, (10, 100), (10, 40), ("recall.fusion=keyword",)),
+    "recall.graph_weight": Case(raised_by_graph, (0.0, 0.5), ([], ["m07"])),
+    "recall.graph_timeout_ms": Case(graph_timed_out, (0.000001, 60_000), (True, False)),
+    "recall.time_words": Case(use_of_times, ("off", "prefer"), ("none", "prefer")),
+    "recall.intent": Case(
+        intent_of_a_question, ("words", "exemplars"), (("general", "default"), ("why", "exemplar"))
+    ),
+    "recall.rerank": Case(
+        looked_at_again, ("off", "cosine"), (("hybrid", 0), ("hybrid+cosine", 4))
+    ),
+    "recall.rerank_top_n": Case(
+        looked_at_again, (1, 20), (("hybrid+cosine", 1), ("hybrid+cosine", 4)),
+        ("recall.rerank=cosine",),
+    ),
+    "recall.rerank_timeout_ms": Case(
+        end_of_second_look, (20, 60_000), ("longer than 20 ms", "cosine"),
+        (*REMOTE_VECTORS, "recall.rerank=cosine"),
+    ),
+    "recall.mmr": Case(method, ("false", "true"), ("hybrid", "hybrid+mmr")),
+    "store.memory_limit": Case(memory_of_database, (64, 256), ("64.0 MiB", "256.0 MiB")),
+    "store.threads": Case(threads_of_database, (1, 2), (1, 2)),
+    "store.index_bytes": Case(resident_scopes, (1_048_576, 536_870_912), (1, 3), LONG_VECTORS),
+}  # fmt: skip
