@@ -36,15 +36,13 @@ from stores.stored_rows import Found, Key, StoredRows
 from stores.texts import TextSearch
 from streams.stage import (
     Answer,
+    Anticipated,
     CommittedButNotShown,
-    Facts,
     FindCandidates,
-    Foresee,
     Graph,
     KeepVector,
     Load,
     Loaded,
-    LoadFacts,
     LoadGraph,
     NearDuplicates,
     Progress,
@@ -74,7 +72,7 @@ class UnitOfWork:
         self._staged: dict[type[Row], dict[Key, Row]] = defaultdict(dict)
         self._by_hash: Found = {}
         self._by_source: Found = {}
-        self._foreseen: dict[Key, MemoryRow] = {}
+        self._anticipated: dict[Key, MemoryRow] = {}
         self._vectors: dict[str, Vector] = {}
         self._kept: dict[str, Vector | None] = {}
         self._search = CandidateSearch(shard)
@@ -89,13 +87,8 @@ class UnitOfWork:
         by_type: dict[type, list[StoreAsk]] = defaultdict(list)
         for ask in asks:
             by_type[type(ask)].append(ask)
-        facts = cast("list[LoadFacts]", by_type[LoadFacts])
-        loads = cast("list[Load]", by_type[Load])
-        self._prefetch_loads([*loads, *(ask.next for ask in facts)])
+        self._prefetch_loads(cast("list[Load]", by_type[Load]))
         self._prefetch_graph(cast("list[LoadGraph]", by_type[LoadGraph]))
-        self._stored.fetch(FactRow, [(item_id,) for ask in facts for item_id in ask.item_ids])
-        for scope in {ask.next.scope for ask in facts}:
-            self._shard.indexes.get(scope)
 
     def _prefetch_loads(self, loads: Sequence[Load]) -> None:
         if not loads:
@@ -112,6 +105,10 @@ class UnitOfWork:
             SessionRow,
             [(load.scope, load.session_id) for load in loads if load.session_id is not None],
         )
+        self._stored.fetch(FactRow, [(item_id,) for load in loads for item_id in load.fact_ids])
+        # New facts are searched for next; loading a scope's index is not for the event loop.
+        for scope in {load.scope for load in loads if load.fact_ids}:
+            self._shard.indexes.get(scope)
 
     def answer(self, ask: StoreAsk) -> Answer:
         """The answer as the batch stands now."""
@@ -124,18 +121,15 @@ class UnitOfWork:
                 return self._search.near_duplicates(ask, self.write_seq)
             case LoadGraph():
                 return self._graph(ask)
-            case Foresee():
-                self._foresee(ask.row, ask.vector)
-                return None
-            case LoadFacts():
-                found = {item: self._row(FactRow, (item,)) for item in ask.item_ids}
-                return Facts({item: row for item, row in found.items() if row is not None})
 
-    def _foresee(self, row: MemoryRow, vector: Vector | None) -> None:
-        self._foreseen[row.key] = row
+    def anticipate(self, memory: Anticipated) -> None:
+        """Answer from now on as if the memory were stored."""
+        row = memory.row
+        self._anticipated[row.key] = row
         if row.dedup_key is not None:
             self._by_hash[(row.scope, row.content_hash)] = row.memory_id
-        self._search.show(row, self._vector_of(row) if vector is None else vector)
+        vector = self._vector_of(row) if memory.vector is None else memory.vector
+        self._search.show(row, vector)
 
     def _load(self, ask: Load) -> Loaded:
         # A stage's second ask was not there to be prefetched.
@@ -160,6 +154,7 @@ class UnitOfWork:
             held={
                 item_id: row for item_id in ask.held_ids if (row := self._held(ask.scope, item_id))
             },
+            facts={key: fact for key in ask.fact_ids if (fact := self._row(FactRow, (key,)))},
         )
 
     def _held(self, scope: str, item_id: str) -> HeldRow | None:
@@ -246,7 +241,7 @@ class UnitOfWork:
     def _row(self, row_type: type[RowT], key: Key) -> RowT | None:
         staged = self._staged[row_type].get(key)
         if staged is None and row_type is MemoryRow:
-            staged = self._foreseen.get(key)
+            staged = self._anticipated.get(key)
         if staged is not None:
             return cast("RowT", staged)
         if key not in self._stored.rows[row_type]:

@@ -68,7 +68,7 @@ def emitted(stage: str, cause: Message, emits: Sequence[Emit]) -> list[Outgoing]
     ]
 
 
-def moved(record: Record, message: Message) -> Outgoing:
+def rerouted(record: Record, message: Message) -> Outgoing:
     """The record as it was, for the partition where its scope belongs."""
     return Outgoing(
         record.topic, message.scope, message.scope.encode(), record.value, record.headers

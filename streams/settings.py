@@ -32,7 +32,7 @@ class ExtractionSettings:
 @dataclass(frozen=True, slots=True)
 class DecisionSettings:
     """Bands are cosines and belong to the embedding model. `decider` is `rules` or `model`. The
-    last two are those of `ApplySettings`: what is foreseen must be what is applied."""
+    last two are those of `ApplySettings`: what is anticipated must be what is applied."""
 
     decider: str = "rules"
     exact: float = 0.98

@@ -1,7 +1,8 @@
 """The contract of a stage: pure functions over plain data, run by the one runner.
 
 A stage's `process` is a generator: it yields what it must know (an Ask) and is sent the
-answer, as often as it needs; then it returns a Step. It has no clock, no randomness and no
+answer, as often as it needs; then it returns a Step. On its way it may yield what it anticipates
+(Anticipated), which is no question. It has no clock, no randomness and no
 I/O: time comes from the message, ids from the input's id. So it can be tested with values
 alone and repeated at will; batching, retries, order, commits and crashes are the runner's.
 
@@ -74,14 +75,12 @@ class Generate:
 
 @dataclass(frozen=True, slots=True)
 class FindCandidates:
-    """Active memories of the scope (raw turns excluded) closest to a fact, best first. `batch`
-    are the vectors of other facts that will be asked for too: one pass serves all."""
+    """Active memories of the scope (raw turns excluded) closest to a fact, best first."""
 
     scope: str
     text: str
     vector: Vector | None
     limit: int
-    batch: tuple[Vector, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +123,7 @@ class Load:
     turn_item_ids: tuple[str, ...] = ()
     command_id: str | None = None
     held_ids: tuple[str, ...] = ()
+    fact_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +132,10 @@ class Loaded:
 
     `by_hash` and `by_source` hold active, non-episodic memories. `settled` are those of the asked
     items, facts and turns, that have an outcome; `command` is the result of the asked command;
-    `held` the changes of asked facts (`held_ids`) that are held back still. `entities` maps known
-    names to their ids, some of which may stand in the text as part of a word only. `write_seq` is
-    the shard's write sequence before this record.
+    `held` the changes of asked facts (`held_ids`) that are held back still, `facts` those of
+    `fact_ids` that were taken note of before. `entities` maps known names to their ids, some of
+    which may stand in the text as part of a word only. `write_seq` is the shard's write sequence
+    before this record.
     """
 
     memories: Mapping[str, MemoryRow]
@@ -147,6 +148,7 @@ class Loaded:
     write_seq: int
     command: CommandRow | None = None
     held: Mapping[str, HeldRow] = field(default_factory=dict)
+    facts: Mapping[str, FactRow] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,36 +188,22 @@ class Graph:
     naming: Mapping[str, tuple[str, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class LoadFacts:
-    """Facts by item id: which were taken note of before. `next` is what the stage may ask after
-    this, so that a batch reads it in bulk too."""
-
-    item_ids: tuple[str, ...]
-    next: Load
+ModelAsk: TypeAlias = Embed | Generate
+StoreAsk: TypeAlias = FindCandidates | NearDuplicates | Load | LoadGraph
+Ask: TypeAlias = ModelAsk | StoreAsk
+Answer: TypeAlias = Embedded | Reply | Candidates | Loaded | Graph | None
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    known: Mapping[str, FactRow]
+# --- what a stage says on its way, and at its end -------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Foresee:
-    """A memory that a later stage is expected to write: seen by the searches of what follows, in
-    this record and the batch's later ones; never stored by this stage. Answered by None."""
+class Anticipated:
+    """A memory that a later stage will write: what follows is answered as if it were stored, in
+    this record and the batch's later ones. This stage never stores it."""
 
     row: MemoryRow
     vector: Vector | None
-
-
-ModelAsk: TypeAlias = Embed | Generate
-StoreAsk: TypeAlias = FindCandidates | NearDuplicates | Load | LoadGraph | LoadFacts | Foresee
-Ask: TypeAlias = ModelAsk | StoreAsk
-Answer: TypeAlias = Embedded | Reply | Candidates | Loaded | Graph | Facts | None
-
-
-# --- what a step gives ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,25 +250,25 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """All that processing one record results in. `moved` sends the record as it is to the
+    """All that processing one record results in. `rerouted` sends the record as it is to the
     partition where its scope belongs."""
 
     writes: tuple[Write, ...] = ()
     emits: tuple[Emit, ...] = ()
     dead: Failure | None = None
-    moved: bool = False
+    rerouted: bool = False
 
 
-Process: TypeAlias = Generator[Ask, Answer, Step]
+Process: TypeAlias = Generator[Ask | Anticipated, Answer, Step]
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a stage knows of a record beside its message. `misplaced`: a producer put it into
+    """What a stage knows of a record beside its message. `misrouted`: a producer put it into
     another partition than its scope's."""
 
     record: Record
-    misplaced: bool = False
+    misrouted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,6 +350,10 @@ class UnitPort(Protocol):
     def prefetch(self, asks: Sequence[StoreAsk]) -> None: ...
 
     def answer(self, ask: StoreAsk) -> Answer: ...
+
+    def anticipate(self, memory: Anticipated) -> None:
+        """Answer from now on as if the memory were stored."""
+        ...
 
     def stage(self, writes: Sequence[Write]) -> None: ...
 

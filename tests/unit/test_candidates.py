@@ -90,9 +90,7 @@ def test_a_batch_over_the_index_is_as_one_index(
     )
     whole = split(rows, len(rows))
     parted = split(rows, at)
-    batched = replace(ask, batch=(embed("likes tea"), embed(text)))
     assert parted.candidates(ask, 0) == whole.candidates(ask, 0)
-    assert parted.candidates(batched, 0) == whole.candidates(ask, 0)
     assert parted.near_duplicates(near, 0) == whole.near_duplicates(near, 0)
 
 

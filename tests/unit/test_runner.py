@@ -34,11 +34,10 @@ from streams.stage import (
     Embed,
     Embedded,
     Emit,
-    Facts,
     Failure,
     Generate,
     Load,
-    LoadFacts,
+    Loaded,
     Message,
     ModelUnavailable,
     Process,
@@ -525,9 +524,9 @@ async def test_a_record_sees_what_the_ones_before_it_wrote(asks_in_order: bool) 
     seen: list[list[object]] = []
 
     def process(message: Message, context: Context) -> Process:
-        answer = yield LoadFacts(("x",), Load("ana"))
-        assert isinstance(answer, Facts)
-        seen.append(list(answer.known))
+        answer = yield Load("ana", fact_ids=("x",))
+        assert isinstance(answer, Loaded)
+        seen.append(list(answer.facts))
         return Step((Put(context.record.offset),))  # type: ignore[arg-type]
 
     log, store = MemoryLog(), MemoryStore()
@@ -539,7 +538,7 @@ async def test_a_record_sees_what_the_ones_before_it_wrote(asks_in_order: bool) 
 
 async def test_a_stage_that_asks_in_order_may_ask_a_model_after_the_store() -> None:
     def process(message: Message, context: Context) -> Process:
-        yield LoadFacts(("x",), Load("ana"))
+        yield Load("ana", fact_ids=("x",))
         reply = yield Generate(PROMPT)
         assert isinstance(reply, Reply)
         return echo(message, context)
