@@ -30,7 +30,7 @@ from stores.scoring import (
     row_cosines,
 )
 from stores.vector_column import Vector
-from streams.stage import Candidates, FindCandidates, NearDuplicates
+from streams.store_port import Candidates, FindCandidates, NearDuplicates
 
 POOL = 20
 """Candidates taken from each leg before blending."""

@@ -30,7 +30,7 @@ from stores.sql import MATCH_BM25, install_terms
 from stores.tables import Tables, select
 from stores.unit import UnitOfWork
 from stores.views import install_views
-from streams.stage import Outbound, Progress
+from streams.store_port import Outbound, Progress
 
 if TYPE_CHECKING:
     from stores.vectors import VectorTable

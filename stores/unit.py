@@ -34,8 +34,7 @@ from stores.names import NameView
 from stores.scope_index import ScopeIndex
 from stores.stored_rows import Found, Key, StoredRows
 from stores.texts import TextSearch
-from streams.stage import (
-    Answer,
+from streams.store_port import (
     Anticipated,
     CommittedButNotShown,
     FindCandidates,
@@ -47,6 +46,7 @@ from streams.stage import (
     NearDuplicates,
     Progress,
     Put,
+    StoreAnswer,
     StoreAsk,
     Vector,
     Write,
@@ -110,7 +110,7 @@ class UnitOfWork:
         for scope in {load.scope for load in loads if load.fact_ids}:
             self._shard.indexes.get(scope)
 
-    def answer(self, ask: StoreAsk) -> Answer:
+    def answer(self, ask: StoreAsk) -> StoreAnswer:
         """The answer as the batch stands now."""
         match ask:
             case Load():

@@ -36,16 +36,12 @@ from streams.stage import (
     Embedded,
     Emit,
     Failure,
-    KeepVector,
-    Load,
-    Loaded,
     Message,
     Process,
-    Put,
     Stage,
     Step,
-    Write,
 )
+from streams.store_port import KeepVector, Load, Loaded, Put, Write
 
 DEFAULT_EXTRACTION = ExtractionSettings()
 QUOTED_CHARACTERS = 500

@@ -27,7 +27,8 @@ from schemas.topics import (
     MEMORY_HISTORY,
 )
 from streams.logs.base import Record
-from streams.stage import Context, Emit, Message, Put, Salvaged, Stage, Step, without_asks
+from streams.stage import Context, Emit, Message, Salvaged, Stage, Step, without_asks
+from streams.store_port import Put
 
 
 def audit_stage() -> Stage:

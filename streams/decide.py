@@ -34,26 +34,20 @@ from streams.sameness import same_statement
 from streams.settings import DecisionSettings, Flags
 from streams.stage import (
     Answer,
-    Anticipated,
     Ask,
-    Candidates,
     Context,
     Embed,
     Embedded,
     Emit,
     Failure,
-    FindCandidates,
     Generate,
-    Load,
-    Loaded,
     Message,
     ModelUnavailable,
     Process,
-    Put,
     Stage,
     Step,
-    Write,
 )
+from streams.store_port import Anticipated, Candidates, FindCandidates, Load, Loaded, Put, Write
 from streams.text import content_hash, storage_content
 
 MIN_SHARED_FOR_SEMANTIC_CHECK = 3

@@ -22,7 +22,7 @@ from streams.memory import (
     skip_reason,
 )
 from streams.settings import Flags
-from streams.stage import Put, Write
+from streams.store_port import Put, Write
 
 # More than the facts that one extraction may give, so that orders of two records never meet.
 ORDERS_PER_RECORD = 64

@@ -36,7 +36,6 @@ from streams.offload import in_thread
 from streams.output import HEADERS, dead_letter, emitted, missing, rerouted
 from streams.stage import (
     Answer,
-    Anticipated,
     Ask,
     Context,
     Embed,
@@ -45,15 +44,11 @@ from streams.stage import (
     Generate,
     Message,
     ModelUnavailable,
-    Outbound,
     Process,
-    Progress,
     Stage,
     Step,
-    StoreAsk,
-    StorePort,
-    UnitPort,
 )
+from streams.store_port import Anticipated, Outbound, Progress, StoreAsk, StorePort, UnitPort
 
 logger = logging.getLogger(__name__)
 

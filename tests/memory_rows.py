@@ -10,7 +10,7 @@ from pathlib import Path
 from schemas.rows import EdgeRow, MemoryRow, Row, dedup_key, embedding_key, embedding_text
 from stores.shard import Shard, ShardOptions
 from streams.models.hashing import hashed
-from streams.stage import KeepVector, Load, Progress, Put, Vector, Write
+from streams.store_port import KeepVector, Load, Progress, Put, Vector, Write
 from streams.text import content_hash, normalized_content
 
 BEGIN = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)

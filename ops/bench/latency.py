@@ -29,7 +29,7 @@ from stores.recall import Query, Recall
 from stores.retrieval import SEARCH_THREADS
 from stores.shard import Shard, ShardOptions
 from stores.vector_column import Vector
-from streams.stage import FindCandidates, KeepVector, Progress, Put, Write
+from streams.store_port import FindCandidates, KeepVector, Progress, Put, Write
 from streams.text import content_hash, normalized_content
 
 BEGIN: Final = datetime(2026, 3, 1, tzinfo=UTC)

@@ -31,7 +31,8 @@ from streams.logs.kafka_lane import (
 from streams.logs.kafka_log import Extent, Identity, KafkaLog
 from streams.logs.kafka_sender import KafkaSender
 from streams.runner import StageRunner
-from streams.stage import Stage, StorePort
+from streams.stage import Stage
+from streams.store_port import StorePort
 from streams.worker import BatchLimits
 
 logger = logging.getLogger(__name__)

@@ -34,25 +34,17 @@ from streams.logs.base import Record
 from streams.memory import CONFIRMED_DECAY_RATE
 from streams.models.base import Reply
 from streams.models.hashing import hashed
-from streams.stage import (
-    Answer,
+from streams.stage import Answer, Ask, Context, Embed, Embedded, Generate, Message, Process, Step
+from streams.store_port import (
     Anticipated,
-    Ask,
     Candidates,
-    Context,
-    Embed,
-    Embedded,
     FindCandidates,
-    Generate,
     Graph,
     Load,
     Loaded,
     LoadGraph,
-    Message,
     NearDuplicates,
-    Process,
     Put,
-    Step,
 )
 from streams.text import content_hash, normalized_content
 from tests.harness import BEGIN, envelope

@@ -7,17 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from streams.logs.base import Outgoing, Position, Record
-from streams.stage import (
-    Answer,
-    Anticipated,
-    Load,
-    Loaded,
-    Outbound,
-    Progress,
-    Put,
-    StoreAsk,
-    Write,
-)
+from streams.stage import Answer
+from streams.store_port import Anticipated, Load, Loaded, Outbound, Progress, Put, StoreAsk, Write
 from tests.harness import BEGIN
 
 

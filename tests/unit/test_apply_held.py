@@ -21,7 +21,7 @@ from schemas.rows import ArchiveRow, EdgeRow, FlagsRow, HeldRow, MemoryRow, Outc
 from schemas.topics import CACHE_INVALIDATIONS
 from streams.apply_writes import apply_writes_stage
 from streams.settings import ApplySettings
-from streams.stage import KeepVector
+from streams.store_port import KeepVector
 from tests.harness import BEGIN, CAREFUL
 from tests.unit.by_hand import (
     SCOPE,

@@ -61,7 +61,7 @@ EFFECTS = {
 }
 PURE_PACKAGES = {"pydantic", "pydantic_core", "numpy"}
 """Third-party packages that a stage or a helper of one may use; numpy.random is refused below."""
-EXCUSED = {("streams.stage", "asyncio"): "names the type of a store's lock in a Protocol"}
+EXCUSED = {("streams.store_port", "asyncio"): "names the type of a store's lock in a Protocol"}
 """(module, import) to why it is no effect."""
 ALLOWED_BELOW = {
     "schemas": {"schemas"},
@@ -69,7 +69,7 @@ ALLOWED_BELOW = {
     "stores": {"schemas", "stores"},
     "ops": {"schemas", "streams", "stores", "ops"},
 }
-STREAMS_SEEN_BY_STORES = {"streams.stage", "streams.logs.base", "streams.models.base"}
+STREAMS_SEEN_BY_STORES = {"streams.store_port", "streams.logs.base", "streams.models.base"}
 SCRIPTS = {"schemas.generate"}
 """Programs inside a pure package: what they do to files is what they are for."""
 

@@ -13,7 +13,7 @@ from schemas.rows import MemoryRow
 from stores.candidates import CandidateSearch
 from stores.scope_index import ScopeIndex
 from stores.scoring import at_least_best, best_of_parts, row_cosines, row_products
-from streams.stage import FindCandidates, NearDuplicates, Vector
+from streams.store_port import FindCandidates, NearDuplicates, Vector
 from tests.memory_rows import DIMENSIONS, SCOPE, embed, memory, options, vector_of
 
 WORDS = ("tea", "coffee", "likes", "Ana", "garden", "runs", "blue", "house", "the", "of", "Oslo")

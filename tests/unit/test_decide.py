@@ -13,7 +13,8 @@ from schemas.rows import ExtractionRow, FactRow, FlagsRow, ProposalRow
 from schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
 from streams.decide import decide_stage
 from streams.settings import DecisionSettings, Flags
-from streams.stage import Anticipated, Embed, FindCandidates, Generate, ModelUnavailable
+from streams.stage import Embed, Generate, ModelUnavailable
+from streams.store_port import Anticipated, FindCandidates
 from tests.harness import BEGIN, CAREFUL, FULL, envelope
 from tests.unit.by_hand import (
     CALL,

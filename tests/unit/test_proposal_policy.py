@@ -15,7 +15,7 @@ from streams.apply_writes import apply_writes_stage
 from streams.decide import decide_stage
 from streams.memory import STATEMENT
 from streams.settings import ApplySettings, DecisionSettings, Flags
-from streams.stage import Anticipated
+from streams.store_port import Anticipated
 from tests.harness import envelope
 from tests.unit.by_hand import (
     CALL,

@@ -29,24 +29,21 @@ from streams.models.hashing import hashed
 from streams.normalize import normalized
 from streams.runner import STEPS, StageRunner
 from streams.stage import (
-    CommittedButNotShown,
     Context,
     Embed,
     Embedded,
     Emit,
     Failure,
     Generate,
-    Load,
-    Loaded,
     Message,
     ModelUnavailable,
     Process,
-    Put,
     Salvaged,
     Stage,
     Step,
     without_asks,
 )
+from streams.store_port import CommittedButNotShown, Load, Loaded, Put
 from tests.harness import BEGIN, published, turn
 from tests.unit.memory_ports import MemoryLog, MemoryStore
 

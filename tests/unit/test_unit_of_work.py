@@ -12,7 +12,7 @@ import pytest
 from schemas.rows import MemoryRow, MentionRow, OutcomeRow, dedup_key
 from stores.shard import Shard, ShardOptions
 from streams.memory import changed, deleted, with_content
-from streams.stage import (
+from streams.store_port import (
     Candidates,
     FindCandidates,
     KeepVector,
