@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 from ops.settings import EmbeddingSettings, LlmSettings, Settings
 from ops.usable import until_usable
 from stores.lock import FolderInUse
-from stores.shard import Shard, ShardOptions, StoreError
+from stores.shard import Shard, StoreError
+from stores.state import ShardOptions
 from streams.asking import ModelPort
 from streams.logs.base import LogInUse, Outgoing
 from streams.logs.embedded import LOCK_NAME, EmbeddedLog, Mode

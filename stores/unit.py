@@ -10,7 +10,7 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TypeVar, cast
 
 import duckdb
 
@@ -32,6 +32,7 @@ from stores.candidates import CandidateSearch
 from stores.fulltext import write_postings
 from stores.names import NameView
 from stores.scope_index import ScopeIndex
+from stores.state import ShardState
 from stores.stored_rows import Found, Key, StoredRows
 from stores.texts import TextSearch
 from streams.store_port import (
@@ -52,9 +53,6 @@ from streams.store_port import (
     Write,
 )
 
-if TYPE_CHECKING:
-    from stores.shard import Shard
-
 REWRITTEN = (MemoryRow, SessionRow, NameRow, RelationRow, FlagsRow, CommandRow)
 """Rows that stages read before they write them: the newest counts. Of all others the first does
 unless it was read, so that a repeat under another message id changes nothing."""
@@ -65,7 +63,7 @@ RowT = TypeVar("RowT", bound=Row)
 class UnitOfWork:
     """Reads and staged writes of one batch of one stage on one shard."""
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: ShardState) -> None:
         self._shard = shard
         # Whether a row that is staged is there decides insert or update.
         self._stored = StoredRows(shard)
@@ -74,7 +72,7 @@ class UnitOfWork:
         self._by_source: Found = {}
         self._anticipated: dict[Key, MemoryRow] = {}
         self._vectors: dict[str, Vector] = {}
-        self._kept: dict[str, Vector | None] = {}
+        self._cached_vectors: dict[str, Vector | None] = {}
         self._search = CandidateSearch(shard)
         self._names = NameView(shard.names)
         self._texts = TextSearch(shard, self._search)
@@ -284,10 +282,10 @@ class UnitOfWork:
         if row.is_deleted:
             return None
         key = row.embedding_key
-        if key not in self._vectors and key not in self._kept:
-            self._kept[key] = self._shard.kept_vector(key)
+        if key not in self._vectors and key not in self._cached_vectors:
+            self._cached_vectors[key] = self._shard.stored_vector(key)
         vector = self._vectors.get(key)
-        return self._kept.get(key) if vector is None else vector
+        return self._cached_vectors.get(key) if vector is None else vector
 
     def commit(self, progress: Progress) -> None:
         """All staged writes and the stage's progress in one transaction.
@@ -373,7 +371,7 @@ class UnitOfWork:
         )
 
     def _write_vectors(self) -> None:
-        known = self._shard.kept_keys(list(self._vectors))
+        known = self._shard.stored_keys(list(self._vectors))
         new = {key: vector for key, vector in self._vectors.items() if key not in known}
         if new:
             self._shard.tables.insert_columns(

@@ -30,7 +30,8 @@ from schemas.messages import (
 )
 from schemas.topics import CONVERSATION_TURNS, DEAD_LETTERS, MEMORY_COMMANDS, TOPICS, Topic
 from stores.balance import Balance, read_balance
-from stores.shard import Shard, ShardOptions
+from stores.shard import Shard
+from stores.state import ShardOptions
 from stores.state_hash import state_hash, table_hashes
 from streams.asking import ModelPort
 from streams.logs.base import LogSender, Outgoing, Position, Record

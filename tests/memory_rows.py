@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from schemas.rows import EdgeRow, MemoryRow, Row, dedup_key, embedding_key, embedding_text
-from stores.shard import Shard, ShardOptions
+from stores.shard import Shard
+from stores.state import ShardOptions
 from streams.models.hashing import hashed
 from streams.store_port import KeepVector, Load, Progress, Put, Vector, Write
 from streams.text import content_hash, normalized_content

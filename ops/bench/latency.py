@@ -27,7 +27,8 @@ from schemas.rows import EdgeRow, MemoryRow, embedding_key
 from stores.candidates import CandidateSearch
 from stores.recall import Query, Recall
 from stores.retrieval import SEARCH_THREADS
-from stores.shard import Shard, ShardOptions
+from stores.shard import Shard
+from stores.state import ShardOptions
 from stores.vector_column import Vector
 from streams.store_port import FindCandidates, KeepVector, Progress, Put, Write
 from streams.text import content_hash, normalized_content

@@ -30,7 +30,8 @@ from ops.settings import Settings
 from ops.upkeep import Upkeep
 from ops.usable import until_usable
 from stores.lock import FolderInUse
-from stores.shard import Shard, ShardOptions
+from stores.shard import Shard
+from stores.state import ShardOptions
 from streams.asking import ModelPort
 from streams.logs.base import UNAVAILABLE_SECONDS, LogUnavailable, Outgoing
 from streams.logs.kafka import FaustFlow, Member, quieten

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from schemas.identity import entity_id
 from schemas.rows import MemoryRow, NameRow, linked_text
 from stores.names import NameCache, NameView
-from stores.shard import Shard, ShardOptions
+from stores.shard import Shard
+from stores.state import ShardOptions
 from streams.linker import MAX_NAMES, candidate_names, canonical_name, names_in, unspaced_part
 from streams.memory import archived, changed, deleted, with_content
 from streams.store_port import Graph, LoadGraph, MemoryText, Progress, Put

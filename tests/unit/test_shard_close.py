@@ -18,7 +18,8 @@ from ops.requests import RequestError, SqlRequest
 from stores import shard as shards
 from stores.lock import FolderInUse
 from stores.readers import StoreClosed, interrupted_after
-from stores.shard import Shard, ShardOptions
+from stores.shard import Shard
+from stores.state import ShardOptions
 
 OPTIONS = ShardOptions("test", 8)
 ENDLESS = "SELECT sum(sqrt(a)) FROM range(1000000000000) AS numbers(a)"

@@ -10,7 +10,8 @@ import duckdb
 import pytest
 
 from schemas.rows import MemoryRow, MentionRow, OutcomeRow, dedup_key
-from stores.shard import Shard, ShardOptions
+from stores.shard import Shard
+from stores.state import ShardOptions
 from streams.memory import changed, deleted, with_content
 from streams.store_port import (
     Candidates,
