@@ -12,9 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
-from ops import bootstrap, topics
-from ops.bootstrap import SetupError, open_log
+from ops import parts, topics
+from ops.embedded import application, open_log
 from ops.kafka.options import kafka_options
+from ops.parts import SetupError
 from ops.service.local import Place, local_interface
 from ops.service.routing import RoutedQueries
 from ops.service.running import place_of
@@ -91,7 +92,7 @@ async def dead_letters(lab: Lab) -> object:
 
 async def leaves_in_time(lab: Lab) -> object:
     """Whether a record that grows old beside a running worker leaves within three seconds."""
-    async with bootstrap.application(lab.settings, clock=lab.clock) as app:
+    async with application(lab.settings, clock=lab.clock) as app:
         running = asyncio.create_task(app.run(until_drained=False))
         app.log.append([Outgoing("conversation-turns", "ana", b"ana", b"no message", {})])
         # Once a stage is at work, what was old at the start has gone.
@@ -251,7 +252,7 @@ async def told_to_the_llm(lab: Lab) -> object:
 
 async def reply_in_time(lab: Lab) -> object:
     lab.server._latency_s = 0.3
-    model = bootstrap.language_model(lab.settings.llm)
+    model = parts.language_model(lab.settings.llm)
     try:
         await model.generate(PROMPT)
     except ModelError:
@@ -264,7 +265,7 @@ async def reply_in_time(lab: Lab) -> object:
 async def calls_at_once(lab: Lab) -> object:
     released = asyncio.Event()
     lab.server.script = [Late(released, Text("{}"))]
-    async with bootstrap.application(lab.settings, clock=lab.clock) as app:
+    async with application(lab.settings, clock=lab.clock) as app:
         asking = [asyncio.create_task(app.models.generate(PROMPT, False)) for _ in range(4)]
         checks = len(lab.server.calls)
         await lab.server.called(checks + 1)
@@ -278,7 +279,7 @@ async def calls_at_once(lab: Lab) -> object:
 async def embedded(lab: Lab) -> tuple[ScriptedProvider, list[int]]:
     """Lengths of the vectors of five texts and a question, with the provider that was asked."""
     settings = lab.settings
-    model = bootstrap.embedding_model(settings.embedding)
+    model = parts.embedding_model(settings.embedding)
     nothing: Any = None
     port = ModelPort(nothing, model, 1, settings.embedding.batch)
     made = await port.embed([f"text {number}" for number in range(5)])
@@ -453,7 +454,7 @@ async def kept_of_what_a_stop_meets(lab: Lab) -> object:
         await answered.wait()
         return Reply('{"facts": []}', "slow", "slow")
 
-    async with bootstrap.application(lab.settings, clock=lab.clock) as app:
+    async with application(lab.settings, clock=lab.clock) as app:
         app.log.append([outgoing(CONVERSATION_TURNS, published(turn("Ana likes tea")))])
         lab.patch.setattr(app.language, "generate", slow)
         running = asyncio.create_task(app.run(until_drained=False))
@@ -481,7 +482,7 @@ async def fate_of_a_broken_stage(lab: Lab) -> object:
             for stage in stages(settings)
         ]
 
-    lab.patch.setattr(bootstrap, "stages", with_a_bug)
+    lab.patch.setattr("ops.embedded.stages", with_a_bug)
     try:
         async with lab.ran("tea", "mint") as seen:
             return len(seen.column("SELECT 1 FROM dead_letter_rows"))

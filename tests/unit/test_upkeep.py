@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 from ops import upkeep
-from ops.bootstrap import application
+from ops.embedded import application
 from ops.setting_sources import load_settings
 from ops.settings import Settings
 from ops.upkeep import LOOK_SECONDS, MOST_SECONDS, SHARE, Expiry, Upkeep, pause_after
