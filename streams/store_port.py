@@ -6,7 +6,7 @@ Plain data, and the store as the runner sees it. A store imports nothing else of
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -203,6 +203,25 @@ class Progress:
     seen: Sequence[tuple[str, int]]
     outbox: Sequence[Outbound]
     sent_through: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogItem:
+    """A turn or a fact met in the log or in an outbox. `found_as` is `known`, `in_flight` or
+    `dead`; `place` is where it was met, of a dead one why it is dead."""
+
+    item_kind: str
+    item_id: str
+    scope: str
+    found_as: str
+    place: str
+
+
+FindItems: TypeAlias = Callable[
+    [Mapping[tuple[str, str], int], Iterable[tuple[str, bytes]]], Iterable[LogItem]
+]
+"""What is in flight beside a store, given its next offsets by stage and topic, and the topics and
+values of its outboxes."""
 
 
 class UnitPort(Protocol):
