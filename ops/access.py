@@ -43,7 +43,7 @@ def worker_runs(lock: Path) -> bool:
 async def queries(settings: Settings) -> AsyncIterator[Queries]:
     """Whoever can answer for the folder now. Raises RequestError when there is nothing to read,
     and what opening log and stores raises."""
-    from ops.bootstrap import has_log, log_lock
+    from ops.embedded import has_log, log_lock
 
     if settings.log.kind == "kafka":
         async with _of_cluster(settings) as routed:
@@ -107,7 +107,7 @@ async def _of_worker(
 async def _of_folder(
     settings: Settings, undo: contextlib.AsyncExitStack, late: bool
 ) -> Queries | None:
-    from ops.bootstrap import open_log, readers
+    from ops.embedded import open_log, readers
     from ops.queries import DirectQueries
     from ops.reading.sources import Sources
 

@@ -10,7 +10,9 @@ from typing import cast
 from pydantic import ValidationError
 
 from ops.access import queries, worker_runs
-from ops.bootstrap import log_lock, publisher, utc_now
+from ops.bootstrap import publisher
+from ops.embedded import log_lock
+from ops.parts import utc_now
 from ops.requests import CommandRequest, RequestError
 from ops.settings import Settings
 from schemas.codec import describe

@@ -12,20 +12,17 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ops.access import worker_runs
-from ops.bootstrap import (
+from ops.embedded import has_log, log_folder, log_lock, open_log
+from ops.full_disk import full_disk
+from ops.parts import (
     EMBEDDING_STATE,
     SetupError,
     embedding_model,
-    has_log,
     language_model,
-    log_folder,
-    log_lock,
-    open_log,
     open_shard,
     shard_folder,
     shard_options,
 )
-from ops.full_disk import full_disk
 from ops.settings import Settings
 from stores.lock import FolderInUse
 from stores.shard import StoreError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
@@ -37,6 +38,7 @@ from ops.requests import (
 )
 from stores.readers import StoreClosed
 from stores.sql import QueryLimits, QueryRefused, read_only_query
+from streams.in_flight import items_in_flight
 from streams.logs.base import LogError, LogUnavailable
 
 
@@ -117,8 +119,7 @@ class DirectQueries:
         try:
             return read_only_query(
                 self.sources.shard(partition),
-                self.sources.log,
-                partition,
+                partial(items_in_flight, self.sources.log, partition),
                 request.query,
                 QueryLimits(seconds=request.seconds),
             )

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from stores.embedding_tracker import catch_up, missing_count
+from ops.embedding_tracker import catch_up, missing_count
 from stores.readers import StoreClosed
 from stores.shard import Shard
 from streams.logs.base import LogError

@@ -8,27 +8,15 @@ and a balance that loses anything does not hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import duckdb
 import pyarrow as pa
 
-from schemas.codec import InvalidRecord, decode
-from schemas.identity import UNREADABLE_SCOPE, items_of, items_of_unreadable
-from schemas.messages import DeadLetter
-from schemas.topics import (
-    CONVERSATION_TURNS,
-    DEAD_LETTERS,
-    FACTS_EXTRACTED,
-    MEMORY_WRITES,
-    TOPICS,
-)
 from stores.readers import Readable
 from stores.words import told_word
-from streams.logs.base import LogReader, Record, partition_for
-
-READ_RECORDS = 1_000
+from streams.store_port import FindItems, LogItem
 
 TURN_STATES = ("stored", "rejected", "dead", "in_flight", "lost")
 FACT_STATES = (
@@ -121,19 +109,10 @@ class Balance:
     holds: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _LogItem:
-    item_kind: str
-    item_id: str
-    scope: str
-    found_as: str
-    place: str
-
-
-def read_balance(shard: Readable, log: LogReader, partition: int) -> list[Balance]:
+def read_balance(shard: Readable, find_items: FindItems) -> list[Balance]:
     """The balance of one partition: all scopes together first, then each scope by name."""
     with shard.reading() as reader:
-        install_balance(reader, log, partition)
+        install_balance(reader, find_items)
         return [
             _balance_of(dict(zip(names, row, strict=True)))
             for view in ("pipeline_total", "pipeline_balance")
@@ -159,13 +138,11 @@ def add_balances(balances: Sequence[Balance]) -> Balance:
     )
 
 
-def install_balance(connection: duckdb.DuckDBPyConnection, log: LogReader, partition: int) -> None:
+def install_balance(connection: duckdb.DuckDBPyConnection, find_items: FindItems) -> None:
     """Give this connection the views `pipeline_items`, `pipeline_balance` and `pipeline_total` as
     of now, before those of the store.
 
-    Order matters. One transaction fixes what is seen of the store; the log is then read from the
-    first topic of the flow to the last: an item that moves meanwhile is met again further down,
-    never missed.
+    Order matters. One transaction fixes what is seen of the store; only then is the log read.
     """
     connection.execute("BEGIN TRANSACTION")
     try:
@@ -178,11 +155,7 @@ def install_balance(connection: duckdb.DuckDBPyConnection, log: LogReader, parti
         outbox = connection.execute(
             "SELECT topic, value FROM internal.outbox WHERE value IS NOT NULL ORDER BY stage, seq"
         ).fetchall()
-        items = [
-            *_on_their_way(log, partition, cursors),
-            *(item for topic, value in outbox for item in _in_outbox(topic, bytes(value))),
-        ]
-        _materialize(connection, items)
+        _materialize(connection, [*find_items(cursors, outbox)])
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
@@ -192,7 +165,7 @@ def install_balance(connection: duckdb.DuckDBPyConnection, log: LogReader, parti
         connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {query}")
 
 
-def _materialize(connection: duckdb.DuckDBPyConnection, items: Sequence[_LogItem]) -> None:
+def _materialize(connection: duckdb.DuckDBPyConnection, items: Sequence[LogItem]) -> None:
     columns = ("item_kind", "item_id", "scope", "found_as", "place")
     table = pa.table(
         {name: pa.array([getattr(item, name) for item in items], pa.string()) for name in columns}
@@ -202,101 +175,6 @@ def _materialize(connection: duckdb.DuckDBPyConnection, items: Sequence[_LogItem
         connection.execute(f"CREATE OR REPLACE TEMP TABLE pipeline_items AS WITH {_ITEMS}")
     finally:
         connection.unregister("log_items")
-
-
-def _on_their_way(
-    log: LogReader, partition: int, cursors: Mapping[tuple[str, str], int]
-) -> Iterator[_LogItem]:
-    turns = CONVERSATION_TURNS.name
-    partitions = log.partitions(turns)
-    normalized = log.position("normalize", turns, partition)
-    audited = cursors.get(("audit", turns), 0)
-    for record in _tail(log, turns, partition, min(normalized, audited)):
-        for item in _items(record, partitions):
-            if record.offset >= audited:
-                yield item("known")
-            if record.offset >= normalized:
-                yield item("in_flight")
-    decided = cursors.get(("decide", FACTS_EXTRACTED.name), 0)
-    for record in _tail(log, FACTS_EXTRACTED.name, partition, decided):
-        for item in _items(record, partitions):
-            yield item("known")
-            yield item("in_flight")
-    applied = cursors.get(("apply-writes", MEMORY_WRITES.name), 0)
-    for record in _tail(log, MEMORY_WRITES.name, partition, applied):
-        for item in _items(record, partitions):
-            yield item("in_flight")
-    buried = cursors.get(("audit", DEAD_LETTERS.name), 0)
-    for record in _tail(log, DEAD_LETTERS.name, partition, buried):
-        yield from _dead_items(record.value)
-
-
-def _tail(log: LogReader, topic: str, partition: int, offset: int) -> Iterator[Record]:
-    end = log.end_offset(topic, partition)
-    while offset < end:
-        records = log.read(topic, partition, offset, READ_RECORDS)
-        if not records:
-            return
-        yield from records
-        offset = records[-1].offset + 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """An item met in the log; called with what its being there means."""
-
-    item_kind: str
-    item_id: str
-    scope: str
-    place: str
-
-    def __call__(self, found_as: str) -> _LogItem:
-        return _LogItem(self.item_kind, self.item_id, self.scope, found_as, self.place)
-
-
-def _items(record: Record, partitions: int) -> Iterator[_Found]:
-    place = f"{record.topic}[{record.partition}]@{record.offset}"
-    try:
-        message = decode(record.value, TOPICS[record.topic], record.timestamp)
-    except InvalidRecord:
-        topic = TOPICS[record.topic]
-        unread = items_of_unreadable(topic, record.partition, record.offset, record.value)
-        if unread.kind in ("turn", "fact"):
-            for item_id in unread.item_ids:
-                yield _Found(unread.kind, item_id, UNREADABLE_SCOPE, place)
-        return
-    if (
-        record.topic == CONVERSATION_TURNS.name
-        and partition_for(message.scope, partitions) != record.partition
-    ):
-        return  # normalize moves it to its partition, where it counts
-    carried = items_of(message)
-    if carried.kind in ("turn", "fact"):
-        for item_id in carried.item_ids:
-            yield _Found(carried.kind, item_id, message.scope, place)
-
-
-def _in_outbox(topic: str, value: bytes) -> Iterator[_LogItem]:
-    if topic == DEAD_LETTERS.name:
-        yield from _dead_items(value)
-        return
-    message = decode(value, TOPICS[topic], None)
-    carried = items_of(message)
-    if carried.kind in ("turn", "fact"):
-        for item_id in carried.item_ids:
-            yield _LogItem(carried.kind, item_id, message.scope, "in_flight", "outbox")
-
-
-def _dead_items(value: bytes | None) -> Iterator[_LogItem]:
-    try:
-        message = decode(value, DEAD_LETTERS, None)
-    except InvalidRecord:
-        return  # audit dead-letters the unreadable dead letter; it names no item
-    letter = message.body
-    assert isinstance(letter, DeadLetter)
-    if letter.item_kind in ("turn", "fact"):
-        for item_id in letter.item_ids:
-            yield _LogItem(letter.item_kind, item_id, message.scope, "dead", letter.reason)
 
 
 def _balance_of(row: Mapping[str, object]) -> Balance:

@@ -1,7 +1,7 @@
 """Candidate search for decide and the near-duplicate check of apply-writes.
 
 It sees the committed facts of a scope (the resident index) and, over them, what the running
-batch has written or foreseen, as if both were one index: the answer does not depend on where a
+batch has written or anticipates, as if both were one index: the answer does not depend on where a
 batch was cut. So cosines are raw, not centred as in recall; what chooses the pool is computed in
 whole numbers and what decides row by row, so neither depends on what stands beside it.
 """
@@ -31,7 +31,7 @@ from stores.scoring import (
 )
 from stores.settings import ShardOptions
 from stores.vector_column import Vector
-from streams.stage import Candidates, FindCandidates, NearDuplicates
+from streams.store_port import Candidates, FindCandidates, NearDuplicates
 
 POOL = 20
 """Candidates taken from each leg before blending."""
@@ -52,21 +52,12 @@ class _Overlay:
     hidden: set[str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Products:
-    """Products of a part as it was with queries, by their bytes."""
-
-    state: tuple[int, int, int]
-    by_query: dict[bytes, Vector]
-
-
 class CandidateSearch:
     """Searches of one batch."""
 
     def __init__(self, shard: SearchShard) -> None:
         self._shard = shard
         self._overlays: dict[str, _Overlay] = {}
-        self._products: dict[str, _Products] = {}
 
     def show(self, row: MemoryRow, vector: Vector | None) -> None:
         """Let later searches of the batch see a staged row."""
@@ -182,10 +173,7 @@ class CandidateSearch:
     ) -> list[Integers]:
         vector = ask.vector
         assert vector is not None
-        products = [
-            self._committed(ask, parts[0], vector),
-            *(part.codes.products(vector[None, :])[0] for part in parts[1:]),
-        ]
+        products = [part.codes.products(vector[None, :])[0] for part in parts]
         visible = [masked(found, mask) for found, mask in zip(products, masks, strict=True)]
         places = [at_least_best(found, POOL) for found in visible]
         scores = [
@@ -193,20 +181,6 @@ class CandidateSearch:
         ]
         near = best_of_parts(parts, places, scores, POOL)
         return [np.union1d(a, b) for a, b in zip(pools, near, strict=True)]
-
-    def _committed(self, ask: FindCandidates, part: Part, vector: Vector) -> Vector:
-        """Products of the committed facts with a query; those of the batch's other queries are
-        computed with the first, because reading the vectors is what takes the time."""
-        state = (part.places, part.vector_count, id(part))
-        known = self._products.get(ask.scope)
-        if known is None or known.state != state:
-            known = self._products[ask.scope] = _Products(state, {})
-        key = vector.tobytes()
-        if key not in known.by_query:
-            together = {key: vector} | {other.tobytes(): other for other in ask.batch}
-            products = part.codes.products(np.stack(list(together.values())))
-            known.by_query.update(zip(together, products, strict=True))
-        return known.by_query[key]
 
     def _parts(self, index: ScopeIndex, scope: str) -> list[tuple[Part, Mask | None]]:
         """The committed facts and the batch's, each with what of it is visible (None: all)."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 from stores.analysis import query_tokens
 from stores.balance import install_balance
 from stores.readers import Readable, interrupted_after
-from streams.logs.base import LogReader
+from streams.store_port import FindItems
 
 ALLOWED = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
 ON_DEMAND = ("pipeline_items", "pipeline_balance", "pipeline_total")
@@ -30,8 +30,7 @@ class QueryLimits:
 
 def read_only_query(
     shard: Readable,
-    log: LogReader,
-    partition: int,
+    find_items: FindItems,
     query: str,
     limits: QueryLimits = QueryLimits(),
 ) -> pa.Table:
@@ -44,7 +43,7 @@ def read_only_query(
     with shard.reading() as reader:
         statement = checked(reader, query)
         if any(name in query.lower() for name in ON_DEMAND):
-            install_balance(reader, log, partition)
+            install_balance(reader, find_items)
         reader.execute("SET search_path = 'main'")
         table = _run(reader, statement, limits.seconds)
     if table.num_rows > limits.rows:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from schemas.rows import FlagsRow, MemoryRow, NameRow, OutcomeRow, RelationRow, Row, dedup_key
 from stores.hashes import Column
+from stores.state import ShardState
 from stores.tables import select
-
-if TYPE_CHECKING:
-    from stores.shard import Shard
 
 KNOWN: Mapping[type[Row], Column] = {MemoryRow: "memory_id", OutcomeRow: "item_id"}
 """Rows that are mostly not there when they are looked for, by a column of their key."""
@@ -28,7 +26,7 @@ class StoredRows:
     """What one batch has read of a shard. `rows` are by type and key; None: looked for and not
     there."""
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: ShardState) -> None:
         self._shard = shard
         self.rows: dict[type[Row], dict[Key, Row | None]] = defaultdict(dict)
         self._related: set[str] = set()

@@ -11,7 +11,7 @@ from functools import cache
 from schemas.rows import MemoryRow, linked_text
 from stores.candidates import CandidateSearch
 from stores.readers import Readable
-from streams.stage import MemoryText
+from streams.store_port import MemoryText
 
 _NO_WORD = re.compile(r"[\W_]+")
 

@@ -10,7 +10,7 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TypeVar, cast
 
 import duckdb
 
@@ -32,30 +32,26 @@ from stores.candidates import CandidateSearch
 from stores.fulltext import write_postings
 from stores.names import NameView
 from stores.scope_index import ScopeIndex
+from stores.state import ShardState
 from stores.stored_rows import Found, Key, StoredRows
 from stores.texts import TextSearch
-from streams.stage import (
-    Answer,
+from streams.store_port import (
+    Anticipated,
     CommittedButNotShown,
-    Facts,
     FindCandidates,
-    Foresee,
     Graph,
     KeepVector,
     Load,
     Loaded,
-    LoadFacts,
     LoadGraph,
     NearDuplicates,
     Progress,
     Put,
+    StoreAnswer,
     StoreAsk,
     Vector,
     Write,
 )
-
-if TYPE_CHECKING:
-    from stores.shard import Shard
 
 REWRITTEN = (MemoryRow, SessionRow, NameRow, RelationRow, FlagsRow, CommandRow)
 """Rows that stages read before they write them: the newest counts. Of all others the first does
@@ -67,16 +63,16 @@ RowT = TypeVar("RowT", bound=Row)
 class UnitOfWork:
     """Reads and staged writes of one batch of one stage on one shard."""
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: ShardState) -> None:
         self._shard = shard
         # Whether a row that is staged is there decides insert or update.
         self._stored = StoredRows(shard)
         self._staged: dict[type[Row], dict[Key, Row]] = defaultdict(dict)
         self._by_hash: Found = {}
         self._by_source: Found = {}
-        self._foreseen: dict[Key, MemoryRow] = {}
+        self._anticipated: dict[Key, MemoryRow] = {}
         self._vectors: dict[str, Vector] = {}
-        self._kept: dict[str, Vector | None] = {}
+        self._cached_vectors: dict[str, Vector | None] = {}
         self._search = CandidateSearch(shard)
         self._names = NameView(shard.names)
         self._texts = TextSearch(shard, self._search)
@@ -89,13 +85,8 @@ class UnitOfWork:
         by_type: dict[type, list[StoreAsk]] = defaultdict(list)
         for ask in asks:
             by_type[type(ask)].append(ask)
-        facts = cast("list[LoadFacts]", by_type[LoadFacts])
-        loads = cast("list[Load]", by_type[Load])
-        self._prefetch_loads([*loads, *(ask.next for ask in facts)])
+        self._prefetch_loads(cast("list[Load]", by_type[Load]))
         self._prefetch_graph(cast("list[LoadGraph]", by_type[LoadGraph]))
-        self._stored.fetch(FactRow, [(item_id,) for ask in facts for item_id in ask.item_ids])
-        for scope in {ask.next.scope for ask in facts}:
-            self._shard.indexes.get(scope)
 
     def _prefetch_loads(self, loads: Sequence[Load]) -> None:
         if not loads:
@@ -112,8 +103,12 @@ class UnitOfWork:
             SessionRow,
             [(load.scope, load.session_id) for load in loads if load.session_id is not None],
         )
+        self._stored.fetch(FactRow, [(item_id,) for load in loads for item_id in load.fact_ids])
+        # New facts are searched for next; loading a scope's index is not for the event loop.
+        for scope in {load.scope for load in loads if load.fact_ids}:
+            self._shard.indexes.get(scope)
 
-    def answer(self, ask: StoreAsk) -> Answer:
+    def answer(self, ask: StoreAsk) -> StoreAnswer:
         """The answer as the batch stands now."""
         match ask:
             case Load():
@@ -124,18 +119,15 @@ class UnitOfWork:
                 return self._search.near_duplicates(ask, self.write_seq)
             case LoadGraph():
                 return self._graph(ask)
-            case Foresee():
-                self._foresee(ask.row, ask.vector)
-                return None
-            case LoadFacts():
-                found = {item: self._row(FactRow, (item,)) for item in ask.item_ids}
-                return Facts({item: row for item, row in found.items() if row is not None})
 
-    def _foresee(self, row: MemoryRow, vector: Vector | None) -> None:
-        self._foreseen[row.key] = row
+    def anticipate(self, memory: Anticipated) -> None:
+        """Answer from now on as if the memory were stored."""
+        row = memory.row
+        self._anticipated[row.key] = row
         if row.dedup_key is not None:
             self._by_hash[(row.scope, row.content_hash)] = row.memory_id
-        self._search.show(row, self._vector_of(row) if vector is None else vector)
+        vector = self._vector_of(row) if memory.vector is None else memory.vector
+        self._search.show(row, vector)
 
     def _load(self, ask: Load) -> Loaded:
         # A stage's second ask was not there to be prefetched.
@@ -160,6 +152,7 @@ class UnitOfWork:
             held={
                 item_id: row for item_id in ask.held_ids if (row := self._held(ask.scope, item_id))
             },
+            facts={key: fact for key in ask.fact_ids if (fact := self._row(FactRow, (key,)))},
         )
 
     def _held(self, scope: str, item_id: str) -> HeldRow | None:
@@ -246,7 +239,7 @@ class UnitOfWork:
     def _row(self, row_type: type[RowT], key: Key) -> RowT | None:
         staged = self._staged[row_type].get(key)
         if staged is None and row_type is MemoryRow:
-            staged = self._foreseen.get(key)
+            staged = self._anticipated.get(key)
         if staged is not None:
             return cast("RowT", staged)
         if key not in self._stored.rows[row_type]:
@@ -289,10 +282,10 @@ class UnitOfWork:
         if row.is_deleted:
             return None
         key = row.embedding_key
-        if key not in self._vectors and key not in self._kept:
-            self._kept[key] = self._shard.kept_vector(key)
+        if key not in self._vectors and key not in self._cached_vectors:
+            self._cached_vectors[key] = self._shard.stored_vector(key)
         vector = self._vectors.get(key)
-        return self._kept.get(key) if vector is None else vector
+        return self._cached_vectors.get(key) if vector is None else vector
 
     def commit(self, progress: Progress) -> None:
         """All staged writes and the stage's progress in one transaction.
@@ -378,7 +371,7 @@ class UnitOfWork:
         )
 
     def _write_vectors(self) -> None:
-        known = self._shard.kept_keys(list(self._vectors))
+        known = self._shard.stored_keys(list(self._vectors))
         new = {key: vector for key, vector in self._vectors.items() if key not in known}
         if new:
             self._shard.tables.insert_columns(

@@ -51,17 +51,8 @@ from streams.memory import (
 )
 from streams.outcomes import load_names, texts_after
 from streams.settings import StageSettings
-from streams.stage import (
-    Answer,
-    Ask,
-    Embed,
-    Embedded,
-    Load,
-    Loaded,
-    Message,
-    Put,
-    Step,
-)
+from streams.stage import Answer, Ask, Embed, Embedded, Message, Step
+from streams.store_port import Load, Loaded, Put
 from streams.text import content_hash, normalized_content, storage_content
 
 EXPLICIT_IMPORTANCE = 0.8

@@ -31,7 +31,8 @@ from streams.memory import Origin
 from streams.outcomes import load_names, outcome_row
 from streams.proposal_policy import Met, Verdict, archive_writes, edge_writes, verdict
 from streams.settings import Flags, StageSettings
-from streams.stage import Answer, Ask, Load, Loaded, Message, Put, Step
+from streams.stage import Answer, Ask, Message, Step
+from streams.store_port import Load, Loaded, Put
 from streams.text import content_hash, storage_content
 
 ALLOWED = Flags(allow_update_delete=True)

@@ -31,20 +31,14 @@ from streams.proposal_policy import (
     verdict,
 )
 from streams.settings import Flags, StageSettings
-from streams.stage import (
-    Answer,
-    Ask,
+from streams.stage import Answer, Ask, Embed, Embedded, Emit, Message, Step
+from streams.store_port import (
     Candidates,
-    Embed,
-    Embedded,
-    Emit,
     KeepVector,
     Load,
     Loaded,
-    Message,
     NearDuplicates,
     Put,
-    Step,
     Vector,
     Write,
 )

@@ -36,16 +36,12 @@ from streams.stage import (
     Embedded,
     Emit,
     Failure,
-    KeepVector,
-    Load,
-    Loaded,
     Message,
     Process,
-    Put,
     Stage,
     Step,
-    Write,
 )
+from streams.store_port import KeepVector, Load, Loaded, Put, Write
 
 QUOTED_CHARACTERS = 500
 """Of each text in the reason of a refusal; the dead letter holds the record whole."""

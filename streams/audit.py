@@ -27,7 +27,8 @@ from schemas.topics import (
     MEMORY_HISTORY,
 )
 from streams.logs.base import Record
-from streams.stage import Context, Emit, Message, Put, Salvaged, Stage, Step, without_asks
+from streams.stage import Context, Emit, Message, Salvaged, Stage, Step, without_asks
+from streams.store_port import Put
 
 
 def audit_stage() -> Stage:
@@ -49,8 +50,8 @@ def _process(message: Message, context: Context) -> Step:
             return _events(message, (_graph_outcome(message, graph),), graph.session_id)
         case DeadLetter() as letter:
             return Step(writes=(Put(_dead_letter_row(message, letter)),))
-        case ConversationTurn() if context.misplaced:
-            return Step()  # normalize moves it to its partition, where it counts
+        case ConversationTurn() if context.misrouted:
+            return Step()  # normalize reroutes it to its partition, where it counts
         case ConversationTurn() as turn:
             item_id = turn_item_id(message.scope, turn)
             return _accepted(context.record, item_id, message.scope)

@@ -22,7 +22,8 @@ from schemas.rows import CommandRow, MemoryRow, embedding_key
 from streams.memory import effective
 from streams.outcomes import changes, link_writes
 from streams.settings import StageSettings
-from streams.stage import Failure, KeepVector, Loaded, Message, Put, Step, Vector, Write
+from streams.stage import Failure, Message, Step
+from streams.store_port import KeepVector, Loaded, Put, Vector, Write
 
 MACHINES = ("agent", "pipeline", "system")
 

@@ -35,27 +35,19 @@ from streams.settings import StageSettings
 from streams.stage import (
     Answer,
     Ask,
-    Candidates,
     Context,
     Embed,
     Embedded,
     Emit,
-    Facts,
     Failure,
-    FindCandidates,
-    Foresee,
     Generate,
-    Load,
-    Loaded,
-    LoadFacts,
     Message,
     ModelUnavailable,
     Process,
-    Put,
     Stage,
     Step,
-    Write,
 )
+from streams.store_port import Anticipated, Candidates, FindCandidates, Load, Loaded, Put, Write
 from streams.text import content_hash, storage_content
 
 MIN_SHARED_FOR_SEMANTIC_CHECK = 3
@@ -86,7 +78,6 @@ def decide_stage(settings: StageSettings) -> Stage:
         assert isinstance(embedded, Embedded)
         facts, is_first = yield from _undecided_facts(message, body)
         vectors = dict(zip((f.item_id for f in body.facts), embedded.vectors, strict=True))
-        batch = tuple(vector for vector in embedded.vectors if vector is not None)
         writes: list[Write] = [Put(_extraction_row(message, body))]
         proposals: list[Proposal] = []
         failed: list[tuple[Fact, Undecided]] = []
@@ -94,11 +85,7 @@ def decide_stage(settings: StageSettings) -> Stage:
         for fact in facts:
             vector = vectors[fact.item_id]
             found = yield FindCandidates(
-                message.scope,
-                storage_content(fact.content),
-                vector,
-                settings.decision.candidates,
-                batch,
+                message.scope, storage_content(fact.content), vector, settings.decision.candidates
             )
             assert isinstance(found, Candidates)
             as_of = found.as_of
@@ -114,9 +101,9 @@ def decide_stage(settings: StageSettings) -> Stage:
             proposals.append(proposal)
             writes.append(Put(_proposal_row(message, body, proposal, as_of)))
             order = decision_order(context.record.offset, len(proposals) - 1)
-            expected = yield from _foreseen(message, body, proposal, order, settings)
+            expected = yield from _anticipated(message, body, proposal, order, settings)
             if expected is not None:
-                yield Foresee(expected, None if expected.is_deleted else vector)
+                yield Anticipated(expected, None if expected.is_deleted else vector)
         return Step(
             writes=tuple(writes),
             emits=_emits(body, proposals, as_of, context.record.offset, is_first),
@@ -142,15 +129,16 @@ def _undecided_facts(
     if body.round or not body.facts:
         return body.facts, not body.round
     ids = tuple(fact.item_id for fact in body.facts)
-    digests = tuple(content_hash(storage_content(fact.content)) for fact in body.facts)
-    answer = yield LoadFacts(ids, Load(message.scope, (body.turn.memory_id,), digests))
-    assert isinstance(answer, Facts)
-    done = frozenset(answer.known)
-    if message.redrive:
-        loaded = yield Load(message.scope, item_ids=ids)
-        assert isinstance(loaded, Loaded)
-        done = loaded.settled
-    return tuple(fact for fact in body.facts if fact.item_id not in done), not answer.known
+    loaded = yield Load(
+        message.scope,
+        memory_ids=(body.turn.memory_id,),
+        content_hashes=tuple(content_hash(storage_content(f.content)) for f in body.facts),
+        item_ids=ids if message.redrive else (),
+        fact_ids=ids,
+    )
+    assert isinstance(loaded, Loaded)
+    done = loaded.settled if message.redrive else loaded.facts.keys()
+    return tuple(fact for fact in body.facts if fact.item_id not in done), not loaded.facts
 
 
 def _decide(
@@ -303,7 +291,7 @@ def _proposal(
     )
 
 
-def _foreseen(
+def _anticipated(
     message: Message,
     body: FactsExtracted,
     proposal: Proposal,

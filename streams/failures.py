@@ -11,7 +11,8 @@ import traceback
 from typing import Final
 
 from streams.logs.base import Record
-from streams.stage import Failure, StorePort
+from streams.stage import Failure
+from streams.store_port import StorePort
 
 OF_THE_DATA: Final = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError),

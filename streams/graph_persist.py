@@ -23,19 +23,8 @@ from schemas.rows import (
 )
 from schemas.topics import GRAPH_CHANGES, MEMORY_CHANGES
 from streams.linker import canonical_name, name_fault, names_in
-from streams.stage import (
-    Context,
-    Emit,
-    Graph,
-    LoadGraph,
-    MemoryText,
-    Message,
-    Process,
-    Put,
-    Stage,
-    Step,
-    Write,
-)
+from streams.stage import Context, Emit, Message, Process, Stage, Step
+from streams.store_port import Graph, LoadGraph, MemoryText, Put, Write
 
 VAGUE_TYPES = ("extracted", "unknown", "")
 _QUOTES = "\"“”„«»「」『』‘’'"

@@ -40,8 +40,8 @@ def normalize_stage() -> Stage:
 
 
 def _process(message: Message, context: Context) -> Step:
-    if context.misplaced:
-        return Step(moved=True)
+    if context.misrouted:
+        return Step(rerouted=True)
     body = message.body
     if isinstance(body, MemoryCommand):
         return _command(body)

@@ -8,7 +8,8 @@ from schemas.messages import CacheInvalidation, MemoryChange, ModifyCommand, Out
 from schemas.rows import MemoryRow, MentionRow, OutcomeRow, linked_text
 from schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES
 from streams.linker import candidate_names, names_in, unspaced_part
-from streams.stage import Emit, Load, Message, Put, Write
+from streams.stage import Emit, Message
+from streams.store_port import Load, Put, Write
 from streams.text import storage_content
 
 

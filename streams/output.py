@@ -20,7 +20,8 @@ from schemas.identity import (
 from schemas.messages import DeadLetter
 from schemas.topics import DEAD_LETTERS, TOPICS, Topic
 from streams.logs.base import LogReader, Outgoing, Record
-from streams.stage import Emit, Failure, Message, Outbound
+from streams.stage import Emit, Failure, Message
+from streams.store_port import Outbound
 
 LOOKED_BACK_RECORDS: Final = 1_000
 """Others may have appended to the topic meanwhile; beyond so many, records are sent again."""
@@ -68,7 +69,7 @@ def emitted(stage: str, cause: Message, emits: Sequence[Emit]) -> list[Outgoing]
     ]
 
 
-def moved(record: Record, message: Message) -> Outgoing:
+def rerouted(record: Record, message: Message) -> Outgoing:
     """The record as it was, for the partition where its scope belongs."""
     return Outgoing(
         record.topic, message.scope, message.scope.encode(), record.value, record.headers

@@ -1,6 +1,6 @@
-"""What becomes of a proposal: one function, for decide to foresee and for apply-writes to do.
+"""What becomes of a proposal: one function, for decide to anticipate and for apply-writes to do.
 
-Pure: all that the verdict depends on is given, so that what is foreseen is what is applied.
+Pure: all that the verdict depends on is given, so that what is anticipated is what is applied.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from streams.memory import (
     skip_reason,
 )
 from streams.settings import Flags
-from streams.stage import Put, Write
+from streams.store_port import Put, Write
 
 # More than the facts that one extraction may give, so that orders of two records never meet.
 ORDERS_PER_RECORD = 64

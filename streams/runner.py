@@ -33,7 +33,7 @@ from streams.failures import (
 )
 from streams.logs.base import LogReader, LogSender, Outgoing, Position, Record, partition_for
 from streams.offload import in_thread
-from streams.output import HEADERS, dead_letter, emitted, missing, moved
+from streams.output import HEADERS, dead_letter, emitted, missing, rerouted
 from streams.stage import (
     Answer,
     Ask,
@@ -44,14 +44,11 @@ from streams.stage import (
     Generate,
     Message,
     ModelUnavailable,
-    Outbound,
     Process,
-    Progress,
     Stage,
     Step,
-    StorePort,
-    UnitPort,
 )
+from streams.store_port import Anticipated, Outbound, Progress, StoreAsk, StorePort, UnitPort
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +79,7 @@ class _Run:
     message: Message | None = None
     key: str | None = None
     process: Process | None = None
-    ask: Ask | None = None
+    ask: Ask | Anticipated | None = None
     step: Step | None = None
 
     def resume(self, answer: Answer) -> None:
@@ -235,11 +232,11 @@ class StageRunner:
         if failure is not None:
             run.step = Step(dead=failure)
         else:
-            context = Context(record, self._is_misplaced(record, run.message))
+            context = Context(record, self._is_misrouted(record, run.message))
             run.process = self.stage.process(run.message, context)
         return run
 
-    def _is_misplaced(self, record: Record, message: Message) -> bool:
+    def _is_misrouted(self, record: Record, message: Message) -> bool:
         return (
             self.partitions > 1
             and TOPICS[record.topic].open_to_producers
@@ -346,17 +343,16 @@ class StageRunner:
         return progress.outbox
 
     async def _prefetch(self, unit: UnitPort, runs: Sequence[_Run]) -> None:
-        asks = [run.ask for run in runs if not isinstance(run.ask, Embed | Generate | None)]
+        asks = [run.ask for run in runs if isinstance(run.ask, StoreAsk)]
         await in_thread(unit.prefetch, asks)
 
     async def _settle_in_order(self, unit: UnitPort, runs: Sequence[_Run]) -> None:
         await self._prefetch(unit, runs)
         for run in runs:
             while run.step is None:
-                ask = run.ask
-                if ask is None or isinstance(ask, Embed | Generate):
-                    raise TypeError(f"a model ask after a store ask: {type(ask).__name__}")
-                self._guarded(run, unit.answer(ask))
+                if isinstance(run.ask, Embed | Generate):
+                    raise TypeError(f"a model ask after a store ask: {type(run.ask).__name__}")
+                self._tell(unit, run)
             unit.stage(run.step.writes)
 
     async def _settle_by_scope(self, unit: UnitPort, runs: Sequence[_Run]) -> None:
@@ -373,9 +369,17 @@ class StageRunner:
             while run.step is None:
                 if isinstance(run.ask, Embed | Generate):
                     await self._converse(run)
-                elif run.ask is not None:
-                    self._guarded(run, unit.answer(run.ask))
+                else:
+                    self._tell(unit, run)
             unit.stage(run.step.writes)
+
+    def _tell(self, unit: UnitPort, run: _Run) -> None:
+        """Tell the store what the stage anticipates, or the stage what the store holds."""
+        if isinstance(run.ask, Anticipated):
+            unit.anticipate(run.ask)
+            self._guarded(run, None)
+        elif isinstance(run.ask, StoreAsk):
+            self._guarded(run, unit.answer(run.ask))
 
     def _progress(self, records: Sequence[Record], runs: Sequence[_Run]) -> Progress:
         assert self.store is not None
@@ -407,8 +411,8 @@ class StageRunner:
                     dead_letter(self.stage.name, run.record, run.message, step.dead, self.now())
                 )
                 self.counts.dead += 1
-            if run.message is not None and step.moved:
-                outgoing.append(moved(run.record, run.message))
+            if run.message is not None and step.rerouted:
+                outgoing.append(rerouted(run.record, run.message))
             if run.message is not None:
                 outgoing += emitted(self.stage.name, run.message, step.emits)
         self.counts.emitted += len(outgoing)

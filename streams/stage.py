@@ -1,44 +1,29 @@
 """The contract of a stage: pure functions over plain data, run by the one runner.
 
 A stage's `process` is a generator: it yields what it must know (an Ask) and is sent the
-answer, as often as it needs; then it returns a Step. It has no clock, no randomness and no
-I/O: time comes from the message, ids from the input's id. So it can be tested with values
-alone and repeated at will; batching, retries, order, commits and crashes are the runner's.
+answer, as often as it needs; then it returns a Step. On its way it may yield what it anticipates
+(Anticipated), which is no question. It has no clock, no randomness and no I/O: time comes from
+the message, ids from the input's id. So it can be tested with values alone and repeated at will;
+batching, retries, order, commits and crashes are the runner's.
 
 Two kinds of asks. *Model asks* (Embed, Generate) go outside the process and may take long;
 the runner answers those of a whole batch together, outside any transaction. *Store asks*
-(Load, FindCandidates, LoadGraph) are answered in offset order and see what the earlier
-records of the batch write.
+(`streams.store_port`) are answered in offset order and see what the earlier records of the batch
+write.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from schemas.envelope import Envelope, Frozen
-from schemas.messages import ScoredCandidate
-from schemas.rows import (
-    CommandRow,
-    FactRow,
-    FlagsRow,
-    HeldRow,
-    MemoryRow,
-    NameRow,
-    RelationRow,
-    Row,
-    SessionRow,
-)
 from schemas.topics import Topic
 from streams.logs.base import Record
 from streams.models.base import Prompt, Reply
+from streams.store_port import Anticipated, StoreAnswer, StoreAsk, Vector, Write
 
-Vector = NDArray[np.float32]
 Message: TypeAlias = Envelope[Frozen]
 
 
@@ -72,169 +57,12 @@ class Generate:
     advisory: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FindCandidates:
-    """Active memories of the scope (raw turns excluded) closest to a fact, best first. `batch`
-    are the vectors of other facts that will be asked for too: one pass serves all."""
-
-    scope: str
-    text: str
-    vector: Vector | None
-    limit: int
-    batch: tuple[Vector, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """`as_of` is the shard's write sequence that the search saw."""
-
-    found: tuple[ScoredCandidate, ...]
-    as_of: int
-
-
-@dataclass(frozen=True, slots=True)
-class NearDuplicates:
-    """Memories of the scope that changed after `as_of`, were not decided before
-    `decision_order`, and are at least `cosine` close to the vector or share the hash. Where text
-    or memory has no vector, the share of the text's words that the memory has stands for the
-    cosine."""
-
-    scope: str
-    text: str
-    content_hash: str
-    vector: Vector | None
-    cosine: float
-    as_of: int
-    decision_order: int
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """Rows of one scope by key. `names` are canonical names; `unspaced_text` is text in a script
-    without capitals, in which the store looks for the names it knows."""
-
-    scope: str
-    memory_ids: tuple[str, ...] = ()
-    content_hashes: tuple[str, ...] = ()
-    source_ids: tuple[str, ...] = ()
-    session_id: str | None = None
-    names: tuple[str, ...] = ()
-    unspaced_text: str = ""
-    item_ids: tuple[str, ...] = ()
-    turn_item_ids: tuple[str, ...] = ()
-    command_id: str | None = None
-    held_ids: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """What `Load` found; keys that are not there were not found.
-
-    `by_hash` and `by_source` hold active, non-episodic memories. `settled` are those of the asked
-    items, facts and turns, that have an outcome; `command` is the result of the asked command;
-    `held` the changes of asked facts (`held_ids`) that are held back still. `entities` maps known
-    names to their ids, some of which may stand in the text as part of a word only. `write_seq` is
-    the shard's write sequence before this record.
-    """
-
-    memories: Mapping[str, MemoryRow]
-    by_hash: Mapping[str, MemoryRow]
-    by_source: Mapping[str, MemoryRow]
-    session: SessionRow | None
-    entities: Mapping[str, str]
-    flags: FlagsRow | None
-    settled: frozenset[str]
-    write_seq: int
-    command: CommandRow | None = None
-    held: Mapping[str, HeldRow] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class LoadGraph:
-    """Names by their canonical form, with the relations between them, and for those of `same` all
-    other names of their entities; and for the names that nothing is known by, the memories whose
-    text has all the words of the name. `command_id`: the command whose result will be replaced."""
-
-    scope: str
-    names: tuple[str, ...]
-    memory_ids: tuple[str, ...] = ()
-    same: tuple[str, ...] = ()
-    command_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryText:
-    """A text in which a memory's names are looked for; `key` is the memory's `embedding_key` while
-    it has the text."""
-
-    key: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Graph:
-    """`names` maps every asked name that is known to its row, and every further name of the
-    entities of `same`; `relations` are those between these names, by their key; `texts` maps the
-    asked memories, and those that may name an unknown name, to all the texts that they have had,
-    oldest first; `naming` maps unknown names to such memories' ids. Replaced texts and tombstones
-    count: mentions belong to a text, so it does not matter whether a memory was changed before or
-    after its names became known."""
-
-    names: Mapping[str, NameRow]
-    relations: Mapping[tuple[str, str, str], RelationRow]
-    texts: Mapping[str, tuple[MemoryText, ...]]
-    naming: Mapping[str, tuple[str, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class LoadFacts:
-    """Facts by item id: which were taken note of before. `next` is what the stage may ask after
-    this, so that a batch reads it in bulk too."""
-
-    item_ids: tuple[str, ...]
-    next: Load
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    known: Mapping[str, FactRow]
-
-
-@dataclass(frozen=True, slots=True)
-class Foresee:
-    """A memory that a later stage is expected to write: seen by the searches of what follows, in
-    this record and the batch's later ones; never stored by this stage. Answered by None."""
-
-    row: MemoryRow
-    vector: Vector | None
-
-
 ModelAsk: TypeAlias = Embed | Generate
-StoreAsk: TypeAlias = FindCandidates | NearDuplicates | Load | LoadGraph | LoadFacts | Foresee
 Ask: TypeAlias = ModelAsk | StoreAsk
-Answer: TypeAlias = Embedded | Reply | Candidates | Loaded | Graph | Facts | None
+Answer: TypeAlias = Embedded | Reply | StoreAnswer | None
 
 
 # --- what a step gives ----------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Put:
-    """Insert the row. One with its key is replaced where the stage has read it; where it has not,
-    the row that was there first stays, also within a batch."""
-
-    row: Row
-
-
-@dataclass(frozen=True, slots=True)
-class KeepVector:
-    """Keep a vector under the hash of the text that it was made from."""
-
-    embedding_key: str
-    vector: Vector
-
-
-Write: TypeAlias = Put | KeepVector
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,25 +90,25 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """All that processing one record results in. `moved` sends the record as it is to the
+    """All that processing one record results in. `rerouted` sends the record as it is to the
     partition where its scope belongs."""
 
     writes: tuple[Write, ...] = ()
     emits: tuple[Emit, ...] = ()
     dead: Failure | None = None
-    moved: bool = False
+    rerouted: bool = False
 
 
-Process: TypeAlias = Generator[Ask, Answer, Step]
+Process: TypeAlias = Generator[Ask | Anticipated, Answer, Step]
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a stage knows of a record beside its message. `misplaced`: a producer put it into
+    """What a stage knows of a record beside its message. `misrouted`: a producer put it into
     another partition than its scope's."""
 
     record: Record
-    misplaced: bool = False
+    misrouted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,72 +156,3 @@ def without_asks(
         yield  # makes this a generator
 
     return run
-
-
-# --- what the runner needs of a store -------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Outbound:
-    """A record in a stage's outbox: encoded, committed, not yet known to be in the log."""
-
-    seq: int
-    topic: str
-    scope: str
-    key: str
-    value: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What a stage commits beside its writes: the next offset by topic, the ids of the messages
-    processed with their offsets, the outbox, and through which outbox entry all is sent."""
-
-    stage: str
-    cursors: Mapping[str, int]
-    seen: Sequence[tuple[str, int]]
-    outbox: Sequence[Outbound]
-    sent_through: int
-
-
-class UnitPort(Protocol):
-    """Reads and staged writes of one batch; nothing is stored before `commit`."""
-
-    def prefetch(self, asks: Sequence[StoreAsk]) -> None: ...
-
-    def answer(self, ask: StoreAsk) -> Answer: ...
-
-    def stage(self, writes: Sequence[Write]) -> None: ...
-
-    def commit(self, progress: Progress) -> None:
-        """Raises CommittedButNotShown where the writes are stored and reading them is not sure."""
-        ...
-
-
-class CommittedButNotShown(Exception):
-    """A commit that took place, after which what is kept in memory could not follow: only opening
-    the store again makes the two agree."""
-
-
-class StorePort(Protocol):
-    """One partition's stores as the runner sees them."""
-
-    @property
-    def lock(self) -> asyncio.Lock:
-        """Held by whoever reads and then writes."""
-        ...
-
-    def cursor_of(self, stage: str, topic: str) -> int: ...
-
-    def seen(self, stage: str, message_ids: Sequence[str]) -> set[str]: ...
-
-    def unsent(self, stage: str) -> list[Outbound]: ...
-
-    def next_outbox_seq(self, stage: str) -> int: ...
-
-    def unit(self) -> UnitPort: ...
-
-    def refuses_data(self, error: Exception) -> bool:
-        """Whether an error of the store is about the values it was given. All others concern every
-        record: a disk, a lock, memory."""
-        ...

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Self
@@ -35,6 +36,7 @@ from stores.settings import ShardOptions
 from stores.shard import Shard
 from stores.state_hash import state_hash, table_hashes
 from streams.asking import ModelPort
+from streams.in_flight import items_in_flight
 from streams.logs.base import LogSender, Outgoing, Position, Record
 from streams.logs.embedded import EmbeddedLog
 from streams.models.base import EmbeddingModel, LanguageModel, Prompt, Reply
@@ -389,7 +391,7 @@ class Pipeline:
         return row["error"], json.loads(row["result"])
 
     def balance(self) -> Balance:
-        return read_balance(self.shard, self.log, 0)[0]
+        return read_balance(self.shard, partial(items_in_flight, self.log, 0))[0]
 
     def state(self) -> str:
         with self.shard.reading() as reader:

@@ -11,7 +11,7 @@ from schemas.rows import EdgeRow, MemoryRow, Row, dedup_key, embedding_key, embe
 from stores.settings import ShardOptions
 from stores.shard import Shard
 from streams.models.hashing import hashed
-from streams.stage import KeepVector, Load, Progress, Put, Vector, Write
+from streams.store_port import KeepVector, Load, Progress, Put, Vector, Write
 from streams.text import content_hash, normalized_content
 
 BEGIN = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)

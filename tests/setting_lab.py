@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from ops import bootstrap
-from ops.bootstrap import Application, application, open_shard, shard_options
+from ops import embedded
+from ops.embedded import Application, application
+from ops.parts import open_shard, shard_options
 from ops.queries import DirectQueries
 from ops.reading.sources import Sources
 from ops.requests import RecallRequest
@@ -88,7 +89,7 @@ class Lab:
         language model does what is said (`tests.harness.spoken`)."""
         model = ScriptedModel(_answer)
         if scripted:
-            self.patch.setattr(bootstrap, "language_model", lambda settings: model)
+            self.patch.setattr(embedded, "language_model", lambda settings: model)
         async with application(self.settings, clock=self.clock) as app:
             for number, given in enumerate(messages):
                 message = published(said(given, number)) if isinstance(given, str) else given
@@ -102,7 +103,7 @@ class Lab:
     def shard(self, *rows: Row) -> Any:
         """A shard opened as set, with these rows."""
         settings = self.settings
-        embedding = bootstrap.embedding_model(settings.embedding)
+        embedding = embedded.embedding_model(settings.embedding)
         shard: Shard = open_shard(settings, 0, shard_options(settings, embedding))
         try:
             write(shard, rows, vectors=False)
@@ -114,7 +115,7 @@ class Lab:
         """The answer of the program to a question about these rows."""
         settings = self.settings
         with self.shard(*rows) as shard, EmbeddedLog.open(self.folder / "l", 1, self.clock) as log:
-            model = bootstrap.embedding_model(settings.embedding)
+            model = embedded.embedding_model(settings.embedding)
             sources = Sources(settings, log, {0: shard}, 1, model, log.append)
             request = RecallRequest("ana", text, explain=True, **fields)
             answer = await DirectQueries(sources).answer(request)

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import duckdb
 
-from ops.bootstrap import application, publisher
+from ops.bootstrap import publisher
+from ops.embedded import application
 from ops.ingest.records import in_batches
 from ops.kafka.broker import Broker
 from ops.requests import JsonObject, StatusRequest

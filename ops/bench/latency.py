@@ -30,7 +30,7 @@ from stores.retrieval import SEARCH_THREADS
 from stores.settings import ShardOptions
 from stores.shard import Shard
 from stores.vector_column import Vector
-from streams.stage import FindCandidates, KeepVector, Progress, Put, Write
+from streams.store_port import FindCandidates, KeepVector, Progress, Put, Write
 from streams.text import content_hash, normalized_content
 
 BEGIN: Final = datetime(2026, 3, 1, tzinfo=UTC)
@@ -201,17 +201,14 @@ def _alone(shard: Shard, queries: Sequence[tuple[Query, Vector]], with_vectors: 
 
 
 def _candidates(shard: Shard, made: _Made, load: Load) -> JsonObject:
-    """Twenty facts of one message, as decide asks for them: one batch of vectors."""
+    """Twenty facts of one message, as decide asks for them."""
     times = _Times()
     for number in range(10):
         facts = [(made.text(WORDS), made.vector()) for _ in range(20)]
         search = CandidateSearch(shard)
-        batch = tuple(vector for _, vector in facts)
         began = time.perf_counter()
         for text, vector in facts:
-            search.candidates(
-                FindCandidates(f"bench-{number % load.scopes}", text, vector, 5, batch), 0
-            )
+            search.candidates(FindCandidates(f"bench-{number % load.scopes}", text, vector, 5), 0)
         times.ms.append(1000 * (time.perf_counter() - began))
     return {"facts": 20, **times.told()}
 

@@ -18,7 +18,8 @@ from typing import Final
 
 import numpy as np
 
-from ops.bootstrap import Application, application, publisher
+from ops.bootstrap import publisher
+from ops.embedded import Application, application
 from ops.ingest.base import Bad
 from ops.ingest.locomo import read_locomo
 from ops.ingest.records import Reading, in_batches

@@ -12,8 +12,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from ops.bench.provider import running_provider
-from ops.bootstrap import Application, application, model_stages, publisher
+from ops.bootstrap import publisher
+from ops.embedded import Application, application
 from ops.ingest.records import in_batches, turn_id_of_message
+from ops.parts import model_stages
 from ops.requests import JsonObject
 from ops.setting_sources import load_settings
 from ops.settings import Settings

@@ -199,7 +199,7 @@ def _text_of(error: Exception) -> str | None:
         ("stores.shard", ("StoreError",)),
         ("stores.lock", ("FolderInUse",)),
         ("ops.setting_sources", ("SettingsError",)),
-        ("ops.bootstrap", ("SetupError",)),
+        ("ops.parts", ("SetupError",)),
         ("ops.requests", ("RequestError",)),
         ("ops.service.client", ("NotThereError",)),
     ):

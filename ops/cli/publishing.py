@@ -146,8 +146,8 @@ def _check(files: list[str], scope: str | None) -> None:
 def _choices(me: str, timezone: str, date_order: str | None, session: str | None) -> Choices:
     from zoneinfo import ZoneInfo
 
-    from ops.bootstrap import utc_now
     from ops.ingest.base import Choices
+    from ops.parts import utc_now
 
     try:
         zone = ZoneInfo(timezone)
@@ -189,7 +189,7 @@ def _append_nothing(_batch: Sequence[Outgoing]) -> object:
 
 def _published(settings: Settings, undo: ExitStack) -> Published:
     """What the log has already; on Kafka that is not looked up."""
-    from ops.bootstrap import has_log, open_log
+    from ops.embedded import has_log, open_log
     from ops.ingest.known import Published
 
     if settings.log.kind == "kafka" or not has_log(settings):

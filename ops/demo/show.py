@@ -10,10 +10,12 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from ops.bootstrap import Application, application, publisher, utc_now
+from ops.bootstrap import publisher
+from ops.embedded import Application, application
 from ops.ingest.base import Bad
 from ops.ingest.lines import read_turns
 from ops.ingest.records import Reading, in_batches
+from ops.parts import utc_now
 from ops.queries import DirectQueries
 from ops.reading.sources import Sources, rows
 from ops.reading.status import balance

@@ -1,4 +1,4 @@
-"""The parts of a worker on Kafka, joined, as `ops.bootstrap.application` joins the embedded."""
+"""The parts of a worker on Kafka, joined, as `ops.embedded.application` joins the embedded."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import asyncio
 import contextlib
 import logging
 import threading
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ops.bootstrap import (
-    EMBEDDING_STATE,
+from ops.parts import (
     SetupError,
+    check_embedding,
     check_stages,
     embedding_model,
     language_model,
     model_stages,
+    note_embedding,
     open_shard,
     shard_options,
+    stage_runners,
     utc_now,
 )
 from ops.settings import Settings
@@ -109,7 +110,7 @@ class _Parts:
             shard = open_shard(self.app.settings, partition, self.options)
         except FolderInUse as error:
             raise Busy(str(error)) from error
-        self._check_embedding(shard)
+        self.app.warnings += note_embedding(shard, self.app.embedding.model)
         self.app.shards.add(partition, shard)
         return shard
 
@@ -119,38 +120,19 @@ class _Parts:
         store.close()
 
     def runners(self, partition: int, store: PartitionStore | None) -> list[StageRunner]:
-        settings = self.app.settings
-        made = [
-            StageRunner(
-                stage=stage,
-                partition=partition,
-                models=self.app.models,
-                sender=self.app.sender,
-                store=store if stage.stateful else None,
-                now=self.clock,
-                monotonic=time.perf_counter,
-                max_record_bytes=settings.log.max_record_bytes,
-                max_failures=settings.worker.max_failures,
-                partitions=self.app.log.options.partitions,
-            )
-            for stage in self.stages
-        ]
-        for runner in made:
-            if runner.stage.name == "extract":
-                runner.ready = self.app.until_usable
+        made = stage_runners(
+            self.app.settings,
+            self.stages,
+            partition,
+            self.app.models,
+            self.app.sender,
+            store,
+            self.clock,
+            lambda: until_usable(self.app),
+            self.app.log.options.partitions,
+        )
         self.app.keep(partition, made)
         return made
-
-    def _check_embedding(self, shard: Shard) -> None:
-        model = self.app.embedding.model
-        before = shard.state(EMBEDDING_STATE)
-        if before is not None and before != model:
-            self.app.warnings.append(
-                f"the vectors in {shard.folder} are of {before}; what was stored before is found"
-                f" by keywords only, now that embedding is {model}"
-            )
-        if before != model:
-            shard.set_state(EMBEDDING_STATE, model)
 
 
 @dataclass(slots=True)
@@ -236,10 +218,6 @@ class KafkaApplication:
                 found[lane.name] += count(lane)
         return dict(+found)
 
-    async def until_usable(self) -> None:
-        """Wait for the language model. Raises Interrupted when the worker stops meanwhile."""
-        await until_usable(self)
-
     async def _until_drained(self) -> None:
         while not self._stop.is_set():
             if await asyncio.to_thread(self.log.drained):
@@ -287,9 +265,7 @@ async def kafka_application(
         undo.push_async_callback(language.close)
         embedding = embedding_model(settings.embedding)
         undo.push_async_callback(embedding.close)
-        wrong = await embedding.check()
-        if wrong is not None:
-            raise SetupError(f"the embedding model {embedding.model} cannot be used: {wrong}")
+        await check_embedding(embedding)
         log = undo.enter_context(await opened_log(options, patient))
         sender = await undo.enter_async_context(KafkaSender(options))
         models = ModelPort(language, embedding, settings.llm.concurrency, settings.embedding.batch)

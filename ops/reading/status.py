@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from pydantic import JsonValue
 
 from ops.reading.sources import Sources, from_all
 from ops.requests import JsonObject
 from stores.balance import Balance, add_balances, read_balance
+from streams.in_flight import items_in_flight
 from streams.topology import stages
 
 
@@ -30,7 +32,8 @@ def _status(sources: Sources) -> JsonObject:
 def balance(sources: Sources) -> JsonObject:
     """Where every turn and fact is, all scopes and partitions together."""
     parts = [
-        read_balance(shard, sources.log, number)[:1] for number, shard in sources.shards.items()
+        read_balance(shard, partial(items_in_flight, sources.log, number))[:1]
+        for number, shard in sources.shards.items()
     ]
     return balance_json(add_balances([part[0] for part in parts if part]))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 
-from ops.bootstrap import AnyApplication, SetupError
+from ops.bootstrap import AnyApplication
+from ops.parts import SetupError
 from ops.queries import DirectQueries
 from ops.reading.sources import Sources
 from ops.service.local import Place, local_interface

@@ -19,7 +19,7 @@ from schemas.topics import MEMORY_WRITES
 from streams.logs.base import UNAVAILABLE_SECONDS, LogReader, LogUnavailable, Position, Record
 from streams.pace import Pace
 from streams.runner import StageRunner
-from streams.stage import Outbound
+from streams.store_port import Outbound
 from streams.worker import Interrupted, spent_seconds
 
 Ready = Callable[[], Awaitable[None]]

@@ -33,7 +33,8 @@ from streams.logs.kafka_sender import KafkaSender
 from streams.pace import pace_of
 from streams.runner import StageRunner
 from streams.settings import WorkerSettings
-from streams.stage import Stage, StorePort
+from streams.stage import Stage
+from streams.store_port import StorePort
 
 logger = logging.getLogger(__name__)
 

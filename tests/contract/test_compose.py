@@ -9,10 +9,10 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from ops.bootstrap import SetupError
 from ops.cli.main import app
 from ops.kafka.application import roles_of
 from ops.kafka.jars import kafka_version
+from ops.parts import SetupError
 from ops.service.running import place_of
 from ops.setting_sources import load_settings
 from ops.topics import configuration

@@ -7,16 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from streams.logs.base import Outgoing, Position, Record
-from streams.stage import (
-    Answer,
-    Facts,
-    LoadFacts,
-    Outbound,
-    Progress,
-    Put,
-    StoreAsk,
-    Write,
-)
+from streams.stage import Answer
+from streams.store_port import Anticipated, Load, Loaded, Outbound, Progress, Put, StoreAsk, Write
 from tests.harness import BEGIN
 
 
@@ -77,7 +69,7 @@ class MemoryLog:
 
 @dataclass
 class MemoryStore:
-    """Rows by key; answers LoadFacts with the ids put so far."""
+    """Rows by key; answers Load with the ids put so far."""
 
     rows: list[object] = field(default_factory=list)
     cursors: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -121,8 +113,12 @@ class MemoryUnit:
 
     def answer(self, ask: StoreAsk) -> Answer:
         self._store.asked.append(ask)
-        assert isinstance(ask, LoadFacts)
-        return Facts({key: key for key in [*self._store.rows, *self._staged]})  # type: ignore[misc]
+        assert isinstance(ask, Load)
+        known = {key: key for key in [*self._store.rows, *self._staged]}
+        return Loaded({}, {}, {}, None, {}, None, frozenset(), 0, facts=known)  # type: ignore[arg-type]
+
+    def anticipate(self, memory: Anticipated) -> None:
+        raise AssertionError("no stage of these tests anticipates")
 
     def stage(self, writes: Sequence[Write]) -> None:
         self._staged += [write.row for write in writes if isinstance(write, Put)]

@@ -7,8 +7,9 @@ from typing import Any
 
 import httpx
 
-from ops import bootstrap, topics
-from ops.bootstrap import SetupError, open_log
+from ops import topics
+from ops.embedded import application, open_log
+from ops.parts import SetupError
 from ops.service.local import Place, local_interface
 from ops.service.routing import RoutedQueries
 from ops.service.running import place_of
@@ -46,7 +47,7 @@ async def dead_letters(lab: Lab) -> object:
 
 async def leaves_in_time(lab: Lab) -> object:
     """Whether a record that grows old beside a running worker leaves within three seconds."""
-    async with bootstrap.application(lab.settings, clock=lab.clock) as app:
+    async with application(lab.settings, clock=lab.clock) as app:
         running = asyncio.create_task(app.run(until_drained=False))
         app.log.append([Outgoing("conversation-turns", "ana", b"ana", b"no message", {})])
         # Once a stage is at work, what was old at the start has gone.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ops import bootstrap
+from ops import parts
+from ops.embedded import application
 from streams.asking import ModelPort
 from streams.models.base import ModelError, Prompt
 from tests.servers import Late, ScriptedProvider, Text
@@ -28,7 +29,7 @@ async def told_to_the_llm(lab: Lab) -> object:
 
 async def reply_in_time(lab: Lab) -> object:
     lab.server._latency_s = 0.3
-    model = bootstrap.language_model(lab.settings.llm)
+    model = parts.language_model(lab.settings.llm)
     try:
         await model.generate(PROMPT)
     except ModelError:
@@ -41,7 +42,7 @@ async def reply_in_time(lab: Lab) -> object:
 async def calls_at_once(lab: Lab) -> object:
     released = asyncio.Event()
     lab.server.script = [Late(released, Text("{}"))]
-    async with bootstrap.application(lab.settings, clock=lab.clock) as app:
+    async with application(lab.settings, clock=lab.clock) as app:
         asking = [asyncio.create_task(app.models.generate(PROMPT, False)) for _ in range(4)]
         checks = len(lab.server.calls)
         await lab.server.called(checks + 1)
@@ -55,7 +56,7 @@ async def calls_at_once(lab: Lab) -> object:
 async def embedded(lab: Lab) -> tuple[ScriptedProvider, list[int]]:
     """Lengths of the vectors of five texts and a question, with the provider that was asked."""
     settings = lab.settings
-    model = bootstrap.embedding_model(settings.embedding)
+    model = parts.embedding_model(settings.embedding)
     nothing: Any = None
     port = ModelPort(nothing, model, 1, settings.embedding.batch)
     made = await port.embed([f"text {number}" for number in range(5)])

@@ -7,8 +7,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from ops import bootstrap
-from ops.bootstrap import open_log
+from ops.embedded import application, open_log
 from schemas.messages import ForgetCommand, RecoverCommand, RememberCommand
 from schemas.topics import CONVERSATION_TURNS
 from streams.apply_writes import apply_writes_stage
@@ -162,7 +161,7 @@ async def kept_of_what_a_stop_meets(lab: Lab) -> object:
         await answered.wait()
         return Reply('{"facts": []}', "slow", "slow")
 
-    async with bootstrap.application(lab.settings, clock=lab.clock) as app:
+    async with application(lab.settings, clock=lab.clock) as app:
         app.log.append([outgoing(CONVERSATION_TURNS, published(turn("Ana likes tea")))])
         lab.patch.setattr(app.language, "generate", slow)
         running = asyncio.create_task(app.run(until_drained=False))
@@ -190,7 +189,7 @@ async def fate_of_a_broken_stage(lab: Lab) -> object:
             for stage in stages(settings)
         ]
 
-    lab.patch.setattr(bootstrap, "stages", with_a_bug)
+    lab.patch.setattr("ops.embedded.stages", with_a_bug)
     try:
         async with lab.ran("tea", "mint") as seen:
             return len(seen.column("SELECT 1 FROM dead_letter_rows"))

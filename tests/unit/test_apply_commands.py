@@ -33,7 +33,7 @@ from schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES
 from streams.apply_commands import inferred_type, parse_prefix
 from streams.apply_writes import apply_writes_stage
 from streams.settings import Flags
-from streams.stage import KeepVector
+from streams.store_port import KeepVector
 from tests.harness import BEGIN, CAREFUL, pipeline_settings
 from tests.unit.by_hand import Driven, Store, context, drive, memory, write_message
 

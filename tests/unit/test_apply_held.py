@@ -20,7 +20,7 @@ from schemas.messages import (
 from schemas.rows import ArchiveRow, EdgeRow, FlagsRow, HeldRow, MemoryRow, OutcomeRow
 from schemas.topics import CACHE_INVALIDATIONS
 from streams.apply_writes import apply_writes_stage
-from streams.stage import KeepVector
+from streams.store_port import KeepVector
 from tests.harness import BEGIN, CAREFUL, pipeline_settings
 from tests.unit.by_hand import (
     SCOPE,

@@ -22,7 +22,7 @@ from schemas.rows import ArchiveRow, EdgeRow, FlagsRow, MemoryRow, OutcomeRow
 from schemas.topics import CACHE_INVALIDATIONS, FACTS_EXTRACTED, MEMORY_CHANGES
 from streams.apply_writes import apply_writes_stage
 from streams.settings import Flags
-from streams.stage import KeepVector, NearDuplicates
+from streams.store_port import KeepVector, NearDuplicates
 from tests.harness import BEGIN, CAREFUL, FULL, pipeline_settings
 from tests.unit.by_hand import (
     SCOPE,

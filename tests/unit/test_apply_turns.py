@@ -14,7 +14,8 @@ from schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES, TURNS_NORMALIZED
 from streams.apply_writes import apply_writes_stage
 from streams.normalize import normalized
 from streams.settings import ExtractionSettings, Flags
-from streams.stage import Embed, KeepVector, Step
+from streams.stage import Embed, Step
+from streams.store_port import KeepVector
 from tests.harness import BEGIN, pipeline_settings, turn
 from tests.unit.by_hand import Driven, Store, context, drive, memory, write_message
 

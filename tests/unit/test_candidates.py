@@ -13,7 +13,7 @@ from schemas.rows import MemoryRow
 from stores.candidates import CandidateSearch
 from stores.scope_index import ScopeIndex
 from stores.scoring import at_least_best, best_of_parts, row_cosines, row_products
-from streams.stage import FindCandidates, NearDuplicates, Vector
+from streams.store_port import FindCandidates, NearDuplicates, Vector
 from tests.memory_rows import DIMENSIONS, SCOPE, embed, memory, options, vector_of
 
 WORDS = ("tea", "coffee", "likes", "Ana", "garden", "runs", "blue", "house", "the", "of", "Oslo")
@@ -90,9 +90,7 @@ def test_a_batch_over_the_index_is_as_one_index(
     )
     whole = split(rows, len(rows))
     parted = split(rows, at)
-    batched = replace(ask, batch=(embed("likes tea"), embed(text)))
     assert parted.candidates(ask, 0) == whole.candidates(ask, 0)
-    assert parted.candidates(batched, 0) == whole.candidates(ask, 0)
     assert parted.near_duplicates(near, 0) == whole.near_duplicates(near, 0)
 
 

@@ -1,4 +1,4 @@
-"""decide: bands, model, contradictions, dropped proposals, and what later facts foresee."""
+"""decide: bands, model, contradictions, dropped proposals, and what later facts see."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from schemas.rows import ExtractionRow, FactRow, FlagsRow, ProposalRow
 from schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
 from streams.decide import decide_stage
 from streams.settings import Flags
-from streams.stage import Embed, FindCandidates, Foresee, Generate, ModelUnavailable
+from streams.stage import Embed, Generate, ModelUnavailable
+from streams.store_port import Anticipated, FindCandidates
 from tests.harness import BEGIN, CAREFUL, FULL, envelope, pipeline_settings
 from tests.unit.by_hand import (
     CALL,
@@ -192,7 +193,7 @@ def test_a_proposal_that_names_nobody_is_dropped_on_record(wrong: str) -> None:
     [proposal] = intent(driven).proposals
     assert proposal.dropped
     assert driven.rows(ProposalRow)[0].dropped == proposal.dropped
-    assert driven.of(Foresee) == []
+    assert driven.of(Anticipated) == []
 
 
 def test_an_unreadable_decision_is_asked_again() -> None:
@@ -243,7 +244,7 @@ def test_contradiction_by_model_is_asked_only_where_words_do_not_tell() -> None:
         assert store.replies == []
 
 
-def test_later_facts_foresee_what_earlier_ones_will_do() -> None:
+def test_later_facts_anticipate_what_earlier_ones_will_do() -> None:
     replies: list[str | Exception | None] = [
         said("ADD"),
         said("UPDATE", "tea"),
@@ -252,7 +253,7 @@ def test_later_facts_foresee_what_earlier_ones_will_do() -> None:
     store = finding(candidate(TEA, 0.8), replies=replies)
     contents = ("Ana likes black tea", "Ana likes white tea", "Ana likes no tea")
     driven = decide(facts(*contents), store, "model", FULL)
-    added, updated, deleted = (ask.row for ask in driven.of(Foresee))
+    added, updated, deleted = (ask.row for ask in driven.of(Anticipated))
     assert (added.content, added.version) == ("Ana likes black tea", 1)
     assert (updated.memory_id, updated.content, updated.version) == (
         "tea",
@@ -260,8 +261,8 @@ def test_later_facts_foresee_what_earlier_ones_will_do() -> None:
         2,
     )
     assert deleted.is_deleted
-    kinds = [type(a) for a in driven.asks if isinstance(a, FindCandidates | Foresee)]
-    assert kinds == [FindCandidates, Foresee] * 3
+    kinds = [type(a) for a in driven.asks if isinstance(a, FindCandidates | Anticipated)]
+    assert kinds == [FindCandidates, Anticipated] * 3
 
 
 @pytest.mark.parametrize(
@@ -276,7 +277,7 @@ def test_later_facts_foresee_what_earlier_ones_will_do() -> None:
         (TEA, FULL, FlagsRow(scope=SCOPE, allow_update_delete=False)),
     ],
 )
-def test_what_will_not_be_done_is_not_foreseen(
+def test_what_will_not_be_done_is_not_anticipated(
     target: Any, flags: Flags, row: FlagsRow | None
 ) -> None:
     for action in ("UPDATE", "DELETE"):
@@ -284,16 +285,16 @@ def test_what_will_not_be_done_is_not_foreseen(
         store.candidates = lambda ask: (candidate(TEA, 0.8),)
         driven = decide(facts("Ana likes white tea"), store, "model", flags)
         assert intent(driven).proposals[0].action == action
-        assert driven.of(Foresee) == []
+        assert driven.of(Anticipated) == []
 
 
-def test_nothing_is_foreseen_of_a_forgotten_turn_or_of_a_weak_fact() -> None:
+def test_nothing_is_anticipated_of_a_forgotten_turn_or_of_a_weak_fact() -> None:
     turn = memory(TURN.memory_id, "I like tea", type="episodic", is_deleted=True)
-    assert decide(facts("Ana likes tea"), Store.of(turn)).of(Foresee) == []
+    assert decide(facts("Ana likes tea"), Store.of(turn)).of(Anticipated) == []
     weak = FactsExtracted(turn=TURN, facts=(fact("Ana likes tea", confidence=0.69),), call=CALL)
-    assert decide(weak).of(Foresee) == []
+    assert decide(weak).of(Anticipated) == []
     fair = FactsExtracted(turn=TURN, facts=(fact("Ana likes tea", confidence=0.7),), call=CALL)
-    assert len(decide(fair).of(Foresee)) == 1
+    assert len(decide(fair).of(Anticipated)) == 1
 
 
 def test_the_proposal_says_what_was_seen_and_when() -> None:

@@ -27,7 +27,7 @@ from schemas.rows import (
 )
 from schemas.topics import GRAPH_CHANGES, MEMORY_CHANGES
 from streams.graph_persist import graph_persist_stage
-from streams.stage import Graph, LoadGraph, MemoryText
+from streams.store_port import Graph, LoadGraph, MemoryText
 from tests.harness import BEGIN, envelope
 from tests.unit.by_hand import SCOPE, Driven, Store, context, drive
 

@@ -15,7 +15,7 @@ from stores.settings import ShardOptions
 from stores.shard import Shard
 from streams.linker import MAX_NAMES, candidate_names, canonical_name, names_in, unspaced_part
 from streams.memory import archived, changed, deleted, with_content
-from streams.stage import Graph, LoadGraph, MemoryText, Progress, Put
+from streams.store_port import Graph, LoadGraph, MemoryText, Progress, Put
 from tests.harness import BEGIN
 from tests.unit.by_hand import memory
 

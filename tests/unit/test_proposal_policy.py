@@ -1,4 +1,4 @@
-"""One verdict: what decide foresees of a proposal is what apply-writes makes of it."""
+"""One verdict: what decide anticipates of a proposal is what apply-writes makes of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streams.apply_writes import apply_writes_stage
 from streams.decide import decide_stage
 from streams.memory import STATEMENT
 from streams.settings import Flags
-from streams.stage import Answer, Ask, Foresee
+from streams.store_port import Anticipated
 from tests.harness import envelope, pipeline_settings
 from tests.unit.by_hand import (
     CALL,
@@ -36,12 +36,10 @@ ACTIONS = ("ADD", "UPDATE", "DELETE", "NONE")
 
 
 class Seeing(Store):
-    """What is foreseen is found by what is asked later, as in a unit of work."""
+    """What is anticipated is found by what is asked later, as in a unit of work."""
 
-    def answer(self, ask: Ask) -> Answer:
-        if isinstance(ask, Foresee):
-            self.memories = {**self.memories, ask.row.memory_id: ask.row}
-        return super().answer(ask)
+    def anticipate(self, memory: Anticipated) -> None:
+        self.memories = {**self.memories, memory.row.memory_id: memory.row}
 
 
 flags = st.builds(Flags, **dict.fromkeys(Flags.model_fields, st.booleans()))
@@ -88,10 +86,10 @@ stated = st.lists(
 )
 
 
-def foreseen_and_applied(
+def anticipated_and_applied(
     store: Seeing, facts: tuple[Fact, ...], defaults: Flags, round_: int
 ) -> tuple[list[MemoryRow], list[MemoryRow], Driven]:
-    """The rows that decide foresees for the facts, and those that apply-writes then writes."""
+    """The rows that decide anticipates for the facts, and those that apply-writes then writes."""
     before = store.memories
     body = FactsExtracted(turn=TURN, facts=facts, call=CALL, round=round_)
     settings = pipeline_settings(defaults, "model")
@@ -105,11 +103,11 @@ def foreseen_and_applied(
     store.memories = before
     apply = apply_writes_stage(settings)
     applied = drive(apply.process(write_message(written), context()), store)
-    return [ask.row for ask in decided.of(Foresee)], applied.rows(MemoryRow), applied
+    return [ask.row for ask in decided.of(Anticipated)], applied.rows(MemoryRow), applied
 
 
 @given(flags, scope_flags, sources, targets, others, stated, st.integers(0, 4))
-def test_what_is_foreseen_is_what_is_applied(
+def test_what_is_anticipated_is_what_is_applied(
     defaults: Flags,
     own: FlagsRow | None,
     source: MemoryRow | None,
@@ -145,8 +143,8 @@ def test_what_is_foreseen_is_what_is_applied(
         )
         for number, (_, _, content, confidence, importance) in enumerate(said)
     )
-    foreseen, applied, driven = foreseen_and_applied(store, facts, defaults, round_)
-    assert [replace(row, write_seq=0) for row in foreseen] == [
+    anticipated, applied, driven = anticipated_and_applied(store, facts, defaults, round_)
+    assert [replace(row, write_seq=0) for row in anticipated] == [
         replace(row, write_seq=0) for row in applied
     ]
     # Every fact has an end, or is decided anew.

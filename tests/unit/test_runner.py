@@ -29,25 +29,21 @@ from streams.models.hashing import hashed
 from streams.normalize import normalized
 from streams.runner import STEPS, StageRunner
 from streams.stage import (
-    CommittedButNotShown,
     Context,
     Embed,
     Embedded,
     Emit,
-    Facts,
     Failure,
     Generate,
-    Load,
-    LoadFacts,
     Message,
     ModelUnavailable,
     Process,
-    Put,
     Salvaged,
     Stage,
     Step,
     without_asks,
 )
+from streams.store_port import CommittedButNotShown, Load, Loaded, Put
 from tests.harness import BEGIN, published, turn
 from tests.unit.memory_ports import MemoryLog, MemoryStore
 
@@ -525,9 +521,9 @@ async def test_a_record_sees_what_the_ones_before_it_wrote(asks_in_order: bool) 
     seen: list[list[object]] = []
 
     def process(message: Message, context: Context) -> Process:
-        answer = yield LoadFacts(("x",), Load("ana"))
-        assert isinstance(answer, Facts)
-        seen.append(list(answer.known))
+        answer = yield Load("ana", fact_ids=("x",))
+        assert isinstance(answer, Loaded)
+        seen.append(list(answer.facts))
         return Step((Put(context.record.offset),))  # type: ignore[arg-type]
 
     log, store = MemoryLog(), MemoryStore()
@@ -539,7 +535,7 @@ async def test_a_record_sees_what_the_ones_before_it_wrote(asks_in_order: bool) 
 
 async def test_a_stage_that_asks_in_order_may_ask_a_model_after_the_store() -> None:
     def process(message: Message, context: Context) -> Process:
-        yield LoadFacts(("x",), Load("ana"))
+        yield Load("ana", fact_ids=("x",))
         reply = yield Generate(PROMPT)
         assert isinstance(reply, Reply)
         return echo(message, context)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.bootstrap import SetupError, embedding_model, language_model, shard_options
+from ops.parts import SetupError, embedding_model, language_model, shard_options
 from ops.setting_sources import MASK, SettingsError, load_settings, reference
 from ops.settings import Settings
 

@@ -13,7 +13,7 @@ from schemas.rows import MemoryRow, MentionRow, OutcomeRow, dedup_key
 from stores.settings import ShardOptions
 from stores.shard import Shard
 from streams.memory import changed, deleted, with_content
-from streams.stage import (
+from streams.store_port import (
     Candidates,
     FindCandidates,
     KeepVector,

@@ -12,13 +12,13 @@ import duckdb
 import pytest
 
 from ops import upkeep
-from ops.bootstrap import application
+from ops.embedded import application
+from ops.embedding_tracker import missing_count
 from ops.setting_sources import load_settings
 from ops.settings import Settings
 from ops.upkeep import LOOK_SECONDS, MOST_SECONDS, SHARE, Expiry, Upkeep, pause_after
 from schemas.rows import FlagsRow
 from schemas.topics import CONVERSATION_TURNS
-from stores.embedding_tracker import missing_count
 from stores.shard import Shard
 from streams.logs.base import Outgoing
 from streams.logs.embedded import EmbeddedLog

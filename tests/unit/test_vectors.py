@@ -11,8 +11,8 @@ import lancedb
 import numpy as np
 import pytest
 
+from ops.embedding_tracker import catch_up, missing_count
 from stores import vectors
-from stores.embedding_tracker import catch_up, missing_count
 from stores.recall import Query, Recall
 from stores.shard import Shard
 from stores.vectors import VectorTable

@@ -1,0 +1,213 @@
+"""The embedded log, and the processes that work on it: the one that runs stages, and readers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from ops.parts import (
+    LOCK_PATIENCE_SECONDS,
+    SetupError,
+    check_embedding,
+    check_stages,
+    embedding_model,
+    language_model,
+    model_stages,
+    note_embedding,
+    open_shard,
+    shard_options,
+    stage_runners,
+    utc_now,
+)
+from ops.settings import Settings
+from ops.usable import until_usable
+from schemas.topics import CONVERSATION_TURNS
+from stores.settings import ShardOptions
+from stores.shard import Shard
+from streams.asking import ModelPort
+from streams.logs.base import LogInUse
+from streams.logs.embedded import LOCK_NAME, EmbeddedLog, Mode
+from streams.models.base import EmbeddingModel, LanguageModel
+from streams.runner import StageRunner
+from streams.topology import stages
+from streams.worker import Worker
+
+
+def log_folder(settings: Settings) -> Path:
+    return settings.data_dir / "log"
+
+
+def open_log(
+    settings: Settings, mode: Mode, clock: Callable[[], datetime] = utc_now
+) -> EmbeddedLog:
+    """The embedded log. Raises LogError, and SetupError for a log that is not embedded."""
+    if settings.log.kind != "embedded":
+        raise SetupError(
+            "log.kind is kafka: this command needs the embedded log; unset it, or use the Kafka"
+            " worker"
+        )
+    folder = log_folder(settings)
+    partitions = settings.log.partitions
+    if partitions is None and mode != "read" and not (folder / "log.sqlite").exists():
+        partitions = 1
+    return EmbeddedLog.open(folder, partitions, clock, mode)
+
+
+def has_log(settings: Settings) -> bool:
+    return (log_folder(settings) / "log.sqlite").exists()
+
+
+def log_lock(settings: Settings) -> Path:
+    """The file that a worker of the folder has locked."""
+    return log_folder(settings) / LOCK_NAME
+
+
+@dataclass(slots=True)
+class Application:
+    """One process that runs stages: log, models, a shard and runners a partition, the worker.
+
+    `unusable` tells what is wrong with the language model, and is None again once it answers;
+    until then extraction waits and everything else goes on.
+    """
+
+    settings: Settings
+    log: EmbeddedLog
+    language: LanguageModel
+    embedding: EmbeddingModel
+    models: ModelPort
+    shards: list[Shard]
+    runners: list[StageRunner]
+    worker: Worker
+    clock: Callable[[], datetime] = utc_now
+    warnings: list[str] = field(default_factory=list)
+    unusable: str | None = None
+    stopping: bool = False
+    on_drained: Callable[[], Awaitable[None]] | None = None
+    """Awaited at the end of `run`, while the stores are open."""
+    finished: bool = False
+    """Whether `run` until all is processed came to that."""
+    _stopped: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self, until_drained: bool) -> None:
+        """Process until `stop`, or until all is processed."""
+        # LanceDB and all that a worker needs, and a reader does not.
+        from ops.upkeep import Expiry, Upkeep
+
+        flags = self.settings.pipeline
+        upkeep = Upkeep(lambda: dict(enumerate(self.shards)), self.embedding, flags)
+        expiry = Expiry(self.log, self.clock, self.settings.log.expire_seconds)
+        async with expiry.going_on(unless=flags.autonomous_frozen), upkeep.going_on():
+            await self.worker.run(until_drained)
+        if self.worker.drained:
+            self.finished = await upkeep.finish(self._stopped)
+        if self.on_drained is not None:
+            await self.on_drained()
+
+    def under_way(self) -> dict[str, int]:
+        """Records that the stages work on now, by stage."""
+        return self.worker.under_way()
+
+    def left(self) -> dict[str, int]:
+        """Records that wait for each stage."""
+        return self.worker.left()
+
+    def stop(self) -> None:
+        """Finish the batches under way, then end `run`; told again, let go of them."""
+        self.stopping = True
+        self._stopped.set()
+        self.worker.stop()
+
+
+@contextlib.asynccontextmanager
+async def application(
+    settings: Settings,
+    only: Sequence[str] = (),
+    on_batch: Callable[[StageRunner], Awaitable[None]] | None = None,
+    clock: Callable[[], datetime] = utc_now,
+) -> AsyncIterator[Application]:
+    """Join all parts for running the stages named in `only` (all when it is empty).
+
+    Raises SetupError, LogError, StoreError or FolderInUse, each saying what to do.
+    """
+    check_stages(only)
+    async with contextlib.AsyncExitStack() as undo:
+        language = language_model(settings.llm)
+        undo.push_async_callback(language.close)
+        embedding = embedding_model(settings.embedding)
+        undo.push_async_callback(embedding.close)
+        log = undo.enter_context(_processing_log(settings, clock))
+        options = shard_options(settings, embedding)
+        shards = _open_shards(settings, log, options, undo)
+        models = ModelPort(language, embedding, settings.llm.concurrency, settings.embedding.batch)
+
+        async def usable() -> None:
+            await until_usable(joined)
+
+        chosen = [s for s in stages(settings) if not only or s.name in only]
+        runners = [
+            runner
+            for partition, shard in enumerate(shards)
+            for runner in stage_runners(
+                settings, chosen, partition, models, log, shard, clock, usable
+            )
+        ]
+        worker = Worker(log, runners, settings.worker, model_stages(settings), on_batch)
+        joined = Application(
+            settings, log, language, embedding, models, shards, runners, worker, clock
+        )
+        await check_embedding(embedding)
+        for shard in shards:
+            joined.warnings += note_embedding(shard, embedding.model)
+        if any(stage.name == "extract" for stage in chosen):
+            joined.unusable = await language.check()
+        yield joined
+
+
+def _processing_log(settings: Settings, clock: Callable[[], datetime]) -> EmbeddedLog:
+    """The log for processing; a glance of a reader at the lock is waited out."""
+    deadline = time.monotonic() + LOCK_PATIENCE_SECONDS / 4
+    while True:
+        try:
+            return open_log(settings, "process", clock)
+        except LogInUse:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+
+
+def _open_shards(
+    settings: Settings, log: EmbeddedLog, options: ShardOptions, undo: contextlib.AsyncExitStack
+) -> list[Shard]:
+    """The shard of every partition; `undo` will close them."""
+    shards = []
+    for partition in range(log.partitions(CONVERSATION_TURNS.name)):
+        shard = open_shard(settings, partition, options)
+        undo.callback(shard.close)
+        shards.append(shard)
+    return shards
+
+
+@dataclass(slots=True)
+class Readers:
+    """What reading needs where no worker runs: the log, and the shard of every partition."""
+
+    settings: Settings
+    log: EmbeddedLog
+    shards: list[Shard]
+    embedding: EmbeddingModel
+
+
+@contextlib.asynccontextmanager
+async def readers(settings: Settings) -> AsyncIterator[Readers]:
+    """Open log and stores for reading. Raises LogError, StoreError or FolderInUse."""
+    async with contextlib.AsyncExitStack() as undo:
+        log = undo.enter_context(open_log(settings, "read"))
+        embedding = embedding_model(settings.embedding)
+        undo.push_async_callback(embedding.close)
+        options = shard_options(settings, embedding)
+        yield Readers(settings, log, _open_shards(settings, log, options, undo), embedding)

@@ -1,0 +1,230 @@
+"""The parts that a process is joined from, whichever log it runs on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ops.settings import Settings
+from stores.lock import FolderInUse
+from stores.settings import ShardOptions
+from stores.shard import Shard, StoreError
+from streams.asking import ModelPort
+from streams.logs.base import LogSender
+from streams.models.base import EmbeddingModel, LanguageModel, PermanentModelError
+from streams.models.settings import EmbeddingSettings, LlmSettings
+from streams.runner import StageRunner
+from streams.stage import Stage
+from streams.store_port import StorePort
+from streams.topology import STAGE_NAMES
+
+MODEL_STAGES = ("extract", "decide")
+LOCK_PATIENCE_SECONDS = 1.0
+"""A reader may hold a shard for a moment; who wants it for long waits that long for it."""
+EMBEDDING_STATE = "embedding_model"
+
+
+class SetupError(Exception):
+    """Parts that cannot be joined as set; the text says what to do."""
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+# --- models ---------------------------------------------------------------------------------
+
+
+def language_model(settings: LlmSettings) -> LanguageModel:
+    """The language model as set. Raises SetupError for settings that no model can be made of."""
+    try:
+        return _language_model(settings)
+    except (PermanentModelError, ValueError) as error:
+        raise SetupError(f"llm: {error}") from error
+
+
+def _language_model(settings: LlmSettings) -> LanguageModel:
+    name, url, timeout = settings.model_name, settings.base_url, settings.timeout_seconds
+    if settings.provider == "ollama":
+        from streams.models import ollama
+
+        return ollama.OllamaLanguageModel(name, url or ollama.DEFAULT_BASE_URL, timeout_s=timeout)
+    if settings.provider == "openai":
+        from streams.models import openai
+
+        return openai.OpenAILanguageModel(
+            name, url or openai.DEFAULT_BASE_URL, settings.api_key, timeout_s=timeout
+        )
+    if settings.provider == "anthropic":
+        from streams.models import anthropic
+
+        return anthropic.AnthropicLanguageModel(
+            name, settings.api_key, url or anthropic.DEFAULT_BASE_URL, timeout_s=timeout
+        )
+    from streams.models.rules import RulesLanguageModel
+
+    return RulesLanguageModel()
+
+
+def embedding_model(settings: EmbeddingSettings) -> EmbeddingModel:
+    """The embedding model as set; a heavy one is loaded by its first use. Raises SetupError."""
+    try:
+        return _embedding_model(settings)
+    except (PermanentModelError, ValueError) as error:
+        raise SetupError(f"embedding: {error}") from error
+
+
+def _embedding_model(settings: EmbeddingSettings) -> EmbeddingModel:
+    if settings.provider == "local":
+        from streams.models.local import LocalEmbeddingModel
+
+        return LocalEmbeddingModel()
+    if settings.provider == "hashing":
+        from streams.models.hashing import HashingEmbeddingModel
+
+        return HashingEmbeddingModel(settings.dimensions or settings.known.dimensions)
+    name, known, url = settings.model_name, settings.known, settings.base_url
+    dimensions = settings.dimensions or known.dimensions
+    if not dimensions:
+        raise ValueError(
+            f"how many numbers {name} gives is not known here; set embedding.dimensions"
+        )
+    query = known.query_prefix if settings.query_prefix is None else settings.query_prefix
+    passage = known.passage_prefix if settings.passage_prefix is None else settings.passage_prefix
+    if settings.provider == "ollama":
+        from streams.models import ollama
+
+        return ollama.OllamaEmbeddingModel(
+            name,
+            dimensions,
+            url or ollama.DEFAULT_BASE_URL,
+            query_prefix=query,
+            passage_prefix=passage,
+            timeout_s=settings.timeout_seconds,
+        )
+    from streams.models import openai
+
+    return openai.OpenAIEmbeddingModel(
+        name,
+        dimensions,
+        url or openai.DEFAULT_BASE_URL,
+        settings.api_key,
+        ask_dimensions=settings.dimensions is not None,
+        query_prefix=query,
+        passage_prefix=passage,
+        timeout_s=settings.timeout_seconds,
+    )
+
+
+async def check_embedding(model: EmbeddingModel) -> None:
+    """Raises SetupError for a model that cannot be used."""
+    wrong = await model.check()
+    if wrong is not None:
+        raise SetupError(f"the embedding model {model.model} cannot be used: {wrong}")
+
+
+# --- stores ---------------------------------------------------------------------------------
+
+
+def shard_folder(settings: Settings, partition: int) -> Path:
+    return settings.data_dir / "shards" / str(partition)
+
+
+def shard_options(settings: Settings, embedding: EmbeddingModel) -> ShardOptions:
+    return ShardOptions(
+        embedding.model,
+        embedding.dimensions,
+        settings.store,
+        settings.search,
+        settings.decision.min_score,
+    )
+
+
+def open_shard(settings: Settings, partition: int, options: ShardOptions) -> Shard:
+    """The stores of one partition. Raises StoreError, also for a folder that cannot be written,
+    and FolderInUse when another process keeps it."""
+    deadline = time.monotonic() + LOCK_PATIENCE_SECONDS
+    folder = shard_folder(settings, partition)
+    while True:
+        try:
+            return Shard(folder, options)
+        except FolderInUse:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        except OSError as error:
+            raise StoreError(
+                f"cannot use the store's folder {folder}: {error.strerror};"
+                " make it writable or choose another data folder"
+            ) from error
+        except ValueError as error:
+            raise StoreError(f"the store {folder}: {error}") from error
+
+
+def note_embedding(shard: Shard, model: str) -> list[str]:
+    """Keep in the shard which model makes its vectors from now on; warnings about those that
+    another one made."""
+    before = shard.state(EMBEDDING_STATE)
+    if before == model:
+        return []
+    shard.set_state(EMBEDDING_STATE, model)
+    if before is None:
+        return []
+    return [
+        f"the vectors in {shard.folder} are of {before}; what was stored before is found by"
+        f" keywords only, now that embedding is {model}"
+    ]
+
+
+# --- stages and runners ---------------------------------------------------------------------
+
+
+def check_stages(names: Sequence[str]) -> None:
+    """Raises SetupError for a name that no stage has."""
+    unknown = [name for name in names if name not in STAGE_NAMES]
+    if unknown:
+        raise SetupError(
+            f"there is no stage {', '.join(unknown)}; the stages are {', '.join(STAGE_NAMES)}"
+        )
+
+
+def stage_runners(
+    settings: Settings,
+    stages: Sequence[Stage],
+    partition: int,
+    models: ModelPort,
+    sender: LogSender,
+    store: StorePort | None,
+    clock: Callable[[], datetime],
+    usable: Callable[[], Awaitable[None]],
+    partitions: int = 1,
+) -> list[StageRunner]:
+    """A runner a stage for one partition; extraction waits until the language model is `usable`.
+    `partitions` is how many every topic has where a producer may choose among them."""
+    return [
+        StageRunner(
+            stage=stage,
+            partition=partition,
+            models=models,
+            sender=sender,
+            store=store if stage.stateful else None,
+            now=clock,
+            monotonic=time.perf_counter,
+            max_record_bytes=settings.log.max_record_bytes,
+            max_failures=settings.worker.max_failures,
+            ready=usable if stage.name == "extract" else None,
+            partitions=partitions,
+        )
+        for stage in stages
+    ]
+
+
+def model_stages(settings: Settings) -> dict[str, int]:
+    """The stages that ask a model which takes its time, with how many questions it answers at the
+    same time."""
+    if settings.llm.provider == "rules":
+        return {}
+    asking = MODEL_STAGES if settings.decider == "model" else MODEL_STAGES[:1]
+    return dict.fromkeys(asking, settings.llm.concurrency)
