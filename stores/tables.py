@@ -12,7 +12,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from schemas.rows import ROW_TYPES, Row
+from schemas.row_types import ROW_TYPES
+from schemas.rows import Row
 
 RowT = TypeVar("RowT", bound=Row)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 
+from schemas.audit_rows import AcceptedRow, DeadLetterRow, HistoryRow
 from schemas.envelope import derived_id
 from schemas.identity import UNREADABLE_SCOPE, turn_item_id, unreadable_item_id
 from schemas.messages import (
@@ -18,7 +19,6 @@ from schemas.messages import (
     MemoryChange,
     Outcome,
 )
-from schemas.rows import AcceptedRow, DeadLetterRow, HistoryRow
 from schemas.topics import (
     CONVERSATION_TURNS,
     DEAD_LETTERS,

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("schemas", "streams", "stores", "ops")
 MAX_LINES = 450
 MAX_FUNCTION_LINES = 60
-LONG_FILES = {"schemas/messages.py": 600, "schemas/rows.py": 500}
+LONG_FILES = {"schemas/messages.py": 600}
 """A catalogue is longer than a program; each with a limit of its own."""
 
 STAGES = ("normalize", "extract", "decide", "apply_writes", "graph_persist", "audit")

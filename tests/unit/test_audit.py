@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from schemas.audit_rows import AcceptedRow, DeadLetterRow, HistoryRow
 from schemas.codec import decode, encode
 from schemas.identity import turn_item_id, unreadable_item_id
 from schemas.messages import (
@@ -16,7 +17,6 @@ from schemas.messages import (
     MemoryChange,
     Outcome,
 )
-from schemas.rows import AcceptedRow, DeadLetterRow, HistoryRow
 from schemas.topics import (
     CONVERSATION_TURNS,
     DEAD_LETTERS,

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from schemas.rows import DeadLetterRow, FlagsRow, MemoryRow, Row
+from schemas.audit_rows import DeadLetterRow
+from schemas.rows import FlagsRow, MemoryRow, Row
 from stores import tables
 from stores.tables import Tables, select
 from tests.unit.small_store import empty_store, memory

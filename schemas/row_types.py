@@ -1,0 +1,46 @@
+"""All rows: the tables that a shard is made with."""
+
+from __future__ import annotations
+
+from schemas.audit_rows import AcceptedRow, DeadLetterRow, HistoryRow
+from schemas.rows import (
+    ArchiveRow,
+    AspectRow,
+    AttributeRow,
+    CommandRow,
+    EdgeRow,
+    ExtractionRow,
+    FactRow,
+    FlagsRow,
+    HeldRow,
+    MemoryRow,
+    MentionRow,
+    NameRow,
+    OutcomeRow,
+    ProposalRow,
+    RelationRow,
+    Row,
+    SessionRow,
+)
+
+ROW_TYPES: tuple[type[Row], ...] = (
+    MemoryRow,
+    ArchiveRow,
+    EdgeRow,
+    SessionRow,
+    NameRow,
+    RelationRow,
+    MentionRow,
+    AspectRow,
+    AttributeRow,
+    FactRow,
+    ExtractionRow,
+    ProposalRow,
+    HeldRow,
+    OutcomeRow,
+    AcceptedRow,
+    HistoryRow,
+    DeadLetterRow,
+    CommandRow,
+    FlagsRow,
+)
