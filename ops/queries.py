@@ -11,20 +11,20 @@ from typing import Protocol
 import pyarrow as pa
 from pydantic import JsonValue
 
-from ops.reading import held, letters, memories, recalling, scopes, stories
+from ops.reading import dead_letters, held_proposals, memories, provenance, recalling, scopes
 from ops.reading.sources import Sources
 from ops.reading.status import status
 from ops.requests import (
     CommandRequest,
     ContextRequest,
-    DropRequest,
+    DeadLetterRequest,
+    DeadLettersRequest,
+    DiscardRequest,
     ExplainRequest,
     FlagsRequest,
     GetRequest,
-    HeldRequest,
+    HeldProposalsRequest,
     HistoryRequest,
-    LetterRequest,
-    LettersRequest,
     ListRequest,
     NotOpenError,
     RecallRequest,
@@ -67,9 +67,9 @@ class DirectQueries:
             case ContextRequest():
                 return await recalling.context(self.sources, request)
             case RedriveRequest():
-                return await letters.redrive(self.sources, request)
-            case DropRequest():
-                return await letters.drop(self.sources, request)
+                return await dead_letters.redrive(self.sources, request)
+            case DiscardRequest():
+                return await dead_letters.discard(self.sources, request)
             case StatusRequest():
                 return await status(self.sources)
         return await asyncio.to_thread(self._read, request)
@@ -83,22 +83,22 @@ class DirectQueries:
             case ScopeRequest():
                 return memories.scope_of(self.sources, request)
             case HistoryRequest():
-                return stories.history(self.sources, request)
+                return provenance.history(self.sources, request)
             case ExplainRequest():
-                return stories.explain(self.sources, request)
-            case LettersRequest():
-                return letters.list_letters(self.sources, request)
-            case LetterRequest():
-                return letters.show(self.sources, request)
-            case HeldRequest():
-                return held.list_held(self.sources, request)
+                return provenance.explain(self.sources, request)
+            case DeadLettersRequest():
+                return dead_letters.list_dead_letters(self.sources, request)
+            case DeadLetterRequest():
+                return dead_letters.show(self.sources, request)
+            case HeldProposalsRequest():
+                return held_proposals.list_held(self.sources, request)
             case CommandRequest():
                 return memories.command_result(self.sources, request)
             case ScopesRequest():
                 return scopes.scopes(self.sources)
             case FlagsRequest():
                 return scopes.flags(self.sources, request)
-        raise TypeError(f"no reading answers {type(request).__name__}")
+        raise TypeError(f"no query answers {type(request).__name__}")
 
     async def table(self, request: SqlRequest) -> pa.Table:
         with _errors_told():

@@ -1,4 +1,4 @@
-"""What can be asked of a memory: one frozen request a reading, plain data both ways.
+"""What can be asked of a memory: one frozen request a query, plain data both ways.
 
 The same requests are answered from the folder and by a running worker, so that what a person
 sees does not depend on which of the two it was.
@@ -115,7 +115,7 @@ class StatusRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class LettersRequest:
+class DeadLettersRequest:
     """Dead letters, newest first, by status (`dead`, `redriven`, `dropped`; None for all)."""
 
     status: str | None = "dead"
@@ -124,28 +124,28 @@ class LettersRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class LetterRequest:
+class DeadLetterRequest:
     """One dead letter with its record."""
 
-    letter_id: str
+    dead_letter_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class RedriveRequest:
     """Send the records of these dead letters again; all that are dead when none is named."""
 
-    letter_ids: tuple[str, ...] = ()
+    dead_letter_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class DropRequest:
-    """Give these dead letters up for good."""
+class DiscardRequest:
+    """Discard these dead letters for good."""
 
-    letter_ids: tuple[str, ...]
+    dead_letter_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class HeldRequest:
+class HeldProposalsRequest:
     """Changes that were held back, oldest first: of a scope, or by ids (or their first 8)."""
 
     scope: str | None = None
@@ -197,11 +197,11 @@ Request: TypeAlias = (
     | HistoryRequest
     | ExplainRequest
     | StatusRequest
-    | LettersRequest
-    | LetterRequest
+    | DeadLettersRequest
+    | DeadLetterRequest
     | RedriveRequest
-    | DropRequest
-    | HeldRequest
+    | DiscardRequest
+    | HeldProposalsRequest
     | CommandRequest
     | ScopeRequest
     | ScopesRequest
@@ -216,11 +216,11 @@ REQUESTS: dict[str, type[Request]] = {
     "history": HistoryRequest,
     "explain": ExplainRequest,
     "status": StatusRequest,
-    "letters": LettersRequest,
-    "letter": LetterRequest,
+    "dead-letters": DeadLettersRequest,
+    "dead-letter": DeadLetterRequest,
     "redrive": RedriveRequest,
-    "drop": DropRequest,
-    "held": HeldRequest,
+    "discard": DiscardRequest,
+    "held-proposals": HeldProposalsRequest,
     "command": CommandRequest,
     "scope": ScopeRequest,
     "scopes": ScopesRequest,

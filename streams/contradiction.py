@@ -14,7 +14,7 @@ import re
 from typing import Final
 
 from streams.statements.claims import Claim, incompatible
-from streams.statements.reading import read
+from streams.statements.parsing import read
 
 MIN_SHARED_TOKENS: Final = 2
 MIN_TOKEN_CHARACTERS: Final = 2

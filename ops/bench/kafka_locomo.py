@@ -18,7 +18,7 @@ from pathlib import Path
 from ops.bench.kafka_lab import Lab, different, embedded_states, told
 from ops.ingest.base import Bad
 from ops.ingest.locomo import read_locomo
-from ops.ingest.records import Reading
+from ops.ingest.records import RecordOptions
 from ops.kafka.broker import Broker
 from schemas.codec import DEFAULT_MAX_RECORD_BYTES
 from streams.logs.base import Outgoing, partition_for
@@ -27,10 +27,10 @@ from streams.logs.kafka_base import ROLES, STATELESS, STORE
 
 def conversations(files: Sequence[Path]) -> Iterator[Outgoing]:
     """The turns of LoCoMo files, each a scope of its own."""
-    reading = Reading(None, DEFAULT_MAX_RECORD_BYTES, datetime.now(UTC))
+    options = RecordOptions(None, DEFAULT_MAX_RECORD_BYTES, datetime.now(UTC))
     for file in files:
         with file.open("rb") as opened:
-            for item in read_locomo(opened, str(file), file.stem, reading):
+            for item in read_locomo(opened, str(file), file.stem, options):
                 if isinstance(item, Bad):
                     raise ValueError(f"{item.place}: {item.reason}")
                 yield item

@@ -22,7 +22,7 @@ from ops.bootstrap import publisher
 from ops.embedded import Application, application
 from ops.ingest.base import Bad
 from ops.ingest.locomo import read_locomo
-from ops.ingest.records import Reading, in_batches
+from ops.ingest.records import RecordOptions, in_batches
 from ops.requests import JsonObject
 from ops.settings import Settings
 from stores.ranking import DEFAULTS, RankingParameters
@@ -158,9 +158,9 @@ async def measure(
 def _records(files: Iterable[Path], settings: Settings, captions: bool) -> Iterable[Outgoing]:
     now = datetime.now(UTC)
     for path in files:
-        reading = Reading(path.stem, settings.log.max_record_bytes, now, captions)
+        options = RecordOptions(path.stem, settings.log.max_record_bytes, now, captions)
         with path.open("rb") as file:
-            for record in read_locomo(file, path.name, path.stem, reading):
+            for record in read_locomo(file, path.name, path.stem, options):
                 if isinstance(record, Bad):
                     raise ValueError(f"{record.place}: {record.reason}")
                 yield record

@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from ops.cli.common import AsJson, Cli, command, complain, not_done, print_json, wrong_use
+from ops.cli.command_results import Said, Wait, carry_out, said_of, tell
+from ops.cli.common import AsJson, Cli, command, not_done, print_json, wrong_use
 from ops.cli.scopes import tell_unknown
 
 if TYPE_CHECKING:
     from ops.settings import Settings
     from schemas.messages import Command
 
-DONE = ("updated", "no_changes", "forgotten", "recovered", "confirmed", "set")
 MemoryIds = Annotated[list[str], typer.Argument(metavar="ID…", help="Ids, or their first 8.")]
 MemoryId = Annotated[str, typer.Argument(metavar="ID", help="An id, or its first 8 characters.")]
-Wait = Annotated[float, typer.Option(min=0, help="Seconds to wait for a running worker's answer.")]
 IfVersion = Annotated[
     int | None, typer.Option("--if-version", help="Only when the memory is at this version.")
 ]
@@ -217,7 +216,7 @@ def result(
     answer = cast("dict[str, object] | None", cli.ask(CommandRequest(command_id)))
     if answer is None:
         raise not_done(f"no command {command_id} was carried out yet; it is on its way, or unknown")
-    _tell(command_id, answer, json)
+    _tell(said_of(command_id, answer), json, cli.settings)
 
 
 def _show_flags(cli: Cli, scope: str, as_json: bool) -> None:
@@ -251,61 +250,15 @@ def _found(cli: Cli, memory_ids: list[str] | tuple[str, ...]) -> list[tuple[str,
 
 def _carry_out(cli: Cli, scope: str, order: Command, wait: float, as_json: bool) -> None:
     """Append the command; tell its result when a worker gives one in time."""
-    import asyncio
-
-    from ops.commanding import publish
-
     settings = cli.settings
     if not scope.strip():
         raise wrong_use("the scope is empty")
-    command_id = publish(settings, scope, order)
-    result = asyncio.run(_result(settings, command_id, wait))
-    if result is None:
-        if as_json:
-            print_json({"command_id": command_id, "applied": False})
-        else:
-            typer.echo(f"accepted as command {command_id}; {_applied_when(settings, wait)}")
-        return
-    _tell(command_id, result, as_json)
+    _tell(carry_out(settings, scope, order, wait), as_json, settings, wait)
 
 
-def _tell(command_id: str, result: dict[str, object], as_json: bool) -> None:
-    """The result of a command; raises Exit with code 1 where it was refused."""
-    error = result["error"]
-    outcomes = result["result"] if isinstance(result["result"], list) else [result["result"]]
+def _tell(said: Said, as_json: bool, settings: Settings, waited: float = 0.0) -> None:
+    """Raises Exit with code 1 where the command was refused."""
     if as_json:
-        print_json({"command_id": command_id, "applied": error is None, **result})
-    elif error is None:
-        for outcome in cast("list[dict[str, object]]", outcomes):
-            typer.echo(", ".join(f"{name} {value}" for name, value in outcome.items()))
-    else:
-        complain(str(error))
-    refused = any(
-        outcome.get("status", DONE[0]) not in DONE
-        for outcome in cast("list[dict[str, object]]", outcomes)
-    )
-    if error is not None or refused:
+        print_json(said)
+    if tell(said, as_json, settings, waited):
         raise typer.Exit(1)
-
-
-async def _result(settings: Settings, command_id: str, seconds: float) -> dict[str, object] | None:
-    from ops.commanding import result_of
-
-    def waiting() -> None:
-        typer.echo(
-            f"the running worker is busy with what came before; waiting up to {seconds:g} s for it",
-            err=True,
-        )
-
-    return await result_of(settings, command_id, seconds, waiting)
-
-
-def _applied_when(settings: Settings, waited: float) -> str:
-    """Who will carry out a command that has no result yet."""
-    from ops.commanding import worker_is_there
-
-    if not worker_is_there(settings):
-        return "no worker runs, so the next `palimpsest run` applies it"
-    if waited <= 0:
-        return "the running worker applies it"
-    return f"the running worker is still busy after {waited:g} s and applies it when its turn comes"

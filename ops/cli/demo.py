@@ -25,7 +25,7 @@ def demo(cli: Cli, json: AsJson = False) -> None:
     """
     import asyncio
 
-    from ops.cli.watching import watched
+    from ops.cli.run_progress import watched
     from ops.demo.show import perform
 
     told = [flag.partition("=")[0] for flag in cli.overrides]
@@ -42,6 +42,6 @@ def demo(cli: Cli, json: AsJson = False) -> None:
     if json:
         print_json(result)
         return
-    from ops.cli.demo_story import tell
+    from ops.cli.demo_report import tell
 
     tell(cast("dict[str, object]", result))

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from ops.cli.command_results import Wait, carry_out, tell
 from ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
 
 if TYPE_CHECKING:
     from schemas.messages import ApplyProposalsCommand, DismissProposalsCommand
 
-DONE = ("updated", "deleted", "deduped", "dismissed")
 MOST = 200
 """Proposals that one command names."""
 
@@ -21,12 +21,11 @@ ItemIds = Annotated[list[str] | None, typer.Argument(metavar="ID…", help="Ids,
 All = Annotated[bool, typer.Option("--all", help="All that are held back.")]
 OfScope = Annotated[str | None, typer.Option("--scope", "-s", help="Only of this memory space.")]
 Reason = Annotated[str, typer.Option(help="Why; kept in the history.")]
-Wait = Annotated[float, typer.Option(min=0, help="Seconds to wait for a running worker's answer.")]
 
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
-        help="Changes that were held back: look, let them happen, or dismiss them.",
+        help="Changes that were held back: look, apply, or dismiss them.",
         no_args_is_help=True,
     )
     command(group, "list")(list_)
@@ -45,24 +44,16 @@ def list_(
 
     Example: palimpsest proposals list --scope support
     """
-    from ops.requests import HeldRequest
+    from ops.requests import HeldProposalsRequest
 
-    answer = cast("dict[str, object]", cli.ask(HeldRequest(scope, (), limit)))
+    answer = cast("dict[str, object]", cli.ask(HeldProposalsRequest(scope, (), limit)))
     if json:
         print_json(answer)
         return
-    from ops.cli.tables import console, table
+    from ops.cli.tables import print_listed
 
-    held = cast("list[dict[str, object]]", answer["proposals"])
     names = ("id", "state", "scope", "action", "memory", "fact", "occurred_at")
-    console().print(
-        table(
-            names,
-            [tuple(str(row[n])[:8] if n == "id" else row[n] for n in names) for row in held],
-        )
-        if held
-        else "nothing is held back"
-    )
+    print_listed(names, answer["proposals"], "nothing is held back")
 
 
 def apply(
@@ -75,7 +66,7 @@ def apply(
     wait: Wait = 5.0,
     json: AsJson = False,
 ) -> None:
-    """Let changes happen that were held back. A memory that changed since stays as it is.
+    """Apply changes that were held back. A memory that changed since stays as it is.
 
     Example: palimpsest proposals apply 5b1f22aa --reason "she did move"
     """
@@ -86,7 +77,7 @@ def apply(
         (where, ApplyProposalsCommand(item_ids=ids, reason=_said(reason), force=force))
         for where, ids in held
     ]
-    _carry_out(cli, orders, wait, json)
+    _carry_out_all(cli, orders, wait, json)
 
 
 def dismiss(
@@ -98,7 +89,7 @@ def dismiss(
     wait: Wait = 5.0,
     json: AsJson = False,
 ) -> None:
-    """Give changes up that were held back; the memories stay as they are.
+    """Dismiss changes that were held back; the memories stay as they are.
 
     Example: palimpsest proposals dismiss 5b1f22aa --reason "it was a joke"
     """
@@ -108,7 +99,7 @@ def dismiss(
     orders = [
         (where, DismissProposalsCommand(item_ids=ids, reason=_said(reason))) for where, ids in held
     ]
-    _carry_out(cli, orders, wait, json)
+    _carry_out_all(cli, orders, wait, json)
 
 
 def _said(reason: str) -> str:
@@ -121,11 +112,11 @@ def _held(
     cli: Cli, item_ids: list[str] | None, all_: bool, scope: str | None
 ) -> list[tuple[str, tuple[str, ...]]]:
     """Scopes, each with full ids of what is held back there, no more than a command takes."""
-    from ops.requests import HeldRequest
+    from ops.requests import HeldProposalsRequest
 
     if bool(item_ids) == all_:
         raise wrong_use("name the proposals, or say --all")
-    asked = HeldRequest(scope, tuple(item_ids or ()), 1_000_000)
+    asked = HeldProposalsRequest(scope, tuple(item_ids or ()), 1_000_000)
     answer = cast("dict[str, list[dict[str, str]]]", cli.ask(asked))
     found = answer["proposals"]
     for given in item_ids or ():
@@ -146,56 +137,21 @@ def _held(
     ]
 
 
-def _carry_out(
+def _carry_out_all(
     cli: Cli,
     orders: Sequence[tuple[str, ApplyProposalsCommand | DismissProposalsCommand]],
     wait: float,
     as_json: bool,
 ) -> None:
     """Append the commands; tell their results when a worker gives them in time."""
-    import asyncio
-
-    from ops.commanding import publish, result_of
-
     settings = cli.settings
-    commands: list[dict[str, object]] = []
-    for scope, order in orders:
-        command_id = publish(settings, scope, order)
-        result = asyncio.run(result_of(settings, command_id, wait))
-        commands.append(
-            {"command_id": command_id, "scope": scope, "applied": False}
-            if result is None
-            else {
-                "command_id": command_id,
-                "scope": scope,
-                "applied": result["error"] is None,
-                **result,
-            }
-        )
+    commands = [
+        {"scope": scope, **carry_out(settings, scope, order, wait)} for scope, order in orders
+    ]
     if as_json:
         print_json({"commands": commands})
     elif not commands:
         typer.echo("nothing is held back")
-    refused = [_told(result, as_json) for result in commands]
+    refused = [tell(said, as_json, settings, wait) for said in commands]
     if any(refused):
         raise typer.Exit(1)
-
-
-def _told(result: dict[str, object], as_json: bool) -> bool:
-    """Print what became of one command, unless that was done; whether anything was refused."""
-    if "error" not in result:
-        if not as_json:
-            typer.echo(
-                f"accepted as command {result['command_id']}; it is applied by the running worker,"
-                " or by the next `palimpsest run`"
-            )
-        return False
-    if result["error"] is not None:
-        if not as_json:
-            complain(str(result["error"]))
-        return True
-    outcomes = cast("list[dict[str, object]]", result["result"])
-    if not as_json:
-        for outcome in outcomes:
-            typer.echo(", ".join(f"{name} {value}" for name, value in outcome.items()))
-    return any(outcome["status"] not in DONE for outcome in outcomes)

@@ -15,11 +15,11 @@ from ops.cli.common import AsJson, Cli, command, wrong_use
 from ops.cli.tally import Tally
 
 if TYPE_CHECKING:
-    from ops.cli.progress import Reading as Progress
+    from ops.cli.ingest_progress import IngestProgress
     from ops.ingest.base import Choices
     from ops.ingest.base import DateOrder as DateOrderName
     from ops.ingest.known import Published
-    from ops.ingest.reading import Found, Wishes
+    from ops.ingest.opening import Found, IngestOptions
     from ops.settings import Settings
     from streams.logs.base import Outgoing
 
@@ -102,12 +102,12 @@ def ingest(
 
     Example: palimpsest ingest conversation.jsonl --scope support
     """
-    from ops.cli.progress import Reading, Stoppable
+    from ops.cli.ingest_progress import IngestProgress, Stoppable
 
     settings = cli.settings
     _check(files, scope)
     chosen = date_order.value if date_order else None
-    wishes = _wishes(
+    options = _options(
         settings, form, scope, since, captions, _choices(me, timezone, chosen, session)
     )
     tally = Tally(json, dry_run)
@@ -115,9 +115,9 @@ def ingest(
         stop = undo.enter_context(Stoppable())
         append = _appender(settings, undo, dry_run)
         before = _published(settings, undo)
-        progress = undo.enter_context(Reading(_total(files)))
+        progress = undo.enter_context(IngestProgress(_total(files)))
         try:
-            for batch in _batches(files, wishes, tally, progress):
+            for batch in _batches(files, options, tally, progress):
                 standings = [before.standing(record) for record in batch]
                 with stop.whole():
                     append(batch)
@@ -159,22 +159,22 @@ def _choices(me: str, timezone: str, date_order: str | None, session: str | None
     return Choices(utc_now(), " ".join(me.split()), zone, order, session)
 
 
-def _wishes(
+def _options(
     settings: Settings,
     form: Format | None,
     scope: str | None,
     since: datetime | None,
     captions: bool,
     choices: Choices,
-) -> Wishes:
+) -> IngestOptions:
     from datetime import UTC
 
-    from ops.ingest.reading import Wishes
-    from ops.ingest.records import Reading
+    from ops.ingest.opening import IngestOptions
+    from ops.ingest.records import RecordOptions
 
     begin = None if since is None else since.replace(tzinfo=since.tzinfo or UTC)
-    reading = Reading(scope, settings.log.max_record_bytes, begin or choices.since, captions)
-    return Wishes(reading, form.value if form else None, begin, choices)
+    records = RecordOptions(scope, settings.log.max_record_bytes, begin or choices.since, captions)
+    return IngestOptions(records, form.value if form else None, begin, choices)
 
 
 def _appender(settings: Settings, undo: ExitStack, dry_run: bool) -> Append:
@@ -206,22 +206,22 @@ def _total(files: Sequence[str]) -> int | None:
 
 
 def _batches(
-    files: Sequence[str], wishes: Wishes, tally: Tally, progress: Progress
+    files: Sequence[str], options: IngestOptions, tally: Tally, progress: IngestProgress
 ) -> Iterator[Sequence[Outgoing]]:
     from ops.ingest.base import Unreadable
-    from ops.ingest.reading import taken
+    from ops.ingest.opening import open_source
     from ops.ingest.records import in_batches
 
     for name in files:
         try:
-            with taken(name, wishes) as source:
+            with open_source(name, options) as source:
                 tally.took(source.source.name, source.format)
                 yield from in_batches(_good(source.items, tally, progress))
         except Unreadable as error:
             tally.refuse("standard input" if name == "-" else name, str(error))
 
 
-def _good(items: Iterator[Found], tally: Tally, progress: Progress) -> Iterator[Outgoing]:
+def _good(items: Iterator[Found], tally: Tally, progress: IngestProgress) -> Iterator[Outgoing]:
     from ops.ingest.base import Bad, Note
 
     for item, size in items:

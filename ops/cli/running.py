@@ -61,7 +61,7 @@ def run(
 
 async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
     from ops.bootstrap import running
-    from ops.cli.watching import watched
+    from ops.cli.run_progress import watched
     from ops.parts import SetupError
     from ops.reading.status import balance as balance_of
     from ops.service.running import serving_reads

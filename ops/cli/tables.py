@@ -52,6 +52,13 @@ def table(columns: tuple[str, ...], rows: list[tuple[object, ...]], title: str =
     return made
 
 
+def print_listed(columns: tuple[str, ...], rows: object, otherwise: str) -> None:
+    """Rows as a table, their ids shortened to what commands take; `otherwise` where none is."""
+    found = cast("list[Json]", rows)
+    cells = [tuple(str(row[n])[:8] if n == "id" else row[n] for n in columns) for row in found]
+    console().print(table(columns, cells) if found else otherwise)
+
+
 def print_rows(columns: tuple[str, ...], rows: list[Json], out: Console | None = None) -> None:
     """Rows as a table where they fit; else a line a column, so that ids can be copied whole."""
     out = out or console()

@@ -14,7 +14,7 @@ from ops.bootstrap import publisher
 from ops.embedded import Application, application
 from ops.ingest.base import Bad
 from ops.ingest.lines import read_turns
-from ops.ingest.records import Reading, in_batches
+from ops.ingest.records import RecordOptions, in_batches
 from ops.parts import utc_now
 from ops.queries import DirectQueries
 from ops.reading.sources import Sources, rows
@@ -52,9 +52,9 @@ ORDER BY f.occurred_at, p.item_id
 
 def conversation(settings: Settings) -> list[Outgoing]:
     """The turns that come with the program."""
-    reading = Reading(SCOPE, settings.log.max_record_bytes, utc_now())
+    options = RecordOptions(SCOPE, settings.log.max_record_bytes, utc_now())
     with (files("ops.demo") / "conversation.jsonl").open("rb") as file:
-        found = [item for item, _ in read_turns(file, "conversation.jsonl", reading)]
+        found = [item for item, _ in read_turns(file, "conversation.jsonl", options)]
     bad = [item for item in found if isinstance(item, Bad)]
     assert not bad, bad
     return cast("list[Outgoing]", found)

@@ -18,7 +18,7 @@ from ops.ingest.slack import day_files, is_slack_day
 from ops.ingest.sources import Bundle
 from ops.ingest.whatsapp import is_whatsapp, read_whatsapp
 
-Reader: TypeAlias = Callable[[Document, Choices], Iterator[Item]]
+Parser: TypeAlias = Callable[[Document, Choices], Iterator[Item]]
 
 FORMATS: Final = {
     "turns": "turns of Palimpsest, a JSON object a line",
@@ -32,7 +32,7 @@ FORMATS: Final = {
 }
 """Name for `--from` to what a person calls it."""
 
-READERS: Final[dict[str, Reader]] = {
+PARSERS: Final[dict[str, Parser]] = {
     "messages": read_messages,
     "chatgpt": read_chatgpt,
     "claude": read_claude,

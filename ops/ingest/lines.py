@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from pydantic import TypeAdapter, ValidationError
 
 from ops.ingest.base import Bad, later
-from ops.ingest.records import DEFAULT_SCOPE, Reading, checked
+from ops.ingest.records import DEFAULT_SCOPE, RecordOptions, checked
 from schemas.codec import describe
 from schemas.envelope import UtcTime
 from schemas.messages import ConversationTurn
@@ -96,7 +96,7 @@ def near_miss(name: str, present: Iterable[str]) -> str | None:
 
 
 def read_turns(
-    file: Lines, name: str, reading: Reading, watch: Watch | None = None
+    file: Lines, name: str, options: RecordOptions, watch: Watch | None = None
 ) -> Iterator[tuple[Outgoing | Bad, int]]:
     """A record, or what is bad, for every line that is not empty; and the bytes read for it.
 
@@ -118,10 +118,10 @@ def read_turns(
                     break
             yield Bad(place, f"a line of {size} bytes is no turn"), size
         elif line.strip():
-            yield _line(line, place, reading, watch), size
+            yield _line(line, place, options, watch), size
 
 
-def _line(line: bytes, place: str, reading: Reading, watch: Watch) -> Outgoing | Bad:
+def _line(line: bytes, place: str, options: RecordOptions, watch: Watch) -> Outgoing | Bad:
     try:
         raw = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
     except UnicodeDecodeError as error:
@@ -130,19 +130,19 @@ def _line(line: bytes, place: str, reading: Reading, watch: Watch) -> Outgoing |
         return Bad(place, f"not JSON: {error}")
     except RecursionError:
         return Bad(place, "not a turn: nested too deeply")
-    return turn_of(raw, place, reading, watch)
+    return turn_of(raw, place, options, watch)
 
 
 def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is no JSON")
 
 
-def turn_of(raw: object, place: str, reading: Reading, watch: Watch) -> Outgoing | Bad:
+def turn_of(raw: object, place: str, options: RecordOptions, watch: Watch) -> Outgoing | Bad:
     """The record of one parsed line."""
     if not isinstance(raw, dict):
         return Bad(place, "not a JSON object; write one turn a line")
     try:
-        return _record(raw, place, reading, watch)
+        return _record(raw, place, options, watch)
     except ValidationError as error:
         return Bad(place, f"{describe(error)}{_hint(raw)}")
     except ValueError as error:
@@ -155,7 +155,7 @@ def _hint(raw: dict[str, object]) -> str:
     return f"; did you mean {told}?" if told else ""
 
 
-def _record(raw: dict[str, object], place: str, reading: Reading, watch: Watch) -> Outgoing:
+def _record(raw: dict[str, object], place: str, options: RecordOptions, watch: Watch) -> Outgoing:
     expected = CONVERSATION_TURNS.schemas
     enveloped = isinstance(raw.get("body"), dict) and ("schema" in raw or "content" not in raw)
     if (enveloped or "schema" in raw) and raw.get("schema") not in expected:
@@ -169,15 +169,15 @@ def _record(raw: dict[str, object], place: str, reading: Reading, watch: Watch) 
     turn = ConversationTurn.model_validate(body)
     at = raw.get("occurred_at")
     if at is None:
-        at = later(reading.now, watch.untimed * UNTIMED_STEP)
+        at = later(options.now, watch.untimed * UNTIMED_STEP)
     else:
         at = _TIME.validate_python(at)
     record = checked(
         turn,
-        reading.scope or _scope(raw.get("scope")),
+        options.scope or _scope(raw.get("scope")),
         at,
         None if message_id is None else str(message_id),
-        reading,
+        options,
     )
     watch.untimed += raw.get("occurred_at") is None
     if not enveloped:

@@ -11,7 +11,7 @@ from typing import IO, Final
 from pydantic import ValidationError
 
 from ops.ingest.base import Bad
-from ops.ingest.records import Reading, checked
+from ops.ingest.records import RecordOptions, checked
 from schemas.codec import describe
 from schemas.messages import ConversationTurn
 from streams.logs.base import Outgoing
@@ -35,7 +35,7 @@ def is_locomo(value: object) -> bool:
 
 
 def read_locomo(
-    file: IO[bytes], name: str, stem: str, reading: Reading
+    file: IO[bytes], name: str, stem: str, options: RecordOptions
 ) -> Iterator[Outgoing | Bad]:
     """The utterances of a LoCoMo file (one conversation, or a list of samples), in order."""
     try:
@@ -51,12 +51,12 @@ def read_locomo(
             continue
         own = stem if len(samples) == 1 else str(sample.get("sample_id", f"{stem}-{number}"))
         conversation = sample.get("conversation", sample)
-        scope = own if reading.scope is None else reading.scope
-        yield from _conversation(conversation, place, scope, reading)
+        scope = own if options.scope is None else options.scope
+        yield from _conversation(conversation, place, scope, options)
 
 
 def _conversation(
-    conversation: object, place: str, scope: str, reading: Reading
+    conversation: object, place: str, scope: str, options: RecordOptions
 ) -> Iterator[Outgoing | Bad]:
     sessions = (
         [key for key in conversation if re.fullmatch(r"session_\d+", str(key))]
@@ -75,8 +75,8 @@ def _conversation(
             continue
         for number, utterance in enumerate(utterances):
             try:
-                turn = _utterance(utterance, session, reading.captions)
-                yield checked(turn, scope, at + timedelta(seconds=number), None, reading)
+                turn = _utterance(utterance, session, options.captions)
+                yield checked(turn, scope, at + timedelta(seconds=number), None, options)
             except ValidationError as error:
                 yield Bad(f"{place}: {session}[{number}]", describe(error))
             except (ValueError, LookupError, TypeError) as error:

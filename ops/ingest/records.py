@@ -23,7 +23,7 @@ DEFAULT_SCOPE: Final = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class RecordOptions:
     """How to read: `scope` None takes the line's own, else the default of the format.
     `max_bytes` bounds a record; `now` dates turns that say no time; `captions` appends what is
     said of an image to the text."""
@@ -39,7 +39,7 @@ def turn_id_of_message(scope: str, turn: ConversationTurn) -> str:
     return derived_id("ingest", scope, turn.turn_id, turn.content)
 
 
-def record_of(said: Said, at: datetime, source_type: str, reading: Reading) -> Outgoing | Bad:
+def record_of(said: Said, at: datetime, source_type: str, options: RecordOptions) -> Outgoing | Bad:
     """An utterance as a turn's record, told at `at`."""
     try:
         turn = ConversationTurn(
@@ -52,7 +52,7 @@ def record_of(said: Said, at: datetime, source_type: str, reading: Reading) -> O
             source_id=said.source_id,
             metadata=said.metadata,
         )
-        return checked(turn, reading.scope or DEFAULT_SCOPE, at, None, reading)
+        return checked(turn, options.scope or DEFAULT_SCOPE, at, None, options)
     except ValidationError as error:
         return Bad(said.place, describe(error))
     except ValueError as error:
@@ -64,7 +64,7 @@ def checked(
     scope: str,
     at: datetime,
     message_id: str | None,
-    reading: Reading,
+    options: RecordOptions,
 ) -> Outgoing:
     """The turn as a record. Raises ValueError for what the log should not be given."""
     for where, text in _texts({"scope": scope, **turn.model_dump()}, ""):
@@ -85,9 +85,9 @@ def checked(
     )
     record = outgoing(CONVERSATION_TURNS, message)
     size = len(record.value or b"")
-    if size > reading.max_bytes:
+    if size > options.max_bytes:
         raise ValueError(
-            f"the turn takes {size} bytes, more than the {reading.max_bytes} allowed (setting"
+            f"the turn takes {size} bytes, more than the {options.max_bytes} allowed (setting"
             " log.max_record_bytes); split it or raise the limit"
         )
     return record

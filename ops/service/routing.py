@@ -1,6 +1,6 @@
 """Asking the workers of a cluster: whoever has the partition open answers.
 
-Every worker serves the same readings on its local interface. Those that share the data folder
+Every worker answers the same queries on its local interface. Those that share the data folder
 announce themselves in `<data_dir>/workers/<pid>/`; those on other machines are named by the
 setting kafka.workers, with the secret kafka.worker_token that all of them share.
 """
@@ -24,11 +24,11 @@ from ops.reading.scopes import newest_first
 from ops.requests import (
     CommandRequest,
     ContextRequest,
-    DropRequest,
+    DeadLettersRequest,
+    DiscardRequest,
     FlagsRequest,
-    HeldRequest,
+    HeldProposalsRequest,
     JsonObject,
-    LettersRequest,
     ListRequest,
     NotFoundError,
     NotOpenError,
@@ -157,14 +157,16 @@ class RoutedQueries:
                 return {"scopes": newest_first([*chain.from_iterable(listed)])}
             case StatusRequest():
                 return _status(await self._from_all(request))
-            case LettersRequest():
-                return _letters(await self._from_all(request), request.limit)
-            case HeldRequest():
+            case DeadLettersRequest():
+                return _dead_letters(await self._from_all(request), request.limit)
+            case HeldProposalsRequest():
                 return _held(await self._from_all(request), request.limit)
-            case RedriveRequest(letter_ids=()):
+            case RedriveRequest(dead_letter_ids=()):
                 return _joined(await self._from_all(request))
-            case RedriveRequest() | DropRequest():
-                parts = [await self._by_id(_only(request, name)) for name in request.letter_ids]
+            case RedriveRequest() | DiscardRequest():
+                parts = [
+                    await self._by_id(_only(request, name)) for name in request.dead_letter_ids
+                ]
                 return _joined(cast("list[JsonObject]", parts))
             case CommandRequest():
                 answers = await self._from_all(request)
@@ -235,8 +237,8 @@ def _runs(pid: int) -> bool:
     return True
 
 
-def _only(request: RedriveRequest | DropRequest, letter_id: str) -> Request:
-    return type(request)((letter_id,))
+def _only(request: RedriveRequest | DiscardRequest, dead_letter_id: str) -> Request:
+    return type(request)((dead_letter_id,))
 
 
 def _list(answer: JsonObject, name: str) -> list[JsonObject]:
@@ -260,7 +262,7 @@ def _held(parts: Sequence[JsonObject], limit: int) -> JsonObject:
     return {"proposals": cast("list[JsonValue]", held[:limit])}
 
 
-def _letters(answers: Sequence[JsonObject], limit: int) -> JsonObject:
+def _dead_letters(answers: Sequence[JsonObject], limit: int) -> JsonObject:
     rows = [row for answer in answers for row in _list(answer, "dead_letters")]
     rows.sort(key=lambda row: str(row["last_failed_at"]), reverse=True)
     return {"dead_letters": [*rows[:limit]]}

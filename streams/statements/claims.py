@@ -33,7 +33,7 @@ class Claim(NamedTuple):
     is_news: bool = False
 
 
-class Reading(NamedTuple):
+class Claims(NamedTuple):
     """What a statement claims: of what stands (`held`), and as news of what is known (`told`).
 
     What is known must be read more carefully than what is new: a statement that tells more than
@@ -44,7 +44,7 @@ class Reading(NamedTuple):
     told: tuple[Claim, ...] = ()
 
 
-NOTHING: Final = Reading()
+NOTHING: Final = Claims()
 
 
 def incompatible(new: Claim, known: Claim) -> bool:

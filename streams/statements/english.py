@@ -1,4 +1,4 @@
-"""English, for `reading`."""
+"""English, for `parsing`."""
 
 from __future__ import annotations
 

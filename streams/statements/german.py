@@ -1,4 +1,4 @@
-"""German, for `reading`."""
+"""German, for `parsing`."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from streams.statements.claims import NOTHING, SAYS, Claim, Reading, Words
+from streams.statements.claims import NOTHING, SAYS, Claim, Claims, Words
 
 _ME: Final = re.compile(r"^(?:私|僕|俺|わたし|ぼく)(?:は|が)、?")
 _MINE: Final = re.compile(r"^(?:私|僕|俺|わたし|ぼく)の")
@@ -121,7 +121,7 @@ class _Said(NamedTuple):
     denies: bool
 
 
-def read(body: str, speaker: str) -> Reading:
+def read(body: str, speaker: str) -> Claims:
     """The claims of a Japanese statement. `speaker`: folded, empty where none is named."""
     text = body.strip().rstrip("。!！.")
     if _UNPLAIN.search(_MINE.sub("", _ME.sub("", text))) or "、" in text.strip("、")[8:]:
@@ -136,7 +136,7 @@ def read(body: str, speaker: str) -> Reading:
     text = _LIGHT.sub("", _HABITS.sub("", text))
     about = (f"@{speaker}",) if speaker else ()
     held = _standing(text, about, qualifiers)
-    return Reading(held, (*held, *_news(text, about)))
+    return Claims(held, (*held, *_news(text, about)))
 
 
 def _standing(text: str, about: Words, qualifiers: frozenset[str]) -> tuple[Claim, ...]:

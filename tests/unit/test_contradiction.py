@@ -14,7 +14,7 @@ from streams.contradiction import (
     tokens,
     words_oppose,
 )
-from streams.statements.reading import MAX_CHARACTERS, read
+from streams.statements.parsing import MAX_CHARACTERS, read
 
 
 @pytest.mark.parametrize(

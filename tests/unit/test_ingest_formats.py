@@ -20,10 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ops.ingest.base import Bad, Choices, Document, Note, Said, Unreadable
-from ops.ingest.formats import FORMATS, READERS, format_of_text
+from ops.ingest.formats import FORMATS, PARSERS, format_of_text
 from ops.ingest.lines import Watch, near_miss, turn_of
-from ops.ingest.reading import Wishes, taken
-from ops.ingest.records import Reading, record_of
+from ops.ingest.opening import IngestOptions, open_source
+from ops.ingest.records import RecordOptions, record_of
 from ops.ingest.slack import read_slack
 from streams.logs.base import Outgoing
 
@@ -35,23 +35,25 @@ EXAMPLES = sorted(
 )
 
 
-def wishes(form: str | None = None, **choices: object) -> Wishes:
-    return Wishes(
-        Reading(None, 1_000_000, SINCE),
+def using(form: str | None = None, **choices: object) -> IngestOptions:
+    return IngestOptions(
+        RecordOptions(None, 1_000_000, SINCE),
         form,
         SINCE,
         Choices(SINCE, **choices),  # type: ignore[arg-type]
     )
 
 
-def read(path: Path, wished: Wishes | None = None) -> tuple[str, list[Outgoing | Bad | Note]]:
-    with taken(str(path), wished or wishes()) as source:
+def read(
+    path: Path, chosen: IngestOptions | None = None
+) -> tuple[str, list[Outgoing | Bad | Note]]:
+    with open_source(str(path), chosen or using()) as source:
         return source.format, [item for item, _ in source.items]
 
 
-def rendered(path: Path, wished: Wishes | None = None) -> str:
+def rendered(path: Path, chosen: IngestOptions | None = None) -> str:
     """What was read, a line each, without the folder's name."""
-    form, items = read(path, wished)
+    form, items = read(path, chosen)
     lines = [f"taken for {FORMATS[form]}"]
     for item in items:
         if isinstance(item, Bad):
@@ -69,8 +71,8 @@ def rendered(path: Path, wished: Wishes | None = None) -> str:
     return "\n".join(lines).replace(f"{path.parent}/", "") + "\n"
 
 
-def turns(path: Path, wished: Wishes | None = None) -> list[dict[str, object]]:
-    items = read(path, wished)[1]
+def turns(path: Path, chosen: IngestOptions | None = None) -> list[dict[str, object]]:
+    items = read(path, chosen)[1]
     return [json.loads(item.value or b"")["body"] for item in items if isinstance(item, Outgoing)]
 
 
@@ -149,11 +151,11 @@ def test_exports_are_found_in_their_archives(tmp_path: Path) -> None:
 
 def test_a_format_can_be_forced(tmp_path: Path) -> None:
     with pytest.raises(Unreadable, match="no WhatsApp chat"):
-        read(GOLDEN / "talk.srt", wishes("whatsapp"))
+        read(GOLDEN / "talk.srt", using("whatsapp"))
     with pytest.raises(Unreadable, match="a ChatGPT export in it, not a Slack export"):
         read(
             zipped(tmp_path / "e.zip", conversations_json=(GOLDEN / "chatgpt.json").read_bytes()),
-            wishes("slack"),
+            using("slack"),
         )
 
 
@@ -196,9 +198,9 @@ def test_a_longer_export_keeps_the_ids_of_what_was_there(tmp_path: Path, name: s
 def test_an_id_does_not_depend_on_names_times_or_zones_given(tmp_path: Path) -> None:
     shutil.copy(GOLDEN / "messages.jsonl", tmp_path / "messages.jsonl")
     plain = [turn["turn_id"] for turn in turns(GOLDEN / "messages.jsonl")]
-    assert [t["turn_id"] for t in turns(tmp_path / "messages.jsonl", wishes(me="Ana"))] == plain
+    assert [t["turn_id"] for t in turns(tmp_path / "messages.jsonl", using(me="Ana"))] == plain
     us = GOLDEN / "whatsapp_us.txt"
-    elsewhere = turns(us, wishes(zone=ZoneInfo("Asia/Tokyo")))
+    elsewhere = turns(us, using(zone=ZoneInfo("Asia/Tokyo")))
     assert [turn["turn_id"] for turn in elsewhere] == [turn["turn_id"] for turn in turns(us)]
 
 
@@ -212,23 +214,23 @@ def test_the_same_words_in_two_conversations_are_two_turns() -> None:
 
 def test_the_person_whose_export_it_is_can_be_named() -> None:
     for name in ("chatgpt.json", "claude.json"):
-        speakers = {(t["role"], t.get("speaker")) for t in turns(GOLDEN / name, wishes(me="Ana"))}
+        speakers = {(t["role"], t.get("speaker")) for t in turns(GOLDEN / name, using(me="Ana"))}
         assert speakers <= {("user", "Ana"), ("assistant", None), ("assistant", "")}
 
 
-def dated(name: str, wished: Wishes) -> list[str]:
-    items = read(GOLDEN / name, wished)[1]
+def dated(name: str, chosen: IngestOptions) -> list[str]:
+    items = read(GOLDEN / name, chosen)[1]
     return [json.loads(i.value or b"")["occurred_at"] for i in items if isinstance(i, Outgoing)]
 
 
 def test_times_without_a_zone_are_those_of_the_zone_given() -> None:
-    said = dated("whatsapp_us.txt", wishes(zone=ZoneInfo("America/New_York")))
+    said = dated("whatsapp_us.txt", using(zone=ZoneInfo("America/New_York")))
     assert said[0] == "2026-03-03T02:01:00Z"
     assert said[-1] == "2026-03-14T04:06:00Z"  # summer time began in between
 
 
 def test_the_order_of_day_and_month_can_be_told() -> None:
-    assert dated("whatsapp_assumed.txt", wishes(date_order="mdy"))[0] == "2026-02-03T09:00:00Z"
+    assert dated("whatsapp_assumed.txt", using(date_order="mdy"))[0] == "2026-02-03T09:00:00Z"
 
 
 @pytest.mark.parametrize(
@@ -246,7 +248,7 @@ def test_the_order_of_day_and_month_is_found_over_the_whole_file(
     lines: str, first: str, why: str
 ) -> None:
     document = Document("chat.txt", "chat", lines.replace("|", "\n"))
-    items = list(READERS["whatsapp"](document, Choices(SINCE)))
+    items = list(PARSERS["whatsapp"](document, Choices(SINCE)))
     assert isinstance(items[0], Note)
     assert why in items[0].text
     said = next(item for item in items if isinstance(item, Said))
@@ -258,7 +260,7 @@ def test_a_file_that_tells_no_time_is_dated_by_the_file_and_that_is_told(tmp_pat
     path = tmp_path / "talk.jsonl"
     path.write_text('{"role": "user", "content": "a"}\n{"role": "user", "content": "b"}\n')
     os.utime(path, (1_772_442_000, 1_772_442_000))
-    _, items = read(path, Wishes(Reading(None, 1_000_000, SINCE)))
+    _, items = read(path, IngestOptions(RecordOptions(None, 1_000_000, SINCE)))
     said = [json.loads(i.value or b"")["occurred_at"] for i in items if isinstance(i, Outgoing)]
     assert said == ["2026-03-02T09:00:00Z", "2026-03-02T09:00:00.001000Z"]
     notes = [item.text for item in items if isinstance(item, Note)]
@@ -322,7 +324,7 @@ CHOICES = st.builds(
 
 
 @settings(max_examples=300, deadline=None)
-@given(form=st.sampled_from(sorted(READERS)), value=VALUES, choices=CHOICES)
+@given(form=st.sampled_from(sorted(PARSERS)), value=VALUES, choices=CHOICES)
 def test_no_reader_raises_for_any_json(form: str, value: object, choices: Choices) -> None:
     wrapped = {
         "chatgpt": [{"mapping": value}, {"mapping": {"a": value}}],
@@ -333,7 +335,7 @@ def test_no_reader_raises_for_any_json(form: str, value: object, choices: Choice
 
 
 @settings(max_examples=300, deadline=None)
-@given(form=st.sampled_from(sorted(READERS)), lines=LINES, choices=CHOICES)
+@given(form=st.sampled_from(sorted(PARSERS)), lines=LINES, choices=CHOICES)
 def test_no_reader_raises_for_any_text(form: str, lines: list[str], choices: Choices) -> None:
     survives(form, "\n".join(lines), choices)
     with contextlib.suppress(Unreadable):
@@ -342,9 +344,11 @@ def test_no_reader_raises_for_any_text(form: str, lines: list[str], choices: Cho
 
 def survives(form: str, text: str, choices: Choices) -> None:
     with contextlib.suppress(Unreadable):
-        for item in READERS[form](Document("x", "x", text), choices):
+        for item in PARSERS[form](Document("x", "x", text), choices):
             if isinstance(item, Said):
-                made = record_of(item, item.at or SINCE, form, Reading(None, 1_000_000, SINCE))
+                made = record_of(
+                    item, item.at or SINCE, form, RecordOptions(None, 1_000_000, SINCE)
+                )
                 assert isinstance(made, Bad | Outgoing)
 
 
@@ -365,5 +369,5 @@ def test_the_slack_reader_raises_for_nothing(value: object, users: object) -> No
 @settings(max_examples=200, deadline=None)
 @given(value=VALUES)
 def test_a_line_of_any_json_is_a_turn_or_bad(value: object) -> None:
-    reading = Reading(None, 1_000_000, SINCE)
-    assert isinstance(turn_of(value, "x:1", reading, Watch()), Bad | Outgoing)
+    options = RecordOptions(None, 1_000_000, SINCE)
+    assert isinstance(turn_of(value, "x:1", options, Watch()), Bad | Outgoing)

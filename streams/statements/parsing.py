@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final
 
 from streams.statements import english, german, japanese
-from streams.statements.claims import NOTHING, SAYS, Claim, Reading, Words
+from streams.statements.claims import NOTHING, SAYS, Claim, Claims, Words
 from streams.statements.grammar import Grammar, Relation, Sense, Token, Tokens
 
 MAX_CHARACTERS: Final = 400
@@ -35,14 +35,14 @@ _ENGLISH: Final = re.compile(
 _TOKEN: Final = re.compile(
     r"'s\b|[-+\u2212]?\d+(?:[.,:/]\d+)*|[^\W_]+(?:[-.'&][^\W_]+)*|[,;:()\u2013\u2014]|[^\s\w.!]"
 )
-KEPT_READINGS: Final = 8_192
-"""A memory is a candidate again and again; a reading takes about a kilobyte."""
+CACHED_STATEMENTS: Final = 8_192
+"""A memory is a candidate again and again; its claims take about a kilobyte."""
 _YEAR: Final = re.compile(r"\d{4}")
 _BREAKS: Final = frozenset(",;:()\u2013\u2014")
 
 
-@lru_cache(KEPT_READINGS)
-def read(text: str, as_news: bool = True) -> Reading:
+@lru_cache(CACHED_STATEMENTS)
+def read(text: str, as_news: bool = True) -> Claims:
     """The claims of a statement, in a fixed order; none where it is not a plain one. What it tells
     as news is read only where that is asked for."""
     text = unicodedata.normalize("NFKC", text).translate(_APOSTROPHES).strip()
@@ -59,7 +59,7 @@ def read(text: str, as_news: bool = True) -> Reading:
     return _read(body, speaker, german.GRAMMAR if germanly else english.GRAMMAR, as_news)
 
 
-def _read(body: str, speaker: str, grammar: Grammar, as_news: bool) -> Reading:
+def _read(body: str, speaker: str, grammar: Grammar, as_news: bool) -> Claims:
     habits: list[str] = []
 
     def habit(match: re.Match[str]) -> str:
@@ -73,13 +73,13 @@ def _read(body: str, speaker: str, grammar: Grammar, as_news: bool) -> Reading:
     whole = _sense(tokens, qualifiers, grammar)
     held = () if whole is None else _claims(whole, grammar, as_news=False)
     if not as_news:
-        return Reading(held)
+        return Claims(held)
     first = _sense(_first_clause(tokens, grammar), qualifiers, grammar)
     told: tuple[Claim, ...] = ()
     for sense in (whole, first):
         if sense is not None:
             told += (*_claims(sense, grammar, as_news=True), *grammar.endings(sense))
-    return Reading(held, tuple(dict.fromkeys(told)))
+    return Claims(held, tuple(dict.fromkeys(told)))
 
 
 def _spoken(tokens: Tokens, speaker: str, grammar: Grammar) -> Tokens:
@@ -298,7 +298,7 @@ def _value(tokens: Tokens, grammar: Grammar, as_news: bool) -> Tokens:
 
 def _is_recent(rest: Words, grammar: Grammar) -> bool:
     """Whether what follows an event leaves it the last word: not "in 2009", "as a child", "for two
-    weeks". Reading knows no dates but the words'."""
+    weeks". The parser knows no dates but the words'."""
     said = set(rest)
     if said & grammar.elsewhen:
         return False

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from ops.cli.progress import span
+from ops.cli.ingest_progress import duration
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -49,22 +49,22 @@ def watched(app: AnyApplication) -> Iterator[None]:
 
 class Rates:
     """How fast each stage got on lately. A stage works in batches, so its pace is measured from
-    the first sight of it within the window to the last step seen, and kept while it rests."""
+    the first sight of it within the window to the last sample, and kept while it rests."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._steps: dict[str, deque[tuple[float, int]]] = {}
+        self._samples: dict[str, deque[tuple[float, int]]] = {}
 
     def rate(self, name: str, done: int) -> float | None:
         """Records a second of `name`, which has done `done`; None as long as that is unknown."""
-        steps = self._steps.setdefault(name, deque())
+        samples = self._samples.setdefault(name, deque())
         now = self._clock()
-        if not steps or steps[-1][1] != done:
-            steps.append((now, done))
-        while len(steps) > 2 and steps[1][0] < now - WINDOW_SECONDS:
-            steps.popleft()
-        seconds = now - steps[0][0]
-        return (done - steps[0][1]) / seconds if len(steps) > 1 and seconds > 0 else None
+        if not samples or samples[-1][1] != done:
+            samples.append((now, done))
+        while len(samples) > 2 and samples[1][0] < now - WINDOW_SECONDS:
+            samples.popleft()
+        seconds = now - samples[0][0]
+        return (done - samples[0][1]) / seconds if len(samples) > 1 and seconds > 0 else None
 
 
 def progress_table(app: AnyApplication, rates: Rates) -> Table:
@@ -85,7 +85,7 @@ def progress_table(app: AnyApplication, rates: Rates) -> Table:
             f"{done} done",
             f"{left} left",
             f"{rate:,.0f} a second" if rate else "",
-            f"{span(left / rate)} to go" if rate and left else "",
+            f"{duration(left / rate)} to go" if rate and left else "",
             f"{runner.counts.dead} dead" if runner.counts.dead else "",
         )
     for name, outage in tuple(app.models.outages.items()):

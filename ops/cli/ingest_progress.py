@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 
-def span(seconds: float | None) -> str:
+def duration(seconds: float | None) -> str:
     """Seconds as a person says them; `?` for what is not known."""
     if seconds is None:
         return "?"
@@ -25,7 +25,7 @@ def span(seconds: float | None) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-class Reading:
+class IngestProgress:
     """A bar over `total` bytes (None: not known), with turns, turns a second and the time left;
     nothing where nobody watches."""
 
@@ -35,7 +35,7 @@ class Reading:
         self._progress: Progress | None = None
         self._task: TaskID | None = None
 
-    def __enter__(self) -> Reading:
+    def __enter__(self) -> IngestProgress:
         if on_terminal():
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

@@ -16,7 +16,8 @@ SHORT = (
     *("attempts", "first_failed_at", "last_failed_at", "record_bytes", "redrivable"),
 )
 
-LetterId = Annotated[str, typer.Argument(metavar="ID", help="Its id, or the first 8.")]
+DeadLetterId = Annotated[str, typer.Argument(metavar="ID", help="Its id, or the first 8.")]
+DeadLetterIds = Annotated[list[str], typer.Argument(metavar="ID…", help="Which ones.")]
 
 
 class Status(StrEnum):
@@ -28,13 +29,14 @@ class Status(StrEnum):
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
-        help="Records that could not be processed: look, send again, or give up.",
+        help="Records that could not be processed: look, send again, or discard.",
         no_args_is_help=True,
     )
     command(group, "list")(list_)
     command(group)(show)
     command(group)(redrive)
-    command(group)(drop)
+    command(group)(discard)
+    command(group, hidden=True)(drop)
     app.add_typer(group, name="dead-letters")
 
 
@@ -49,30 +51,22 @@ def list_(
 
     Example: palimpsest dead-letters list
     """
-    from ops.requests import LettersRequest
+    from ops.requests import DeadLettersRequest
 
     wanted = None if status is Status.all else status.value
-    answer = cast("dict[str, object]", cli.ask(LettersRequest(wanted, stage, limit)))
+    answer = cast("dict[str, object]", cli.ask(DeadLettersRequest(wanted, stage, limit)))
     if json:
         print_json(answer)
         return
-    from ops.cli.tables import console, table
+    from ops.cli.tables import print_listed
 
-    letters = cast("list[dict[str, object]]", answer["dead_letters"])
     names = ("id", "status", "stage", "scope", "topic", "offset", "reason")
-    console().print(
-        table(
-            names,
-            [tuple(str(row[n])[:8] if n == "id" else row[n] for n in names) for row in letters],
-        )
-        if letters
-        else "no dead letters"
-    )
+    print_listed(names, answer["dead_letters"], "no dead letters")
 
 
 def show(
     cli: Cli,
-    letter_id: LetterId,
+    dead_letter_id: DeadLetterId,
     record: Annotated[
         bool, typer.Option("--record", help="Only the record, to be published again.")
     ] = False,
@@ -85,9 +79,9 @@ def show(
 
     Example: palimpsest dead-letters show 5b1f22aa
     """
-    from ops.requests import LetterRequest
+    from ops.requests import DeadLetterRequest
 
-    answer = cast("dict[str, object]", cli.ask(LetterRequest(letter_id)))
+    answer = cast("dict[str, object]", cli.ask(DeadLetterRequest(dead_letter_id)))
     if record:
         typer.echo(answer["record"])
     elif json:
@@ -98,19 +92,17 @@ def show(
         print_memory(answer if full else in_short(answer))
 
 
-def in_short(letter: dict[str, object]) -> dict[str, object]:
-    """What a person wants to know of a letter first; what is empty is left out."""
-    record = " ".join(str(letter["record"]).split())
+def in_short(row: dict[str, object]) -> dict[str, object]:
+    """What a person wants to know of a dead letter first; what is empty is left out."""
+    record = " ".join(str(row["record"]).split())
     begins = record if len(record) <= BEGINNING else f"{record[:BEGINNING]}… (--full shows all)"
-    short = {name: letter[name] for name in SHORT if letter.get(name) not in (None, "", [])}
+    short = {name: row[name] for name in SHORT if row.get(name) not in (None, "", [])}
     return {**short, "record": begins}
 
 
 def redrive(
     cli: Cli,
-    letter_ids: Annotated[
-        list[str] | None, typer.Argument(metavar="ID…", help="Which ones.")
-    ] = None,
+    dead_letter_ids: DeadLetterIds | None = None,
     all_: Annotated[bool, typer.Option("--all", help="All that are dead.")] = False,
     json: AsJson = False,
 ) -> None:
@@ -120,9 +112,9 @@ def redrive(
     """
     from ops.requests import RedriveRequest
 
-    if bool(letter_ids) == all_:
+    if bool(dead_letter_ids) == all_:
         raise wrong_use("name the dead letters, or say --all")
-    answer = cast("dict[str, list[object]]", cli.ask(RedriveRequest(tuple(letter_ids or ()))))
+    answer = cast("dict[str, list[object]]", cli.ask(RedriveRequest(tuple(dead_letter_ids or ()))))
     if json:
         print_json(answer)
     else:
@@ -133,19 +125,27 @@ def redrive(
         raise typer.Exit(1)
 
 
-def drop(
-    cli: Cli,
-    letter_ids: Annotated[list[str], typer.Argument(metavar="ID…", help="Which ones.")],
-    json: AsJson = False,
-) -> None:
-    """Give dead letters up; what they held stays counted as dead.
+def discard(cli: Cli, dead_letter_ids: DeadLetterIds, json: AsJson = False) -> None:
+    """Discard dead letters for good; what they held stays counted as dead.
+
+    Example: palimpsest dead-letters discard 5b1f22aa
+    """
+    _discard(cli, dead_letter_ids, json, "discarded")
+
+
+def drop(cli: Cli, dead_letter_ids: DeadLetterIds, json: AsJson = False) -> None:
+    """The former name of `dead-letters discard`; its answer keeps the former word, too.
 
     Example: palimpsest dead-letters drop 5b1f22aa
     """
-    from ops.requests import DropRequest
+    _discard(cli, dead_letter_ids, json, "dropped")
 
-    answer = cast("dict[str, list[object]]", cli.ask(DropRequest(tuple(letter_ids))))
-    if json:
-        print_json(answer)
+
+def _discard(cli: Cli, dead_letter_ids: list[str], as_json: bool, done: str) -> None:
+    from ops.requests import DiscardRequest
+
+    answer = cast("dict[str, list[object]]", cli.ask(DiscardRequest(tuple(dead_letter_ids))))
+    if as_json:
+        print_json({done: answer["discarded"]})
     else:
-        typer.echo(f"{len(answer['dropped'])} dropped")
+        typer.echo(f"{len(answer['discarded'])} {done}")

@@ -6,7 +6,7 @@ from pydantic import JsonValue
 
 from ops.reading.memories import SHORTEST_ID
 from ops.reading.sources import Sources, from_all
-from ops.requests import HeldRequest, JsonObject
+from ops.requests import HeldProposalsRequest, JsonObject
 
 HELD = f"""
 SELECT h.item_id AS id, h.scope, h.action, h.target_id AS memory_id, m.content AS memory,
@@ -24,7 +24,7 @@ ORDER BY h.occurred_at, h.item_id LIMIT $limit
 """
 
 
-def list_held(sources: Sources, request: HeldRequest) -> JsonObject:
+def list_held(sources: Sources, request: HeldProposalsRequest) -> JsonObject:
     """`proposals`, in the order in which their facts were stated. `state` is `ready`, or why one
     cannot be applied as it is: the memory is gone, changed since, or pinned."""
     found = from_all(

@@ -1,4 +1,4 @@
-"""The story of a memory as a person reads it: a tree from what it is to where it came from."""
+"""The provenance of a memory as a person reads it: a tree from what it is to where it came from."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ops.cli.tables import Json, console, text
 SHOWN_CANDIDATES = 3
 
 
-def print_story(answer: object) -> None:
+def print_provenance(answer: object) -> None:
     """The answer of `explain`."""
-    console().print(story(cast("Json", answer)))
+    console().print(provenance(cast("Json", answer)))
 
 
-def story(said: Json) -> Tree:
+def provenance(said: Json) -> Tree:
     """The tree: the memory, then its sources, its earlier states, the decisions, the entities."""
     memory = cast("Json", said["memory"])
     gone = " [red]forgotten[/]" if memory["is_deleted"] else ""

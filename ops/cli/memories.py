@@ -222,6 +222,6 @@ def explain(cli: Cli, memory_id: MemoryId, json: AsJson = False) -> None:
     if json:
         print_json(answer)
         return
-    from ops.cli.story import print_story
+    from ops.cli.provenance import print_provenance
 
-    print_story(answer)
+    print_provenance(answer)

@@ -21,10 +21,10 @@ from ops.ingest.base import (
     later,
     parsed,
 )
-from ops.ingest.formats import FORMATS, READERS, format_of_text, members
+from ops.ingest.formats import FORMATS, PARSERS, format_of_text, members
 from ops.ingest.lines import MAX_LINE_BYTES, UNTIMED_STEP, Watch, read_turns, turn_of
 from ops.ingest.locomo import read_locomo
-from ops.ingest.records import Reading, record_of
+from ops.ingest.records import RecordOptions, record_of
 from ops.ingest.slack import DAY_FILE, read_slack
 from ops.ingest.sources import Bundle, Replayed, Source, bounded, refuse_binary, source_of
 from streams.logs.base import Outgoing
@@ -34,8 +34,8 @@ Found: TypeAlias = tuple[Outgoing | Bad | Note, int]
 
 
 @dataclass(slots=True)
-class Taken:
-    """A source as it is being read: what it was taken for, and the records in it."""
+class OpenedSource:
+    """A source as it is being read: its format, and the records in it."""
 
     source: Source
     format: str
@@ -43,36 +43,36 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class IngestOptions:
     """What the caller decided for all sources; None where each source decides."""
 
-    reading: Reading
+    records: RecordOptions
     form: str | None = None
     since: datetime | None = None
     choices: Choices | None = None
 
 
 @contextmanager
-def taken(name: str, wishes: Wishes) -> Iterator[Taken]:
+def open_source(name: str, options: IngestOptions) -> Iterator[OpenedSource]:
     """What `name` holds, to be read inside the context. Raises Unreadable, also while it is read,
     and OSError."""
-    source = source_of(name, wishes.reading.now)
-    since = wishes.since or source.time
-    choices = replace(wishes.choices or Choices(since), since=since)
+    source = source_of(name, options.records.now)
+    since = options.since or source.time
+    choices = replace(options.choices or Choices(since), since=since)
     if source.kind in ("zip", "folder"):
         bundle = source.bundle()
         form, names = members(bundle)
-        if wishes.form not in (None, form):
-            raise Unreadable(f"there is {FORMATS[form]} in it, not {FORMATS[str(wishes.form)]}")
+        if options.form not in (None, form):
+            raise Unreadable(f"there is {FORMATS[form]} in it, not {FORMATS[str(options.form)]}")
         items = _bundled(source, form, names, bundle, choices)
-        yield Taken(source, form, _records(items, form, source, wishes))
+        yield OpenedSource(source, form, _records(items, form, source, options))
         return
     with source.opened() as file:
         first = file.readline(MAX_LINE_BYTES)
         refuse_binary(first[:64])
         content = _Content(source, first, file)
-        form = wishes.form or format_of_text(first, content.whole)
-        yield Taken(source, form, _found(content, form, choices, wishes))
+        form = options.form or format_of_text(first, content.whole)
+        yield OpenedSource(source, form, _found(content, form, choices, options))
 
 
 class _Content:
@@ -101,33 +101,35 @@ class _Content:
         return Document(self.source.name, self.source.stem, decoded(self.whole()))
 
 
-def _found(content: _Content, form: str, choices: Choices, wishes: Wishes) -> Iterator[Found]:
+def _found(
+    content: _Content, form: str, choices: Choices, options: IngestOptions
+) -> Iterator[Found]:
     source = content.source
     if form == "turns":
-        return _turns(content, wishes)
+        return _turns(content, options)
     if form == "locomo":
         name, stem = source.name, source.stem or "stdin"
-        found = read_locomo(io.BytesIO(content.whole()), name, stem, wishes.reading)
+        found = read_locomo(io.BytesIO(content.whole()), name, stem, options.records)
         return _shared(found, source.size)
     if form == "slack":
-        return _records(_slack_day(source, content.whole(), choices), form, source, wishes)
-    return _records(READERS[form](content.document(), choices), form, source, wishes)
+        return _records(_slack_day(source, content.whole(), choices), form, source, options)
+    return _records(PARSERS[form](content.document(), choices), form, source, options)
 
 
-def _turns(content: _Content, wishes: Wishes) -> Iterator[Found]:
+def _turns(content: _Content, options: IngestOptions) -> Iterator[Found]:
     watch, source = Watch(), content.source
-    reading = replace(wishes.reading, now=wishes.since or source.time)
+    records = replace(options.records, now=options.since or source.time)
     if content.first.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
         value = parsed(content.document())
         turns = enumerate(value if isinstance(value, list) else [value])
         places = ((f"{source.name}[{number}]", raw) for number, raw in turns)
-        yield from _shared((turn_of(raw, at, reading, watch) for at, raw in places), source.size)
+        yield from _shared((turn_of(raw, at, records, watch) for at, raw in places), source.size)
     else:
-        yield from read_turns(content.lines(), source.name, reading, watch)
+        yield from read_turns(content.lines(), source.name, records, watch)
     for warning in watch.warnings():
         yield Note(warning), 0
     if watch.untimed:
-        yield _untimed(watch.untimed, source, wishes), 0
+        yield _untimed(watch.untimed, source, options), 0
 
 
 def _shared(items: Iterator[Outgoing | Bad | Note], size: int) -> Iterator[Found]:
@@ -140,11 +142,11 @@ def _shared(items: Iterator[Outgoing | Bad | Note], size: int) -> Iterator[Found
         given = upto
 
 
-def _untimed(count: int, source: Source, wishes: Wishes) -> Note:
-    since = wishes.since or source.time
+def _untimed(count: int, source: Source, options: IngestOptions) -> Note:
+    since = options.since or source.time
     whose = (
         "as --since says"
-        if wishes.since
+        if options.since
         else "the time of reading"
         if source.kind == "stdin"
         else "the file's own time"
@@ -155,16 +157,18 @@ def _untimed(count: int, source: Source, wishes: Wishes) -> Note:
     )
 
 
-def _records(items: Iterator[Item], form: str, source: Source, wishes: Wishes) -> Iterator[Found]:
+def _records(
+    items: Iterator[Item], form: str, source: Source, options: IngestOptions
+) -> Iterator[Found]:
     """Utterances as records. What tells no time gets that of the one before in its session, a
     moment later; where there is none, the source's own, and that is told."""
-    return _shared(_dated(items, form, source, wishes), source.size)
+    return _shared(_dated(items, form, source, options), source.size)
 
 
 def _dated(
-    items: Iterator[Item], form: str, source: Source, wishes: Wishes
+    items: Iterator[Item], form: str, source: Source, options: IngestOptions
 ) -> Iterator[Outgoing | Bad | Note]:
-    begin = wishes.since or source.time
+    begin = options.since or source.time
     last: dict[str, datetime] = {}
     untimed = following = 0
     for item in items:
@@ -180,11 +184,11 @@ def _dated(
             untimed += 1
         if item.at is not None or before is not None:
             last[item.session] = at
-        yield record_of(item, at, form, wishes.reading)
+        yield record_of(item, at, form, options.records)
     if following:
         yield Note(f"{following} turns tell no time: they follow those before them")
     if untimed:
-        yield _untimed(untimed, source, wishes)
+        yield _untimed(untimed, source, options)
 
 
 def _bundled(
@@ -200,7 +204,7 @@ def _bundled(
         # A chat in an archive is often called _chat.txt: the archive's name says whose it is.
         document = Document(f"{source.name}: {name}", source.stem, decoded(bundle.read(name)))
         try:
-            yield from READERS[form](document, choices)
+            yield from PARSERS[form](document, choices)
         except Unreadable as error:
             yield Bad(document.name, str(error))
 

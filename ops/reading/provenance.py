@@ -1,4 +1,4 @@
-"""The story of a memory: the turns it came from, what was decided, what it was before."""
+"""The provenance of a memory: the turns it came from, what was decided, what it was before."""
 
 from __future__ import annotations
 

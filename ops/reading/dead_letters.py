@@ -1,0 +1,161 @@
+"""Dead letters: what could not be processed, sent again or discarded."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+from pydantic import JsonValue
+
+from ops.reading.sources import Sources, from_all
+from ops.requests import (
+    DeadLetterRequest,
+    DeadLettersRequest,
+    DiscardRequest,
+    JsonObject,
+    NotFoundError,
+    RedriveRequest,
+    RequestError,
+)
+from schemas.codec import InvalidRecord, decode, encode
+from schemas.envelope import derived_id
+from schemas.identity import items_of
+from schemas.topics import TOPICS
+from streams.logs.base import Outgoing
+from streams.output import HEADERS, trace_parent
+
+COLUMNS = (
+    "letter_id AS id, status, stage, failure, reason, scope, topic, partition, log_offset AS"
+    " 'offset', attempts, item_kind, item_ids, first_failed_at, last_failed_at"
+)
+
+
+def list_dead_letters(sources: Sources, request: DeadLettersRequest) -> JsonObject:
+    """`dead_letters`, the newest first."""
+    found = from_all(
+        sources,
+        f"SELECT {COLUMNS} FROM dead_letter_rows WHERE coalesce(status = ?, true)"
+        " AND coalesce(stage = ?, true) ORDER BY last_failed_at DESC, letter_id"
+        f" LIMIT {int(request.limit)}",
+        [request.status, request.stage],
+    )
+    rows = sorted((row for _, row in found), key=lambda r: str(r["last_failed_at"]))
+    newest: list[JsonValue] = [*reversed(rows)]
+    return {"dead_letters": newest[: request.limit]}
+
+
+def show(sources: Sources, request: DeadLetterRequest) -> JsonObject:
+    """One dead letter with its record as it was: `record` as text, also where that is no JSON."""
+    _, row = _one(sources, request.dead_letter_id)
+    value = base64.b64decode(str(row.pop("value_base64")))
+    row["headers"] = json.loads(str(row["headers"]))
+    row["record"] = value.decode(errors="replace")
+    row["record_bytes"] = len(value)
+    row["redrivable"] = _why_not(sources, row, value) is None
+    return row
+
+
+def _one(sources: Sources, dead_letter_id: str) -> tuple[int, JsonObject]:
+    found = from_all(
+        sources,
+        f"SELECT {COLUMNS}, record_key AS key, headers, raw_output, value_base64"
+        " FROM dead_letter_rows WHERE letter_id = ?"
+        " OR (len(?) >= 8 AND starts_with(letter_id, ?)) LIMIT 2",
+        [dead_letter_id, dead_letter_id, dead_letter_id],
+    )
+    if not found:
+        raise NotFoundError(
+            f"there is no dead letter {dead_letter_id}; `palimpsest dead-letters list` shows them"
+        )
+    if len(found) > 1:
+        raise RequestError(
+            f"more than one dead letter begins with {dead_letter_id}; write more of it"
+        )
+    return found[0]
+
+
+async def redrive(sources: Sources, request: RedriveRequest) -> JsonObject:
+    """Append the records to their topics again, under new ids, then mark the dead letters.
+
+    `redriven` and `refused` (with the reason) list the dead letters. Repeating it heals a crash
+    between the two: the record's new id is the same, so the pipeline deduplicates it.
+    """
+    ids = request.dead_letter_ids or tuple(
+        str(row["id"])
+        for _, row in from_all(
+            sources, "SELECT letter_id AS id FROM dead_letter_rows WHERE status = 'dead'"
+        )
+    )
+    redriven: list[JsonValue] = []
+    refused: list[JsonValue] = []
+    for dead_letter_id in ids:
+        partition, row = _one(sources, dead_letter_id)
+        value = base64.b64decode(str(row["value_base64"]))
+        why = _why_not(sources, row, value)
+        if why is not None:
+            refused.append({"id": row["id"], "reason": why})
+            continue
+        sources.append([_again(row, value, partition)])
+        await _mark(sources, partition, str(row["id"]), "redriven")
+        redriven.append(row["id"])
+    return {"redriven": redriven, "refused": refused}
+
+
+async def discard(sources: Sources, request: DiscardRequest) -> JsonObject:
+    """Mark dead letters as discarded (stored as `dropped`); their items stay counted as dead."""
+    discarded: list[JsonValue] = []
+    for dead_letter_id in request.dead_letter_ids:
+        partition, row = _one(sources, dead_letter_id)
+        if row["status"] == "redriven":
+            raise RequestError(f"dead letter {row['id']} was redriven; it is not dead any more")
+        await _mark(sources, partition, str(row["id"]), "dropped")
+        discarded.append(row["id"])
+    return {"discarded": discarded}
+
+
+def _why_not(sources: Sources, row: JsonObject, value: bytes) -> str | None:
+    """Why the record cannot be sent again."""
+    if row["status"] == "redriven":
+        return "it was redriven already"
+    try:
+        message = decode(
+            value, TOPICS[str(row["topic"])], None, sources.settings.log.max_record_bytes
+        )
+    except InvalidRecord as error:
+        return f"the record is no message and would fail the same way: {error}"
+    items = row["item_ids"]
+    if isinstance(items, list) and not set(map(str, items)) <= set(items_of(message).item_ids):
+        # What was counted as dead is the record; what it would become now is counted anew.
+        return (
+            "the record could not be read when it came; publish it again with `palimpsest"
+            f" dead-letters show {row['id']} --record | palimpsest ingest -`"
+        )
+    return None
+
+
+def _again(row: JsonObject, value: bytes, partition: int) -> Outgoing:
+    topic = TOPICS[str(row["topic"])]
+    message = decode(value, topic, None, max_bytes=len(value) + 1)
+    number = (message.redrive or 0) + 1
+    again = message.model_copy(
+        update={"id": derived_id("redrive", message.id, number), "redrive": number}
+    )
+    key = row["key"]
+    return Outgoing(
+        topic.name,
+        message.scope,
+        (message.scope if key is None else str(key)).encode(),
+        encode(again),
+        {**HEADERS, "traceparent": trace_parent(again.correlation_id, again.id)},
+        partition=partition,
+    )
+
+
+async def _mark(sources: Sources, partition: int, identity: str, status: str) -> None:
+    shard = sources.shard(partition)
+    async with shard.lock:
+        with shard.writing() as connection:
+            connection.execute(
+                "UPDATE dead_letter_rows SET status = ? WHERE letter_id = ?",
+                [status, identity],
+            )
