@@ -17,6 +17,14 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
 BEGIN = datetime(2026, 3, 1, 10, tzinfo=UTC)
+SAID = (
+    "I live in Lisbon with my sister Nora.",
+    "I am allergic to walnuts.",
+    "I drink coffee every morning.",
+    "I don't drink coffee every morning anymore.",
+    "I am allergic to walnuts.",
+)
+"""Some turns: a fact that is said twice, and one that is taken back."""
 
 
 class Program:
@@ -118,3 +126,16 @@ def until(true: object) -> None:
     while not true():
         assert time.monotonic() < deadline, "it did not come true"
         time.sleep(0.02)
+
+
+def memories(program: Program, *arguments: str) -> list[dict[str, Any]]:
+    answer = program.json("list", "--limit", "100", *arguments)
+    return answer["memories"]
+
+
+def one(program: Program, content: str) -> dict[str, Any]:
+    return next(
+        row
+        for row in memories(program)
+        if row["type"] != "episodic" and content in str(row["content"])
+    )

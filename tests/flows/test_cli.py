@@ -2,61 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
-import duckdb
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
-from tests.flows.program import ROOT, Program
-
-SAID = (
-    "I live in Lisbon with my sister Nora.",
-    "I am allergic to walnuts.",
-    "I drink coffee every morning.",
-    "I don't drink coffee every morning anymore.",
-    "I am allergic to walnuts.",
-)
-
-
-@pytest.fixture
-def program(tmp_path: Path) -> Program:
-    return Program(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Program:
-    """A folder in which SAID was published to the scope `home` and processed."""
-    program = Program(tmp_path_factory.mktemp("told"))
-    program.ok("ingest", program.turns(*SAID), "--scope", "home")
-    program.ok("run", "--once", "--set", "pipeline.allow_update_delete=true")
-    return program
-
-
-def memories(program: Program, *arguments: str) -> list[dict[str, Any]]:
-    answer = program.json("list", "--limit", "100", *arguments)
-    return answer["memories"]
-
-
-def one(program: Program, content: str) -> dict[str, Any]:
-    return next(
-        row
-        for row in memories(program)
-        if row["type"] != "episodic" and content in str(row["content"])
-    )
-
+from tests.flows.program import ROOT, SAID, Program, memories, one
 
 # --- the walk ---------------------------------------------------------------------------------
 
@@ -281,73 +237,6 @@ def test_how_recall_ranks_is_a_setting(told: Program) -> None:
     assert ask("graph_weight=0")["results"][0]["scores"]["graph"] == 0
 
 
-def test_sql_in_every_format(told: Program) -> None:
-    query = "SELECT type, count(*) AS n FROM memories WHERE type = 'episodic' GROUP BY type"
-    assert "episodic" in told.ok("sql", query)
-    assert told.json("sql", query) == [{"type": "episodic", "n": 5}]
-    assert told.ok("sql", query, "--format", "csv").split() == ['"type","n"', '"episodic",5']
-    told.ok("sql", query, "-o", "out.parquet")
-    assert parquet.read_table(told.folder / "out.parquet").to_pylist()[0]["n"] == 5
-    told.ok("sql", query, "--format", "arrow", "-o", "out.arrow")
-    with pa.ipc.open_stream((told.folder / "out.arrow").read_bytes()) as stream:
-        assert stream.read_all().to_pylist()[0]["n"] == 5
-    assert "5" in told.ok("sql", "-", stdin=query.encode())
-    balance = told.json("sql", "SELECT holds FROM pipeline_total")
-    assert balance == [{"holds": True}]
-
-
-def test_an_outcome_has_one_word_wherever_it_is_told(told: Program) -> None:
-    counted = told.json("sql", "SELECT facts_updated AS n FROM pipeline_total")
-    for query in (
-        "SELECT count(*) AS n FROM facts WHERE outcome = 'updated'",
-        "SELECT count(*) AS n FROM memory_history WHERE event = 'updated'",
-        "SELECT count(*) AS n FROM pipeline_items WHERE state = 'updated'",
-    ):
-        assert told.json("sql", query) == counted == [{"n": 1}], query
-    assert told.json("status")["balance"]["facts"]["updated"] == 1
-    story = told.ok("explain", str(one(told, "coffee")["id"]))
-    assert "→ updated" in story
-    assert "modified" not in story
-
-
-def test_the_balance_can_be_added_up(told: Program) -> None:
-    summed = told.json("sql", "SELECT sum(turns_accepted)::INT AS n FROM pipeline_balance")
-    assert summed == told.json("sql", "SELECT turns_accepted AS n FROM pipeline_total")
-
-
-def test_views_and_their_columns_are_listed_and_explained(told: Program) -> None:
-    listed = told.json("sql", ".tables")
-    names = {row["view"] for row in listed}
-    assert {"memories", "pipeline_balance", "pipeline_items", "scopes"} <= names
-    assert not names & {"memory_rows", "outbox", "cursors"}
-    assert all(row["meaning"] for row in listed)
-    columns = told.json("sql", ".schema facts")
-    assert {"content", "outcome"} <= {row["column"] for row in columns}
-    assert all(row["meaning"] for row in columns)
-    assert len(told.json("sql", ".schema")) > len(columns)
-
-
-def test_rows_that_are_too_wide_are_printed_a_line_a_column_with_ids_whole(told: Program) -> None:
-    memory_id = str(one(told, "coffee")["id"])
-    shown = told.ok("sql", f"SELECT * FROM memories WHERE memory_id = '{memory_id}'")
-    assert re.search(rf"^memory_id +{memory_id}$", shown, re.MULTILINE)
-    narrow = told.ok("sql", f"SELECT memory_id, type FROM memories WHERE memory_id = '{memory_id}'")
-    assert re.search(rf"^{memory_id} ", narrow, re.MULTILINE)
-
-
-def test_a_plain_client_finds_the_views_and_nothing_else(told: Program) -> None:
-    listed = {row["view"] for row in told.json("sql", ".tables")}
-    store = told.data / "shards" / "0" / "memory.duckdb"
-    with duckdb.connect(str(store), read_only=True) as plain:
-        shown = {name for (name,) in plain.execute("SHOW TABLES").fetchall()}
-        assert shown == listed
-        [total] = plain.execute("SELECT turns_accepted, holds FROM pipeline_total").fetchall()
-        assert total == (5, True)
-        for name in shown:
-            plain.execute(f"SELECT * FROM {name}").fetchall()
-        assert "open in another program" in told.fails("status")
-
-
 # --- scopes -----------------------------------------------------------------------------------
 
 
@@ -385,112 +274,6 @@ def test_flags_shows_what_is_in_effect_and_where_from(program: Program) -> None:
     assert flags["shadow_mode"] == {"flag": "shadow_mode", "value": True, "from": "this scope"}
     assert flags["enabled"]["from"] == "setting pipeline.enabled"
     assert "this scope" in program.ok("flags", "home")
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        "DELETE FROM internal.memory_rows",
-        "SELECT 1; SELECT 2",
-        "COPY (SELECT 1) TO '/tmp/x'",
-        "SELECT * FROM nowhere",
-        "ATTACH 'x.duckdb'",
-        "",
-    ],
-)
-def test_sql_only_reads(told: Program, query: str) -> None:
-    assert "palimpsest:" in told.fails("sql", query)
-
-
-# --- dead letters -----------------------------------------------------------------------------
-
-
-def test_dead_letters_are_redriven_and_dropped(program: Program) -> None:
-    big = "I keep " + " ".join(f"word{n}" for n in range(900)) + "."
-    turns = program.turns(big)
-    program.ok("ingest", turns, "--scope", "home")
-    program.ok("run", "--once", "--set", "log.max_record_bytes=2000")
-    listed = program.json("dead-letters", "list")
-    letter = listed["dead_letters"][0]
-    assert letter["stage"] == "normalize"
-    letter_id = str(letter["id"])
-    assert "max_record_bytes" in program.ok("dead-letters", "list")
-    shown = program.json("dead-letters", "show", letter_id[:8])
-    assert "word899" in str(shown["record"])
-    told = program.fails("dead-letters", "redrive", letter_id, "--set", "log.max_record_bytes=2000")
-    assert "would fail the same way" in told
-    assert "publish it again" in program.fails("dead-letters", "redrive", "--all")
-    record = program.ok("dead-letters", "show", letter_id, "--record")
-    program.ok("ingest", "-", stdin=record.encode())
-    result = program.json("run", "--once")
-    assert result["balance"]["turns"]["accepted"] == 2
-    assert result["balance"]["turns"]["dead"] == result["balance"]["turns"]["stored"] == 1
-    assert result["balance"]["holds"] is True
-
-
-class MuteModel(BaseHTTPRequestHandler):
-    """A model server that says nothing that could be read."""
-
-    def do_GET(self) -> None:
-        self._say({"data": [{"id": "mute"}]})
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self._say({"choices": [{"index": 0, "message": {"role": "assistant", "content": "?"}}]})
-
-    def _say(self, said: object) -> None:
-        body = json.dumps(said).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
-
-
-@contextlib.contextmanager
-def mute_model() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), MuteModel)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-def test_a_redriven_turn_is_extracted_after_all(program: Program) -> None:
-    program.ok("ingest", program.turns("I live in Lisbon."), "--scope", "home")
-    with mute_model() as url:
-        program.ok(
-            "run", "--once", "--set", "llm.provider=openai", "--set", f"llm.base_url={url}",
-            "--set", "llm.model=mute",
-        )  # fmt: skip
-    letters = program.json("dead-letters", "list")["dead_letters"]
-    assert [letter["stage"] for letter in letters] == ["extract"]
-    assert "1 sent again" in program.ok("dead-letters", "redrive", "--all")
-    assert program.json("run", "--once")["balance"]["holds"] is True
-    assert "Lisbon" in str(one(program, "Lisbon")["content"])
-    assert program.json("dead-letters", "list") == {"dead_letters": []}
-    assert program.json("dead-letters", "list", "--status", "redriven") != {"dead_letters": []}
-    letter_id = letters[0]["id"]
-    assert "redriven" in program.fails("dead-letters", "drop", letter_id)
-    assert "already" in program.fails("dead-letters", "redrive", letter_id)
-
-
-def test_a_dropped_letter_stays_counted(program: Program) -> None:
-    program.ok("ingest", program.turns("I keep " + "bees and " * 400), "--scope", "home")
-    program.ok("run", "--once", "--set", "log.max_record_bytes=2000")
-    letters = program.json("dead-letters", "list")
-    letter_id = str(letters["dead_letters"][0]["id"])
-    program.ok("dead-letters", "drop", letter_id)
-    status = program.json("status")
-    assert status["dead_letters"] == 0
-    assert status["balance"]["turns"]["dead"] == 1
-    assert status["balance"]["holds"] is True
 
 
 # --- running ----------------------------------------------------------------------------------

@@ -6,16 +6,10 @@ import json
 import signal
 import time
 from importlib.metadata import version
-from pathlib import Path
 
 import pytest
 
 from tests.flows.program import Program
-
-
-@pytest.fixture
-def program(tmp_path: Path) -> Program:
-    return Program(tmp_path)
 
 
 def test_the_version_is_told(program: Program) -> None:

@@ -7,18 +7,12 @@ import signal
 import sqlite3
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
 from tests.flows.program import PATIENCE_S, ROOT, Program
 
 GOLDEN = ROOT / "tests" / "golden" / "ingest"
-
-
-@pytest.fixture
-def program(tmp_path: Path) -> Program:
-    return Program(tmp_path)
 
 
 def published(program: Program) -> int:

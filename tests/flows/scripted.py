@@ -1,0 +1,24 @@
+"""A pipeline with a scripted model, and what holds when it has processed everything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from streams.settings import Flags
+from tests.harness import (
+    CAREFUL,
+    Pipeline,
+    ScriptedModel,
+    pipeline_settings,
+    spoken,
+)
+
+
+def scripted(folder: Path, flags: Flags = CAREFUL, batch: int = 256) -> Pipeline:
+    return Pipeline(folder, pipeline_settings(flags, "model"), ScriptedModel(spoken), batch=batch)
+
+
+def assert_settled(pipeline: Pipeline) -> None:
+    balance = pipeline.balance()
+    assert balance.holds
+    assert (balance.turns["in_flight"], balance.facts["in_flight"]) == (0, 0)
