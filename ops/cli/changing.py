@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from ops.cli.command_results import Said, Wait, carry_out, said_of, tell
+from ops.cli.command_results import Said, carry_out, said_of, tell
 from ops.cli.common import AsJson, Cli, command, not_done, print_json, wrong_use
+from ops.cli.options import MemoryId, Reason, Wait
 from ops.cli.scopes import tell_unknown
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from schemas.messages import Command
 
 MemoryIds = Annotated[list[str], typer.Argument(metavar="ID…", help="Ids, or their first 8.")]
-MemoryId = Annotated[str, typer.Argument(metavar="ID", help="An id, or its first 8 characters.")]
 IfVersion = Annotated[
     int | None, typer.Option("--if-version", help="Only when the memory is at this version.")
 ]
@@ -66,7 +66,7 @@ def remember(
 def modify(
     cli: Cli,
     memory_id: MemoryId,
-    reason: Annotated[str, typer.Option(help="Why; kept in the history.")],
+    reason: Reason,
     content: Annotated[str | None, typer.Option(help="The new text.")] = None,
     type: Annotated[str | None, typer.Option(help="The new type.")] = None,  # noqa: A002
     importance: Annotated[
@@ -106,7 +106,7 @@ def modify(
 def forget(
     cli: Cli,
     memory_ids: MemoryIds,
-    reason: Annotated[str, typer.Option(help="Why; kept in the history.")],
+    reason: Reason,
     force: Annotated[bool, typer.Option("--force", help="Pinned ones too.")] = False,
     if_version: IfVersion = None,
     wait: Wait = 5.0,
@@ -134,7 +134,7 @@ def forget(
 def recover(
     cli: Cli,
     memory_id: MemoryId,
-    reason: Annotated[str, typer.Option(help="Why; kept in the history.")] = "",
+    reason: Reason = "",
     if_version: IfVersion = None,
     wait: Wait = 5.0,
     json: AsJson = False,
@@ -153,7 +153,7 @@ def recover(
 def confirm(
     cli: Cli,
     memory_id: MemoryId,
-    reason: Annotated[str, typer.Option(help="Why; kept in the history.")] = "",
+    reason: Reason = "",
     wait: Wait = 5.0,
     json: AsJson = False,
 ) -> None:
@@ -177,7 +177,7 @@ def flags(
     ] = None,
     mutations_frozen: Annotated[bool | None, typer.Option(help="Change nothing at all.")] = None,
     autonomous_frozen: Annotated[bool | None, typer.Option(help="No timers.")] = None,
-    reason: Annotated[str, typer.Option(help="Why; kept in the history.")] = "",
+    reason: Reason = "",
     wait: Wait = 5.0,
     json: AsJson = False,
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import typer
 
@@ -18,7 +18,6 @@ DONE = frozenset(
     {"updated", "no_changes", "forgotten", "recovered", "confirmed", "set"}
     | {"deleted", "deduped", "dismissed"}
 )
-Wait = Annotated[float, typer.Option(min=0, help="Seconds to wait for a running worker's answer.")]
 
 
 def said_of(command_id: str, result: Said | None) -> Said:

@@ -8,6 +8,7 @@ from typing import Annotated, cast
 import typer
 
 from ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
+from ops.cli.options import Rows
 
 BEGINNING = 200
 """Characters of a record that are shown unless all are asked for."""
@@ -44,7 +45,7 @@ def list_(
     cli: Cli,
     status: Annotated[Status, typer.Option(help="Which ones.")] = Status.dead,
     stage: Annotated[str | None, typer.Option(help="Only of this stage.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most.")] = 50,
+    limit: Rows = 50,
     json: AsJson = False,
 ) -> None:
     """List dead letters with their reasons, newest first.

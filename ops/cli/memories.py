@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from ops.cli import options
 from ops.cli.common import AsJson, Cli, command, print_json
 from ops.cli.scopes import tell_unknown
 
 if TYPE_CHECKING:
-    from ops.requests import JsonObject
+    from datetime import datetime
 
-MemoryId = Annotated[
-    str, typer.Argument(metavar="ID", help="A memory's id, or its first 8 characters.")
-]
+    from ops.requests import JsonObject, RecallRequest
 
 
 def register(app: typer.Typer) -> None:
@@ -30,39 +28,23 @@ def register(app: typer.Typer) -> None:
 def recall(
     cli: Cli,
     text: Annotated[str, typer.Argument(help="What to look for, in any words.")],
-    scope: Annotated[str, typer.Option("--scope", "-s", help="The memory space to search.")],
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="Results at most.")] = 10,
-    type: Annotated[  # noqa: A002
-        list[str] | None, typer.Option(help="Only this type; may be repeated.")
-    ] = None,
-    tag: Annotated[
-        list[str] | None, typer.Option(help="Only with one of these tags; may be repeated.")
-    ] = None,
-    all_tags: Annotated[
-        list[str] | None, typer.Option("--all-tags", help="Only with all of these tags.")
-    ] = None,
-    who: Annotated[
-        str | None, typer.Option(help="Said or written by this person, or drawn from that.")
-    ] = None,
-    pinned: Annotated[bool | None, typer.Option(help="Only pinned ones, or only others.")] = None,
-    importance_min: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Least importance, from 0 to 1.")
-    ] = None,
-    project: Annotated[str | None, typer.Option(help="Only of this project.")] = None,
-    session: Annotated[str | None, typer.Option(help="Only of this session.")] = None,
-    since: Annotated[datetime | None, typer.Option(help="Not before (UTC).")] = None,
-    until: Annotated[datetime | None, typer.Option(help="Before this time (UTC).")] = None,
-    as_of: Annotated[
-        datetime | None, typer.Option("--as-of", help="As known at this time (UTC).")
-    ] = None,
-    category: Annotated[
-        list[str] | None, typer.Option(help="Only of this category; may be repeated.")
-    ] = None,
-    group: Annotated[bool, typer.Option(help="A fact with its turns as one result.")] = True,
-    explain: Annotated[bool, typer.Option("--explain", help="Tell more of each score.")] = False,
-    neighbours: Annotated[
-        int, typer.Option(min=0, max=20, help="Turns around a turn, on each side.")
-    ] = 0,
+    scope: options.InScope,
+    limit: options.Results = 10,
+    type: options.OfTypes = None,  # noqa: A002
+    tag: options.AnyTags = None,
+    all_tags: options.AllTags = None,
+    who: options.ByPerson = None,
+    pinned: options.Pinned = None,
+    importance_min: options.LeastImportance = None,
+    project: options.OfProject = None,
+    session: options.OfSession = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    as_of: options.AsOf = None,
+    category: options.OfCategories = None,
+    group: options.Grouped = True,
+    explain: options.Explained = False,
+    neighbours: options.Neighbours = 0,
     json: AsJson = False,
 ) -> None:
     """Find memories of a scope by meaning and by words, best first, with the parts of each score.
@@ -71,31 +53,34 @@ def recall(
     """
     from ops.requests import RecallRequest
 
-    answer = cli.ask(
-        RecallRequest(
-            scope=scope,
-            text=text,
-            limit=limit,
-            types=tuple(type or ()),
-            tags_any=tuple(tag or ()),
-            tags_all=tuple(all_tags or ()),
-            who=who,
-            pinned=pinned,
-            importance_min=importance_min,
-            project=project,
-            session=session,
-            since=_utc(since),
-            until=_utc(until),
-            as_of=_utc(as_of),
-            categories=tuple(category or ()),
-            group=group,
-            explain=explain,
-            neighbours=neighbours,
-        )
+    request = RecallRequest(
+        scope=scope,
+        text=text,
+        limit=limit,
+        types=tuple(type or ()),
+        tags_any=tuple(tag or ()),
+        tags_all=tuple(all_tags or ()),
+        who=who,
+        pinned=pinned,
+        importance_min=importance_min,
+        project=project,
+        session=session,
+        since=_utc(since),
+        until=_utc(until),
+        as_of=_utc(as_of),
+        categories=tuple(category or ()),
+        group=group,
+        explain=explain,
+        neighbours=neighbours,
     )
+    _recall(cli, request, json)
+
+
+def _recall(cli: Cli, request: RecallRequest, as_json: bool) -> None:
+    answer = cli.ask(request)
     if not cast("JsonObject", answer)["results"]:
-        tell_unknown(cli, scope)
-    if json:
+        tell_unknown(cli, request.scope)
+    if as_json:
         print_json(answer)
         return
     from ops.cli.tables import print_recall
@@ -106,7 +91,7 @@ def recall(
 def context(
     cli: Cli,
     text: Annotated[str, typer.Argument(help="What an answer will be about.")],
-    scope: Annotated[str, typer.Option("--scope", "-s", help="The memory space to search.")],
+    scope: options.InScope,
     budget: Annotated[
         int | None, typer.Option(min=50, max=100_000, help="Tokens at most; else by complexity.")
     ] = None,
@@ -137,7 +122,7 @@ def _utc(time: datetime | None) -> datetime | None:
     return None if time is None else time.replace(tzinfo=time.tzinfo or UTC)
 
 
-def get(cli: Cli, memory_id: MemoryId, json: AsJson = False) -> None:
+def get(cli: Cli, memory_id: options.MemoryId, json: AsJson = False) -> None:
     """Show one memory with all its fields, also a forgotten one.
 
     Example: palimpsest get 1f0c9a52
@@ -155,14 +140,10 @@ def get(cli: Cli, memory_id: MemoryId, json: AsJson = False) -> None:
 
 def list_(
     cli: Cli,
-    scope: Annotated[str | None, typer.Option("--scope", "-s", help="Only this scope.")] = None,
-    type: Annotated[  # noqa: A002
-        list[str] | None, typer.Option(help="Only this type; may be repeated.")
-    ] = None,
-    session: Annotated[str | None, typer.Option(help="Only of this session.")] = None,
-    who: Annotated[
-        str | None, typer.Option(help="Said or written by this person, or drawn from that.")
-    ] = None,
+    scope: options.OfScope = None,
+    type: options.OfTypes = None,  # noqa: A002
+    session: options.OfSession = None,
+    who: options.ByPerson = None,
     deleted: Annotated[bool, typer.Option("--deleted", help="Forgotten ones instead.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="Memories on a page.")] = 20,
     before: Annotated[
@@ -192,7 +173,7 @@ def list_(
 
 def history(
     cli: Cli,
-    memory_id: MemoryId,
+    memory_id: options.MemoryId,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Events at most.")] = 200,
     json: AsJson = False,
 ) -> None:
@@ -211,7 +192,7 @@ def history(
     print_events(cast("list[dict[str, object]]", answer["events"]))
 
 
-def explain(cli: Cli, memory_id: MemoryId, json: AsJson = False) -> None:
+def explain(cli: Cli, memory_id: options.MemoryId, json: AsJson = False) -> None:
     """Explain a memory: the turns it came from, what it was before, what was decided and why.
 
     Example: palimpsest explain 1f0c9a52

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from ops.cli.command_results import Wait, carry_out, tell
+from ops.cli.command_results import carry_out, tell
 from ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
+from ops.cli.options import OfScope, Reason, Rows, Wait
 
 if TYPE_CHECKING:
     from schemas.messages import ApplyProposalsCommand, DismissProposalsCommand
@@ -19,8 +20,6 @@ MOST = 200
 
 ItemIds = Annotated[list[str] | None, typer.Argument(metavar="ID…", help="Ids, or their first 8.")]
 All = Annotated[bool, typer.Option("--all", help="All that are held back.")]
-OfScope = Annotated[str | None, typer.Option("--scope", "-s", help="Only of this memory space.")]
-Reason = Annotated[str, typer.Option(help="Why; kept in the history.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -37,7 +36,7 @@ def register(app: typer.Typer) -> None:
 def list_(
     cli: Cli,
     scope: OfScope = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most.")] = 50,
+    limit: Rows = 50,
     json: AsJson = False,
 ) -> None:
     """List the updates and deletes that were proposed and not allowed, oldest first.

@@ -50,46 +50,49 @@ def register(app: typer.Typer) -> None:
     command(app)(ingest)
 
 
+Sources = Annotated[
+    list[str], typer.Argument(metavar="FILE…", help="Files, zip archives or folders; - is stdin.")
+]
+FromFormat = Annotated[
+    Format | None,
+    typer.Option("--from", "--format", help="What it is, where it is not recognised."),
+]
+IntoScope = Annotated[
+    str | None,
+    typer.Option(
+        "--scope",
+        "-s",
+        help="The memory space; else the line's own, or the LoCoMo file's name, or default.",
+    ),
+]
+Me = Annotated[str, typer.Option(help="Your name, for exports that call you only user or human.")]
+SaidSince = Annotated[
+    datetime | None,
+    typer.Option(help="When it was said (UTC), where it tells no time; else the file's time."),
+]
+Zone = Annotated[str, typer.Option(help="Zone of times that name none, as Europe/Lisbon.")]
+Order = Annotated[DateOrder | None, typer.Option(help="Of day, month, year in a WhatsApp chat.")]
+Session = Annotated[
+    str | None, typer.Option(help="Name of the conversation; else the source's own.")
+]
+Captions = Annotated[
+    bool, typer.Option("--captions", help="LoCoMo: append captions of images to the text.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Publish nothing; tell what would be.")]
+
+
 def ingest(
     cli: Cli,
-    files: Annotated[
-        list[str],
-        typer.Argument(metavar="FILE…", help="Files, zip archives or folders; - is stdin."),
-    ],
-    form: Annotated[
-        Format | None,
-        typer.Option("--from", "--format", help="What it is, where it is not recognised."),
-    ] = None,
-    scope: Annotated[
-        str | None,
-        typer.Option(
-            "--scope",
-            "-s",
-            help="The memory space; else the line's own, or the LoCoMo file's name, or default.",
-        ),
-    ] = None,
-    me: Annotated[
-        str, typer.Option(help="Your name, for exports that call you only user or human.")
-    ] = "",
-    since: Annotated[
-        datetime | None,
-        typer.Option(help="When it was said (UTC), where it tells no time; else the file's time."),
-    ] = None,
-    timezone: Annotated[
-        str, typer.Option(help="Zone of times that name none, as Europe/Lisbon.")
-    ] = "UTC",
-    date_order: Annotated[
-        DateOrder | None, typer.Option(help="Of day, month, year in a WhatsApp chat.")
-    ] = None,
-    session: Annotated[
-        str | None, typer.Option(help="Name of the conversation; else the source's own.")
-    ] = None,
-    captions: Annotated[
-        bool, typer.Option("--captions", help="LoCoMo: append captions of images to the text.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Publish nothing; tell what would be.")
-    ] = False,
+    files: Sources,
+    form: FromFormat = None,
+    scope: IntoScope = None,
+    me: Me = "",
+    since: SaidSince = None,
+    timezone: Zone = "UTC",
+    date_order: Order = None,
+    session: Session = None,
+    captions: Captions = False,
+    dry_run: DryRun = False,
     json: AsJson = False,
 ) -> None:
     """Publish conversation turns from files to the log.
@@ -102,15 +105,20 @@ def ingest(
 
     Example: palimpsest ingest conversation.jsonl --scope support
     """
-    from ops.cli.ingest_progress import IngestProgress, Stoppable
-
     settings = cli.settings
     _check(files, scope)
-    chosen = date_order.value if date_order else None
-    options = _options(
-        settings, form, scope, since, captions, _choices(me, timezone, chosen, session)
-    )
-    tally = Tally(json, dry_run)
+    order = date_order.value if date_order else None
+    choices = _choices(me, timezone, order, session)
+    options = _options(settings, form, scope, since, captions, choices)
+    _publish(settings, files, options, Tally(json, dry_run), dry_run)
+
+
+def _publish(
+    settings: Settings, files: list[str], options: IngestOptions, tally: Tally, dry_run: bool
+) -> None:
+    """Append what the files hold, batch by batch, and tell the result. Raises Exit."""
+    from ops.cli.ingest_progress import IngestProgress, Stoppable
+
     with ExitStack() as undo:
         stop = undo.enter_context(Stoppable())
         append = _appender(settings, undo, dry_run)

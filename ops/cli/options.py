@@ -1,0 +1,43 @@
+"""Options and arguments that several commands have, by what they mean."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+MemoryId = Annotated[
+    str, typer.Argument(metavar="ID", help="A memory's id, or its first 8 characters.")
+]
+InScope = Annotated[str, typer.Option("--scope", "-s", help="The memory space to search.")]
+OfScope = Annotated[str | None, typer.Option("--scope", "-s", help="Only of this memory space.")]
+OfTypes = Annotated[list[str] | None, typer.Option(help="Only this type; may be repeated.")]
+OfSession = Annotated[str | None, typer.Option(help="Only of this session.")]
+ByPerson = Annotated[
+    str | None, typer.Option(help="Said or written by this person, or drawn from that.")
+]
+AnyTags = Annotated[
+    list[str] | None, typer.Option(help="Only with one of these tags; may be repeated.")
+]
+AllTags = Annotated[
+    list[str] | None, typer.Option("--all-tags", help="Only with all of these tags.")
+]
+OfCategories = Annotated[
+    list[str] | None, typer.Option(help="Only of this category; may be repeated.")
+]
+OfProject = Annotated[str | None, typer.Option(help="Only of this project.")]
+Pinned = Annotated[bool | None, typer.Option(help="Only pinned ones, or only others.")]
+LeastImportance = Annotated[
+    float | None, typer.Option(min=0, max=1, help="Least importance, from 0 to 1.")
+]
+Since = Annotated[datetime | None, typer.Option(help="Not before (UTC).")]
+Until = Annotated[datetime | None, typer.Option(help="Before this time (UTC).")]
+AsOf = Annotated[datetime | None, typer.Option("--as-of", help="As known at this time (UTC).")]
+Results = Annotated[int, typer.Option(min=1, max=1000, help="Results at most.")]
+Rows = Annotated[int, typer.Option(min=1, max=10_000, help="At most.")]
+Grouped = Annotated[bool, typer.Option(help="A fact with its turns as one result.")]
+Explained = Annotated[bool, typer.Option("--explain", help="Tell more of each score.")]
+Neighbours = Annotated[int, typer.Option(min=0, max=20, help="Turns around a turn, on each side.")]
+Reason = Annotated[str, typer.Option(help="Why; kept in the history.")]
+Wait = Annotated[float, typer.Option(min=0, help="Seconds to wait for a running worker's answer.")]
