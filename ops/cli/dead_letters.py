@@ -18,7 +18,9 @@ SHORT = (
 )
 
 DeadLetterId = Annotated[str, typer.Argument(metavar="ID", help="Its id, or the first 8.")]
-DeadLetterIds = Annotated[list[str], typer.Argument(metavar="ID…", help="Which ones.")]
+_Ids = typer.Argument(metavar="ID…", help="Which ones.")
+DeadLetterIds = Annotated[list[str], _Ids]
+SomeDeadLetterIds = Annotated[list[str] | None, _Ids]
 
 
 class Status(StrEnum):
@@ -103,7 +105,7 @@ def in_short(row: dict[str, object]) -> dict[str, object]:
 
 def redrive(
     cli: Cli,
-    dead_letter_ids: DeadLetterIds | None = None,
+    dead_letter_ids: SomeDeadLetterIds = None,
     all_: Annotated[bool, typer.Option("--all", help="All that are dead.")] = False,
     json: AsJson = False,
 ) -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ops.kafka.jars import BrokerError, fetch_jars, program
+from ops.kafka.jars import BrokerError, fetch_jars, program, run_program
 
 HOST = "127.0.0.1"
 START_SECONDS = 60.0
@@ -220,28 +220,10 @@ class Broker:
     def _format(self, java: str, classpath: str) -> None:
         if (self.folder / "data" / "meta.properties").exists():
             return
-        command = [
-            java,
-            "-Xmx128m",
-            "-XX:TieredStopAtLevel=1",
-            "-cp",
-            classpath,
-            "kafka.tools.StorageTool",
-        ]
-        command += ["format", "-t", _cluster_id(), "-c", str(self.folder / "server.properties")]
-        try:
-            done = subprocess.run(  # noqa: S603 (no shell, own arguments)
-                command, capture_output=True, text=True, timeout=FORMAT_SECONDS, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise BrokerError(
-                f"kafka.tools.StorageTool took longer than {FORMAT_SECONDS:.0f} s"
-            ) from error
-        if done.returncode != 0:
-            output = (done.stdout + done.stderr).strip()[-2000:]
-            raise BrokerError(
-                f"kafka.tools.StorageTool failed to format (exit {done.returncode}):\n{output}"
-            )
+        command = [java, "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", classpath]
+        command += ["kafka.tools.StorageTool", "format", "-t", _cluster_id()]
+        command += ["-c", str(self.folder / "server.properties")]
+        run_program(command, FORMAT_SECONDS)
 
     def _launch(self, java: str, classpath: str) -> None:
         command = [java, "-Xms128m", f"-Xmx{self._heap_megabytes}m", "-XX:+UseSerialGC"]

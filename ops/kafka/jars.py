@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import tempfile
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from pathlib import Path
 
 POM = Path(__file__).with_name("pom.xml")
@@ -65,7 +66,7 @@ def fetch_jars(timeout: float = FETCH_SECONDS) -> Path:
     """Folder with Kafka's jars, fetched by Maven the first time (about 45 MB).
 
     Safe to call from several processes at once: each fetches into a folder of its own, which takes
-    the final name in one step; whoever comes second drops its copy. Raises MissingProgramError
+    the final name in one step; the second one deletes its copy. Raises MissingProgramError
     without Maven, and BrokerError with Maven's output when the fetch fails or takes longer than
     ``timeout`` seconds.
     """
@@ -91,13 +92,21 @@ def _copy_dependencies(mvn: str, into: Path, timeout: float) -> None:
     command = [mvn, "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
     command += [f"-DoutputDirectory={into}", "-DincludeScope=runtime"]
     try:
+        run_program(command, timeout)
+    except BrokerError as error:
+        raise BrokerError(f"Kafka's jars were not fetched; check the network: {error}") from error
+
+
+def run_program(command: Sequence[str], timeout: float) -> None:
+    """Run a program to its end. Raises BrokerError with the end of its output when it fails, or
+    takes longer than ``timeout`` seconds."""
+    name = Path(command[0]).name
+    try:
         done = subprocess.run(  # noqa: S603 (no shell, own arguments)
             command, capture_output=True, text=True, timeout=timeout, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise BrokerError(
-            f"Maven did not fetch Kafka's jars within {timeout:.0f} s: check the network"
-        ) from error
+        raise BrokerError(f"{name} took longer than {timeout:.0f} s") from error
     if done.returncode != 0:
         output = (done.stdout + done.stderr).strip()[-2000:]
-        raise BrokerError(f"Maven could not fetch Kafka's jars (exit {done.returncode}):\n{output}")
+        raise BrokerError(f"{name} failed (exit {done.returncode}):\n{output}")

@@ -7,17 +7,22 @@ from typing import Final
 from pydantic import JsonValue, SecretStr
 from pydantic_core import to_json
 
-from streams.models.base import ModelError, Prompt, Reply
-from streams.models.http import CHECK_TIMEOUT_S, DEFAULT_TIMEOUT_S, HttpProvider, whole_number
+from streams.models.base import Prompt, Reply
+from streams.models.http import CHECK_TIMEOUT_S, DEFAULT_TIMEOUT_S, HttpProvider
+from streams.models.remote import RemoteModel
 
 DEFAULT_BASE_URL: Final = "https://api.anthropic.com"
 API_VERSION: Final = "2023-06-01"
 _TOOL: Final = "answer"
 
 
-class AnthropicLanguageModel:
-    provider = "anthropic"
+async def _check(http: HttpProvider, model: str, timeout_s: float) -> None:
+    answer = await http.get(f"/v1/models/{model}", timeout_s)
+    if answer.status != 200:
+        raise http.failure(answer)
 
+
+class AnthropicLanguageModel(RemoteModel):
     def __init__(
         self,
         model: str,
@@ -27,9 +32,7 @@ class AnthropicLanguageModel:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         check_timeout_s: float = CHECK_TIMEOUT_S,
     ) -> None:
-        self.model = model
-        self._check_timeout_s = check_timeout_s
-        self._http = HttpProvider(
+        http = HttpProvider(
             "anthropic",
             base_url,
             api_key=api_key,
@@ -39,6 +42,7 @@ class AnthropicLanguageModel:
             advice={401: "set a valid API key (llm.api_key)", 404: "correct the model's name"},
             timeout_s=timeout_s,
         )
+        super().__init__(http, model, _check, check_timeout_s)
 
     async def generate(self, prompt: Prompt) -> Reply:
         """One reply: the tool's input as JSON, or the text where the model wrote text."""
@@ -60,30 +64,8 @@ class AnthropicLanguageModel:
             },
         )
         body = answer.object()
-        usage = body.get("usage")
-        counts = usage if isinstance(usage, dict) else {}
-        text = _content(body.get("content"))
-        return Reply(
-            # What is no message is handed on as it is: it is asked again, then kept.
-            text=answer.text if text is None else text,
-            model=self.model,
-            provider=self.provider,
-            input_tokens=whole_number(counts.get("input_tokens")),
-            output_tokens=whole_number(counts.get("output_tokens")),
-            latency_ms=answer.latency_ms,
-        )
-
-    async def check(self) -> str | None:
-        try:
-            answer = await self._http.get(f"/v1/models/{self.model}", self._check_timeout_s)
-            if answer.status != 200:
-                raise self._http.failure(answer)
-        except ModelError as error:
-            return str(error)
-        return None
-
-    async def close(self) -> None:
-        await self._http.close()
+        text, counts = _content(body.get("content")), ("input_tokens", "output_tokens")
+        return self.reply(answer, text, body.get("usage"), counts)
 
 
 def _content(blocks: JsonValue) -> str | None:

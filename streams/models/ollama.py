@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from pydantic import JsonValue
 
-from streams.models.base import (
-    ModelError,
-    PermanentModelError,
-    Prompt,
-    Reply,
-    TransientModelError,
-    Vector,
-)
+from streams.models.base import PermanentModelError, Prompt, Reply, TransientModelError, Vector
 from streams.models.http import (
     CHECK_TIMEOUT_S,
     DEFAULT_TIMEOUT_S,
     MAX_EMBEDDING_RESPONSE_BYTES,
     Answer,
     HttpProvider,
-    whole_number,
 )
+from streams.models.remote import RemoteEmbeddingModel, RemoteModel
 from streams.models.vectors import unit_vectors
 
 DEFAULT_BASE_URL: Final = "http://localhost:11434"
@@ -42,12 +34,9 @@ def _provider(base_url: str, model: str, timeout_s: float, max_bytes: int) -> Ht
 
 
 async def _check(http: HttpProvider, model: str, timeout_s: float) -> str | None:
-    try:
-        answer = await http.get("/api/tags", timeout_s)
-        if answer.status != 200:
-            raise http.failure(answer)
-    except ModelError as error:
-        return str(error)
+    answer = await http.get("/api/tags", timeout_s)
+    if answer.status != 200:
+        raise http.failure(answer)
     models = answer.object().get("models")
     if not isinstance(models, list):
         return f"{http.shown_url} does not answer like Ollama; correct the base URL"
@@ -57,10 +46,8 @@ async def _check(http: HttpProvider, model: str, timeout_s: float) -> str | None
     return f"ollama at {http.shown_url} has no model {model}: run `ollama pull {model}`"
 
 
-class OllamaLanguageModel:
+class OllamaLanguageModel(RemoteModel):
     """`context_tokens` is asked of the server for prompt and reply together."""
-
-    provider = "ollama"
 
     def __init__(
         self,
@@ -71,13 +58,12 @@ class OllamaLanguageModel:
         check_timeout_s: float = CHECK_TIMEOUT_S,
         context_tokens: int = DEFAULT_CONTEXT_TOKENS,
     ) -> None:
-        self.model = model
-        self._check_timeout_s = check_timeout_s
+        http = _provider(base_url, model, timeout_s, 4 * 1024 * 1024)
+        super().__init__(http, model, _check, check_timeout_s)
         self._context_tokens = context_tokens
         self._timeout_s = timeout_s
         # Some models of some versions refuse even to be told not to think: remembered.
         self._can_stop_thinking = True
-        self._http = _provider(base_url, model, timeout_s, 4 * 1024 * 1024)
 
     async def generate(self, prompt: Prompt) -> Reply:
         """One reply, constrained to the prompt's schema, at temperature 0, without thinking."""
@@ -91,15 +77,8 @@ class OllamaLanguageModel:
         error, text = body.get("error"), body.get("response")
         if isinstance(error, str):
             raise TransientModelError(f"ollama failed: {self._http.hidden(error)}")
-        return Reply(
-            # What is no answer of Ollama is handed on as it is: it is asked again, then kept.
-            text=text if isinstance(text, str) else answer.text,
-            model=self.model,
-            provider=self.provider,
-            input_tokens=whole_number(body.get("prompt_eval_count")),
-            output_tokens=whole_number(body.get("eval_count")),
-            latency_ms=answer.latency_ms,
-        )
+        text = text if isinstance(text, str) else None
+        return self.reply(answer, text, body, ("prompt_eval_count", "eval_count"))
 
     async def _ask(self, prompt: Prompt) -> Answer:
         payload: dict[str, JsonValue] = {
@@ -119,16 +98,8 @@ class OllamaLanguageModel:
             payload["think"] = False
         return await self._http.exchange("POST", "/api/generate", payload, self._timeout_s)
 
-    async def check(self) -> str | None:
-        return await _check(self._http, self.model, self._check_timeout_s)
 
-    async def close(self) -> None:
-        await self._http.close()
-
-
-class OllamaEmbeddingModel:
-    """Vectors of `dimensions` numbers. Prefixes are for models trained with them."""
-
+class OllamaEmbeddingModel(RemoteEmbeddingModel):
     def __init__(
         self,
         model: str,
@@ -140,34 +111,17 @@ class OllamaEmbeddingModel:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         check_timeout_s: float = CHECK_TIMEOUT_S,
     ) -> None:
-        self.model = model
+        http = _provider(base_url, model, timeout_s, MAX_EMBEDDING_RESPONSE_BYTES)
+        super().__init__(http, model, _check, check_timeout_s)
         self.dimensions = dimensions
-        self._query_prefix = query_prefix
-        self._passage_prefix = passage_prefix
-        self._check_timeout_s = check_timeout_s
-        self._http = _provider(base_url, model, timeout_s, MAX_EMBEDDING_RESPONSE_BYTES)
+        self.query_prefix, self.passage_prefix = query_prefix, passage_prefix
 
-    async def embed_passages(self, texts: Sequence[str]) -> list[Vector]:
-        return await self._embed([self._passage_prefix + text for text in texts])
-
-    async def embed_query(self, text: str) -> Vector:
-        return (await self._embed([self._query_prefix + text]))[0]
-
-    async def _embed(self, texts: Sequence[str]) -> list[Vector]:
-        if not texts:
-            return []
-        wanted: list[JsonValue] = [text or " " for text in texts]
+    async def _vectors(self, texts: list[JsonValue]) -> list[Vector]:
         answer = await self._http.post(
-            "/api/embed", {"model": self.model, "input": wanted, "truncate": True}
+            "/api/embed", {"model": self.model, "input": texts, "truncate": True}
         )
         body = answer.object()
         if not body:
             raise PermanentModelError(f"{self._http.shown_url} did not answer with a JSON object")
         source = f"ollama model {self.model}"
         return unit_vectors(source, body.get("embeddings"), len(texts), self.dimensions)
-
-    async def check(self) -> str | None:
-        return await _check(self._http, self.model, self._check_timeout_s)
-
-    async def close(self) -> None:
-        await self._http.close()

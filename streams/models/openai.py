@@ -6,12 +6,11 @@ the token limit, a temperature) is left out or renamed, and remembered for as lo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from pydantic import JsonValue, SecretStr
 
-from streams.models.base import ModelError, PermanentModelError, Prompt, Reply, Vector
+from streams.models.base import PermanentModelError, Prompt, Reply, Vector
 from streams.models.http import (
     CHECK_TIMEOUT_S,
     DEFAULT_TIMEOUT_S,
@@ -19,8 +18,8 @@ from streams.models.http import (
     Answer,
     HttpProvider,
     is_too_long,
-    whole_number,
 )
+from streams.models.remote import RemoteEmbeddingModel, RemoteModel
 from streams.models.vectors import unit_vectors
 
 DEFAULT_BASE_URL: Final = "https://api.openai.com/v1"
@@ -28,14 +27,11 @@ _ADVICE: Final = {401: "set a valid API key (llm.api_key)"}
 
 
 async def _check(http: HttpProvider, model: str, timeout_s: float) -> str | None:
-    try:
-        answer = await http.get("/models", timeout_s)
-        if answer.status in (404, 405):
-            return None  # many compatible servers do not list their models
-        if answer.status != 200:
-            raise http.failure(answer)
-    except ModelError as error:
-        return str(error)
+    answer = await http.get("/models", timeout_s)
+    if answer.status in (404, 405):
+        return None  # many compatible servers do not list their models
+    if answer.status != 200:
+        raise http.failure(answer)
     listed = answer.object().get("data")
     entries = [e for e in listed if isinstance(e, dict)] if isinstance(listed, list) else []
     # llama.cpp lists the path of its one model and answers to any name.
@@ -44,10 +40,8 @@ async def _check(http: HttpProvider, model: str, timeout_s: float) -> str | None
     return f"{http.name} at {http.shown_url} does not offer {model}; correct the model's name"
 
 
-class OpenAILanguageModel:
+class OpenAILanguageModel(RemoteModel):
     """`base_url` includes the version, for example `http://localhost:8000/v1`."""
-
-    provider = "openai"
 
     def __init__(
         self,
@@ -58,11 +52,10 @@ class OpenAILanguageModel:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         check_timeout_s: float = CHECK_TIMEOUT_S,
     ) -> None:
-        self.model = model
-        self._check_timeout_s = check_timeout_s
-        self._http = HttpProvider(
+        http = HttpProvider(
             "openai", base_url, api_key=api_key, advice=_ADVICE, timeout_s=timeout_s
         )
+        super().__init__(http, model, _check, check_timeout_s)
         self._timeout_s = timeout_s
         self._structured = True
         self._limit_name = "max_tokens"
@@ -122,24 +115,8 @@ class OpenAILanguageModel:
             code = error.get("code") if isinstance(error, dict) else None
             status = code if isinstance(code, int) and 400 <= code < 600 else 502
             raise self._http.failure(Answer(status, answer.body, answer.latency_ms))
-        usage = body.get("usage")
-        counts = usage if isinstance(usage, dict) else {}
-        text = _content(body.get("choices"))
-        return Reply(
-            # What is no chat completion is handed on as it is: it is asked again, then kept.
-            text=answer.text if text is None else text,
-            model=self.model,
-            provider=self.provider,
-            input_tokens=whole_number(counts.get("prompt_tokens")),
-            output_tokens=whole_number(counts.get("completion_tokens")),
-            latency_ms=answer.latency_ms,
-        )
-
-    async def check(self) -> str | None:
-        return await _check(self._http, self.model, self._check_timeout_s)
-
-    async def close(self) -> None:
-        await self._http.close()
+        text, counts = _content(body.get("choices")), ("prompt_tokens", "completion_tokens")
+        return self.reply(answer, text, body.get("usage"), counts)
 
 
 def _content(choices: JsonValue) -> str | None:
@@ -153,9 +130,8 @@ def _content(choices: JsonValue) -> str | None:
     return content if isinstance(content, str) else ""
 
 
-class OpenAIEmbeddingModel:
-    """Vectors of `dimensions` numbers. `ask_dimensions` sends the size along (for models that
-    can shorten their vectors); prefixes are for models trained with them."""
+class OpenAIEmbeddingModel(RemoteEmbeddingModel):
+    """`ask_dimensions` sends the size along, for models that can shorten their vectors."""
 
     def __init__(
         self,
@@ -170,13 +146,7 @@ class OpenAIEmbeddingModel:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         check_timeout_s: float = CHECK_TIMEOUT_S,
     ) -> None:
-        self.model = model
-        self.dimensions = dimensions
-        self._ask_dimensions = ask_dimensions
-        self._query_prefix = query_prefix
-        self._passage_prefix = passage_prefix
-        self._check_timeout_s = check_timeout_s
-        self._http = HttpProvider(
+        http = HttpProvider(
             "openai",
             base_url,
             api_key=api_key,
@@ -184,21 +154,15 @@ class OpenAIEmbeddingModel:
             timeout_s=timeout_s,
             max_response_bytes=MAX_EMBEDDING_RESPONSE_BYTES,
         )
+        super().__init__(http, model, _check, check_timeout_s)
+        self.dimensions = dimensions
+        self.query_prefix, self.passage_prefix = query_prefix, passage_prefix
+        self._ask_dimensions = ask_dimensions
 
-    async def embed_passages(self, texts: Sequence[str]) -> list[Vector]:
-        return await self._embed([self._passage_prefix + text for text in texts])
-
-    async def embed_query(self, text: str) -> Vector:
-        return (await self._embed([self._query_prefix + text]))[0]
-
-    async def _embed(self, texts: Sequence[str]) -> list[Vector]:
-        if not texts:
-            return []
-        # An empty input is refused by most servers.
-        wanted: list[JsonValue] = [text or " " for text in texts]
+    async def _vectors(self, texts: list[JsonValue]) -> list[Vector]:
         payload: dict[str, JsonValue] = {
             "model": self.model,
-            "input": wanted,
+            "input": texts,
             "encoding_format": "float",
         }
         if self._ask_dimensions:
@@ -210,12 +174,6 @@ class OpenAIEmbeddingModel:
                 f"{self._http.shown_url} did not answer with numbered embeddings"
             )
         return unit_vectors(f"openai model {self.model}", rows, len(texts), self.dimensions)
-
-    async def check(self) -> str | None:
-        return await _check(self._http, self.model, self._check_timeout_s)
-
-    async def close(self) -> None:
-        await self._http.close()
 
 
 def _in_order(data: JsonValue) -> list[JsonValue] | None:
