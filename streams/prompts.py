@@ -20,7 +20,6 @@ from streams.models.base import Prompt
 
 EXTRACTION_PROMPT_VERSION: Final = "extract-1"
 DECISION_PROMPT_VERSION: Final = "decide-1"
-CONTRADICTION_PROMPT_VERSION: Final = "contradict-1"
 
 DEFAULT_MAX_CHARACTERS: Final = 12_000
 MAX_CONTEXT_CHARACTERS: Final = 1_000

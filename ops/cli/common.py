@@ -5,6 +5,7 @@ Nothing heavy is imported before a command needs it: `palimpsest --help` must be
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import copy
 import functools
@@ -12,7 +13,7 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar, get_args, get_type_hints
@@ -179,16 +180,17 @@ def _joined(function: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-class explained:  # noqa: N801 - reads as a statement
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
     """Turns errors that say what to do into one line on stderr and exit code 1."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception) and (text := _text_of(error)) is not None:
-            failed(text)
-            raise typer.Exit(1) from None
+    try:
+        yield
+    except Exception as error:
+        text = _text_of(error)
+        if text is None:
+            raise
+        failed(text)
+        raise typer.Exit(1) from None
 
 
 def _text_of(error: Exception) -> str | None:

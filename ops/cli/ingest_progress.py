@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from ops.cli.common import on_terminal
@@ -54,9 +54,7 @@ class IngestProgress:
             self._task = self._progress.add_task("publishing", total=self._total, turns=0, rate="")
         return self
 
-    def __exit__(
-        self, kind: object, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._progress is not None:
             self._progress.stop()
 
@@ -83,9 +81,7 @@ class Stoppable:
         self._before = {number: signal.signal(number, self._stop) for number in numbers}
         return self
 
-    def __exit__(
-        self, kind: object, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

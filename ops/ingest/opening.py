@@ -112,7 +112,7 @@ def _found(
         found = read_locomo(io.BytesIO(content.whole()), name, stem, options.records)
         return _shared(found, source.size)
     if form == "slack":
-        return _records(_slack_day(source, content.whole(), choices), form, source, options)
+        return _records(_slack_day(source, content.whole()), form, source, options)
     return _records(PARSERS[form](content.document(), choices), form, source, options)
 
 
@@ -198,7 +198,7 @@ def _bundled(
         days = [(name, _channel(name, source.stem)) for name in names]
         users = next((n for n in bundle.names if PurePosixPath(n).name == "users.json"), None)
         people = bundle.read(users) if users else _beside(Path(source.name))
-        yield from read_slack(source.name, days, people, bundle.read, choices)
+        yield from read_slack(source.name, days, people, bundle.read)
         return
     for name in names:
         # A chat in an archive is often called _chat.txt: the archive's name says whose it is.
@@ -214,12 +214,12 @@ def _channel(name: str, otherwise: str) -> str:
     return (match[1] if match else None) or otherwise
 
 
-def _slack_day(source: Source, data: bytes, choices: Choices) -> Iterator[Item]:
+def _slack_day(source: Source, data: bytes) -> Iterator[Item]:
     path = Path(source.name).resolve()
     channel = "" if source.kind == "stdin" else path.parent.name
     users = None if source.kind == "stdin" else _beside(path)
     days = [(source.name, channel)]
-    return read_slack(source.name, days, users, lambda _: data, choices)
+    return read_slack(source.name, days, users, lambda _: data)
 
 
 def _beside(path: Path) -> bytes | None:

@@ -13,7 +13,6 @@ from typing import Final
 
 from ops.ingest.base import (
     Bad,
-    Choices,
     Item,
     Note,
     Said,
@@ -48,7 +47,6 @@ def read_slack(
     days: Sequence[tuple[str, str]],
     users: bytes | None,
     read: Callable[[str], bytes],
-    choices: Choices,
 ) -> Iterator[Item]:
     """The messages of the day files `days` (file and channel), which `read` gives the bytes of.
     Raises Unreadable when none of them is a day of a channel."""
@@ -68,7 +66,7 @@ def read_slack(
         found_any = True
         match = DAY_FILE.match(file)
         day = match[2] if match else ""
-        for item in _day(value, place, channel, day, known, choices):
+        for item in _day(value, place, channel, day, known):
             if item is None:
                 others += 1
             else:
@@ -87,7 +85,6 @@ def _day(
     channel: str,
     day: str,
     known: dict[str, str],
-    choices: Choices,
 ) -> Iterator[Said | Bad | None]:
     for found in objects(messages, place):
         if isinstance(found, Bad):

@@ -21,7 +21,6 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from ops.kafka.jars import BrokerError, fetch_jars, program, run_program
@@ -83,12 +82,10 @@ class Broker:
         folder: Path,
         port: int | None = None,
         *,
-        heap_megabytes: int = HEAP_MEGABYTES,
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = Path(folder).resolve()
         self._port = port
-        self._heap_megabytes = heap_megabytes
         self._settings = dict(settings or {})
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -177,22 +174,12 @@ class Broker:
         self._process = None
         (self.folder / "broker.pid").unlink(missing_ok=True)
 
-    def restart(self, timeout: float = START_SECONDS) -> None:
-        """Stop, then start on the same port and folder."""
-        self.stop()
-        self.start(timeout)
-
     def __enter__(self) -> Self:
         """Start the broker."""
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop it, whatever happened."""
         self.stop()
 
@@ -226,7 +213,7 @@ class Broker:
         run_program(command, FORMAT_SECONDS)
 
     def _launch(self, java: str, classpath: str) -> None:
-        command = [java, "-Xms128m", f"-Xmx{self._heap_megabytes}m", "-XX:+UseSerialGC"]
+        command = [java, "-Xms128m", f"-Xmx{HEAP_MEGABYTES}m", "-XX:+UseSerialGC"]
         command += [
             "-Dorg.slf4j.simpleLogger.showDateTime=true",
             f"-Dpalimpsest.folder={self.folder}",

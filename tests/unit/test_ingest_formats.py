@@ -361,7 +361,6 @@ def test_the_slack_reader_raises_for_nothing(value: object, users: object) -> No
             list(
                 read_slack(
                     "x", [("x", "c")], json.dumps(users).encode(), lambda _, data=data: data,
-                    Choices(SINCE),
                 )
             )  # fmt: skip
 
