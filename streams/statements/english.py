@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from streams.statements.claims import SAYS, Claim, Words
-from streams.statements.grammar import Grammar, Relation, Sense
+from streams.statements.grammar import Grammar, Relation, Sense, folded, opposites, rewritten
 
 _CONTRACTIONS: Final = (
     (re.compile(r"\b(ca)n't\b", re.IGNORECASE), r"\1n not"),
@@ -152,15 +152,6 @@ _ACTS: Final = frozenset(
 )
 
 
-def _opposites() -> dict[str, tuple[str, str]]:
-    return {
-        word: (group, side.split()[0])
-        for group, sides in _OPPOSITES.items()
-        for side in sides
-        for word in side.split()
-    }
-
-
 _MEAT: Final = (
     "meat beef pork chicken steak ham bacon turkey lamb sausage sausages burger burgers".split()
 )
@@ -280,67 +271,57 @@ def _parted(subject: Words, word: str, rest: Words) -> list[Claim]:
     return [spouse, *(_not((*subject, *bound, *whom)) for bound in _BOUND)]
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 def without_contractions(text: str) -> str:
     """`text` with "do not" for "don't"; apostrophes must be plain ones."""
-    if "'" in text or "annot" in text:
-        for pattern, whole in _CONTRACTIONS:
-            text = pattern.sub(whole, text)
-    return text
+    return rewritten(text, _CONTRACTIONS) if "'" in text or "annot" in text else text
 
 
 def _expanded(text: str) -> str:
-    text = without_contractions(text)
-    for pattern, whole in _WORDINGS:
-        text = pattern.sub(whole, text)
-    return text
+    return rewritten(without_contractions(text), _WORDINGS)
 
 
 GRAMMAR: Final = Grammar(
     expand=_expanded,
     stem=_stem,
     habits=_HABITS,
-    speaker=_words("i me"),
-    speakers=_words("my"),
-    we=_words("we our"),
+    speaker=folded("i me"),
+    speakers=folded("my"),
+    we=folded("we our"),
     articles=frozenset(),
-    unclear_subjects=_words(
+    unclear_subjects=folded(
         "a an he she it they we you i my our your his her their its this that these those there"
         " here who what some many most few several half part certain other another any each both"
         " somebody someone something people nobody nothing none neither one anybody everybody"
         " if when while unless although though because since before after until no"
     ),
-    unclear=_words(
+    unclear=folded(
         "he she it they them him you your yours these those this there here myself mine"
         " nobody nothing none neither nor hardly barely"
     ),
-    doubtful=_words(
+    doubtful=folded(
         "maybe perhaps probably possibly apparently might could would should may if unless whether"
         " when while until was were did had sometimes occasionally seldom rarely once supposedly"
         " allegedly seems almost nearly ago yesterday today tomorrow tonight formerly previously"
     ),
     past=re.compile(r"(?!)"),
-    negations=_words("not never no"),
-    no_negation=_words(
+    negations=folded("not never no"),
+    no_negation=folded(
         "only just merely simply always necessarily all every everyone everything entirely"
         " completely fully exactly quite really particularly very that so too much until even stand"
         " because especially usually often many more less better"
     ),
-    in_denials=_words("anymore any yet either"),
-    helpers=_words("do does"),
-    light=_words("a an the also too really actually definitely already just still finally"),
-    news=_words("now currently again recently lately meanwhile nowadays"),
-    more=_words("also too additionally part-time freelance"),
+    in_denials=folded("anymore any yet either"),
+    helpers=folded("do does"),
+    light=folded("a an the also too really actually definitely already just still finally"),
+    news=folded("now currently again recently lately meanwhile nowadays"),
+    more=folded("also too additionally part-time freelance"),
     synonyms=_SYNONYMS,
     relations=_RELATIONS,
     copula="be",
-    several=_words("are live work reside prefer have"),
-    indefinite=_words("a an another"),
-    before_nouns=_words("the a an 's her his their its our"),
-    open_ends=_words(
+    several=folded("are live work reside prefer have"),
+    indefinite=folded("a an another"),
+    before_nouns=folded("the a an 's her his their its our"),
+    open_ends=folded(
         "that it her his so there here one same this too is are am be can will do does have has"
         " know knows like likes love loves hate hates want wants need needs agree agrees remember"
         " remembers understand understands care cares mind believe believes see sees forget"
@@ -348,13 +329,13 @@ GRAMMAR: Final = Grammar(
         " alone willing"
     ),
     favourite=re.compile("favourite"),
-    attributes=_words(
+    attributes=folded(
         "deadline birthday anniversary budget price port timeout limit version age height weight"
         " salary rent capacity size rate number code address password date threshold interval"
         " speed length width duration fee quota"
     ),
-    of=_words("of for in on at to"),
-    opposites=_opposites(),
+    of=folded("of for in on at to"),
+    opposites=opposites(_OPPOSITES),
     states=frozenset(_OPPOSITES) - _ACTS,
     diets={
         "vegetarian": (*_MEAT, *_FISH),
@@ -362,17 +343,17 @@ GRAMMAR: Final = Grammar(
         "pescatarian": tuple(_MEAT),
     },
     eat="eat",
-    stops=_words(
+    stops=folded(
         "with and but or because for since last where near from which who to by as so, at after"
         " next in on until during before"
     ),
-    narrows=_words("in on during until when"),
-    tails=_words("before after because"),
-    elsewhen=_words("before after as back and or when while temporarily once originally first"),
-    spans=_words("day week month year semester while decade"),
-    last=_words("last this"),
-    vague=_words("of anything everything something whatever any that which like"),
-    restricts=_words("except only unless if when until before but however although maybe back"),
-    breaks=_words("but and or because so since although while who which"),
+    narrows=folded("in on during until when"),
+    tails=folded("before after because"),
+    elsewhen=folded("before after as back and or when while temporarily once originally first"),
+    spans=folded("day week month year semester while decade"),
+    last=folded("last this"),
+    vague=folded("of anything everything something whatever any that which like"),
+    restricts=folded("except only unless if when until before but however although maybe back"),
+    breaks=folded("but and or because so since although while who which"),
     endings=_endings,
 )

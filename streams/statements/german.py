@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from streams.statements.claims import SAYS, Claim, Words
-from streams.statements.grammar import Grammar, Relation, Sense
+from streams.statements.grammar import Grammar, Relation, Sense, folded, opposites, rewritten
 
 _BEEN: Final = r"\b(?:bin|ist|sind) "
 _HAVE: Final = r"\b(?:habe|hat|haben) "
@@ -99,15 +99,6 @@ _OPPOSITES: Final = {
 }
 
 
-def _opposites() -> dict[str, tuple[str, str]]:
-    return {
-        _stem(word): (group, side.split()[0])
-        for group, sides in _OPPOSITES.items()
-        for side in sides
-        for word in side.split()
-    }
-
-
 def _endings(sense: Sense) -> tuple[Claim, ...]:
     if sense.denies:
         return ()
@@ -124,14 +115,8 @@ def _endings(sense: Sense) -> tuple[Claim, ...]:
     return ()
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(word.casefold() for word in text.split())
-
-
 def _expanded(text: str) -> str:
-    for pattern, whole in _WORDINGS:
-        text = pattern.sub(whole, text)
-    return text
+    return rewritten(text, _WORDINGS)
 
 
 _MEAT: Final[Words] = tuple(
@@ -143,39 +128,39 @@ GRAMMAR: Final = Grammar(
     expand=_expanded,
     stem=_stem,
     habits=_HABITS,
-    speaker=_words("ich mich mir"),
-    speakers=_words("mein meine meinen meinem meiner meines"),
-    we=_words("wir unser unsere"),
-    articles=_words("der die das"),
-    unclear_subjects=_words(
+    speaker=folded("ich mich mir"),
+    speakers=folded("mein meine meinen meinem meiner meines"),
+    we=folded("wir unser unsere"),
+    articles=folded("der die das"),
+    unclear_subjects=folded(
         "er sie es wir ihr man dies diese dieser dieses jener jene ein eine einer ich mein meine"
         " sein seine ihre unser unsere euer eure dein deine du einige manche viele wenige mehrere"
         " jeder jede jedes alle jemand niemand nichts keiner keine kein wenn falls als während weil"
         " obwohl bevor nachdem seit bis hier dort da wer was"
     ),
-    unclear=_words(
+    unclear=folded(
         "er es du dich dir dein deine ihm ihn ihnen diese dieser dieses dort hier damit"
     ),
-    doubtful=_words(
+    doubtful=folded(
         "vielleicht wahrscheinlich möglicherweise eventuell vermutlich angeblich wohl würde würden"
         " könnte könnten sollte sollten möchte möchten hätte hätten wäre wären wenn falls ob bis"
         " manchmal gelegentlich selten war waren hatte hatten wurde wurden früher damals gestern"
         " heute morgen bald will wollen werde wird werden"
     ),
     past=re.compile(r"\bhab\b.* (?:ge\w+|\w+ier)$"),
-    negations=_words("nicht kein keine keinen keinem keiner keines nie niemals"),
-    no_negation=_words(
+    negations=folded("nicht kein keine keinen keinem keiner keines nie niemals"),
+    no_negation=folded(
         "nur bloß immer unbedingt alle jeder jede jedes jeden so sehr besonders ganz wirklich"
         " allzu viel oft einmal wunder zweifel weil"
     ),
-    in_denials=_words("mehr"),
+    in_denials=folded("mehr"),
     helpers=frozenset(),
-    light=_words(
+    light=folded(
         "ein eine einen einem einer eines der die das den dem des auch schon noch eigentlich"
         " wirklich tatsächlich bereits endlich"
     ),
-    news=_words("jetzt nun inzwischen mittlerweile wieder neuerdings derzeit aktuell momentan"),
-    more=_words("auch zudem außerdem nebenbei zusätzlich"),
+    news=folded("jetzt nun inzwischen mittlerweile wieder neuerdings derzeit aktuell momentan"),
+    more=folded("auch zudem außerdem nebenbei zusätzlich"),
     synonyms=(
         (("leb", "in"), ("wohn", "in")),
         (("arbeit", "für"), ("arbeit", "bei")),
@@ -189,20 +174,20 @@ GRAMMAR: Final = Grammar(
         Relation("spouse", ("sein", _stem("verheiratet-mit"))),
     ),
     copula="sein",
-    several=_words("sind wohnen leben arbeiten"),
-    indefinite=_words("ein eine einen einem einer"),
+    several=folded("sind wohnen leben arbeiten"),
+    indefinite=folded("ein eine einen einem einer"),
     before_nouns=frozenset(),
-    open_ends=_words(
+    open_ends=folded(
         "das es so ist bin sind hat habe kann mag weiß will liebe liebt brauche braucht verstehe"
         " versteht glaube glaubt denke denkt sicher bereit fertig allein gern gerne"
     ),
     favourite=re.compile(r"lieblings\w+"),
-    attributes=_words(
+    attributes=folded(
         "geburtstag budget preis port zeitlimit limit version alter größe gewicht gehalt miete"
         " frist abgabefrist abgabetermin nummer telefonnummer adresse passwort gebühr"
     ),
-    of=_words("für von in an auf zu des der vom im am"),
-    opposites=_opposites(),
+    of=folded("für von in an auf zu des der vom im am"),
+    opposites=opposites(_OPPOSITES, _stem),
     states=frozenset(_OPPOSITES) - {"liking"},
     diets={
         "vegetarier": _MEAT,
@@ -213,14 +198,14 @@ GRAMMAR: Final = Grammar(
         _stem("vegan"): _ANIMAL,
     },
     eat="ess",
-    stops=_words("mit und oder aber weil seit wo als für"),
-    narrows=_words("in im während am an auf zu"),
-    tails=_words("bevor nachdem weil"),
-    elsewhen=_words("bevor nachdem als zurück und oder dann vorübergehend"),
-    spans=_words("tag tage woche wochen monat monate jahr jahre semester"),
-    last=_words("letztes letzte letzten dieses"),
-    vague=_words("von alles etwas irgendwas was wie"),
-    restricts=_words("außer nur wenn falls bis aber doch obwohl vielleicht"),
-    breaks=_words("und aber sondern oder weil denn obwohl während"),
+    stops=folded("mit und oder aber weil seit wo als für"),
+    narrows=folded("in im während am an auf zu"),
+    tails=folded("bevor nachdem weil"),
+    elsewhen=folded("bevor nachdem als zurück und oder dann vorübergehend"),
+    spans=folded("tag tage woche wochen monat monate jahr jahre semester"),
+    last=folded("letztes letzte letzten dieses"),
+    vague=folded("von alles etwas irgendwas was wie"),
+    restricts=folded("außer nur wenn falls bis aber doch obwohl vielleicht"),
+    breaks=folded("und aber sondern oder weil denn obwohl während"),
     endings=_endings,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -132,3 +132,27 @@ class Grammar:
     """Conjunctions that end a first clause, as written."""
     endings: Callable[[Sense], tuple[Claim, ...]]
     """What a statement says to have ended."""
+
+
+def folded(text: str) -> frozenset[str]:
+    """The words of `text`, folded."""
+    return frozenset(text.casefold().split())
+
+
+def rewritten(text: str, wordings: Iterable[tuple[re.Pattern[str], str]]) -> str:
+    """`text` with each of the wordings replaced, one after another."""
+    for pattern, plain in wordings:
+        text = pattern.sub(plain, text)
+    return text
+
+
+def opposites(
+    groups: Mapping[str, tuple[str, ...]], stem: Callable[[str], str] = str
+) -> dict[str, tuple[str, str]]:
+    """A stem to its group and its side, which is called by its first word."""
+    return {
+        stem(word): (group, side.split()[0])
+        for group, sides in groups.items()
+        for side in sides
+        for word in side.split()
+    }
