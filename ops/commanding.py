@@ -1,4 +1,4 @@
-"""Giving commands: appended to the log, carried out by the worker, answered when it did."""
+"""Commands are appended to the log; a worker carries them out and stores their results."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from streams.output import outgoing
 
 POLL_SECONDS = 0.05
 MOMENT_SECONDS = 0.5
-"""How long a person waits without wondering."""
+"""Longer waits are announced."""
 
 
 def publish(settings: Settings, scope: str, command: Command) -> str:
-    """Append a command of this machine's user; its id. Raises RequestError for what is no
+    """Append a command of this machine's user; returns its id. Raises RequestError for an invalid
     command, and LogError."""
     command_id = str(uuid.uuid4())
     try:

@@ -1,4 +1,4 @@
-"""Is everything there that is needed? What is not is told with what to do about it."""
+"""Checks of the set-up, each with what to do where it fails."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PACKAGES = ("palimpsest", "duckdb", "pyarrow", "numpy", "pydantic")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check: what was found, and what to do when it is not well."""
+    """One check: its result, and what to do where it failed."""
 
     check: str
     ok: bool
@@ -93,7 +93,7 @@ def _writable(data_dir: Path) -> bool:
 
 
 def _advice(data_dir: Path, otherwise: str) -> str:
-    """What to do about what cannot be opened: where nothing may be written, that comes first."""
+    """What to do about a folder that cannot be opened: first of all, it must be writable."""
     return otherwise if _writable(data_dir) else "make the folder writable, then ask again"
 
 

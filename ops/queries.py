@@ -1,4 +1,4 @@
-"""One way to ask, whoever answers: the stores of the folder, or the worker that holds them."""
+"""One way to ask the stores of a folder, whether directly or through the worker that has them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What can be asked of a memory: one frozen request a query, plain data both ways.
 
-The same requests are answered from the folder and by a running worker, so that what a person
-sees does not depend on which of the two it was.
+The folder and a running worker answer the same requests, so that a person sees the same from
+both.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ JsonObject: TypeAlias = dict[str, JsonValue]
 
 
 class RequestError(Exception):
-    """A request that cannot be answered; the text says why and what to do. `code` tells programs
-    apart what they treat apart, also on the other side of the local interface."""
+    """A request that cannot be answered; the text says why and what to do. By `code`, programs tell
+    errors apart, also across the local interface."""
 
     code: ClassVar[str] = "refused"
 
@@ -169,7 +169,7 @@ class ScopeRequest:
 
 @dataclass(frozen=True, slots=True)
 class ScopesRequest:
-    """The scopes that there are, with how much is in each."""
+    """All scopes, with how much is in each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ NAMES: dict[type[Request], str] = {kind: name for name, kind in REQUESTS.items()
 
 
 def as_json(request: Request | SqlRequest) -> JsonObject:
-    """The request as a JSON object; what is unset is left out."""
+    """The request as a JSON object, without unset fields."""
     body: JsonObject = {}
     for field in fields(request):
         value = getattr(request, field.name)

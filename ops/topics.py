@@ -1,6 +1,6 @@
-"""The topics on Kafka: made as `schemas.topics` lists them, and held against that list.
+"""The topics on Kafka: made as `schemas.topics` lists them, and compared with that list.
 
-What is there is never altered: a topic that is other than it should be is told, with what to do.
+Existing topics are never altered: one that differs is reported, with what to do.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from streams.logs.kafka_sender import unreachable
 
 DAY_MILLISECONDS = 24 * 60 * 60 * 1000
 OPEN_RECORD_BYTES = 4 * 1024 * 1024
-"""Largest record that the broker takes from producers. What is larger than log.max_record_bytes
-is dead-lettered, whole, by the pipeline; what is larger than this the broker refuses."""
+"""Largest record that the broker takes from producers. The pipeline dead-letters, whole, records
+larger than log.max_record_bytes; the broker refuses those larger than this."""
 TRY_SECONDS = 20.0
 
 

@@ -46,7 +46,8 @@ class HistoryRow(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterRow(Row):
-    """A dead letter as audit read it. `status` is dead, redriven or dropped."""
+    """A dead letter as audit read it. `status` is dead, redriven or dropped
+    (discarded)."""
 
     TABLE: ClassVar[str] = "dead_letter_rows"
     KEY: ClassVar[tuple[str, ...]] = ("letter_id",)

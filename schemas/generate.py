@@ -1,6 +1,6 @@
 """Write the JSON Schema of every message to schemas/json/, or check that the files are fresh.
 
-    python -m schemas.generate          writes what is missing or stale
+    python -m schemas.generate          writes missing and stale files
     python -m schemas.generate --check  writes nothing; exits 1 and names what is stale
 
 A schema that is no longer current keeps its file: producers may still use it.

@@ -333,7 +333,7 @@ class OutcomeRow(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRow(Row):
-    """The result of a command, for whoever waits. `result` is JSON, null until it is known."""
+    """The result of a command, for a waiting caller. `result` is JSON, null until it is known."""
 
     TABLE: ClassVar[str] = "command_results"
     KEY: ClassVar[tuple[str, ...]] = ("command_id",)

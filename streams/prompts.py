@@ -1,6 +1,6 @@
 """The three questions that the pipeline asks a model, as values. Pure.
 
-A prompt's version names its text and its schema together: whoever changes either raises it, so
+A prompt's version names its text and its schema together: a change of either raises it, so
 that a recorded reply is never taken for the answer to another question.
 """
 

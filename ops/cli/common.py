@@ -62,7 +62,7 @@ asked_json: contextvars.ContextVar[bool] = contextvars.ContextVar("asked_json", 
 
 @dataclass(frozen=True, slots=True)
 class Cli:
-    """What a command was told beside its own options."""
+    """The options that every command has."""
 
     data_dir: Path | None
     config: Path | None
@@ -79,7 +79,7 @@ class Cli:
         return self.load().settings
 
     def ask(self, request: Request) -> object:
-        """The answer of whoever can give it: a running worker, or the folder itself."""
+        """The answer of a running worker or, without one, of the folder itself."""
 
         async def asking(queries: Queries) -> object:
             return await queries.answer(request)
@@ -195,7 +195,7 @@ def explained() -> Iterator[None]:
 
 def _text_of(error: Exception) -> str | None:
     """The text of an error that a user can do something about; None for a bug."""
-    # Looked up by module, so that what was never imported is not imported to find out.
+    # By module name: a module that was never imported need not be imported to find out.
     for module, names in (
         ("streams.logs.base", ("LogError",)),
         ("stores.shard", ("StoreError",)),
@@ -222,24 +222,24 @@ def _text_of(error: Exception) -> str | None:
 
 
 def complain(text: str) -> None:
-    """Say what is wrong on stderr."""
+    """Print an error or a warning to stderr."""
     typer.echo(f"palimpsest: {text}", err=True)
 
 
 def wrong_use(text: str) -> typer.Exit:
-    """Tell how the command is not to be used; raise what this returns."""
+    """Report wrong use; raise the returned Exit."""
     failed(text)
     return typer.Exit(2)
 
 
 def not_done(text: str) -> typer.Exit:
-    """Tell why there is nothing to answer; raise what this returns."""
+    """Report why there is no answer; raise the returned Exit."""
     failed(text)
     return typer.Exit(1)
 
 
 def failed(text: str) -> None:
-    """Say on stderr why the command ends here; with --json, on stdout too, as `{"error": …}`."""
+    """Print why the command failed to stderr; with --json also to stdout, as `{"error": …}`."""
     complain(text)
     if asked_json.get():
         print_json({"error": text})

@@ -1,4 +1,4 @@
-"""dead-letters: what could not be processed."""
+"""dead-letters: records that could not be processed."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def show(
 
 
 def in_short(row: dict[str, object]) -> dict[str, object]:
-    """What a person wants to know of a dead letter first; what is empty is left out."""
+    """The most important fields of a dead letter, without the empty ones."""
     record = " ".join(str(row["record"]).split())
     begins = record if len(record) <= BEGINNING else f"{record[:BEGINNING]}… (--full shows all)"
     short = {name: row[name] for name in SHORT if row.get(name) not in (None, "", [])}

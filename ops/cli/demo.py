@@ -18,8 +18,8 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(cli: Cli, json: AsJson = False) -> None:
-    """Show it all: a conversation of two friends through the whole pipeline, then what is
-    remembered of it, and why. Takes less than a minute; leaves its folder to look around in.
+    """Run a conversation of two friends through the whole pipeline, then show what is remembered
+    of it, and why. Takes less than a minute; its folder stays, to look around in.
 
     Example: palimpsest demo
     """

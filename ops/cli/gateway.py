@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 
 def gateway(cli: Cli) -> None:
-    """Answer readings at one address, each by the worker that owns the scope's partition.
+    """Answer queries at one address, each by the worker that owns the scope's partition.
 
     Listens at kafka.listen and kafka.listen_port; holds no store. Elsewhere than on this machine
     it needs kafka.worker_token, the secret that callers give as a bearer token.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds as a person says them; `?` for what is not known."""
+    """A duration for people, as 12 min; `?` where it is not known."""
     if seconds is None:
         return "?"
     if seconds < 90:
@@ -69,8 +69,8 @@ class IngestProgress:
 
 
 class Stoppable:
-    """Makes Ctrl-C and SIGTERM raise KeyboardInterrupt, but never inside `whole`: what is begun
-    there is finished and counted first."""
+    """Makes Ctrl-C and SIGTERM raise KeyboardInterrupt, but never inside `whole`: the block is
+    finished first."""
 
     def __init__(self) -> None:
         self._inside = False

@@ -7,8 +7,8 @@ import os
 import sys
 from typing import Annotated, Any
 
-# One thread a product: on few cores the second is waited for longer than it helps, and readers
-# beside a writer stand in each other's way. Set before numpy reads it; what is set already stays.
+# One thread a product: on few cores a second one costs more than it helps, and readers beside a
+# writer slow each other down. Set before numpy reads it; a value that is set already stays.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import typer
@@ -33,7 +33,7 @@ from ops.cli.common import print_json
 
 
 class Program(TyperGroup):
-    """All commands. Wrong use of one that was asked for JSON is told as JSON, too."""
+    """All commands. With --json, wrong use is reported as JSON, too."""
 
     def invoke(self, ctx: Any) -> Any:
         try:

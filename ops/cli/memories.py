@@ -97,7 +97,7 @@ def context(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Put together what is known about a question, as Markdown for a model's prompt.
+    """Collect what is known about a question, as Markdown for a model's prompt.
 
     Facts, profiles of entities, the timeline and the evidence, each with date and id.
 

@@ -110,7 +110,7 @@ def _said(reason: str) -> str:
 def _held(
     cli: Cli, item_ids: list[str] | None, all_: bool, scope: str | None
 ) -> list[tuple[str, tuple[str, ...]]]:
-    """Scopes, each with full ids of what is held back there, no more than a command takes."""
+    """Scopes, each with full ids of its held-back changes, at most MOST at a time."""
     from ops.requests import HeldProposalsRequest
 
     if bool(item_ids) == all_:

@@ -55,7 +55,7 @@ Sources = Annotated[
 ]
 FromFormat = Annotated[
     Format | None,
-    typer.Option("--from", "--format", help="What it is, where it is not recognised."),
+    typer.Option("--from", "--format", help="The format, where it is not recognised."),
 ]
 IntoScope = Annotated[
     str | None,
@@ -78,7 +78,7 @@ Session = Annotated[
 Captions = Annotated[
     bool, typer.Option("--captions", help="LoCoMo: append captions of images to the text.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Publish nothing; tell what would be.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be published.")]
 
 
 def ingest(
@@ -98,10 +98,10 @@ def ingest(
     """Publish conversation turns from files to the log.
 
     Takes turns as JSON, one object a line; messages with role and content; exports of ChatGPT,
-    Claude, Slack (zip or folder) and WhatsApp; SRT and VTT transcripts; LoCoMo files; and says
-    what it took a file for. Turns are durable when the command ends; `palimpsest run` makes
-    memories of them. A bad line is told with its number and the rest goes on. Publishing a file
-    again, also a longer one, doubles nothing.
+    Claude, Slack (zip or folder) and WhatsApp; SRT and VTT transcripts; LoCoMo files; and tells
+    which of them a file is. Turns are durable when the command ends; `palimpsest run` makes
+    memories of them. A bad line is reported with its number and skipped. Publishing a file
+    again, also with new turns at its end, doubles nothing.
 
     Example: palimpsest ingest conversation.jsonl --scope support
     """

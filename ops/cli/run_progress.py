@@ -48,8 +48,8 @@ def watched(app: AnyApplication) -> Iterator[None]:
 
 
 class Rates:
-    """How fast each stage got on lately. A stage works in batches, so its pace is measured from
-    the first sight of it within the window to the last sample, and kept while it rests."""
+    """How fast each stage worked lately. A stage works in batches, so its rate is measured from
+    the first sample within the window to the last one, and stays while the stage rests."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -68,7 +68,7 @@ class Rates:
 
 
 def progress_table(app: AnyApplication, rates: Rates) -> Table:
-    """Records done and left by stage, how fast, how long still, and what is being waited for."""
+    """Records done and left by stage, their rate, the time left, and the models waited for."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""run and status: the stages at work, and how they stand."""
+"""run and status: process what was published, and show the state of the pipeline."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def run(
 ) -> None:
     """Run the stages of the pipeline.
 
-    Runs until SIGTERM or Ctrl-C, which finishes what is under way, a second or two of work; with
-    --once until all that was published is processed, and the exit code is 1 when it was stopped
-    before. The next run goes on from there. Meanwhile recall, sql, status and the others work
-    from other terminals.
+    Runs until SIGTERM or Ctrl-C, which first finishes the batches under way, a second or two of
+    work. With --once it runs until all published records are processed; the exit code is 1 when
+    it was stopped before. The next run continues from there. Meanwhile recall, sql, status and
+    the others work from other terminals.
 
     Example: palimpsest run --once
     """
@@ -85,7 +85,7 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
             balance: JsonObject = {}
 
             async def weigh() -> None:
-                # To find what is left in a long log takes its time, and a stop must be quick.
+                # Finding the rest of a long log takes time, and a stop must be quick.
                 if not app.stopping or not app.left():
                     balance.update(await asyncio.to_thread(balance_of, sources))
 
@@ -98,12 +98,12 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
 
 
 def _stop(app: AnyApplication) -> None:
-    """Stop, and say what is finished first."""
+    """Stop, and tell which work is finished first."""
     if app.stopping:
-        complain("letting go of it: what was not kept is done again by the next run")
+        complain("stopping at once: the next run does the unfinished work again")
     else:
         doing = _told(app.under_way())
-        complain(f"stopping: finishing {doing or 'nothing'}; once more (Ctrl-C) lets go of it")
+        complain(f"stopping: finishing {doing or 'nothing'}; Ctrl-C again stops at once")
     app.stop()
 
 
@@ -132,7 +132,7 @@ def _summary(app: AnyApplication, seconds: float, balance: JsonObject) -> JsonOb
 
 
 def status(cli: Cli, json: AsJson = False) -> None:
-    """Tell how the pipeline stands: stages and lag, the balance, dead letters, providers.
+    """Show the state of the pipeline: stages and lag, the balance, dead letters, providers.
 
     Example: palimpsest status
     """

@@ -23,7 +23,7 @@ def scopes(cli: Cli, json: AsJson = False) -> None:
         print_json({"scopes": found})
         return
     if not found:
-        typer.echo("no scopes yet; `palimpsest run` makes them of what was published")
+        typer.echo("no scopes yet; `palimpsest run` makes them from published turns")
         return
     from ops.cli.tables import console, table
 
@@ -38,8 +38,8 @@ def scopes(cli: Cli, json: AsJson = False) -> None:
 
 
 def tell_unknown(cli: Cli, scope: str) -> None:
-    """Say on stderr when there is no such scope, with the nearest name. It is no failure: a scope
-    begins with its first turn, and who asks for a new one gets what there is, nothing."""
+    """Say on stderr when there is no such scope, with the nearest name. This is no failure: a
+    scope begins with its first turn, and a new one is empty."""
     import difflib
 
     known = [str(row["scope"]) for row in _scopes(cli)]
@@ -47,7 +47,7 @@ def tell_unknown(cli: Cli, scope: str) -> None:
         return
     near = difflib.get_close_matches(scope, known, n=1, cutoff=0.5)
     meant = f"; did you mean {near[0]}?" if near else "."
-    complain(f"there is no scope {scope} yet{meant} `palimpsest scopes` lists those that there are")
+    complain(f"there is no scope {scope} yet{meant} `palimpsest scopes` lists them all")
 
 
 def _scopes(cli: Cli) -> list[dict[str, object]]:

@@ -14,11 +14,11 @@ Json: TypeAlias = dict[str, object]
 
 PIPED_WIDTH = 160
 TEXT_WIDTH = 30
-"""Least width for a column of texts, which are wrapped; what has no spaces, as ids, is not."""
+"""Least width of a column of texts, which are wrapped; ids, without spaces, are not."""
 
 
 def console() -> Console:
-    """Standard output; wide enough not to cut what is piped on."""
+    """Standard output; wide enough that piped text is not cut."""
     found = Console(highlight=False)
     if found.is_terminal:
         return found

@@ -1,4 +1,4 @@
-"""What `ingest` published and what it did not, and how that is told."""
+"""Counts and reports what `ingest` published and what it refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOWN_TURNS = 3
 
 
 class Tally:
-    """Counts turns as they become durable; tells what is bad or to be known as it comes."""
+    """Counts turns as they become durable; reports bad lines and notes at once."""
 
     def __init__(self, as_json: bool, dry_run: bool) -> None:
         self._as_json = as_json
@@ -51,7 +51,7 @@ class Tally:
         typer.echo(told, err=True)
 
     def refuse(self, place: str, reason: str) -> None:
-        """What stands at `place` cannot be taken."""
+        """The item at `place` is refused."""
         self._bad.append({"place": place, "reason": reason})
         if len(self._bad) <= MAX_TOLD:
             complain(f"{place}: {reason}")
@@ -73,16 +73,16 @@ class Tally:
         if len(self._conflicts) <= MAX_TOLD:
             complain(
                 f"turn_id {turn_id} of scope {record.scope} was published before with another"
-                " content; the first stays, this one is refused by the pipeline: give it an id of"
-                " its own"
+                " content; the pipeline keeps the first and refuses this one: give it an id of its"
+                " own"
             )
 
     def stopped(self) -> None:
-        """Ctrl-C: tell what is durable."""
+        """Ctrl-C: report how many turns are durable."""
         complain(f"stopped: {self._durable()}")
 
     def failed(self) -> None:
-        """An error that is told after this."""
+        """Report how many turns are durable; the error itself follows."""
         complain(self._durable())
 
     def _durable(self) -> str:

@@ -22,10 +22,10 @@ def register(app: typer.Typer) -> None:
 
 
 def create(cli: Cli, json: AsJson = False) -> None:
-    """Make the topics that are missing, with partitions, retention and compaction as they need.
+    """Make the missing topics, with the partitions, retention and compaction that they need.
 
-    What is there is left as it is; a topic that is other than it should be is told, with exit
-    code 1. The number of partitions (log.partitions) is set once and for all.
+    Existing topics stay as they are; one that differs from its definition is reported, with exit
+    code 1. The number of partitions (log.partitions) never changes.
 
     Example: palimpsest topics create --set log.kind=kafka
     """
@@ -36,7 +36,7 @@ def create(cli: Cli, json: AsJson = False) -> None:
 
 
 def describe(cli: Cli, json: AsJson = False) -> None:
-    """Tell what topics there are and how they differ from what they should be.
+    """Show the topics and how they differ from their definitions.
 
     Example: palimpsest topics describe --set log.kind=kafka
     """

@@ -63,7 +63,7 @@ def conversation(settings: Settings) -> list[Outgoing]:
 async def perform(
     settings: Settings, watched: Callable[[Application], AbstractContextManager[None]]
 ) -> JsonObject:
-    """Publish, process, recall; all that there is to show as plain data. `watched` shows the
+    """Publish, process, recall; all results as plain data. `watched` shows the
     progress. Publishing again doubles nothing, so the demo can be repeated in its folder."""
     began = time.perf_counter()
     turns = conversation(settings)

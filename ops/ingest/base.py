@@ -1,6 +1,6 @@
-"""What every reader takes and gives: a source in, utterances out, and what is wrong as a value.
+"""What every parser takes and gives: a source in, utterances out, and errors as values.
 
-A reader is a pure generator of Said, Bad and Note; the only error it raises is Unreadable.
+A parser is a pure generator of Said, Bad and Note; the only error it raises is Unreadable.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_NAME_CHARACTERS: Final = 256
 
 
 class Unreadable(Exception):
-    """A source that a reader cannot take at all; the text says what it is and what to do."""
+    """A source that no parser can read; the text says what it is and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the reader's user decided. `me` names the person whose export it is; `zone` is that
+    """What the user decided. `me` names the person whose export it is; `zone` is that
     of times without one; `since` the moment at which offsets from the beginning begin."""
 
     since: datetime

@@ -1,5 +1,5 @@
-"""The formats that ingest takes, how each is recognised, and who reads it. A new format is a
-reader in a file of its own and a line in FORMATS."""
+"""The formats that ingest takes, how each is recognised, and its parser. A new format is a parser
+in a file of its own, a line in FORMATS and one in PARSERS."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ KNOWN: Final = f"it takes {', '.join(FORMATS)} (--from says which; see palimpses
 
 
 def _json(data: bytes | str) -> object:
-    """Parsed JSON; None for what is none."""
+    """Parsed JSON; None for anything else."""
     try:
         text = data.decode("utf-8-sig") if isinstance(data, bytes) else data
         found: object = json.loads(text)

@@ -22,7 +22,7 @@ class Published:
     """The turns on a log and those asked about since. A log that cannot be looked through (None)
     knows only the latter.
 
-    A turn is `known` when the log has it with the same text: it drops out in the pipeline. It is
+    A turn is `known` when the log has it with the same text: the pipeline deduplicates it. It is
     a `conflict` when its scope has its turn_id with another text, which came first and stays.
     """
 
@@ -31,10 +31,10 @@ class Published:
         self._texts: dict[int, int] = {}
         self._looked: set[int] = set()
         self.complete = log is not None
-        """Whether nothing that is published was left unlooked at."""
+        """Whether all published turns were looked at."""
 
     def standing(self, record: Outgoing) -> Standing:
-        """How `record` stands to what was published or asked about before it."""
+        """Whether `record` is new, or was published or asked about before."""
         if self._log is not None:
             partition = partition_for(record.scope, self._log.partitions(record.topic))
             if partition not in self._looked:

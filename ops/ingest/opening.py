@@ -1,4 +1,4 @@
-"""From what a person names to records, whatever the format."""
+"""From a name on the command line to records, whatever the format."""
 
 from __future__ import annotations
 
@@ -160,8 +160,8 @@ def _untimed(count: int, source: Source, options: IngestOptions) -> Note:
 def _records(
     items: Iterator[Item], form: str, source: Source, options: IngestOptions
 ) -> Iterator[Found]:
-    """Utterances as records. What tells no time gets that of the one before in its session, a
-    moment later; where there is none, the source's own, and that is told."""
+    """Utterances as records. One without a time follows the one before in its session by a
+    moment; the first of a session gets the source's own time, and a note says so."""
     return _shared(_dated(items, form, source, options), source.size)
 
 

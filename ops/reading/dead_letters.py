@@ -1,4 +1,4 @@
-"""Dead letters: what could not be processed, sent again or discarded."""
+"""Queries of dead letters, and their redrive and discard."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _why_not(sources: Sources, row: JsonObject, value: bytes) -> str | None:
         return f"the record is no message and would fail the same way: {error}"
     items = row["item_ids"]
     if isinstance(items, list) and not set(map(str, items)) <= set(items_of(message).item_ids):
-        # What was counted as dead is the record; what it would become now is counted anew.
+        # The record was counted as dead; the turn that it becomes now is counted anew.
         return (
             "the record could not be read when it came; publish it again with `palimpsest"
             f" dead-letters show {row['id']} --record | palimpsest ingest -`"

@@ -1,4 +1,4 @@
-"""Changes that were held back: what a person may apply or dismiss."""
+"""Queries of held-back changes, which a person may apply or dismiss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memories one by one and in lists."""
+"""Queries of memories, one by one and in lists, and of command results."""
 
 from __future__ import annotations
 

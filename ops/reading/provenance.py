@@ -1,4 +1,4 @@
-"""The provenance of a memory: the turns it came from, what was decided, what it was before."""
+"""The provenance of a memory: its turns, its earlier states and the decisions about it."""
 
 from __future__ import annotations
 

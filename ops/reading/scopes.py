@@ -1,4 +1,4 @@
-"""The scopes that there are, and the flags in effect for one."""
+"""Queries of scopes, and of the flags in effect for one."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _SCOPES = "SELECT scope, turns, memories, facts, last_activity FROM main.scopes"
 
 
 def scopes(sources: Sources) -> JsonObject:
-    """`scopes`, the one with the newest activity first. What was published and not processed yet
-    is not in it."""
+    """`scopes`, the one with the newest activity first. Turns that are not
+    processed yet do not count."""
     return {"scopes": newest_first([row for _, row in from_all(sources, _SCOPES)])}
 
 

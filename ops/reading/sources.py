@@ -1,4 +1,4 @@
-"""What readings read: the log and the stores of a folder, and the models that are in use."""
+"""What queries read: the log and the stores of a folder, and the models in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the pipeline stands: stages and lag, the balance, dead letters, providers."""
+"""The state of the pipeline: stages and lag, the balance, dead letters, providers."""
 
 from __future__ import annotations
 

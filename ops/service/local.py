@@ -1,8 +1,8 @@
-"""The worker's local interface: readings for other processes of the same user.
+"""The worker's local interface: queries by other processes of the same user.
 
-A store can be open in one process only, so whoever wants to read while a worker runs asks the
-worker. The interface listens on the loopback address alone, on a free port, and answers only to
-the token in `<data_dir>/worker.json`, which only the folder's user may read.
+A store can be open in one process only, so while a worker runs, other processes ask the worker.
+The interface listens on the loopback address alone, on a free port, and answers only to the token
+in `<data_dir>/worker.json`, which only the folder's user may read.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def interface(
             kind = REQUESTS.get(http.path_params["name"])
             body = await _body(http, token)
             if kind is None:
-                raise _RefusedError(404, f"there is no reading {http.path_params['name']}")
+                raise _RefusedError(404, f"there is no query {http.path_params['name']}")
             return JSONResponse(await queries.answer(_parsed(kind, body)))
         except _RefusedError as error:
             return JSONResponse({"error": str(error)}, error.status)

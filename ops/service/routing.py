@@ -1,4 +1,4 @@
-"""Asking the workers of a cluster: whoever has the partition open answers.
+"""Asking the workers of a cluster: the one that has the partition open answers.
 
 Every worker answers the same queries on its local interface. Those that share the data folder
 announce themselves in `<data_dir>/workers/<pid>/`; those on other machines are named by the
@@ -47,7 +47,7 @@ from streams.logs.base import partition_for
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 15.0
-"""How long a partition may be without an owner, as during a rebalance, before that is told."""
+"""How long a partition may be without an owner, as during a rebalance, before it is an error."""
 LOOK_AGAIN_SECONDS = 0.1
 
 
@@ -220,7 +220,7 @@ def _resolved(address: str) -> list[str]:
     try:
         found = socket.getaddrinfo(url.hostname, url.port or 80, type=socket.SOCK_STREAM)
     except OSError:
-        return []  # no such worker now; whoever needs its partition is told
+        return []  # no such worker now; a query of its partitions reports that
     hosts = dict.fromkeys(str(entry[4][0]) for entry in found)
     return [
         f"{url.scheme}://{f'[{host}]' if ':' in host else host}:{url.port or 80}" for host in hosts

@@ -110,7 +110,7 @@ class Grammar:
     states: frozenset[str]
     """Groups that count only as what the subject is said to be."""
     diets: Mapping[str, Words]
-    """A word for who eats in some way to what they do not eat."""
+    """A word for people with a diet to the foods that they do not eat."""
     eat: str
     stops: frozenset[str]
     """Words that end a value."""

@@ -1,7 +1,7 @@
 """A statement taken apart into the claims that a later one may contradict. Pure.
 
-Conservative: what is not plain (questions, quotes, conditions, doubts, the past, pronouns for
-what another sentence named) claims nothing, so nothing is concluded from it.
+Conservative: a statement that is not plain (a question, quote, condition or doubt, one of the past,
+a pronoun for what another sentence named) claims nothing, so nothing is concluded from it.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def _is_state(words: Words, place: int, grammar: Grammar) -> bool:
 
 
 def _diet(sense: Sense, grammar: Grammar) -> list[Claim]:
-    """Who is vegetarian eats no meat."""
+    """A vegetarian eats no meat."""
     words = sense.words
     foods = grammar.diets.get(words[-1])
     if foods is None or len(words) < 3 or words[-2] != grammar.copula:
