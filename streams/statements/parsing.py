@@ -119,7 +119,7 @@ def _sense(tokens: Tokens, qualifiers: frozenset[str], grammar: Grammar) -> Sens
     if _subject_is_unclear(tokens, grammar) or said & grammar.unclear:
         return None
     # "May" is a month, "may" is a doubt.
-    if any(token.word in grammar.doubtful for token in tokens if not token.is_name):
+    if any(token.word in grammar.doubtful and not token.is_name for token in tokens):
         return None
     tokens, tail = _without_tail(tokens, grammar)
     if tail:
@@ -132,7 +132,7 @@ def _sense(tokens: Tokens, qualifiers: frozenset[str], grammar: Grammar) -> Sens
         return None
     present = {token.word for token in left}
     for wording, plain in grammar.synonyms:
-        if present.issuperset(wording):
+        if wording[0] in present and present.issuperset(wording):
             left = _reworded(left, wording, plain)
             present.update(plain)
     if len(left) < 2:
