@@ -16,9 +16,10 @@ from streams.logs.base import Record
 from streams.settings import WorkerSettings
 from streams.stage import Stage
 
-GROWTH = 4
+GROWTH = 16
 """A quick batch is followed by one of at most so many times as many records: a single record says
-little of what many cost."""
+little of what many cost. Were it more, one cheap record before dear ones could cost many seconds;
+were it less, every start would make more small commits."""
 
 
 @dataclass(slots=True)

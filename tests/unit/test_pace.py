@@ -24,7 +24,7 @@ def worked(pace: Pace, cost: float, batches: int, fixed: float = 0.0) -> list[in
 
 
 def test_quick_records_are_soon_taken_by_the_most() -> None:
-    assert worked(Pace(1.0, 512), 0.0005, 8) == [1, 4, 16, 64, 256, 512, 512, 512]
+    assert worked(Pace(1.0, 512), 0.0005, 8) == [1, 16, 256, 512, 512, 512, 512, 512]
 
 
 @pytest.mark.parametrize("cost", [0.01, 0.3, 0.9, 5.0])
@@ -68,7 +68,7 @@ def test_what_is_asked_one_after_another_in_a_scope_is_taken_one_by_one() -> Non
     pace = Pace(1.0, 8, width=4, by_scope=True)
     assert len(pace.taken(records("a", "a", "a"))) == 1
     assert len(pace.taken(records("a", "b", "c", "d", "e"))) == 4
-    pace.note(records("a", "b"), 0.1)
+    pace.note(records("a", "b"), 0.25)
     assert len(pace.taken(records("a", "a", "a", "a", "b", "c", "a"))) == 6
     pace.note(records("a", "a", "a", "a"), 20.0)
     assert len(pace.taken(records("a", "a"))) == 1
