@@ -12,6 +12,8 @@ from typing import ClassVar, TypeAlias
 
 from pydantic import JsonValue
 
+from stores.recall_types import Query
+
 JsonObject: TypeAlias = dict[str, JsonValue]
 
 
@@ -39,29 +41,8 @@ ERRORS: dict[str, type[RequestError]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RecallRequest:
-    """Memories of a scope for a text, best first. Filters as in `stores.recall.Query`; `limit`
-    in results, `neighbours` in turns on each side."""
-
-    scope: str
-    text: str
-    limit: int = 10
-    types: tuple[str, ...] = ()
-    tags_any: tuple[str, ...] = ()
-    tags_all: tuple[str, ...] = ()
-    who: str | None = None
-    pinned: bool | None = None
-    importance_min: float | None = None
-    project: str | None = None
-    session: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    as_of: datetime | None = None
-    categories: tuple[str, ...] = ()
-    group: bool = True
-    explain: bool = False
-    neighbours: int = 0
+RecallRequest: TypeAlias = Query
+"""Memories of a scope for a text, best first: the query itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,16 +19,16 @@ from schemas.rows import MemoryRow
 from stores.analysis import query_tokens, tokens
 from stores.fulltext import terms_of
 from stores.index_cache import IndexCache
-from stores.part import Floats, Integers, Mask, Part, digest, from_microseconds
 from stores.ranking import keyword_coverage
 from stores.scope_index import ScopeIndex
 from stores.scoring import (
     at_least_best,
-    best_of_parts,
+    best_of_segments,
     keyword_sums,
     masked,
     row_cosines,
 )
+from stores.segment import Floats, Integers, Mask, Segment, digest, from_microseconds
 from stores.settings import ShardOptions
 from stores.vector_column import Vector
 from streams.store_port import Candidates, FindCandidates, NearDuplicates
@@ -48,7 +48,7 @@ class SearchShard(Protocol):
 class _Overlay:
     """What a batch sees over the committed index: new documents, and ids that these hide."""
 
-    part: Part
+    segment: Segment
     hidden: set[str]
 
 
@@ -65,9 +65,9 @@ class CandidateSearch:
             return
         overlay = self._overlay(row.scope)
         overlay.hidden.add(row.memory_id)
-        overlay.part.remove(row.memory_id)
+        overlay.segment.remove(row.memory_id)
         if not row.is_deleted:
-            overlay.part.put(row, terms_of(row, self._shard.options.search.language), vector)
+            overlay.segment.put(row, terms_of(row, self._shard.options.search.language), vector)
 
     def candidates(self, ask: FindCandidates, as_of: int) -> Candidates:
         """Up to `limit` active memories by the blended score, best first, ties by id.
@@ -86,20 +86,20 @@ class CandidateSearch:
         found: list[ScoredCandidate] = []
         index = self._shard.indexes.get(ask.scope)
         with index.lock:
-            seen = self._parts(index, ask.scope)
-            unseen = [_unseen(part, visible, ask) for part, visible in seen]
+            seen = self._segments(index, ask.scope)
+            unseen = [_unseen(segment, visible, ask) for segment, visible in seen]
             if not any(map(len, unseen)):
                 return Candidates((), as_of)
             words = self._word_shares(ask, seen, unseen)
-            for (part, _), places, shares in zip(seen, unseen, words, strict=True):
+            for (segment, _), places, shares in zip(seen, unseen, words, strict=True):
                 closeness = shares
                 if ask.vector is not None:
-                    cosines = row_cosines(part.vectors[places], ask.vector)
-                    closeness = np.where(part.has_vector[places], cosines, shares)
-                same = part.meta["digest"][places] == digest(ask.content_hash)
+                    cosines = row_cosines(segment.vectors[places], ask.vector)
+                    closeness = np.where(segment.has_vector[places], cosines, shares)
+                same = segment.meta["digest"][places] == digest(ask.content_hash)
                 near = same | (closeness >= ask.cosine)
                 found += [
-                    _shown(_Score(part, place, part.ids[place], score, score, None))
+                    _shown(_Score(segment, place, segment.ids[place], score, score, None))
                     for place, score in zip(
                         places[near].tolist(), np.round(closeness[near], 6).tolist(), strict=True
                     )
@@ -110,20 +110,20 @@ class CandidateSearch:
     def _word_shares(
         self,
         ask: NearDuplicates,
-        seen: Sequence[tuple[Part, Mask | None]],
+        seen: Sequence[tuple[Segment, Mask | None]],
         unseen: Sequence[Integers],
     ) -> list[Floats]:
         """What stands for the cosine where there is none, on either side: the share of the text's
         information that a memory holds. Zeros where every pair has a cosine."""
         have_all = all(
-            bool(part.has_vector[places].all())
-            for (part, _), places in zip(seen, unseen, strict=True)
+            bool(segment.has_vector[places].all())
+            for (segment, _), places in zip(seen, unseen, strict=True)
         )
         if ask.vector is not None and have_all:
             return [np.zeros(len(places)) for places in unseen]
         terms = query_tokens(ask.text, self._shard.options.search.language)
         sums, query_idf = keyword_sums(
-            [part for part, _ in seen], terms, [visible for _, visible in seen]
+            [segment for segment, _ in seen], terms, [visible for _, visible in seen]
         )
         return [
             keyword_coverage(found[places], query_idf)
@@ -140,78 +140,80 @@ class CandidateSearch:
             return None
         with index.lock:
             return {
-                part.ids[place] for part in index.parts for place in _with_all_words(part, wanted)
+                segment.ids[place]
+                for segment in index.segments
+                for place in _with_all_words(segment, wanted)
             }
 
     def _search(self, index: ScopeIndex, ask: FindCandidates) -> tuple[ScoredCandidate, ...]:
-        seen = self._parts(index, ask.scope)
-        parts = [part for part, _ in seen]
+        seen = self._segments(index, ask.scope)
+        segments = [segment for segment, _ in seen]
         masks = [visible for _, visible in seen]
         options = self._shard.options
         sums, query_idf = keyword_sums(
-            parts, query_tokens(ask.text, options.search.language), masks
+            segments, query_tokens(ask.text, options.search.language), masks
         )
         near = [at_least_best(found, POOL) for found in sums]
         hits = [found[places] for found, places in zip(sums, near, strict=True)]
-        pools = best_of_parts(parts, near, hits, POOL)
+        pools = best_of_segments(segments, near, hits, POOL)
         if ask.vector is not None:
-            pools = self._with_vector_hits(parts, masks, ask, pools)
+            pools = self._with_vector_hits(segments, masks, ask, pools)
         scored: list[_Score] = []
-        for part, found, places in zip(parts, sums, pools, strict=True):
+        for segment, found, places in zip(segments, sums, pools, strict=True):
             if len(places):
                 keyword = keyword_coverage(found[places], query_idf)
-                scored += _scores(part, places, keyword, ask.vector, options)
+                scored += _scores(segment, places, keyword, ask.vector, options)
         scored.sort(key=lambda found: (-found.score, found.memory_id))
         return tuple(_shown(found) for found in scored[: ask.limit])
 
     def _with_vector_hits(
         self,
-        parts: Sequence[Part],
+        segments: Sequence[Segment],
         masks: Sequence[Mask | None],
         ask: FindCandidates,
         pools: Sequence[Integers],
     ) -> list[Integers]:
         vector = ask.vector
         assert vector is not None
-        products = [part.codes.products(vector[None, :])[0] for part in parts]
+        products = [segment.codes.products(vector[None, :])[0] for segment in segments]
         visible = [masked(found, mask) for found, mask in zip(products, masks, strict=True)]
         places = [at_least_best(found, POOL) for found in visible]
         scores = [
             found[here].astype(np.float64) for found, here in zip(visible, places, strict=True)
         ]
-        near = best_of_parts(parts, places, scores, POOL)
+        near = best_of_segments(segments, places, scores, POOL)
         return [np.union1d(a, b) for a, b in zip(pools, near, strict=True)]
 
-    def _parts(self, index: ScopeIndex, scope: str) -> list[tuple[Part, Mask | None]]:
+    def _segments(self, index: ScopeIndex, scope: str) -> list[tuple[Segment, Mask | None]]:
         """The committed facts and the batch's, each with what of it is visible (None: all)."""
         overlay = self._overlay(scope)
         return [
             (index.facts, _visible(index.facts, overlay.hidden)),
-            (overlay.part, _visible(overlay.part, ())),
+            (overlay.segment, _visible(overlay.segment, ())),
         ]
 
     def _overlay(self, scope: str) -> _Overlay:
         overlay = self._overlays.get(scope)
         if overlay is None:
-            overlay = _Overlay(Part(self._shard.options.dimensions), set())
+            overlay = _Overlay(Segment(self._shard.options.dimensions), set())
             self._overlays[scope] = overlay
         return overlay
 
 
-def _visible(part: Part, hidden: set[str] | tuple[()]) -> Mask | None:
-    places = [place for i in hidden if (place := part.place_of.get(i)) is not None]
-    if not places and part.is_full_of_life:
+def _visible(segment: Segment, hidden: set[str] | tuple[()]) -> Mask | None:
+    places = [place for i in hidden if (place := segment.place_of.get(i)) is not None]
+    if not places and segment.is_full_of_life:
         return None
-    visible = part.alive.copy()
+    visible = segment.alive.copy()
     visible[places] = False
     return visible
 
 
-def _unseen(part: Part, visible: Mask | None, ask: NearDuplicates) -> Integers:
+def _unseen(segment: Segment, visible: Mask | None, ask: NearDuplicates) -> Integers:
     """Places that the decision could not have seen."""
-    if part.newest_write <= ask.as_of:
+    if segment.newest_write <= ask.as_of:
         return np.zeros(0, dtype=np.int64)
-    meta = part.meta
+    meta = segment.meta
     order = meta["decision_order"]
     unseen = meta["write_seq"] > ask.as_of
     unseen &= (order < 0) | (order >= ask.decision_order)
@@ -220,10 +222,10 @@ def _unseen(part: Part, visible: Mask | None, ask: NearDuplicates) -> Integers:
     return np.flatnonzero(unseen)
 
 
-def _with_all_words(part: Part, words: Sequence[Sequence[str]]) -> list[int]:
+def _with_all_words(segment: Segment, words: Sequence[Sequence[str]]) -> list[int]:
     having: Integers | None = None
     for forms in words:
-        pairs = [part.postings.get(form) for form in dict.fromkeys(forms)]
+        pairs = [segment.postings.get(form) for form in dict.fromkeys(forms)]
         found_at = [pair[0].astype(np.int64) for pair in pairs if pair is not None]
         if not found_at:
             return []
@@ -231,12 +233,12 @@ def _with_all_words(part: Part, words: Sequence[Sequence[str]]) -> list[int]:
         having = here if having is None else np.intersect1d(having, here)
     if having is None:
         return []
-    found: list[int] = having[part.alive[having]].tolist()
+    found: list[int] = having[segment.alive[having]].tolist()
     return found
 
 
 class _Score(NamedTuple):
-    part: Part
+    segment: Segment
     place: int
     memory_id: str
     score: float
@@ -245,33 +247,37 @@ class _Score(NamedTuple):
 
 
 def _scores(
-    part: Part, places: Integers, keyword: Floats, vector: Vector | None, options: ShardOptions
+    segment: Segment,
+    places: Integers,
+    keyword: Floats,
+    vector: Vector | None,
+    options: ShardOptions,
 ) -> list[_Score]:
     """The places of the pool that are worth showing, scored to six digits."""
     cosines: list[float | None] = [None] * len(places)
     scores = keyword
     if vector is not None:
-        exact = row_cosines(part.vectors[places], vector)
+        exact = row_cosines(segment.vectors[places], vector)
         alpha = options.search.candidate_alpha
         scores = alpha * np.maximum(exact, 0.0) + (1.0 - alpha) * keyword
         cosines = list(np.round(exact, 6).tolist())
     rounded = np.round(scores, 6).tolist()
     keywords = np.round(keyword, 6).tolist()
     return [
-        _Score(part, place, part.ids[place], rounded[n], cosines[n], keywords[n])
+        _Score(segment, place, segment.ids[place], rounded[n], cosines[n], keywords[n])
         for n, place in enumerate(places.tolist())
         if rounded[n] >= options.min_score
     ]
 
 
 def _shown(found: _Score) -> ScoredCandidate:
-    meta = found.part.meta[found.place]
+    meta = found.segment.meta[found.place]
     # Without validation: every value comes from a row that was validated.
     return ScoredCandidate.model_construct(
         memory_id=found.memory_id,
         version=int(meta["version"]),
-        type=found.part.numbers.names[int(meta["kind"])],
-        content=found.part.contents[found.place],
+        type=found.segment.numbers.names[int(meta["kind"])],
+        content=found.segment.contents[found.place],
         score=found.score,
         cosine=found.cosine,
         keyword=found.keyword,

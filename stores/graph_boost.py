@@ -112,7 +112,7 @@ def graph_boost(
             return GraphBoost(named=named, timed_out=True)
         hits = _memories(cursor, scope, names, around, settings)
         return GraphBoost(hits, named, clock() > deadline)
-    except Exception as error:  # a boost is a favour: recall goes on without it, and says so
+    except Exception as error:  # recall goes on without a boost, and says so
         return GraphBoost(error=f"{type(error).__name__}: {error}")
 
 

@@ -5,10 +5,7 @@ scope, never on which other candidates happen to be in the pool or on how many w
 the first ten are the same whether ten or fifty are asked for, and `min_score` means the same for
 every query of a scope.
 
-The recipe, in order: `keyword_coverage` of the BM25 sum and the centred cosine, at least 0;
-`blend` (or `reciprocal_rank_fusion`); `lend_between` turns and the facts drawn from them;
-`lend_to_neighbours` within a session; `favour_named`; `past_end`; `profile`; `worth_showing`;
-`top`.
+In which order a query takes them stands in `stores.ranking_steps`.
 
 The defaults were chosen on three LoCoMo conversations (480 questions) and checked on two others
 (306). The numbers below are recall@10 on the first, with MiniLM-L6 unless said otherwise: .84 with
@@ -64,7 +61,7 @@ class RankingParameters:
 
     b: float = 0.4
     """BM25 length normalization. Turns are short and a longer one says more: .75 loses .003 (at
-    rank 1 .010); as the only leg and without lending .635 against .649."""
+    rank 1 .010); as the only leg and without propagation .635 against .649."""
 
     centring: float = 1.0
     """Share of the scope's mean vector taken off both sides before the cosine: what all memories
@@ -76,7 +73,7 @@ class RankingParameters:
     that of one would leave nothing of it. At the 400 to 700 turns measured it costs nothing."""
 
     neighbour_weights: tuple[float, ...] = (0.5, 0.3, 0.1)
-    """Weight of the turns one, two and three places away in the session. Without lending .743;
+    """Weight of the turns one, two and three places away in the session. Without propagation .743;
     (.5, .25), (.4, .2) and (.4, .3, .2) .835."""
 
     named_boost: float = 0.75
@@ -92,7 +89,8 @@ class RankingParameters:
     turn's share facts crowd out turns that the conversation around them supports (.781)."""
 
     rrf_k: float = 60.0
-    """Rank constant of reciprocal rank fusion. Measured below the blend (.741; with 10, .807)."""
+    """Rank constant of reciprocal rank fusion. Measured below the weighted mean of the scores
+    (.741; with 10, .807)."""
 
     pool: int = 100
     """Candidates taken from each leg, then widened by their neighbours. From 50 on, recall
@@ -186,22 +184,6 @@ def centred(vectors: Vector, mean: Vector, share: float = DEFAULTS.centring) -> 
 # Fusion
 
 
-def blend(vector: Floats | None, keyword: Floats | None, alpha: float = DEFAULTS.alpha) -> Floats:
-    """alpha x vector + (1 - alpha) x keyword, both (n,) for the same memories.
-
-    A leg that is off for the whole search is None: the other is the score. A single memory that a
-    leg cannot score (no vector yet) is NaN there and counts 0, so that one poor score never passes
-    two good ones. Raises ValueError when both legs are off.
-    """
-    if vector is None:
-        if keyword is None:
-            raise ValueError("both legs are off: there is nothing to rank by")
-        return np.nan_to_num(keyword)
-    if keyword is None:
-        return np.nan_to_num(vector)
-    return alpha * np.nan_to_num(vector) + (1.0 - alpha) * np.nan_to_num(keyword)
-
-
 def reciprocal_rank_fusion(
     legs: Sequence[Floats],
     ids: Sequence[str],
@@ -228,7 +210,7 @@ def reciprocal_rank_fusion(
 # What stands beside it
 
 
-def lend_to_neighbours(
+def propagate_to_neighbours(
     scores: Floats,
     sessions: Integers,
     positions: Integers,
@@ -258,20 +240,20 @@ def lend_to_neighbours(
             found = np.searchsorted(ordered, keys + step)
             found = np.minimum(found, len(ordered) - 1)
             there = ordered[found] == keys + step
-            lender = rows[order[found[there]]]
-            total[rows[there]] += share * scores[lender]
+            neighbour = rows[order[found[there]]]
+            total[rows[there]] += share * scores[neighbour]
             weight[rows[there]] += share
     return total / weight
 
 
-def lend_between(
+def propagate_between(
     turns: Floats,
     facts: Floats,
     links: Integers,
     fact_to_turn: float = DEFAULTS.fact_to_turn,
     turn_to_fact: float = DEFAULTS.turn_to_fact,
 ) -> tuple[Floats, Floats]:
-    """Scores of turns (t,) and facts (f,) after each has lent to the other.
+    """Scores of turns (t,) and facts (f,) after each has been propagated to the other.
 
     `links` (m, 2) pairs of turn and fact places. Turn: (own + w x its best fact) / (1 + w) where
     that is more than its own. Fact: (own + w x its best turn) / (1 + w). A fact without a turn
@@ -287,11 +269,11 @@ def lend_between(
     # Without a partner a score is its own partner: the mean of both is itself.
     best_fact = np.where(np.isfinite(best_fact), best_fact, turns)
     best_turn = np.where(np.isfinite(best_turn), best_turn, facts)
-    lent = np.maximum(turns, (turns + fact_to_turn * best_fact) / (1.0 + fact_to_turn))
-    return lent, (facts + turn_to_fact * best_turn) / (1.0 + turn_to_fact)
+    raised = np.maximum(turns, (turns + fact_to_turn * best_fact) / (1.0 + fact_to_turn))
+    return raised, (facts + turn_to_fact * best_turn) / (1.0 + turn_to_fact)
 
 
-def favour_named(scores: Floats, of_named: Mask, boost: float = DEFAULTS.named_boost) -> Floats:
+def boost_named(scores: Floats, of_named: Mask, boost: float = DEFAULTS.named_boost) -> Floats:
     """Scores (n,) when the query names exactly one of those who speak in the scope.
 
     `of_named` (n,) tells which memories are that person's (said by or about). These keep their

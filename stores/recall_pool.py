@@ -1,54 +1,69 @@
-"""The memories that a query considers, as arrays: the hits of both legs and what stands by them.
+"""The memories that a query may find, and of these the pool that it considers: the hits of both
+legs and what stands by them.
 
 The pool does not depend on how many results are asked for, so the first ten are the same whether
-ten or fifty are.
+ten or fifty are. Filters are masks, applied before the search and made once for all of an answer.
+They have one meaning: whatever it shows (results and what they stand for, neighbours, what the
+intent adds, evidence) passes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from stores.part import Codes, Floats, Integers, Mask, Part, mean_vector
 from stores.ranking import RankingParameters, centred, centring_share, keyword_coverage
-from stores.recall_filter import both, existing, wanted
+from stores.ranking_steps import Ranking
 from stores.recall_types import Fusion, Query
 from stores.scope_index import ScopeIndex
-from stores.scoring import at_least_best, best_of_parts, keyword_sums, masked, row_products
-from stores.vector_column import Vector
+from stores.scoring import at_least_best, best_of_segments, keyword_sums, masked, row_products
+from stores.segment import Floats, Integers, Mask, Segment, mean_vector, microseconds
+from stores.vector_column import Codes, Vector
 
 TURNS, FACTS = 0, 1
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
-    """Memories of one part in the pool, all arrays (n,). A leg that is off is None; a memory
-    without a vector is NaN in `vector`."""
+class Allowed:
+    """What a query may show of the first places of each segment (None: all). `exists`: what is
+    there at all for this query, also to propagate its score; `passes`: of that, what passes the
+    filters."""
 
-    ids: list[str]
-    keyword: Floats | None
-    vector: Floats | None
-    graph: Floats
-    is_wanted: Mask
-    is_hit: Mask
-    of_named: Mask
-    meta: np.typing.NDArray[np.void]
+    index: ScopeIndex
+    exists: tuple[Mask | None, ...]
+    passes: tuple[Mask | None, ...]
 
-    def __len__(self) -> int:
-        return len(self.ids)
+    @classmethod
+    def by(cls, index: ScopeIndex, query: Query, sizes: Sequence[int] | None = None) -> Self:
+        """`sizes` are the places of each segment that there are for this query (None: all)."""
+        with index.lock:
+            known = sizes or [segment.places for segment in index.segments]
+            pairs = list(zip(index.segments, known, strict=True))
+            exists = tuple(_existing(segment, query, places) for segment, places in pairs)
+            wanted = [_wanted(index, segment, query, places) for segment, places in pairs]
+        return cls(index, exists, tuple(map(_both, exists, wanted)))
 
+    @property
+    def is_filtered(self) -> bool:
+        """Whether anything that is alive may be left out."""
+        return any(mask is not None for mask in self.passes)
 
-@dataclass(frozen=True, slots=True)
-class Pool:
-    """Turns and all else, `links` (m, 2) pairs of a turn's and a fact's place in them, and
-    whether the query names one speaker."""
+    def among(self, memory_ids: Iterable[str]) -> set[str]:
+        """Those of these memories that may be shown; not those that came meanwhile."""
+        with self.index.lock:
+            return {memory_id for memory_id in memory_ids if self._may_show(memory_id)}
 
-    turns: Members
-    facts: Members
-    links: Integers
-    names_speaker: bool
+    def _may_show(self, memory_id: str) -> bool:
+        for segment, mask in zip(self.index.segments, self.passes, strict=True):
+            place = segment.place_of.get(memory_id)
+            if place is not None and (mask is None or (place < len(mask) and bool(mask[place]))):
+                return True
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,62 +100,84 @@ class PoolSearch:
         self._parameters = parameters
         self._language = language
         with index.lock:
-            self._sizes = [part.places for part in index.parts]
+            self._sizes = [segment.places for segment in index.segments]
             self._side = None if vector is None else self._centre(vector)
-            codes = [part.codes for part in index.parts]
+            codes = [segment.codes for segment in index.segments]
             rest = [] if self._side is None else self._rest_lengths()
-        # The long part of the work, done while others may change the index.
+        # The long work, done while others may change the index.
         self._near = (
             None
             if self._side is None
-            else [_cosines(c, self._side, r) for c, r in zip(codes, rest, strict=True)]
+            else [_near(c, self._side, r) for c, r in zip(codes, rest, strict=True)]
         )
 
     @property
     def has_vectors(self) -> bool:
         return self._side is not None
 
-    def pool(self, fusion: Fusion, graph: Mapping[str, float]) -> Pool:
-        """All that is considered, scored by both legs."""
+    def pool(self, fusion: Fusion, graph: Mapping[str, float]) -> tuple[Ranking, Allowed]:
+        """All that is considered, turns first, with the scores of both legs; and what of the scope
+        the query may show."""
         index = self._index
         with index.lock:
             pairs = index.pairs
-            if self._sizes != [part.places for part in index.parts]:
+            if self._sizes != [segment.places for segment in index.segments]:
                 known = (pairs[:, 0] < self._sizes[TURNS]) & (pairs[:, 1] < self._sizes[FACTS])
                 pairs = pairs[known]
             self._pairs = pairs
-            exists = [
-                existing(part, self._query, size)
-                for part, size in zip(index.parts, self._sizes, strict=True)
-            ]
-            wants = [
-                wanted(index, part, self._query, size)
-                for part, size in zip(index.parts, self._sizes, strict=True)
-            ]
+            allowed = Allowed.by(index, self._query, self._sizes)
             sums, query_idf = self._keyword(fusion)
-            hits = self._hits(
-                fusion, sums, [both(e, w) for e, w in zip(exists, wants, strict=True)]
-            )
-            boosted = [self._known(part, graph) for part in (TURNS, FACTS)]
+            hits = self._hits(fusion, sums, allowed.passes)
             turns, facts = self._widened(
-                np.union1d(hits[TURNS], boosted[TURNS]),
-                np.union1d(hits[FACTS], boosted[FACTS]),
-                exists,
+                np.union1d(hits[TURNS], self._known(TURNS, graph)),
+                np.union1d(hits[FACTS], self._known(FACTS, graph)),
+                allowed.exists,
             )
-            speaker = index.named_speaker(frozenset(self._terms), self._language)
+            places = (turns, facts)
             links = self._links(turns, facts)
-            said = self._of_named(speaker, turns, facts, links)
-            members = [
-                self._members(
-                    part, places, sums, query_idf, wants[part], hits[part], said[part], graph
-                )
-                for part, places in ((TURNS, turns), (FACTS, facts))
+            ids = [
+                segment.ids[place]
+                for segment, here in zip(index.segments, places, strict=True)
+                for place in here.tolist()
             ]
-        return Pool(members[TURNS], members[FACTS], links, speaker is not None)
+            bm25 = np.concatenate([found[here] for found, here in zip(sums, places, strict=True)])
+            rows = Ranking(
+                ids=ids,
+                turns=len(turns),
+                meta=self._columns(places, lambda segment: segment.meta),
+                keyword=keyword_coverage(bm25, query_idf) if self._terms else None,
+                vector=self._cosines(places),
+                graph=np.array([graph.get(memory_id, 0.0) for memory_id in ids], dtype=np.float64),
+                is_hit=np.concatenate(list(map(np.isin, places, hits))),
+                of_named=self._of_named(turns, facts, links),
+                links=links,
+                shown=np.concatenate(
+                    [
+                        np.ones(len(here), dtype=np.bool_) if mask is None else mask[here]
+                        for mask, here in zip(allowed.passes, places, strict=True)
+                    ]
+                ),
+            )
+        return rows, allowed
+
+    def _columns(
+        self, places: Sequence[Integers], column: Callable[[Segment], NDArray[Scalar]]
+    ) -> NDArray[Scalar]:
+        """A column of the segments at these places, one after the other."""
+        segments = self._index.segments
+        return np.concatenate([column(s)[here] for s, here in zip(segments, places, strict=True)])
+
+    def _cosines(self, places: Sequence[Integers]) -> Floats | None:
+        if self._side is None:
+            return None
+        cosines = self._side.cosines(self._columns(places, lambda segment: segment.vectors))
+        vector: Floats = np.clip(cosines, 0.0, 1.0)
+        vector[~self._columns(places, lambda segment: segment.has_vector)] = np.nan
+        return vector
 
     def _centre(self, vector: Vector) -> _Side | None:
         """None where nothing in the scope has a vector."""
-        mean, count = mean_vector(self._index.parts)
+        mean, count = mean_vector(self._index.segments)
         if not count:
             return None
         share = centring_share(count, self._parameters.centring, self._parameters.centring_half)
@@ -153,10 +190,10 @@ class PoolSearch:
     def _keyword(self, fusion: Fusion) -> tuple[list[Floats], float]:
         if fusion == "vector" and self.has_vectors:
             return [np.zeros(size) for size in self._sizes], 0.0
-        parts = self._index.parts
-        alive = [None if part.is_full_of_life else part.alive for part in parts]
+        segments = self._index.segments
+        alive = [None if segment.is_full_of_life else segment.alive for segment in segments]
         sums, query_idf = keyword_sums(
-            parts, self._terms, alive, self._parameters.k1, self._parameters.b
+            segments, self._terms, alive, self._parameters.k1, self._parameters.b
         )
         # A document that came meanwhile counts in the statistics, and is not yet found.
         return [found[:size] for found, size in zip(sums, self._sizes, strict=True)], query_idf
@@ -164,8 +201,8 @@ class PoolSearch:
     def _hits(
         self, fusion: Fusion, sums: Sequence[Floats], visible: Sequence[Mask | None]
     ) -> list[Integers]:
-        """The best of each leg over both parts, ascending."""
-        legs: list[Sequence[np.typing.NDArray[np.floating]]] = [sums]
+        """The best of each leg over both segments, ascending."""
+        legs: list[Sequence[NDArray[np.floating]]] = [sums]
         if self._near is not None and fusion != "keyword":
             legs.append(self._near)
         found = [np.zeros(0, dtype=np.int64) for _ in self._sizes]
@@ -175,15 +212,15 @@ class PoolSearch:
             found = [np.union1d(a, b) for a, b in zip(found, best, strict=True)]
         return found
 
-    def _best(self, leg: Sequence[np.typing.NDArray[np.floating]]) -> list[Integers]:
+    def _best(self, leg: Sequence[NDArray[np.floating]]) -> list[Integers]:
         count = self._parameters.pool
         places = [at_least_best(scores, count) for scores in leg]
         scores = [s[p].astype(np.float64) for s, p in zip(leg, places, strict=True)]
-        return best_of_parts(self._index.parts, places, scores, count)
+        return best_of_segments(self._index.segments, places, scores, count)
 
     def _known(self, number: int, graph: Mapping[str, float]) -> Integers:
-        part = self._index.parts[number]
-        places = {part.place_of.get(memory_id, self._sizes[number]) for memory_id in graph}
+        segment = self._index.segments[number]
+        places = {segment.place_of.get(memory_id, self._sizes[number]) for memory_id in graph}
         return np.array(sorted(p for p in places if p < self._sizes[number]), dtype=np.int64)
 
     def _widened(
@@ -224,13 +261,13 @@ class PoolSearch:
             (np.searchsorted(turns, kept[:, 0]), np.searchsorted(facts, kept[:, 1])), axis=1
         ).astype(np.int64)
 
-    def _of_named(
-        self, speaker: int | None, turns: Integers, facts: Integers, links: Integers
-    ) -> tuple[Mask, Mask]:
-        """Which places are the named speaker's: said by them, drawn from that, or naming them."""
+    def _of_named(self, turns: Integers, facts: Integers, links: Integers) -> Mask | None:
+        """Which rows are the named speaker's: said by them, drawn from that, or naming them. None
+        where the query does not name just one."""
         index = self._index
+        speaker = index.named_speaker(frozenset(self._terms), self._language)
         if speaker is None:
-            return np.ones(len(turns), dtype=np.bool_), np.ones(len(facts), dtype=np.bool_)
+            return None
         said = index.turns.meta["who"][turns] == speaker
         about = index.facts.meta["who"][facts] == speaker
         naming = np.ones(len(facts), dtype=np.bool_)
@@ -239,53 +276,99 @@ class PoolSearch:
             naming &= np.isin(facts, pair[0]) if pair is not None else False
         about |= naming
         about[links[said[links[:, 0]], 1]] = True
-        return said, about
-
-    def _members(
-        self,
-        number: int,
-        places: Integers,
-        sums: Sequence[Floats],
-        query_idf: float,
-        want: Mask | None,
-        hits: Integers,
-        of_named: Mask,
-        graph: Mapping[str, float],
-    ) -> Members:
-        part = self._index.parts[number]
-        ids = [part.ids[place] for place in places.tolist()]
-        vector = None
-        if self._side is not None:
-            vector = np.clip(self._side.cosines(part.vectors[places]), 0.0, 1.0)
-            vector[~part.has_vector[places]] = np.nan
-        return Members(
-            ids=ids,
-            keyword=keyword_coverage(sums[number][places], query_idf) if self._terms else None,
-            vector=vector,
-            graph=_graph_hits(ids, graph),
-            is_wanted=np.ones(len(ids), dtype=np.bool_) if want is None else want[places],
-            is_hit=np.isin(places, hits),
-            of_named=of_named,
-            meta=part.meta[places],
-        )
+        return np.concatenate((said, about))
 
 
-def _graph_hits(ids: Sequence[str], graph: Mapping[str, float]) -> Floats:
-    if not graph:
-        return np.zeros(len(ids))
-    return np.array([graph.get(memory_id, 0.0) for memory_id in ids], dtype=np.float64)
-
-
-def _cosines(codes: Codes, side: _Side, rest: Vector) -> Vector:
+def _near(codes: Codes, side: _Side, rest: Vector) -> Vector:
     """Centred cosines (n,) of all places, nearly right: they choose what is scored exactly."""
     products = codes.products(side.query[None, :])[0]
     cosines: Vector = (products - np.float32(side.off @ side.query)) / rest[: len(products)]
     return cosines
 
 
-def _leave_out(mask: Mask, part: Part, exists: Mask | None) -> None:
+def _leave_out(mask: Mask, segment: Segment, exists: Mask | None) -> None:
     """Drop the dead, and what a query must not know of."""
     if exists is not None:
         mask &= exists
-    elif not part.is_full_of_life:
-        mask &= part.alive[: len(mask)]
+    elif not segment.is_full_of_life:
+        mask &= segment.alive[: len(mask)]
+
+
+# --- filters ----------------------------------------------------------------------------------
+
+
+def _existing(segment: Segment, query: Query, places: int) -> Mask | None:
+    if query.as_of is None:
+        return None if segment.is_full_of_life else segment.alive[:places]
+    mask: Mask = segment.meta["created"][:places] <= microseconds(query.as_of)
+    return mask & segment.alive[:places]
+
+
+def _wanted(index: ScopeIndex, segment: Segment, query: Query, places: int) -> Mask | None:
+    meta = segment.meta[:places]
+    masks: list[Mask] = []
+    if query.types:
+        masks.append(_named(segment, meta["kind"], query.types))
+    if query.who is not None:
+        masks.append(_said_by(index, segment, query.who, places))
+    if query.session is not None:
+        masks.append(_named(segment, meta["session"], (query.session,)))
+    if query.project is not None:
+        masks.append(_named(segment, meta["project"], (query.project,)))
+    if query.pinned is not None:
+        masks.append(meta["pinned"] == query.pinned)
+    if query.importance_min is not None:
+        masks.append(meta["importance"] >= query.importance_min)
+    if query.since is not None:
+        masks.append(meta["occurred"] >= microseconds(query.since))
+    if query.until is not None:
+        masks.append(meta["occurred"] < microseconds(query.until))
+    if query.tags_any:
+        masks.append(_lists(segment.tags[:places], _shares_one(query.tags_any)))
+    if query.tags_all:
+        masks.append(_lists(segment.tags[:places], set(query.tags_all).issubset))
+    if query.categories:
+        masks.append(_lists(segment.categories[:places], _shares_one(query.categories)))
+    return np.logical_and.reduce(masks) if masks else None
+
+
+def _both(a: Mask | None, b: Mask | None) -> Mask | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return a & b
+
+
+def _named(
+    segment: Segment,
+    numbers: np.ndarray,
+    names: Sequence[str],
+    same: Callable[[str], str] = str,
+) -> Mask:
+    """Which numbers are of names that are the `same` as one of these; the empty one is none."""
+    wanted = {same(name) for name in names}
+    asked = [n for n, name in enumerate(segment.numbers.names) if same(name) in wanted]
+    if "" in names:
+        asked.append(-1)
+    return np.isin(numbers, asked)
+
+
+def _said_by(index: ScopeIndex, segment: Segment, who: str, places: int) -> Mask:
+    """What a person said or wrote (case ignored), and what was drawn from that."""
+    mask = _named(segment, segment.meta["who"][:places], (who,), str.casefold)
+    if segment is index.facts:
+        turns = index.turns
+        said = _named(turns, turns.meta["who"], (who,), str.casefold)
+        for memory_id, sources in index.drawn_from.items():
+            place = segment.place_of.get(memory_id, places)
+            if place < places and not mask[place]:
+                mask[place] = any(said[turns.place_of[s]] for s in sources if s in turns.place_of)
+    return mask
+
+
+def _shares_one(asked: Sequence[str]) -> Callable[[tuple[str, ...]], bool]:
+    wanted = set(asked)
+    return lambda found: not wanted.isdisjoint(found)
+
+
+def _lists(lists: Sequence[tuple[str, ...]], test: Callable[[tuple[str, ...]], bool]) -> Mask:
+    return np.fromiter(map(test, lists), dtype=np.bool_, count=len(lists))

@@ -11,7 +11,7 @@ Legs = Literal["hybrid", "keyword", "vector", "none"]
 """Which legs took part in a search; `none` where there was nothing to search by."""
 
 Fusion = Literal["hybrid", "rrf", "keyword", "vector"]
-"""How legs are joined: the blend, by reciprocal rank, or one leg alone."""
+"""How legs are joined: their scores, by reciprocal rank, or one leg alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Scores:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """How a score came about. `parts` add up to it: `keyword` and `vector` as blended, then what
-    each further step added or took (`facts`, `neighbours`, `named`, `graph`, `ended`, `profile`,
+    each further step added or took (`facts`, `neighbours`, `named`, `ended`, `profile`, `graph`,
     `times`, `rerank`).
     `ranks` is the place in each leg among what was considered, from 1; None where it is no hit.
     `grouped` are the memories that this result stands for beside itself."""

@@ -40,53 +40,53 @@ class TextEmbedding(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Reranked:
-    """`order` are places in the list given, the new order of all of it. `scores` are the new ones
-    of the first `top_n`, by place; empty where the order stayed, with the `reason`."""
+class SecondLook:
+    """The cosines (0..1) of the first texts to the query; none where the order is to stay, with
+    the `reason`."""
 
-    order: tuple[int, ...]
-    applied: bool
     reason: str
-    scores: tuple[float, ...] = ()
+    cosines: tuple[float, ...] = ()
 
 
-async def rerank(
+async def second_look(
     vector: Vector | None,
-    scores: Sequence[float],
     texts: Sequence[str],
     model: TextEmbedding | None,
     settings: RerankSettings,
     within: Within = asyncio.wait_for,
-) -> Reranked:
-    """The first `top_n` of a list (best first) in a new order; what comes after stays.
-
-    (1 - w) x score + w x cosine, w 0.3, of whole contents to the query, whose unit vector is
-    `vector`. Ties keep their order. Raises nothing but the cancellation of the caller.
-    """
-    unchanged = tuple(range(len(scores)))
+) -> SecondLook:
+    """The cosines of the first `top_n` whole texts (best first) to the query, whose unit vector is
+    `vector`. Raises nothing but the cancellation of the caller."""
     if settings.method == "off":
-        return Reranked(unchanged, False, "off")
-    if not scores:
-        return Reranked(unchanged, False, "no results")
+        return SecondLook("off")
+    if not texts:
+        return SecondLook("no results")
     if model is None or vector is None:
-        return Reranked(unchanged, False, "no model" if model is None else "no vector of the query")
-    count = min(settings.top_n, len(scores))
+        return SecondLook("no model" if model is None else "no vector of the query")
+    count = min(settings.top_n, len(texts))
     try:
         passages = await within(model.embed_passages(texts[:count]), settings.timeout_ms / 1000.0)
-        cosines = [min(max(float(passage @ vector), 0.0), 1.0) for passage in passages]
+        cosines = tuple(min(max(float(passage @ vector), 0.0), 1.0) for passage in passages)
     except TimeoutError:
-        return Reranked(unchanged, False, f"longer than {settings.timeout_ms:g} ms")
-    except Exception as error:  # a second look is a favour: the first stands, and it is told why
-        return Reranked(unchanged, False, f"{type(error).__name__}: {error}")
+        return SecondLook(f"longer than {settings.timeout_ms:g} ms")
+    except Exception as error:  # recall does without a second look, and tells why
+        return SecondLook(f"{type(error).__name__}: {error}")
     if len(cosines) != count or not all(map(math.isfinite, cosines)):
-        return Reranked(unchanged, False, f"{len(cosines)} usable vectors for {count} texts")
-    weight = settings.cosine_weight
+        return SecondLook(f"{len(cosines)} usable vectors for {count} texts")
+    return SecondLook(settings.method, cosines)
+
+
+def reranked(
+    scores: Sequence[float], cosines: Sequence[float], weight: float
+) -> tuple[list[int], list[float]]:
+    """The places of all scores (best first) in their new order, and the new scores of the first,
+    those that have a cosine: (1 - weight) x score + weight x cosine. Ties keep their order."""
     given = [
         (1.0 - weight) * score + weight * cosine
-        for score, cosine in zip(scores[:count], cosines, strict=True)
+        for score, cosine in zip(scores, cosines, strict=False)
     ]
-    first = sorted(range(count), key=lambda place: (-given[place], place))
-    return Reranked((*first, *unchanged[count:]), True, settings.method, tuple(given))
+    first = sorted(range(len(given)), key=lambda place: (-given[place], place))
+    return [*first, *range(len(given), len(scores))], given
 
 
 def mmr(scores: Sequence[float], vectors: Vector, relevance: float) -> tuple[int, ...]:

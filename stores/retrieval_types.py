@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
@@ -12,9 +12,10 @@ from stores.graph_boost import GraphBoostSettings, NamedEntity
 from stores.intent import Complexity, Intent, IntentGuess
 from stores.ranking import DEFAULTS as RANKING
 from stores.ranking import RankingParameters
+from stores.recall_pool import Allowed
 from stores.recall_types import Fusion, RecallAnswer, RecallResult
 from stores.rerank import RerankSettings
-from stores.strategies import StrategySettings
+from stores.strategies import Related, StrategySettings
 from stores.time_words import TimeFilter
 
 TimesUsed = Literal["none", "prefer", "filter", "widened"]
@@ -22,7 +23,7 @@ TimesUsed = Literal["none", "prefer", "filter", "widened"]
 
 @dataclass(frozen=True, slots=True)
 class RetrievalSettings:
-    """`time_words`, what times in the query's words do. `prefer`: in a sentence they only favour
+    """`time_words`, what times in the query's words do. `prefer`: in a sentence they only boost
     what was told then (others' scores are divided by 1 + `time_bonus`), as what happened in May may
     be told in June; written as a filter (`last_week`, a range with two dots) they are one.
     `filter`: they always are. `off`: they are words like others. A filter that leaves fewer than
@@ -40,28 +41,12 @@ class RetrievalSettings:
     time_bonus: float = 0.25
     least_in_time: int = 1
     use_strategies: bool = True
-    boost: GraphBoostSettings = field(default_factory=GraphBoostSettings)
-    strategies: StrategySettings = field(default_factory=StrategySettings)
-    rerank: RerankSettings = field(default_factory=RerankSettings)
-    context: ContextSettings = field(default_factory=ContextSettings)
+    boost: GraphBoostSettings = GraphBoostSettings()
+    strategies: StrategySettings = StrategySettings()
+    rerank: RerankSettings = RerankSettings()
+    context: ContextSettings = ContextSettings()
     context_neighbours: int = 1
     context_profiles: int = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Related:
-    """A memory that the intent's strategy added: `score` 0..1, `reason` and `path` as in
-    `strategies.Addition`."""
-
-    id: str
-    content: str
-    type: str
-    who: str
-    session_id: str
-    occurred_at: datetime
-    score: float
-    reason: str
-    path: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +72,14 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class Retrieval:
-    """`answer` is recall's, reranked where that is on; `related` what the intent adds, best
-    first."""
+    """`related` is what the intent adds, best first; `named` are the entities that the query
+    names; `allowed` is what it may show, also of what is read later."""
 
     answer: RecallAnswer
     related: tuple[Related, ...]
     named: tuple[NamedEntity, ...]
     explained: Explained
+    allowed: Allowed
 
     @property
     def results(self) -> tuple[RecallResult, ...]:

@@ -1,15 +1,15 @@
 """The resident index of one scope: postings, vectors and what filters ask, exact and incremental.
 
 It is a cache of DuckDB's rows, loaded when a scope is first searched and kept current after every
-commit. Its two parts are raw turns and everything else. `lock` is held by whoever changes it, and
-by readers while they follow its lists and maps; columns already taken may be read without it.
+commit. Its two segments are raw turns and everything else. `lock` is held by whoever changes it,
+and by readers while they follow its lists and maps; columns already taken may be read without it.
 """
 
 from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +17,8 @@ import numpy as np
 from schemas.rows import EdgeRow, MemoryRow
 from stores.analysis import query_tokens
 from stores.fulltext import terms_of
-from stores.part import Codes, Numbers, Part
-from stores.postings import Places
-from stores.vector_column import Vector
+from stores.segment import Numbers, Places, Segment
+from stores.vector_column import Codes, Vector
 
 DERIVED_FROM = "derived_from"
 STALE_SHARE = 0.02
@@ -34,8 +33,8 @@ class ScopeIndex:
         """`folder` is for the vectors of a large scope (`stores.vector_column`)."""
         self.lock = threading.RLock()
         self.numbers = Numbers()
-        self.turns = Part(dimensions, self.numbers, folder)
-        self.facts = Part(dimensions, self.numbers, folder)
+        self.turns = Segment(dimensions, self.numbers, folder)
+        self.facts = Segment(dimensions, self.numbers, folder)
         self.seats: dict[int, array[int]] = {}
         """Places of a session's turns by position, by the session's number; -1 for a gap."""
         self.drawn_from: dict[str, tuple[str, ...]] = {}
@@ -50,7 +49,7 @@ class ScopeIndex:
         self._name_terms: dict[tuple[int, str], frozenset[str]] = {}
 
     @property
-    def parts(self) -> tuple[Part, Part]:
+    def segments(self) -> tuple[Segment, Segment]:
         return self.turns, self.facts
 
     @property
@@ -58,8 +57,26 @@ class ScopeIndex:
         """(m, 2): the places of a turn and of a fact that was drawn from it. Either may be dead."""
         return self._pairs[: self._pair_count]
 
-    def part_of(self, memory_type: str) -> Part:
+    def segment_of(self, memory_type: str) -> Segment:
         return self.turns if memory_type == "episodic" else self.facts
+
+    def find(self, memory_id: str) -> tuple[Segment, int] | None:
+        """Where a memory is; None where it is not, or not any more. Under `lock`."""
+        for segment in self.segments:
+            place = segment.place_of.get(memory_id)
+            if place is not None:
+                return segment, place
+        return None
+
+    def vectors_of(self, memory_ids: Sequence[str]) -> Vector:
+        """(n, d), a row of zeros for what has none."""
+        vectors = np.zeros((len(memory_ids), self.turns.vectors.shape[1]), dtype=np.float32)
+        with self.lock:
+            for row, memory_id in enumerate(memory_ids):
+                found = self.find(memory_id)
+                if found is not None:
+                    vectors[row] = found[0].vectors[found[1]]
+        return vectors
 
     def put_row(self, row: MemoryRow, vector: Vector | None, language: str) -> None:
         """Index a memory anew, or drop it when it is deleted."""
@@ -83,18 +100,18 @@ class ScopeIndex:
 
     def put(self, row: MemoryRow, terms: Mapping[str, int], vector: Vector | None) -> None:
         with self.lock:
-            part = self.part_of(row.type)
-            before = part.place_of.get(row.memory_id)
-            other = self.facts if part is self.turns else self.turns
+            segment = self.segment_of(row.type)
+            before = segment.place_of.get(row.memory_id)
+            other = self.facts if segment is self.turns else self.turns
             other.remove(row.memory_id)
             if before is None:
                 before = self._gone.pop(row.memory_id, None)
-            if part is self.turns:
+            if segment is self.turns:
                 place = self._put_turn(row, terms, vector, before)
             else:
-                place = part.put(row, terms, vector)
+                place = segment.put(row, terms, vector)
             if before is not None:
-                column = self.pairs[:, 0 if part is self.turns else 1]
+                column = self.pairs[:, 0 if segment is self.turns else 1]
                 column[column == before] = place
             elif row.version > 1:
                 self._pair_recovered(row.memory_id)
@@ -122,14 +139,14 @@ class ScopeIndex:
     def update_row(self, row: MemoryRow, vector: Vector | None) -> None:
         """Note what changed of a memory whose text did not."""
         with self.lock:
-            self.part_of(row.type).update(row, vector)
+            self.segment_of(row.type).update(row, vector)
 
     def remove(self, memory_id: str) -> None:
         with self.lock:
-            for part in self.parts:
-                place = part.place_of.get(memory_id)
+            for segment in self.segments:
+                place = segment.place_of.get(memory_id)
                 if place is not None:
-                    part.remove(memory_id)
+                    segment.remove(memory_id)
                     # It may be recovered: it then takes its old place in session and links.
                     self._gone[memory_id] = place
 
@@ -174,15 +191,15 @@ class ScopeIndex:
         self._pair_count += 1
 
     def rest_lengths(self, number: int, off: Vector) -> Vector:
-        """Length of every vector of part `number` less what is nearly `off`."""
-        part = self.parts[number]
+        """Length of every vector of segment `number` less what is nearly `off`."""
+        segment = self.segments[number]
         made_at, lengths = self._rest.get(number, (-1, np.zeros(0, dtype=np.float32)))
-        count = sum(each.vector_count for each in self.parts)
+        count = sum(each.vector_count for each in self.segments)
         if made_at < 0 or abs(count - made_at) > STALE_SHARE * made_at:
             made_at, lengths = count, np.zeros(0, dtype=np.float32)
-        if len(lengths) < part.places or not len(lengths):
+        if len(lengths) < segment.places or not len(lengths):
             # |x - s m|^2 = |x|^2 - 2 s x.m + s^2 |m|^2, without a second array of vectors.
-            codes = part.codes
+            codes = segment.codes
             new = Codes(codes.numbers[len(lengths) :], codes.scales[len(lengths) :])
             squares = 1.0 - 2.0 * new.products(off[None, :])[0] + float(off @ off)
             lengths = np.concatenate((lengths, np.sqrt(np.maximum(squares, 1e-6))))

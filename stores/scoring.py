@@ -1,8 +1,8 @@
 """Scores of every place of an index, and the best of them: the two legs of every search.
 
-A search runs over any parts together, with statistics over just these, so what it finds does not
-depend on how the documents are split into parts. Whatever decides an order is computed row by
-row in an order of its own, never as a part of a matrix product, whose last bits depend on how
+A search runs over any segments together, with statistics over just these, so what it finds does not
+depend on how the documents are split into segments. Whatever decides an order is computed row by
+row in an order of its own, never as a segment of a matrix product, whose last bits depend on how
 many rows it has.
 """
 
@@ -14,9 +14,8 @@ import numpy as np
 import simsimd
 from numpy.typing import NDArray
 
-from stores.part import Floats, Integers, Mask, Part
-from stores.postings import Counts, Places
 from stores.ranking import DEFAULTS, bm25_impact, idf, length_norms
+from stores.segment import Counts, Floats, Integers, Mask, Places, Segment
 from stores.vector_column import Vector
 
 BLOCK = 256
@@ -27,30 +26,32 @@ _NOWHERE = (np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.uint16))
 
 
 def keyword_sums(
-    parts: Sequence[Part],
+    segments: Sequence[Segment],
     terms: Sequence[str],
     visible: Sequence[Mask | None],
     k1: float = DEFAULTS.k1,
     b: float = DEFAULTS.b,
 ) -> tuple[list[Floats], float]:
-    """BM25 of every place of every part, 0 where no term occurs; and the sum of the terms' idf.
+    """BM25 of every place of every segment, 0 where no term occurs; and the sum of the terms' idf.
 
     Only visible places (None: all) count, also for the statistics. Formula: `ranking.idf` and
     `ranking.bm25_impact`.
     """
-    sums = [np.zeros(part.places) for part in parts]
-    counts = [_count(part, mask) for part, mask in zip(parts, visible, strict=True)]
+    sums = [np.zeros(segment.places) for segment in segments]
+    counts = [_count(segment, mask) for segment, mask in zip(segments, visible, strict=True)]
     documents = sum(count for count, _ in counts)
     if not documents:
         return sums, 0.0
     average = max(sum(length for _, length in counts) / documents, 1.0)
     asked = list(dict.fromkeys(terms))
-    found = [_postings(part, asked, mask) for part, mask in zip(parts, visible, strict=True)]
+    found = [
+        _postings(segment, asked, mask) for segment, mask in zip(segments, visible, strict=True)
+    ]
     frequency = np.array([[len(places) for places, _ in held] for held in found]).sum(axis=0)
     idfs = idf(frequency, documents)
     weights = (k1 + 1.0) * idfs
-    for part, held, total in zip(parts, found, sums, strict=True):
-        norms = length_norms(part.lengths, average, k1, b)
+    for segment, held, total in zip(segments, found, sums, strict=True):
+        norms = length_norms(segment.lengths, average, k1, b)
         add = _add_by_term if sum(len(places) for places, _ in held) >= MANY else _add_at_once
         add(total, held, weights, norms)
     return sums, float(idfs.sum())
@@ -81,19 +82,19 @@ def _add_at_once(
     total += np.bincount(places, bm25_impact(tf, norms[places], weight), len(total))
 
 
-def _postings(part: Part, terms: Sequence[str], mask: Mask | None) -> list[TermPostings]:
+def _postings(segment: Segment, terms: Sequence[str], mask: Mask | None) -> list[TermPostings]:
     """The visible places and counts of each term."""
-    pairs = [part.postings.get(term) or _NOWHERE for term in terms]
+    pairs = [segment.postings.get(term) or _NOWHERE for term in terms]
     if mask is None:
         return pairs
     seen = [mask[places] for places, _ in pairs]
     return [(places[s], counts[s]) for (places, counts), s in zip(pairs, seen, strict=True)]
 
 
-def _count(part: Part, mask: Mask | None) -> tuple[int, float]:
+def _count(segment: Segment, mask: Mask | None) -> tuple[int, float]:
     if mask is None:
-        return part.places, part.total_length
-    return int(np.count_nonzero(mask)), float(part.lengths[mask].sum())
+        return segment.places, segment.total_length
+    return int(np.count_nonzero(mask)), float(segment.lengths[mask].sum())
 
 
 def row_cosines(vectors: Vector, query: Vector) -> Floats:
@@ -139,10 +140,10 @@ def _floor(scores: NDArray[np.floating], count: int) -> float:
     return float(np.partition(best, blocks - count)[blocks - count])
 
 
-def best_of_parts(
-    parts: Sequence[Part], places: Sequence[Integers], scores: Sequence[Floats], count: int
+def best_of_segments(
+    segments: Sequence[Segment], places: Sequence[Integers], scores: Sequence[Floats], count: int
 ) -> list[Integers]:
-    """The `count` best of some places of all parts together, ties by id; per part, ascending.
+    """The `count` best of some places of all segments together, ties by id; per segment, ascending.
 
     `scores[n]` belong to `places[n]`.
     """
@@ -152,7 +153,7 @@ def best_of_parts(
     least = np.partition(every, len(every) - count)[len(every) - count]
     better = int(np.count_nonzero(every > least))
     tied = sorted(
-        (parts[number].ids[place], number, int(place))
+        (segments[number].ids[place], number, int(place))
         for number, found in enumerate(places)
         for place in found[scores[number] == least]
     )

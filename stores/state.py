@@ -83,7 +83,7 @@ class ShardState:
         return self._vector_table
 
     def _cached_vectors(self, scope: str) -> pa.Table | None:
-        """As `stores.index_load.Held`: LanceDB's copy, once it is open and worth the asking."""
+        """As `stores.index_cache.CopiedVectors`: LanceDB's copy, once open and worth it."""
         table = self._vector_table
         return None if table is None else table.held(scope)
 

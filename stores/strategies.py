@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 import duckdb
 
 from stores.graph_boost import NamedEntity
 from stores.intent import Intent
-from stores.recall_filter import Allowed
+from stores.recall_pool import Allowed
 
 CAUSAL_RELATIONS = ("causal", "derived_from", "supersedes")
 TEMPORAL_RELATIONS = ("temporal",)
@@ -43,9 +44,24 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
+class Related:
+    """A memory that the intent added, with its score 0..1. `path` is how it was reached, from the
+    hit (or the entity's name) on, and `reason` its last step in words."""
+
+    id: str
+    content: str
+    type: str
+    who: str
+    session_id: str
+    occurred_at: datetime
+    score: float
+    reason: str
+    path: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Addition:
-    """A memory reached from hits. `path` is how, from the hit (or the entity's name) on;
-    `distance` the edges walked."""
+    """A memory reached from hits, before its row is read; `distance` is in edges."""
 
     memory_id: str
     score: float
@@ -80,7 +96,7 @@ def additions(
     depth: int,
     settings: StrategySettings = DEFAULTS,
     allowed: Allowed | None = None,
-) -> tuple[Addition, ...]:
+) -> tuple[Related, ...]:
     """What the intent adds, best first, ties by id; hits themselves are left out, and what is not
     `allowed` (None: all that lives is).
 
@@ -97,14 +113,15 @@ def additions(
         return ()
     known = {hit.memory_id for hit in hits}
     new = [addition for addition in found if addition.memory_id not in known]
-    living = _living(cursor, scope, [addition.memory_id for addition in new])
-    if allowed is not None:
-        living &= allowed.among(living)
-    kept = sorted(
-        (addition for addition in new if addition.memory_id in living),
-        key=lambda addition: (-addition.score, addition.memory_id),
-    )
-    return tuple(kept[: settings.max_additions])
+    texts = _living(cursor, scope, [addition.memory_id for addition in new])
+    may = texts.keys() if allowed is None else allowed.among(texts)
+    related = [
+        Related(each.memory_id, *texts[each.memory_id], each.score, each.reason, each.path)
+        for each in new
+        if each.memory_id in may
+    ]
+    related.sort(key=lambda each: (-each.score, each.id))
+    return tuple(related[: settings.max_additions])
 
 
 def causal_chain(
@@ -260,13 +277,19 @@ def _edges(
     ).fetchall()
 
 
-def _living(cursor: duckdb.DuckDBPyConnection, scope: str, ids: Sequence[str]) -> set[str]:
+def _living(
+    cursor: duckdb.DuckDBPyConnection, scope: str, ids: Sequence[str]
+) -> dict[str, tuple[str, str, str, str, datetime]]:
+    """Content, type, who, session and time of those that live, by id."""
     if not ids:
-        return set()
+        return {}
     marks = ", ".join("?" * len(ids))
     rows = cursor.execute(
-        f"SELECT memory_id FROM memory_rows WHERE memory_id IN ({marks})"
-        " AND scope = ? AND NOT is_deleted",
+        "SELECT memory_id, content, type, who, session_id, occurred_at FROM memory_rows"
+        f" WHERE memory_id IN ({marks}) AND scope = ? AND NOT is_deleted",
         [*ids, scope],
     )
-    return {memory_id for (memory_id,) in rows.fetchall()}
+    return {
+        memory_id: (content, kind, who, session, at.astimezone(UTC))
+        for memory_id, content, kind, who, session, at in rows.fetchall()
+    }

@@ -25,8 +25,9 @@ from ops.bench.throughput import vocabulary
 from ops.requests import JsonObject
 from schemas.rows import EdgeRow, MemoryRow, embedding_key
 from stores.candidates import CandidateSearch
-from stores.recall import Query, Recall
-from stores.retrieval import SEARCH_THREADS
+from stores.graph_boost import GraphBoostSettings
+from stores.recall_types import Query
+from stores.retrieval import SEARCH_THREADS, RetrievalSettings, Retriever
 from stores.settings import ShardOptions
 from stores.shard import Shard
 from stores.vector_column import Vector
@@ -40,6 +41,10 @@ TURNS_PER_SESSION: Final = 20
 WORDS: Final = 14
 QUERY_WORDS: Final = 8
 SEED: Final = 20_260_301
+SEARCH: Final = RetrievalSettings(
+    time_words="off", use_strategies=False, boost=GraphBoostSettings(enabled=False)
+)
+"""The search and its ranking alone: what is made up has no graph."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +196,7 @@ def _loads(shard: Shard, queries: Sequence[tuple[Query, Vector]]) -> JsonObject:
 
 
 def _alone(shard: Shard, queries: Sequence[tuple[Query, Vector]], with_vectors: bool) -> JsonObject:
-    recall = Recall(shard)
+    recall = Retriever(shard, SEARCH)
     times = _Times()
     for query, vector in queries:
         began = time.perf_counter()
@@ -226,7 +231,7 @@ def _together(
     times = [_Times() for _ in range(count)]
 
     def read(own: _Times, first: int) -> None:
-        recall = Recall(shard)
+        recall = Retriever(shard, SEARCH)
         number = first
         while not done.is_set():
             query, vector = queries[number % len(queries)]

@@ -23,17 +23,24 @@ from ops.embedded import Application, application
 from ops.ingest.base import Bad
 from ops.ingest.locomo import read_locomo
 from ops.ingest.records import RecordOptions, in_batches
+from ops.reading.recalling import retrieval_settings, retrieved
+from ops.reading.sources import Sources
 from ops.requests import JsonObject
+from ops.service.running import sources_of
 from ops.settings import Settings
-from stores.ranking import DEFAULTS, RankingParameters
-from stores.recall import Recall
+from stores.graph_boost import GraphBoostSettings
+from stores.ranking import DEFAULTS
 from stores.recall_types import Fusion, Query, RecallResult
+from stores.retrieval_types import RetrievalSettings
 from stores.vector_column import Vector
 from streams.logs.base import Outgoing
+from streams.models.base import EmbeddingModel
 from streams.runner import StageRunner
 
 KS: Final = (1, 5, 10, 50)
 CATEGORIES: Final = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
+AS_USED: Final = retrieval_settings(Settings())
+"""As a recall goes when nothing is set."""
 _TURN = re.compile(r"D\d+:\d+")
 
 
@@ -49,41 +56,54 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A way to search, measured under its name."""
+    """A way to recall, measured under its name."""
 
     name: str
-    fusion: Fusion = "hybrid"
-    parameters: RankingParameters = DEFAULTS
+    settings: RetrievalSettings = AS_USED
     types: tuple[str, ...] = ()
     group: bool = True
 
 
+def _by_rank(fusion: Fusion = "hybrid", **parameters: object) -> RetrievalSettings:
+    """With other parameters of the ranking."""
+    ranking = replace(DEFAULTS, **parameters)  # type: ignore[arg-type]
+    return replace(AS_USED, fusion=fusion, ranking=ranking)
+
+
 METHODS: Final = (
-    Variant("keyword", "keyword"),
-    Variant("vector", "vector"),
+    Variant("keyword", _by_rank("keyword")),
+    Variant("vector", _by_rank("vector")),
     Variant("hybrid"),
-    Variant("rrf", "rrf"),
+    Variant("rrf", _by_rank("rrf")),
 )
-_BARE = replace(DEFAULTS, neighbour_weights=(), named_boost=0.0, fact_to_turn=0.0, turn_to_fact=0.0)
+_TEXT = replace(AS_USED, time_words="off", boost=GraphBoostSettings(enabled=False))
+_BARE = replace(
+    _TEXT,
+    ranking=replace(
+        DEFAULTS, neighbour_weights=(), named_boost=0.0, fact_to_turn=0.0, turn_to_fact=0.0
+    ),
+)
 ABLATIONS: Final = (
-    Variant("hybrid, no lending to neighbours", parameters=replace(DEFAULTS, neighbour_weights=())),
-    Variant("hybrid, no favour for the named", parameters=replace(DEFAULTS, named_boost=0.0)),
-    Variant("hybrid, no centring", parameters=replace(DEFAULTS, centring=0.0)),
+    Variant("hybrid, no times of the words", replace(AS_USED, time_words="off")),
+    Variant("hybrid, no graph", replace(AS_USED, boost=GraphBoostSettings(enabled=False))),
+    Variant("hybrid, neither times nor graph", _TEXT),
+    Variant("hybrid, no propagation to neighbours", _by_rank(neighbour_weights=())),
+    Variant("hybrid, no boost of the named", _by_rank(named_boost=0.0)),
+    Variant("hybrid, no centring", _by_rank(centring=0.0)),
     Variant(
-        "hybrid, nothing lent between turn and fact",
-        parameters=replace(DEFAULTS, fact_to_turn=0.0, turn_to_fact=0.0),
+        "hybrid, no propagation between turn and fact", _by_rank(fact_to_turn=0.0, turn_to_fact=0.0)
     ),
     Variant("hybrid, turns only", types=("episodic",)),
     Variant("hybrid, not grouped", group=False),
-    Variant("hybrid, b 0.75", parameters=replace(DEFAULTS, b=0.75)),
-    Variant("hybrid, alpha 0.3", parameters=replace(DEFAULTS, alpha=0.3)),
-    Variant("hybrid, alpha 0.7", parameters=replace(DEFAULTS, alpha=0.7)),
-    Variant("hybrid, pool 50", parameters=replace(DEFAULTS, pool=50)),
-    Variant("hybrid, pool 200", parameters=replace(DEFAULTS, pool=200)),
-    Variant("blend alone", parameters=_BARE),
-    Variant("keyword alone, nothing lent", "keyword", _BARE),
-    Variant("vector alone, nothing lent", "vector", _BARE),
-    Variant("rrf alone", "rrf", _BARE),
+    Variant("hybrid, b 0.75", _by_rank(b=0.75)),
+    Variant("hybrid, alpha 0.3", _by_rank(alpha=0.3)),
+    Variant("hybrid, alpha 0.7", _by_rank(alpha=0.7)),
+    Variant("hybrid, pool 50", _by_rank(pool=50)),
+    Variant("hybrid, pool 200", _by_rank(pool=200)),
+    Variant("both legs alone", _BARE),
+    Variant("keyword alone", replace(_BARE, fusion="keyword")),
+    Variant("vector alone", replace(_BARE, fusion="vector")),
+    Variant("rrf alone", replace(_BARE, fusion="rrf")),
 )
 
 
@@ -129,7 +149,8 @@ async def measure(
     on_batch: Callable[[StageRunner], Awaitable[None]] | None = None,
 ) -> JsonObject:
     """Ingest the conversations of `data` into the settings' folder (what is there already is
-    nothing new) and search them. Raises ValueError for a folder without conversations."""
+    nothing new) and ask them, each question as `palimpsest recall` would. Raises ValueError for a
+    folder without conversations."""
     files = conversation_files(data)
     with publisher(settings) as append:
         for batch in in_batches(_records(files, settings, captions)):
@@ -140,10 +161,14 @@ async def measure(
         seconds = time.perf_counter() - began
         asked = [question for file in files for question in questions(file)]
         began = time.perf_counter()
-        vectors = [await app.embedding.embed_query(question.text) for question in asked]
+        vectors = {
+            question.text: await app.embedding.embed_query(question.text) for question in asked
+        }
         embedding_ms = 1000 * (time.perf_counter() - began) / max(len(asked), 1)
+        sources = replace(sources_of(app), embedding=_Embedded(app.embedding, vectors))
         results = {
-            variant.name: summary(_searched(app, variant, asked, vectors)) for variant in variants
+            variant.name: summary([await _recalled(sources, variant, each) for each in asked])
+            for variant in variants
         }
         return {
             "settings": _told(app, data, files, captions),
@@ -166,28 +191,29 @@ def _records(files: Iterable[Path], settings: Settings, captions: bool) -> Itera
                 yield record
 
 
-def _searched(
-    app: Application,
-    variant: Variant,
-    asked: Sequence[Question],
-    vectors: Sequence[Vector],
-) -> list[Found]:
-    partition = dict.fromkeys({question.scope for question in asked}, app.shards[0])
-    if len(app.shards) > 1:
-        from streams.logs.base import partition_for
+class _Embedded:
+    """An embedding model that has embedded the questions already: their time is told apart."""
 
-        partition = {s: app.shards[partition_for(s, len(app.shards))] for s in partition}
-    found = []
-    for question, vector in zip(asked, vectors, strict=True):
-        recall = Recall(partition[question.scope], variant.parameters, variant.fusion)
-        query = Query(
-            question.scope, question.text, max(KS), types=variant.types, group=variant.group
+    def __init__(self, inner: EmbeddingModel, vectors: Mapping[str, Vector]) -> None:
+        self.model, self.dimensions = inner.model, inner.dimensions
+        self.embed_passages, self.check, self.close = (
+            inner.embed_passages,
+            inner.check,
+            inner.close,
         )
-        began = time.perf_counter()
-        answer = recall.search(query, None if variant.fusion == "keyword" else vector)
-        ms = 1000 * (time.perf_counter() - began)
-        found.append(judged(question, answer.results, ms))
-    return found
+        self._vectors = vectors
+
+    async def embed_query(self, text: str) -> Vector:
+        return self._vectors[text]
+
+
+async def _recalled(sources: Sources, variant: Variant, question: Question) -> Found:
+    """As `palimpsest recall` does it."""
+    query = Query(question.scope, question.text, max(KS), types=variant.types, group=variant.group)
+    began = time.perf_counter()
+    found = await retrieved(sources, query, variant.settings)
+    ms = 1000 * (time.perf_counter() - began)
+    return judged(question, found.results, ms)
 
 
 def judged(question: Question, results: Sequence[RecallResult], ms: float) -> Found:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, cast
 
@@ -10,25 +9,20 @@ from pydantic import JsonValue, TypeAdapter
 
 from ops.reading.sources import Sources
 from ops.requests import ContextRequest, RecallRequest, RequestError
+from stores.recall_types import Query
 from streams.models.base import ModelError, Vector
 
 if TYPE_CHECKING:
     from ops.settings import Settings
-    from stores.recall import RecallAnswer
-    from stores.retrieval import RetrievalSettings, Retriever
+    from stores.recall_types import RecallAnswer
+    from stores.retrieval import Retrieval, RetrievalSettings, Retriever
 
 
 async def recall(sources: Sources, request: RecallRequest) -> JsonValue:
     """The answer in the shape of `recall --json`, with what the question's intent adds (`related`)
     and, for `explain`, how the question was understood. Raises RequestError for what cannot be
     asked."""
-    from stores.recall import Query  # with numpy: only when it is used
-
-    vector = await _vector(sources, request.scope, request.text)
-    names = {field.name for field in fields(Query)}
-    query = Query(**{f.name: getattr(request, f.name) for f in fields(request) if f.name in names})
-    retriever = await _retriever(sources, request.scope, request.text, vector)
-    found = await retriever.retrieve(query, vector)
+    found = await retrieved(sources, request, retrieval_settings(sources.settings))
     told: JsonValue = _adapter().dump_python(found.answer, mode="json")
     assert isinstance(told, dict)
     told["related"] = [
@@ -50,11 +44,8 @@ async def recall(sources: Sources, request: RecallRequest) -> JsonValue:
 
 async def context(sources: Sources, request: ContextRequest) -> JsonValue:
     """The Markdown block with its size in tokens; `text` is None where nothing matches."""
-    from stores.recall import Query
-
-    vector = await _vector(sources, request.scope, request.text)
     query = Query(request.scope, request.text)
-    retriever = await _retriever(sources, request.scope, request.text, vector)
+    retriever, vector = await _retriever(sources, query, retrieval_settings(sources.settings))
     made = await retriever.context(query, vector, request.budget)
     if made is None:
         return {"query": request.text, "text": None, "tokens": 0, "ids": {}}
@@ -67,21 +58,27 @@ async def context(sources: Sources, request: ContextRequest) -> JsonValue:
     }
 
 
-async def _retriever(sources: Sources, scope: str, text: str, vector: Vector | None) -> Retriever:
-    """As set. The exemplars are embedded when a question first needs them."""
+async def retrieved(sources: Sources, query: Query, settings: RetrievalSettings) -> Retrieval:
+    """What every recall comes from, also what `bench retrieval` measures. Raises RequestError for
+    what cannot be asked."""
+    retriever, vector = await _retriever(sources, query, settings)
+    return await retriever.retrieve(query, vector)
+
+
+async def _retriever(
+    sources: Sources, query: Query, settings: RetrievalSettings
+) -> tuple[Retriever, Vector | None]:
+    """With the question's vector. The exemplars are embedded when a question first needs them."""
     from stores.intent import by_keyword
     from stores.retrieval import Retriever
 
+    vector = await _vector(sources, query.scope, query.text)
     exemplars = None
     by_exemplars = sources.settings.recall.intent == "exemplars"
-    if by_exemplars and vector is not None and by_keyword(text).intent == "general":
+    if by_exemplars and vector is not None and by_keyword(query.text).intent == "general":
         exemplars = await sources.exemplars.of(sources.embedding)
-    return Retriever(
-        sources.shard_of(scope),
-        retrieval_settings(sources.settings),
-        exemplars=exemplars,
-        model=sources.embedding,
-    )
+    shard = sources.shard_of(query.scope)
+    return Retriever(shard, settings, exemplars=exemplars, model=sources.embedding), vector
 
 
 def retrieval_settings(settings: Settings) -> RetrievalSettings:
@@ -126,6 +123,6 @@ async def _vector(sources: Sources, scope: str, text: str) -> Vector | None:
 
 @cache
 def _adapter() -> TypeAdapter[RecallAnswer]:
-    from stores.recall import RecallAnswer
+    from stores.recall_types import RecallAnswer
 
     return TypeAdapter(RecallAnswer)

@@ -25,7 +25,7 @@ import pytest
 from schemas.identity import turn_memory_id
 from schemas.messages import ConversationTurn
 from stores.intent import Vector, classify
-from stores.recall import Query
+from stores.recall_types import Query
 from stores.retrieval import RetrievalSettings, Retriever
 from streams.models.base import EmbeddingModel
 from streams.models.hashing import HashingEmbeddingModel

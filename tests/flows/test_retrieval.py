@@ -15,7 +15,7 @@ from schemas.identity import turn_memory_id
 from schemas.messages import ConversationTurn
 from schemas.rows import EdgeRow
 from stores.context import estimate_tokens
-from stores.recall import Query
+from stores.recall_types import Query
 from stores.rerank import RerankSettings
 from stores.retrieval import RetrievalSettings, Retriever
 from stores.retrieval_types import Retrieval

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from schemas.rows import MemoryRow
 from stores.candidates import CandidateSearch
 from stores.scope_index import ScopeIndex
-from stores.scoring import at_least_best, best_of_parts, row_cosines, row_products
+from stores.scoring import at_least_best, best_of_segments, row_cosines, row_products
 from streams.store_port import FindCandidates, NearDuplicates, Vector
 from tests.memory_rows import DIMENSIONS, SCOPE, embed, memory, options, vector_of
 
@@ -164,6 +164,6 @@ def test_the_best_places_are_those_that_sorting_gives(values: list[int], count: 
     for number in range(len(values)):
         index.facts.ids.append(f"m{number:04}")
     places = at_least_best(scores, count)
-    best = best_of_parts([index.facts], [places], [scores[places]], count)[0]
+    best = best_of_segments([index.facts], [places], [scores[places]], count)[0]
     ranked = sorted((-value, n) for n, value in enumerate(values) if value > 0)[:count]
     assert best.tolist() == sorted(n for _, n in ranked)

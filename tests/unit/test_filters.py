@@ -16,7 +16,7 @@ from ops.requests import ListRequest
 from ops.settings import Settings
 from schemas.rows import EdgeRow, MemoryRow, MentionRow, NameRow, Row
 from stores.ranking import RankingParameters
-from stores.recall import Query
+from stores.recall_types import Query
 from stores.retrieval import RetrievalSettings, Retriever
 from stores.retrieval_types import Retrieval
 from stores.shard import Shard

@@ -9,7 +9,8 @@ import duckdb
 
 from schemas.rows import MemoryRow
 from stores.migrations import MIGRATIONS
-from stores.recall import Query, Recall
+from stores.recall_types import Query
+from stores.retrieval import Retriever
 from stores.shard import DATABASE_FILE, Shard
 from stores.tables import select
 from tests.harness import (
@@ -30,7 +31,8 @@ MIDDLE = datetime(2026, 1, 20, tzinfo=UTC)
 
 
 def since(shard: Shard, at: datetime) -> list[str]:
-    found = Recall(shard).search(Query("ana", "Where does Ana live?", since=at, types=("fact",)))
+    asked = Query("ana", "Where does Ana live?", since=at, types=("fact",))
+    found = Retriever(shard).search(asked)
     return [result.content for result in found.results]
 
 

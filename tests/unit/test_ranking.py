@@ -69,29 +69,6 @@ class TestVector:
         assert ranking.centring_share(10_000) == pytest.approx(1, abs=0.01)
 
 
-class TestBlend:
-    def test_both_legs_by_alpha(self) -> None:
-        blended = ranking.blend(floats(1, 0), floats(0, 1), 0.45)
-        assert blended == pytest.approx(floats(0.45, 0.55))
-
-    def test_a_leg_that_is_off_leaves_the_other(self) -> None:
-        assert ranking.blend(None, floats(0.3)).tolist() == [0.3]
-        assert ranking.blend(floats(0.4), None).tolist() == [0.4]
-        with pytest.raises(ValueError, match="both legs"):
-            ranking.blend(None, None)
-
-    def test_one_poor_score_never_passes_two_good_ones(self) -> None:
-        poor, good = ranking.blend(floats(0.3, 0.5), floats(np.nan, 0.5))
-        assert good > poor
-
-    @given(scores_0_to_1, st.floats(0, 1))
-    def test_rises_with_either_leg(self, vector: Floats, alpha: float) -> None:
-        keyword = vector[::-1].copy()
-        blended = ranking.blend(vector, keyword, alpha)
-        assert (ranking.blend(vector + 0.1, keyword, alpha) >= blended).all()
-        assert (ranking.blend(vector, keyword + 0.1, alpha) >= blended).all()
-
-
 class TestReciprocalRankFusion:
     def test_first_in_every_leg_has_one_and_a_miss_nothing(self) -> None:
         fused = ranking.reciprocal_rank_fusion([floats(9, 1, 0), floats(5, 2, 0)], ["a", "b", "c"])
@@ -110,20 +87,22 @@ class TestReciprocalRankFusion:
 
 class TestNeighbours:
     def test_weighted_mean_over_those_present(self) -> None:
-        lent = ranking.lend_to_neighbours(
+        raised = ranking.propagate_to_neighbours(
             floats(1, 0, 0), places(1, 1, 1), places(0, 1, 2), (0.5, 0.3)
         )
-        assert lent == pytest.approx(floats(1 / 1.8, 0.5 / 2.0, 0.3 / 1.8))
+        assert raised == pytest.approx(floats(1 / 1.8, 0.5 / 2.0, 0.3 / 1.8))
 
     def test_nothing_crosses_sessions_or_gaps_and_rows_come_in_any_order(self) -> None:
         sessions, positions = places(2, 1, -1, 1, 2), places(0, 9, 8, 4, 1)
-        lent = ranking.lend_to_neighbours(floats(1, 1, 0.5, 0, 0), sessions, positions, (0.5,))
-        assert lent == pytest.approx(floats(1 / 1.5, 1, 0.5, 0, 0.5 / 1.5))
+        raised = ranking.propagate_to_neighbours(
+            floats(1, 1, 0.5, 0, 0), sessions, positions, (0.5,)
+        )
+        assert raised == pytest.approx(floats(1 / 1.5, 1, 0.5, 0, 0.5 / 1.5))
 
     def test_without_sessions_scores_stay(self) -> None:
-        lent = ranking.lend_to_neighbours(floats(0.2, 0.4), places(-1, -1), places(0, 1))
-        assert lent.tolist() == [0.2, 0.4]
-        assert len(ranking.lend_to_neighbours(floats(), places(), places())) == 0
+        raised = ranking.propagate_to_neighbours(floats(0.2, 0.4), places(-1, -1), places(0, 1))
+        assert raised.tolist() == [0.2, 0.4]
+        assert len(ranking.propagate_to_neighbours(floats(), places(), places())) == 0
 
     @given(st.data(), scores_0_to_1)
     def test_agrees_with_the_definition(self, data: st.DataObject, scores: Floats) -> None:
@@ -141,28 +120,30 @@ class TestNeighbours:
             expected.append(total / weight)
         sessions = places(*(session for session, _ in rows))
         positions = places(*(position for _, position in rows))
-        lent = ranking.lend_to_neighbours(scores, sessions, positions, weights)
-        assert lent == pytest.approx(np.array(expected))
+        raised = ranking.propagate_to_neighbours(scores, sessions, positions, weights)
+        assert raised == pytest.approx(np.array(expected))
 
 
 class TestFactsAndTurns:
-    def test_each_lends_to_the_other(self) -> None:
+    def test_each_is_propagated_to_the_other(self) -> None:
         links = np.array([[0, 0], [0, 1], [1, 1]], dtype=np.int64)
-        turns, facts = ranking.lend_between(floats(0.2, 0.8), floats(0.8, 0.5), links, 0.5, 1.0)
+        turns, facts = ranking.propagate_between(
+            floats(0.2, 0.8), floats(0.8, 0.5), links, 0.5, 1.0
+        )
         assert turns == pytest.approx(floats((0.2 + 0.4) / 1.5, 0.8))
         assert facts == pytest.approx(floats((0.8 + 0.2) / 2, (0.5 + 0.8) / 2))
 
     def test_those_without_partner_keep_their_own(self) -> None:
         for links in (np.empty((0, 2), dtype=np.int64), np.array([[0, 0]], dtype=np.int64)):
-            turns, facts = ranking.lend_between(floats(0.5, 0.1), floats(0.5, 0.9), links)
+            turns, facts = ranking.propagate_between(floats(0.5, 0.1), floats(0.5, 0.9), links)
             assert turns.tolist() == pytest.approx([0.5, 0.1])
             assert facts.tolist() == pytest.approx([0.5, 0.9])
 
 
 class TestFinalOrder:
-    def test_the_named_are_favoured_within_bounds(self) -> None:
+    def test_the_named_are_boosted_within_bounds(self) -> None:
         mine = np.array([True, False])
-        kept, lowered = ranking.favour_named(floats(0.7, 0.7), mine, 0.75)
+        kept, lowered = ranking.boost_named(floats(0.7, 0.7), mine, 0.75)
         assert (kept, lowered) == (0.7, pytest.approx(0.4))
 
     def test_past_end_is_lowered_not_dropped(self) -> None:

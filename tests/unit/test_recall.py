@@ -12,11 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from schemas.rows import MemoryRow, Row
+from schemas.rows import MemoryRow, MentionRow, NameRow, Row, embedding_key, embedding_text
 from stores.ranking import DEFAULTS, PROFILES
-from stores.recall import Query, Recall
-from stores.recall_types import RecallAnswer
+from stores.recall_pool import PoolSearch
+from stores.recall_types import Fusion, Query, RecallAnswer
+from stores.retrieval import RetrievalSettings, Retriever
 from stores.shard import Shard
+from stores.vector_column import Vector
 from streams.memory import with_content
 from tests.memory_rows import (
     BEGIN,
@@ -42,6 +44,28 @@ LINES = [
 ]
 
 
+NAMED: list[Row] = [
+    NameRow(
+        name_id="chamonix",
+        entity_id="chamonix",
+        scope=SCOPE,
+        name="Chamonix",
+        canonical_name="chamonix",
+        entity_type="place",
+        first_seen=BEGIN,
+        updated_at=BEGIN,
+    ),
+    MentionRow(
+        memory_id="ana-s1-6",
+        text_key=embedding_key(embedding_text("episodic", "Ana", LINES[6][1])),
+        name_id="chamonix",
+        scope=SCOPE,
+        mention_text="Chamonix",
+        confidence=0.9,
+    ),
+]
+
+
 @pytest.fixture
 def shard(tmp_path: Path) -> Iterator[Shard]:
     shard = open_shard(tmp_path / "shard")
@@ -59,9 +83,13 @@ def ids(answer: RecallAnswer) -> list[str]:
     return [result.id for result in answer.results]
 
 
+def answer(shard: Shard, query: Query, vector: Vector | None = None) -> RecallAnswer:
+    return Retriever(shard, clock=lambda: BEGIN).search(query, vector).answer
+
+
 def ask(shard: Shard, text: str, vectors: bool = True, **fields: object) -> RecallAnswer:
     query = replace(Query(SCOPE, text), **fields)  # type: ignore[arg-type]
-    return Recall(shard, clock=lambda: BEGIN).search(query, embed(text) if vectors else None)
+    return answer(shard, query, embed(text) if vectors else None)
 
 
 @pytest.mark.parametrize("vectors", [True, False])
@@ -126,15 +154,14 @@ def test_any_text_can_be_asked(talk: Shard, text: str, vectors: bool) -> None:
 
 
 def test_an_empty_scope_and_a_wrong_vector(talk: Shard) -> None:
-    recall = Recall(talk)
-    assert recall.search(Query("nobody", "kitten"), embed("kitten")).results == ()
-    assert recall.search(Query("nobody", "kitten"), embed("kitten")).method == "keyword"
+    assert answer(talk, Query("nobody", "kitten"), embed("kitten")).results == ()
+    assert answer(talk, Query("nobody", "kitten"), embed("kitten")).method == "keyword"
     with pytest.raises(ValueError, match="64 numbers"):
-        recall.search(Query(SCOPE, "kitten"), embed("kitten")[:10])
+        answer(talk, Query(SCOPE, "kitten"), embed("kitten")[:10])
     with pytest.raises(ValueError, match="limit"):
-        recall.search(Query(SCOPE, "kitten", limit=0))
+        answer(talk, Query(SCOPE, "kitten", limit=0))
     with pytest.raises(ValueError, match="time zone"):
-        recall.search(Query(SCOPE, "kitten", since=BEGIN.replace(tzinfo=None)))
+        answer(talk, Query(SCOPE, "kitten", since=BEGIN.replace(tzinfo=None)))
 
 
 def test_the_first_ten_do_not_depend_on_how_many_are_asked_for(talk: Shard) -> None:
@@ -146,29 +173,35 @@ def test_the_first_ten_do_not_depend_on_how_many_are_asked_for(talk: Shard) -> N
 def test_the_parts_of_a_score_add_up(talk: Shard) -> None:
     write(talk, [memory("f1", "Ana adopted a kitten", 30), drawn("f1", "ana-s1-0")])
     weighed = replace(DEFAULTS, weights=PROFILES["balanced"])
-    for fusion in ("hybrid", "rrf", "keyword", "vector"):
+    write(talk, NAMED)
+    fusions: tuple[Fusion, ...] = ("hybrid", "rrf", "keyword", "vector")
+    query = Query(SCOPE, "What did Ana adopt in Chamonix yesterday?", explain=True)
+    for fusion in fusions:
         for parameters in (DEFAULTS, weighed):
-            recall = Recall(talk, parameters, fusion, clock=lambda: BEGIN)  # type: ignore[arg-type]
-            query = Query(SCOPE, "What did Ana adopt?", explain=True)
-            answer = recall.search(query, embed(query.text), {"ana-s1-6": 1.0})
-            assert answer.results
-            for result in answer.results:
+            chosen = RetrievalSettings(fusion=fusion, ranking=parameters)
+            found = Retriever(talk, chosen, clock=lambda: BEGIN).search(query, embed(query.text))
+            assert found.results
+            for result in found.results:
                 assert result.explanation is not None
                 parts = result.explanation.parts
+                assert "graph" in parts
                 assert sum(parts.values()) == pytest.approx(result.score, abs=2e-6)
                 assert 0.0 <= result.score <= 1.0
 
 
-def test_the_graph_brings_in_what_neither_leg_found(talk: Shard) -> None:
-    recall = Recall(talk, clock=lambda: BEGIN)
-    query = Query(SCOPE, "kitten", explain=True)
-    without = recall.search(query)
-    boosted = recall.search(query, None, {"ana-s1-6": 1.0, "unknown": 1.0})
-    assert "ana-s1-6" not in ids(without)
-    found = {result.id: result for result in boosted.results}["ana-s1-6"]
+def test_what_the_graph_supports_is_in_the_pool_and_gains_a_share_of_its_score(
+    talk: Shard,
+) -> None:
+    index = talk.indexes.get(SCOPE)
+    search = PoolSearch(index, Query(SCOPE, "kitten"), ["kitten"], None, DEFAULTS, "english")
+    assert "ana-s1-6" not in search.pool("hybrid", {})[0].ids
+    rows, _ = search.pool("hybrid", {"ana-s1-6": 1.0, "unknown": 1.0})
+    assert rows.graph[rows.ids.index("ana-s1-6")] == 1.0
+    write(talk, NAMED)
+    found = {r.id: r for r in ask(talk, "ski Chamonix", explain=True).results}["ana-s1-6"]
     assert found.scores.graph == 1.0
     assert found.explanation is not None
-    assert found.explanation.parts["graph"] == pytest.approx(0.2)
+    assert found.explanation.parts["graph"] == pytest.approx(0.05 / 1.05 * found.score, abs=1e-6)
 
 
 def test_a_turn_and_its_facts_are_one_result_unless_told_apart(talk: Shard) -> None:
@@ -365,16 +398,16 @@ def test_no_scope_sees_another_and_a_restart_changes_nothing(
         write(shard, batch)
         for query in queries:
             for vector in (embed(text), None):
-                answer = Recall(shard, clock=lambda: BEGIN).search(query, vector)
-                assert all(result.scope == query.scope for result in answer.results)
-                beside = [n.id for result in answer.results for n in result.neighbours]
-                assert all(i.startswith(query.scope) for i in (*ids(answer), *beside))
-    kept = [Recall(shard, clock=lambda: BEGIN).search(q, embed(text)) for q in queries]
+                found = answer(shard, query, vector)
+                assert all(result.scope == query.scope for result in found.results)
+                beside = [n.id for result in found.results for n in result.neighbours]
+                assert all(i.startswith(query.scope) for i in (*ids(found), *beside))
+    kept = [answer(shard, q, embed(text)) for q in queries]
     shard.indexes.clear()
-    assert kept == [Recall(shard, clock=lambda: BEGIN).search(q, embed(text)) for q in queries]
+    assert kept == [answer(shard, q, embed(text)) for q in queries]
     shard.close()
     shard = open_shard(folder)
-    assert kept == [Recall(shard, clock=lambda: BEGIN).search(q, embed(text)) for q in queries]
+    assert kept == [answer(shard, q, embed(text)) for q in queries]
     shard.close()
 
 

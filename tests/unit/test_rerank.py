@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Sequence
 import numpy as np
 import pytest
 
-from stores.rerank import Reranked, RerankSettings, Vector, mmr, rerank
+from stores.rerank import RerankSettings, SecondLook, Vector, mmr, reranked, second_look
 
 SCORES = [0.9, 0.8, 0.7, 0.6]
 TEXTS = ["a", "b", "c", "d"]
@@ -33,29 +33,27 @@ async def never_in_time(made: Awaitable[list[Vector]], seconds: float) -> list[V
     raise TimeoutError
 
 
-def reranked(model: Fixed | None, vector: Vector | None = ASKED, **settings: object) -> Reranked:
+def look(model: Fixed | None, vector: Vector | None = ASKED, **settings: object) -> SecondLook:
     chosen = RerankSettings(**{"method": "cosine", **settings})  # type: ignore[arg-type]
-    return asyncio.run(rerank(vector, SCORES, TEXTS, model, chosen))
+    return asyncio.run(second_look(vector, TEXTS, model, chosen))
 
 
 def test_cosine_is_seven_to_three() -> None:
-    found = reranked(Fixed([0.0, 1.0, 0.5, 0.9]))
-    assert found.scores == pytest.approx((0.63, 0.86, 0.64, 0.69))
-    assert found.order == (1, 3, 2, 0)
-    assert (found.applied, found.reason) == (True, "cosine")
+    found = look(Fixed([0.0, 1.0, 0.5, 0.9]))
+    assert found.reason == "cosine"
+    order, scores = reranked(SCORES, found.cosines, RerankSettings().cosine_weight)
+    assert scores == pytest.approx((0.63, 0.86, 0.64, 0.69))
+    assert order == [1, 3, 2, 0]
 
 
 def test_ties_keep_their_order_and_opposite_is_no_worse_than_unrelated() -> None:
-    model = Fixed([-1.0, 0.0, 0.0, 0.7])
-    found = asyncio.run(
-        rerank(ASKED, [0.5, 0.5, 0.5, 0.2], TEXTS, model, RerankSettings(method="cosine"))
-    )
-    assert found.order == (0, 1, 2, 3)
+    found = look(Fixed([-1.0, 0.0, 0.0, 0.7]))
+    assert reranked([0.5, 0.5, 0.5, 0.2], found.cosines, 0.3)[0] == [0, 1, 2, 3]
 
 
 def test_only_the_first_are_looked_at() -> None:
     model = Fixed([0.0, 1.0])
-    assert reranked(model, top_n=2).order == (1, 0, 2, 3)
+    assert reranked(SCORES, look(model, top_n=2).cosines, 0.3)[0] == [1, 0, 2, 3]
     assert model.asked == [("a", "b")]
 
 
@@ -68,15 +66,15 @@ def test_only_the_first_are_looked_at() -> None:
     ],
 )
 def test_on_an_error_the_order_stays(answer: Sequence[float] | Exception, reason: str) -> None:
-    found = reranked(Fixed(answer))
-    assert (found.order, found.applied, found.reason) == ((0, 1, 2, 3), False, reason)
+    assert look(Fixed(answer)) == SecondLook(reason)
+    assert reranked(SCORES, (), 0.3) == ([0, 1, 2, 3], [])
 
 
 def test_past_the_time_the_order_stays() -> None:
     settings = RerankSettings(method="cosine")
     model = Fixed([0, 0, 0, 1])
-    found = asyncio.run(rerank(ASKED, SCORES, TEXTS, model, settings, never_in_time))
-    assert (found.order, found.reason) == ((0, 1, 2, 3), "longer than 2000 ms")
+    found = asyncio.run(second_look(ASKED, TEXTS, model, settings, never_in_time))
+    assert found == SecondLook("longer than 2000 ms")
 
 
 def test_a_real_clock_ends_it_too() -> None:
@@ -86,7 +84,7 @@ def test_a_real_clock_ends_it_too() -> None:
             return []
 
     settings = RerankSettings(method="cosine", timeout_ms=1.0)
-    assert not asyncio.run(rerank(ASKED, SCORES, TEXTS, Slow(), settings)).applied
+    assert not asyncio.run(second_look(ASKED, TEXTS, Slow(), settings)).cosines
 
 
 def test_cancellation_is_not_swallowed() -> None:
@@ -96,15 +94,16 @@ def test_cancellation_is_not_swallowed() -> None:
 
     settings = RerankSettings(method="cosine")
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(rerank(ASKED, SCORES, TEXTS, Cancelled(), settings))
+        asyncio.run(second_look(ASKED, TEXTS, Cancelled(), settings))
 
 
 def test_off_without_a_model_a_vector_and_without_results() -> None:
     model = Fixed([])
-    assert reranked(model, method="off").reason == "off"
-    assert reranked(None).reason == "no model"
-    assert reranked(model, None).reason == "no vector of the query"
-    assert asyncio.run(rerank(ASKED, [], [], model, RerankSettings(method="cosine"))).order == ()
+    assert look(model, method="off").reason == "off"
+    assert look(None).reason == "no model"
+    assert look(model, None).reason == "no vector of the query"
+    empty = second_look(ASKED, [], model, RerankSettings(method="cosine"))
+    assert asyncio.run(empty) == SecondLook("no results")
     assert model.asked == []
 
 

@@ -6,7 +6,7 @@ import pytest
 from schemas.rows import Row
 from stores.graph_boost import NamedEntity
 from stores.intent import Intent
-from stores.strategies import DEFAULTS, Addition, Hit, StrategySettings, additions
+from stores.strategies import DEFAULTS, Hit, Related, StrategySettings, additions
 from tests.unit.small_store import edge, empty_store, entity, memory, mention, put, turn
 
 ANA = NamedEntity("ana", "Ana", "person", None, 3)
@@ -39,10 +39,10 @@ def added(
     named: tuple[NamedEntity, ...] = (),
     settings: StrategySettings = DEFAULTS,
     scope: str = "s",
-) -> dict[str, Addition]:
+) -> dict[str, Related]:
     found = additions(store, scope, intent, [Hit(*hit) for hit in hits], named, depth, settings)
-    assert list(found) == sorted(found, key=lambda each: (-each.score, each.memory_id))
-    return {each.memory_id: each for each in found}
+    assert list(found) == sorted(found, key=lambda each: (-each.score, each.id))
+    return {each.id: each for each in found}
 
 
 class TestWhy:
@@ -60,7 +60,6 @@ class TestWhy:
         assert found["f2"].reason == "led to f1"
         assert found["t3"].reason == "gave f1"
         assert found["f3"].path == ("f1", "f2", "f3")
-        assert found["f3"].distance == 2
 
     def test_against_the_edges_too(self, store: duckdb.DuckDBPyConnection) -> None:
         found = added(store, "why", ("f3", 0.5))

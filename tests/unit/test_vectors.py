@@ -13,7 +13,8 @@ import pytest
 
 from ops.embedding_tracker import catch_up, missing_count
 from stores import vectors
-from stores.recall import Query, Recall
+from stores.recall_types import Query
+from stores.retrieval import Retriever
 from stores.shard import Shard
 from stores.vectors import VectorTable
 from streams.models.base import PermanentModelError, TransientModelError, Vector
@@ -74,8 +75,8 @@ def test_it_follows_the_store(shard: Shard) -> None:
 
 def vectors_of(shard: Shard) -> dict[str, list[float]]:
     shard.indexes.clear()
-    parts = shard.indexes.get(SCOPE).parts
-    return {i: part.vectors[place].tolist() for part in parts for i, place in part.place_of.items()}
+    segments = shard.indexes.get(SCOPE).segments
+    return {i: s.vectors[place].tolist() for s in segments for i, place in s.place_of.items()}
 
 
 def test_a_scope_is_loaded_from_it_the_same(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,14 +167,14 @@ def test_a_damaged_table_is_made_anew(shard: Shard, damage: object) -> None:
     table.sync()
     asked = embed("note 7 on tea")
     before = content(table)
-    recalled = Recall(shard).search(Query(SCOPE, "note 7 on tea"), asked)
+    recalled = Retriever(shard).search(Query(SCOPE, "note 7 on tea"), asked)
     table.close()
     damage(table.folder)  # type: ignore[operator]
     again = table_of(shard)
     assert again.held(SCOPE) is None
     again.sync()
     assert content(again) == before
-    after = Recall(shard).search(Query(SCOPE, "note 7 on tea"), asked)
+    after = Retriever(shard).search(Query(SCOPE, "note 7 on tea"), asked)
     assert [r.id for r in after.results] == [r.id for r in recalled.results]
 
 
@@ -218,10 +219,10 @@ async def test_memories_without_a_vector_get_one(tmp_path: Path) -> None:
     shard = open_shard(tmp_path / "shard")
     rows = [turn(f"t{n:02}", f"line {n} about hats", n) for n in range(20)]
     write(shard, [*rows, memory("bad", "unspeakable", 30)], vectors=False)
-    recall = Recall(shard)
+    recall = Retriever(shard)
     query = Query(SCOPE, "line 7 about hats")
     asked = embed(query.text)
-    assert recall.search(query, asked).method == "keyword"
+    assert recall.search(query, asked).answer.method == "keyword"
     table = table_of(shard)
     assert table.sync().written == 0
     assert missing_count(shard, MODEL) == 21
@@ -231,7 +232,7 @@ async def test_memories_without_a_vector_get_one(tmp_path: Path) -> None:
     done = await catch_up(shard, Model("unspeakable"), table, batch=8)
     assert (done.embedded, done.failed, done.failure) == (20, 1, "refused")
     assert missing_count(shard, MODEL) == 1
-    assert recall.search(query, asked).method == "hybrid"
+    assert recall.search(query, asked).answer.method == "hybrid"
     assert table.sync().written == 20
     known = recall.search(query, asked)
     shard.indexes.clear()

@@ -1,59 +1,53 @@
-"""What a retrieval reads beside the search: added memories, profiles of entities, sources.
+"""What a context says of a retrieval: its results, profiles of entities, and the turns behind them.
 
-Everything through a reader's cursor, living memories of one scope only.
+Read through a reader's cursor: living memories of one scope only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import duckdb
 
-from stores.context import Line
-from stores.graph_boost import NamedEntity
-from stores.recall_filter import Allowed
-from stores.recall_types import RecallResult
-from stores.retrieval_types import Related
-from stores.strategies import Addition
+from stores.context import Line, Section
+from stores.recall_pool import Allowed
+from stores.recall_types import Neighbour, RecallResult
+from stores.retrieval_types import Retrieval
 
 MAX_RELATIONS = 6
 """Of an entity, in its profile."""
 
-_COLUMNS = "memory_id, content, type, who, session_id, occurred_at"
+
+def lines_of(
+    reader: duckdb.DuckDBPyConnection, scope: str, found: Retrieval, profiles: int
+) -> dict[Section, list[Line]]:
+    """The lines of every section, best first. Facts are what was drawn from turns or written by
+    someone; the timeline holds the turns that were found, those beside them and those that the
+    intent adds; evidence are the turns that the facts were drawn from; entities are at most so many
+    `profiles`."""
+    sections: dict[Section, list[Line]] = {
+        "facts": [],
+        "entities": _profile_lines(reader, scope, found, profiles),
+        "timeline": [],
+        "evidence": _source_lines(reader, scope, found.results, found.allowed),
+    }
+    for result in found.results:
+        if result.type != "episodic":
+            sections["facts"].append(Line(result.id, result.content, result.occurred_at))
+            continue
+        turns: tuple[RecallResult | Neighbour, ...] = (result, *result.neighbours)
+        for turn in turns:
+            said = _said(turn.who, turn.content)
+            sections["timeline"].append(Line(turn.id, said, turn.occurred_at))
+    for related in found.related:
+        is_turn = related.type == "episodic"
+        text = _said(related.who, related.content) if is_turn else related.content
+        line = Line(related.id, text, related.occurred_at)
+        sections["timeline" if is_turn else "facts"].append(line)
+    return sections
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    id: str
-    content: str
-    type: str
-    who: str
-    session_id: str
-    occurred_at: datetime
-
-
-def read_related(
-    reader: duckdb.DuckDBPyConnection, scope: str, found: Sequence[Addition]
-) -> tuple[Related, ...]:
-    """The additions with their texts, in their order."""
-    rows = {row.id: row for row in _rows(reader, scope, [each.memory_id for each in found])}
-    related = []
-    for each in found:
-        row = rows.get(each.memory_id)
-        if row is not None:
-            at = row.occurred_at.astimezone(UTC)
-            related.append(
-                Related(
-                    *(row.id, row.content, row.type, row.who, row.session_id, at),
-                    *(each.score, each.reason, each.path),
-                )
-            )
-    return tuple(related)
-
-
-def source_lines(
+def _source_lines(
     reader: duckdb.DuckDBPyConnection,
     scope: str,
     results: Iterable[RecallResult],
@@ -64,29 +58,32 @@ def source_lines(
     sources = dict.fromkeys(source for result in results for source in result.derived_from)
     may = allowed.among(sources)
     wanted = [source for source in sources if source in may]
-    rows = {row.id: row for row in _rows(reader, scope, wanted)}
-    return [
-        Line(source, said(rows[source].who, rows[source].content), rows[source].occurred_at)
-        for source in wanted
-        if source in rows
-    ]
+    if not wanted:
+        return []
+    marks = ", ".join("?" * len(wanted))
+    rows = reader.execute(
+        f"SELECT memory_id, who, content, occurred_at FROM memory_rows WHERE memory_id IN ({marks})"
+        " AND scope = ? AND NOT is_deleted",
+        [*wanted, scope],
+    ).fetchall()
+    lines = {memory_id: Line(memory_id, _said(who, text), at) for memory_id, who, text, at in rows}
+    return [lines[source] for source in wanted if source in lines]
 
 
-def profile_lines(
+def _profile_lines(
     reader: duckdb.DuckDBPyConnection,
     scope: str,
-    named: Sequence[NamedEntity],
-    memory_ids: Sequence[str],
+    found: Retrieval,
     limit: int,
 ) -> list[Line]:
-    """The named entities, then those that the memories mention most: name, type, summary and most
+    """The named entities, then those that the results mention most: name, type, summary and most
     told relations. Those of which nothing but the name is known are left out."""
     counted = reader.execute(
         "SELECT entity_id, count(DISTINCT memory_id) FROM present_mentions"
         " WHERE scope = $1 AND list_contains($2, memory_id) GROUP BY entity_id",
-        [scope, list(memory_ids)],
+        [scope, [result.id for result in found.results]],
     ).fetchall()
-    ids = [entity.entity_id for entity in named]
+    ids = [entity.entity_id for entity in found.named]
     rows = reader.execute(
         """WITH counted AS (SELECT unnest($3) AS entity_id, unnest($4) AS hits)
         SELECT entity_id, name, entity_type, summary, updated_at
@@ -107,21 +104,9 @@ def profile_lines(
     ]
 
 
-def said(who: str, content: str) -> str:
+def _said(who: str, content: str) -> str:
     """A text with who said it."""
     return f"{who}: {content}" if who else content
-
-
-def _rows(reader: duckdb.DuckDBPyConnection, scope: str, ids: Sequence[str]) -> list[_Row]:
-    if not ids:
-        return []
-    marks = ", ".join("?" * len(ids))
-    found = reader.execute(
-        f"SELECT {_COLUMNS} FROM memory_rows WHERE memory_id IN ({marks})"
-        " AND scope = ? AND NOT is_deleted",
-        [*ids, scope],
-    )
-    return [_Row(*values) for values in found.fetchall()]
 
 
 def _relations(

@@ -1,4 +1,4 @@
-"""A part of a scope's index: documents as columns, with their postings and vectors.
+"""A segment of a scope's index: documents as columns, with their postings and vectors.
 
 A *place* is the number of a document's row in every column. Replacing or removing a document
 leaves its old place dead; dead places are skipped by every search and by the statistics. Columns
@@ -8,22 +8,24 @@ up to the places that it knows.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
-import simsimd
 from numpy.typing import NDArray
 
 from schemas.rows import MemoryRow
-from stores.postings import Postings
-from stores.vector_column import Vector, VectorColumn
+from stores.vector_column import Codes, Vector, VectorColumn, coded
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+Places = NDArray[np.int32]
+Counts = NDArray[np.uint16]
+MAX_COUNT = 65_535
 META = np.dtype(
     [
         ("write_seq", "i8"),
@@ -50,46 +52,8 @@ NEVER = np.iinfo(np.int64).max
 UNIT = float(2**30)
 """Vectors are summed as integers of this fraction: exact, so the mean does not depend on the
 order in which memories came and went."""
-WORTH_ALL_CORES = 200_000
-"""Products: so many take a millisecond."""
-CACHED_ROWS = 2_048
-"""So many rows of codes (0.8 MB of 384 dimensions) stay near the processor for the next query."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Codes:
-    """Vectors as whole numbers: `numbers` (n, d) times `scales` (n,) are nearly the vectors."""
-
-    numbers: NDArray[np.int8]
-    scales: NDArray[np.float32]
-
-    def products(self, queries: Vector) -> Vector:
-        """Dot products (m, n) with vectors (m, d), wrong by some thousandths for unit vectors.
-
-        Whole numbers add up to the same whatever the order, so these are the same every time,
-        and the same for a query whichever others stand beside it. Reading the vectors is what
-        takes the time: this reads a quarter of them, once for all queries.
-        """
-        products = np.zeros((len(queries), len(self.numbers)), dtype=np.float32)
-        numbers, scales = coded(queries)
-        threads = 0 if products.size >= WORTH_ALL_CORES else 1
-        for start in range(0, len(self.numbers), CACHED_ROWS):
-            rows = slice(start, start + CACHED_ROWS)
-            products[:, rows] = simsimd.cdist(numbers, self.numbers[rows], "dot", threads=threads)
-        products *= self.scales
-        products *= scales[:, None]
-        return products
-
-
-def coded(vectors: Vector) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Vectors (d,) or (n, d) as `Codes` has them: each with its largest number as 127."""
-    largest = np.abs(vectors).max(axis=-1)
-    scales = np.asarray(largest / np.float32(127.0), dtype=np.float32)
-    divisors = np.where(scales > 0.0, scales, np.float32(1.0))
-    numbers = np.rint(vectors / divisors[..., None]).astype(np.int8)
-    return numbers, scales
 
 
 class Numbers:
@@ -114,6 +78,68 @@ class Numbers:
         return self.names[number] if number >= 0 else ""
 
 
+class Postings:
+    """Places and counts by term: what was loaded in one block, and what came after.
+
+    The block is one array of places and one of counts, sorted by term, with the terms' starts: 6
+    bytes a posting and no object per term but its name. What is added later lies in a small
+    growing array a term. Nothing is ever taken out: dead places are skipped by whoever reads.
+    """
+
+    def __init__(self) -> None:
+        self._number: dict[str, int] = {}
+        self._starts: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
+        self._places: Places = np.zeros(0, dtype=np.int32)
+        self._counts: Counts = np.zeros(0, dtype=np.uint16)
+        self._late: dict[str, tuple[array[int], array[int]]] = {}
+        self._late_size = 0
+
+    def load(self, terms: Sequence[str], of_term: Places, places: Places, counts: Counts) -> None:
+        """Take all postings of a store at once; nothing may have been added before.
+
+        `terms` (t,) are the names, `of_term` (p,) the number of each posting's term, ascending.
+        """
+        if self._number or self._late:
+            raise ValueError("postings can only be loaded into an empty index")
+        self._number = {term: number for number, term in enumerate(terms)}
+        self._starts = np.searchsorted(of_term, np.arange(len(terms) + 1)).astype(np.int64)
+        self._places = places.astype(np.int32, copy=False)
+        self._counts = counts.astype(np.uint16, copy=False)
+
+    def add(self, place: int, terms: Mapping[str, int]) -> None:
+        for term, count in terms.items():
+            pair = self._late.get(term)
+            if pair is None:
+                pair = self._late[term] = (array("i"), array("H"))
+            pair[0].append(place)
+            pair[1].append(min(count, MAX_COUNT))
+        self._late_size += len(terms)
+
+    def get(self, term: str) -> tuple[Places, Counts] | None:
+        """Places and counts of a term in order of arrival; None where it never occurs. Views of
+        the loaded block where nothing came after it: not to be written to."""
+        number = self._number.get(term)
+        late = self._late.get(term)
+        if number is None:
+            return None if late is None else _copied(late)
+        here = slice(self._starts[number], self._starts[number + 1])
+        block = (self._places[here], self._counts[here])
+        if late is None:
+            return block
+        # A copy: a view would forbid the array to grow while it lives.
+        places, counts = _copied(late)
+        return np.concatenate((block[0], places)), np.concatenate((block[1], counts))
+
+    def bytes_used(self) -> int:
+        """A close estimate of resident bytes."""
+        block = self._places.nbytes + self._counts.nbytes + self._starts.nbytes
+        return int(block) + 150 * len(self._number) + 400 * len(self._late) + 7 * self._late_size
+
+
+def _copied(late: tuple[array[int], array[int]]) -> tuple[Places, Counts]:
+    return np.array(late[0], dtype=np.int32), np.array(late[1], dtype=np.uint16)
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """Many documents at once, as columns of equal length n. `vectors` (n, d) has rows of zeros
@@ -130,7 +156,7 @@ class Block:
     categories: list[tuple[str, ...]]
 
 
-class Part:
+class Segment:
     """Documents of one kind. Not for writing by two threads at once."""
 
     def __init__(
@@ -353,11 +379,11 @@ def from_microseconds(value: int) -> datetime:
     return _EPOCH + timedelta(microseconds=value)
 
 
-def mean_vector(parts: Sequence[Part]) -> tuple[Vector, int]:
-    """The mean (d,) of the vectors of some parts, and how many they are; the same whatever the
+def mean_vector(segments: Sequence[Segment]) -> tuple[Vector, int]:
+    """The mean (d,) of the vectors of some segments, and how many they are; the same whatever the
     order in which they came."""
-    count = sum(part.vector_count for part in parts)
-    total = np.sum([part.vector_sum for part in parts], axis=0, dtype=np.int64)
+    count = sum(segment.vector_count for segment in segments)
+    total = np.sum([segment.vector_sum for segment in segments], axis=0, dtype=np.int64)
     mean: Vector = np.asarray(total / (UNIT * max(count, 1)), dtype=np.float32)
     return mean, count
 

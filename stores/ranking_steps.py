@@ -1,0 +1,332 @@
+"""What happens to the scores of a query, step by step, over one table of rows.
+
+`STEPS` are all of it in order, from the scores of the two legs to the results; `SECOND_LOOK` is
+what follows once the cosines of whole contents are there. A row is a memory of the pool, and what
+each step adds to its score is kept under the step's name, so that the parts of a score add up to
+it. A new step is a function here and its place in the list; formulas and their measured parameters
+stand in `stores.ranking`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stores.ranking import (
+    DEFAULTS,
+    TIE_DECIMALS,
+    RankingParameters,
+    boost_named,
+    frequency,
+    past_end,
+    profile,
+    propagate_between,
+    propagate_to_neighbours,
+    recency,
+    reciprocal_rank_fusion,
+    top,
+    worth_showing,
+)
+from stores.recall_types import Fusion
+from stores.rerank import RerankSettings, mmr, reranked
+from stores.scope_index import ScopeIndex
+from stores.segment import Floats, Integers, Mask, microseconds
+from stores.time_words import TimeFilter
+
+BOOST_POOL: Final = 50
+"""Results among which some are boosted: the first ten do not depend on the limit up to this."""
+REPRESENTATIVE_SHARE: Final = 0.8
+"""Share of its turn's own score that a fact needs to be shown in its place. Chosen, not measured:
+the score of the result is the turn's either way."""
+DAY: Final = 86_400_000_000.0
+"""Microseconds."""
+
+
+@dataclass(slots=True)
+class Ranking:
+    """The memories of a pool as rows, turns first; every array is (n,). A leg that is off is None;
+    a memory without a vector is NaN in `vector`. `links` (m, 2) are the places of a turn among the
+    turns and of a fact among the facts. `of_named` tells whose rows the one speaker's are whom the
+    query names (None: it names none, or several)."""
+
+    ids: list[str]
+    turns: int
+    meta: NDArray[np.void]
+    keyword: Floats | None
+    vector: Floats | None
+    graph: Floats
+    is_hit: Mask
+    of_named: Mask | None
+    links: Integers
+    shown: Mask
+    """What may be a result: what passes the filters, and after `drop_poor` scores enough."""
+    scores: Floats = field(init=False)
+    own: Floats = field(init=False)
+    """The score by its own text alone."""
+    recency: Floats = field(init=False)
+    parts: dict[str, Floats] = field(default_factory=dict)
+    """What each step added, by its name; NaN for a row that the step left alone."""
+    results: list[int] = field(default_factory=list)
+    """From `group` on: the rows that stand for results, best first, their scores to six digits."""
+    groups: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """Of each result the rows that it stands for, the one whose text is shown first."""
+
+    def __post_init__(self) -> None:
+        self.scores = self.own = np.zeros(len(self.ids))
+
+    def rescore(self, name: str, scores: Floats) -> None:
+        """Take new scores of all rows, noting what they differ by."""
+        self.parts[name] = scores - self.scores
+        self.scores = scores
+
+    def rescore_results(self, name: str, scores: Mapping[int, float]) -> None:
+        """Take new scores of results, at most 1, noting what they differ by where they do."""
+        added = np.full(len(self.ids), np.nan)
+        for row, score in scores.items():
+            given = round(min(score, 1.0), TIE_DECIMALS)
+            if given != self.scores[row]:
+                added[row] = given - self.scores[row]
+                self.scores[row] = given
+        self.parts[name] = added
+
+    def order(self) -> None:
+        """The results by their scores, ties by id."""
+        self.results.sort(key=lambda row: (-self.scores[row], self.shown_id(row)))
+
+    def shown_id(self, result: int) -> str:
+        """The id of the memory whose text a result shows."""
+        return self.ids[self.groups[result][0]]
+
+
+@dataclass(frozen=True, slots=True)
+class RankingContext:
+    """What the steps go by beside the rows. `now` is in microseconds since 1970; `graph` are
+    strengths, 0..1 by memory id, and `graph_weight` the share of its score that a full one adds;
+    `times` are those that the query prefers; `cosines` those of the first results' contents."""
+
+    index: ScopeIndex
+    limit: int
+    now: int
+    parameters: RankingParameters = DEFAULTS
+    fusion: Fusion = "hybrid"
+    group: bool = True
+    graph: Mapping[str, float] = field(default_factory=dict)
+    graph_weight: float = 0.0
+    times: TimeFilter | None = None
+    time_bonus: float = 0.0
+    rerank: RerankSettings = RerankSettings()
+    cosines: Sequence[float] = ()
+
+
+Step = Callable[[Ranking, RankingContext], None]
+
+
+# --- every memory of the pool -----------------------------------------------------------------
+
+
+def fuse_legs(rows: Ranking, context: RankingContext) -> None:
+    """Parts `keyword` and `vector`: alpha x vector + (1 - alpha) x keyword, or the one leg that
+    there is; `rrf`: by the ranks in both. A memory without a vector has 0 there, so that one poor
+    score never passes two good ones."""
+    if context.fusion == "keyword" and rows.keyword is not None:
+        rows.vector = None
+    if context.fusion == "vector" and rows.vector is not None:
+        rows.keyword = None
+    keyword, vector, parameters = rows.keyword, rows.vector, context.parameters
+    if context.fusion == "rrf" and keyword is not None and vector is not None:
+        rows.rescore("rrf", reciprocal_rank_fusion((keyword, vector), rows.ids, k=parameters.rrf_k))
+    else:
+        share = 1.0 if keyword is None else 0.0 if vector is None else parameters.alpha
+        if keyword is not None:
+            rows.rescore("keyword", (1.0 - share) * np.nan_to_num(keyword))
+        if vector is not None:
+            rows.rescore("vector", rows.scores + share * np.nan_to_num(vector))
+    rows.own = rows.scores
+
+
+def propagate_facts(rows: Ranking, context: RankingContext) -> None:
+    """Part `facts`: between turns and the facts drawn from them."""
+    turns, parameters = rows.turns, context.parameters
+    both = propagate_between(
+        rows.scores[:turns],
+        rows.scores[turns:],
+        rows.links,
+        parameters.fact_to_turn,
+        parameters.turn_to_fact,
+    )
+    rows.rescore("facts", np.concatenate(both))
+
+
+def propagate_neighbours(rows: Ranking, context: RankingContext) -> None:
+    """Part `neighbours`: from the turns beside a turn in its session."""
+    turns = rows.turns
+    beside = propagate_to_neighbours(
+        rows.scores[:turns],
+        rows.meta["session"][:turns].astype(np.int64),
+        rows.meta["position"][:turns].astype(np.int64),
+        context.parameters.neighbour_weights,
+    )
+    rows.rescore("neighbours", np.concatenate((beside, rows.scores[turns:])))
+
+
+def boost_speaker(rows: Ranking, context: RankingContext) -> None:
+    """Part `named`: what is the one person's whom the query names."""
+    if rows.of_named is not None:
+        boost = context.parameters.named_boost
+        rows.rescore("named", boost_named(rows.scores, rows.of_named, boost))
+
+
+def lower_ended(rows: Ranking, context: RankingContext) -> None:
+    """Part `ended`: what was true until a time that is past."""
+    ended = rows.meta["ends"] <= context.now
+    if ended.any():
+        rows.rescore("ended", past_end(rows.scores, ended, context.parameters.past_end_factor))
+
+
+def weigh_profile(rows: Ranking, context: RankingContext) -> None:
+    """Part `profile`: relevance beside recency, importance and frequency, where that is set."""
+    parameters = context.parameters
+    weights, meta = parameters.weights, rows.meta
+    age = (context.now - meta["occurred"]) / DAY
+    rows.recency = recency(age, parameters.recency_half_life_days)
+    if weights.recency or weights.importance or weights.frequency:
+        often = frequency(meta["accesses"], parameters.frequency_full)
+        scores = profile(rows.scores, rows.recency, meta["importance"], often, weights)
+        # What matches nothing is not found for being new.
+        rows.rescore("profile", np.where(rows.scores > 0.0, scores, 0.0))
+
+
+def drop_poor(rows: Ranking, context: RankingContext) -> None:
+    """Nothing is shown that scores too little, and nothing at all where even the best does."""
+    parameters = context.parameters
+    enough = worth_showing(rows.scores, parameters.min_score, parameters.answer_floor)
+    rows.shown &= enough & (rows.scores > 0.0)
+
+
+# --- the results ------------------------------------------------------------------------------
+
+
+def group(rows: Ranking, context: RankingContext) -> None:
+    """The best rows become results, ties by id.
+
+    Grouped, a turn and the facts drawn from it that are hits themselves are one, with the turn's
+    score. The best fact's text is shown, unless it says much less of what was asked than the turn
+    does. A fact of several turns goes with the best of them.
+    """
+    nothing = np.zeros(0, dtype=np.int64)
+    turns, facts = _grouped_facts(rows) if context.group else (nothing, nothing)
+    heads = rows.shown.copy()
+    heads[facts] = False
+    places = np.flatnonzero(heads)
+    ids = [rows.ids[place] for place in places.tolist()]
+    boosted = bool(context.graph) or context.times is not None
+    count = max(context.limit, BOOST_POOL) if boosted else context.limit
+    rows.results = places[top(rows.scores[places], ids, count)].tolist()
+    for head in rows.results:
+        rows.scores[head] = round(float(rows.scores[head]), TIE_DECIMALS)
+        rows.groups[head] = _represented(rows, head, facts[turns == head].tolist())
+
+
+def boost_graph(rows: Ranking, context: RankingContext) -> None:
+    """Part `graph`: what the graph supports, or one of the turns that it was drawn from."""
+    if not context.graph:
+        return
+    strengths, drawn_from = context.graph, context.index.drawn_from
+    scores = {}
+    with context.index.lock:
+        for row in rows.results:
+            shown = rows.shown_id(row)
+            reached = (strengths.get(each, 0.0) for each in (shown, *drawn_from.get(shown, ())))
+            scores[row] = float(rows.scores[row]) * (1.0 + context.graph_weight * max(reached))
+    rows.rescore_results("graph", scores)
+    if rows.graph.any():
+        rows.parts["graph"] = np.nan_to_num(rows.parts["graph"])
+    rows.order()
+
+
+def boost_times(rows: Ranking, context: RankingContext) -> None:
+    """Part `times`: what was told in the times that the query names; the others are lowered."""
+    times = context.times
+    if times is None:
+        return
+    bonus = 1.0 + context.time_bonus
+    since = None if times.since is None else microseconds(times.since)
+    until = None if times.until is None else microseconds(times.until)
+    scores = {}
+    for row in rows.results:
+        told = int(rows.meta["occurred"][rows.groups[row][0]])
+        then = (since is None or told >= since) and (until is None or told < until)
+        scores[row] = float(rows.scores[row]) * (1.0 if then else 1.0 / bonus)
+    rows.rescore_results("times", scores)
+    rows.order()
+
+
+def limit_results(rows: Ranking, context: RankingContext) -> None:
+    """Only now: the first ten are the same whether ten or fifty are asked for."""
+    del rows.results[context.limit :]
+
+
+def rerank_by_cosine(rows: Ranking, context: RankingContext) -> None:
+    """Part `rerank`: the first results by the cosines of their whole contents, too."""
+    if not context.cosines:
+        return
+    scores = rows.scores[rows.results].tolist()
+    order, given = reranked(scores, context.cosines, context.rerank.cosine_weight)
+    rows.rescore_results("rerank", dict(zip(rows.results, given, strict=False)))
+    rows.results = [rows.results[place] for place in order]
+
+
+def vary(rows: Ranking, context: RankingContext) -> None:
+    """The first results in the order of MMR; those without a vector are unlike all others."""
+    if not context.rerank.mmr:
+        return
+    first = rows.results[: context.rerank.top_n]
+    vectors = context.index.vectors_of([rows.shown_id(row) for row in first])
+    order = mmr(rows.scores[first].tolist(), vectors, context.rerank.mmr_relevance)
+    rows.results[: len(first)] = [first[place] for place in order]
+
+
+STEPS: Final[tuple[Step, ...]] = (
+    fuse_legs,
+    propagate_facts,
+    propagate_neighbours,
+    boost_speaker,
+    lower_ended,
+    weigh_profile,
+    drop_poor,
+    group,
+    boost_graph,
+    boost_times,
+    limit_results,
+)
+SECOND_LOOK: Final[tuple[Step, ...]] = (rerank_by_cosine, vary, limit_results)
+
+
+def run(steps: Sequence[Step], rows: Ranking, context: RankingContext) -> None:
+    for step in steps:
+        step(rows, context)
+
+
+def _grouped_facts(rows: Ranking) -> tuple[Integers, Integers]:
+    """Facts that go with a turn of theirs, each once, and that turn: (turns, facts) as rows."""
+    turns, facts = rows.links[:, 0], rows.turns + rows.links[:, 1]
+    joined = rows.shown[turns] & rows.shown[facts] & rows.is_hit[facts]
+    turns, facts = turns[joined], facts[joined]
+    # The best turn of each fact first, equal ones by id: places differ after a restart.
+    ids = np.array([rows.ids[turn] for turn in turns.tolist()], dtype=np.str_)
+    order = np.lexsort((ids, -np.round(rows.scores[turns], TIE_DECIMALS), facts))
+    turns, facts = turns[order], facts[order]
+    first = np.ones(len(facts), dtype=np.bool_)
+    first[1:] = facts[1:] != facts[:-1]
+    return turns[first], facts[first]
+
+
+def _represented(rows: Ranking, head: int, facts: list[int]) -> tuple[int, ...]:
+    """A turn and its facts, the one whose text is shown first."""
+    facts.sort(key=lambda fact: (-round(float(rows.own[fact]), TIE_DECIMALS), rows.ids[fact]))
+    speaks = bool(facts) and rows.own[facts[0]] >= REPRESENTATIVE_SHARE * rows.own[head]
+    return (facts[0], head, *facts[1:]) if speaks else (head, *facts)

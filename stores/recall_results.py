@@ -1,0 +1,144 @@
+"""Results as they are shown, read from the resident index: no table is asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from stores.ranking import top
+from stores.ranking_steps import Ranking
+from stores.recall_pool import Allowed
+from stores.recall_types import Explanation, Neighbour, Query, RecallResult, Scores
+from stores.scope_index import ScopeIndex
+from stores.segment import Floats, Segment, from_microseconds
+
+Ranks = Mapping[str, list[int | None]]
+
+
+def shown(
+    index: ScopeIndex, query: Query, rows: Ranking, allowed: Allowed
+) -> tuple[RecallResult, ...]:
+    """The results in their order. One that was deleted meanwhile is no longer there."""
+    ranks: Ranks = {}
+    if query.explain:
+        legs = {"keyword": rows.keyword, "vector": rows.vector}
+        ranks = {leg: leg_ranks(scores, rows.ids) for leg, scores in legs.items()}
+    with index.lock:
+        made = [_result(index, query, rows, head, allowed, ranks) for head in rows.results]
+    return tuple(result for result in made if result is not None)
+
+
+def leg_ranks(leg: Floats | None, ids: Sequence[str]) -> list[int | None]:
+    """Place of each memory in a leg, from 1; None where it is no hit of it."""
+    if leg is None:
+        return [None] * len(ids)
+    scores = np.nan_to_num(leg)
+    ranks: list[int | None] = [None] * len(ids)
+    for rank, place in enumerate(top(scores, ids, len(ids)).tolist(), start=1):
+        if scores[place] > 0.0:
+            ranks[place] = rank
+    return ranks
+
+
+def _result(
+    index: ScopeIndex, query: Query, rows: Ranking, head: int, allowed: Allowed, ranks: Ranks
+) -> RecallResult | None:
+    row, *others = rows.groups[head]
+    found = index.find(rows.ids[row])
+    if found is None:
+        return None
+    segment, place = found
+    meta = segment.meta[place]
+    drawn_from = tuple(sorted(index.drawn_from.get(rows.ids[row], ())))
+    kind = segment.numbers.name(int(meta["kind"]))
+    texts = [found] if kind == "episodic" else [s for i in drawn_from if (s := index.find(i))]
+    said = (each.source_ids[there] for each, there in texts)
+    return RecallResult(
+        id=rows.ids[row],
+        content=segment.contents[place],
+        type=kind,
+        score=float(rows.scores[head]),
+        scores=_scores(rows, row),
+        source=_source(rows, row),
+        scope=query.scope,
+        who=segment.numbers.name(int(meta["who"])),
+        session_id=segment.numbers.name(int(meta["session"])),
+        source_id=segment.source_ids[place],
+        source_ids=tuple(source_id for source_id in said if source_id is not None),
+        derived_from=drawn_from,
+        tags=segment.tags[place],
+        categories=segment.categories[place],
+        pinned=bool(meta["pinned"]),
+        importance=float(meta["importance"]),
+        occurred_at=from_microseconds(int(meta["occurred"])),
+        created_at=from_microseconds(int(meta["created"])),
+        project=segment.numbers.name(int(meta["project"])) or None,
+        neighbours=tuple(_neighbours(index, rows.ids[row], query.neighbours, allowed)),
+        explanation=_explanation(rows, head, others, ranks) if ranks else None,
+    )
+
+
+def _neighbours(index: ScopeIndex, memory_id: str, reach: int, allowed: Allowed) -> list[Neighbour]:
+    """The turns beside a turn in its session that the query may show, in order."""
+    turns: Segment = index.turns
+    place = turns.place_of.get(memory_id)
+    if place is None or reach < 1:
+        return []
+    meta = turns.meta[place]
+    seats = index.seats.get(int(meta["session"]))
+    if seats is None:
+        return []
+    position = int(meta["position"])
+    near = {
+        turns.ids[seats[there]]: there - position
+        for there in range(max(position - reach, 0), min(position + reach + 1, len(seats)))
+        if there != position and seats[there] >= 0 and turns.alive[seats[there]]
+    }
+    may = allowed.among(near)
+    return [
+        Neighbour(
+            id=other,
+            offset=offset,
+            content=turns.contents[there],
+            who=turns.numbers.name(int(turns.meta[there]["who"])),
+            occurred_at=from_microseconds(int(turns.meta[there]["occurred"])),
+        )
+        for other, offset in near.items()
+        if other in may
+        for there in [turns.place_of[other]]
+    ]
+
+
+def _scores(rows: Ranking, row: int) -> Scores:
+    def of(leg: Floats | None) -> float | None:
+        return None if leg is None or np.isnan(leg[row]) else round(float(leg[row]), 6)
+
+    return Scores(
+        keyword=of(rows.keyword),
+        vector=of(rows.vector),
+        graph=round(float(rows.graph[row]), 6),
+        recency=round(float(rows.recency[row]), 6),
+        importance=round(float(rows.meta["importance"][row]), 6),
+    )
+
+
+def _source(rows: Ranking, row: int) -> Literal["hybrid", "vector", "keyword"]:
+    by_word = rows.keyword is not None and rows.keyword[row] > 0.0
+    by_vector = rows.vector is not None and np.nan_to_num(rows.vector[row]) > 0.0
+    if by_word == by_vector:
+        # Found by what stands beside it: by the legs that were on.
+        by_word, by_vector = rows.keyword is not None, rows.vector is not None
+    return "hybrid" if by_word and by_vector else "vector" if by_vector else "keyword"
+
+
+def _explanation(rows: Ranking, head: int, others: Sequence[int], ranks: Ranks) -> Explanation:
+    """The parts of the score of the memory that gave it: of a group that is its turn."""
+    added = {name: float(part[head]) for name, part in rows.parts.items()}
+    return Explanation(
+        parts={name: round(value, 9) for name, value in added.items() if not math.isnan(value)},
+        ranks={leg: places[head] for leg, places in ranks.items()},
+        grouped=tuple(rows.ids[other] for other in others),
+    )

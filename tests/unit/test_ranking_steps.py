@@ -1,0 +1,77 @@
+"""The steps of a query's ranking, one by one and in their order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stores.ranking import DEFAULTS
+from stores.ranking_steps import SECOND_LOOK, STEPS, Ranking, RankingContext, fuse_legs
+from stores.recall_types import Fusion
+from stores.scope_index import ScopeIndex
+from stores.segment import META, Floats
+
+DOCS = Path(__file__).parents[2] / "ops" / "docs" / "retrieval.md"
+
+
+def fused(
+    vector: list[float] | None,
+    keyword: list[float] | None,
+    alpha: float = 0.5,
+    fusion: Fusion = "hybrid",
+) -> Floats:
+    """The scores of turns with these scores by each leg."""
+    count = len(vector or keyword or ())
+    rows = Ranking(
+        ids=[str(number) for number in range(count)],
+        turns=count,
+        meta=np.zeros(count, dtype=META),
+        keyword=None if keyword is None else np.array(keyword),
+        vector=None if vector is None else np.array(vector),
+        graph=np.zeros(count),
+        is_hit=np.ones(count, dtype=np.bool_),
+        of_named=None,
+        links=np.zeros((0, 2), dtype=np.int64),
+        shown=np.ones(count, dtype=np.bool_),
+    )
+    context = RankingContext(ScopeIndex(8), 10, 0, replace(DEFAULTS, alpha=alpha), fusion)
+    fuse_legs(rows, context)
+    assert sum(rows.parts.values()) == pytest.approx(rows.scores)
+    return rows.scores
+
+
+def test_both_legs_by_alpha() -> None:
+    assert fused([1, 0], [0, 1], 0.45) == pytest.approx([0.45, 0.55])
+
+
+def test_a_leg_that_is_off_leaves_the_other_and_two_leave_nothing() -> None:
+    assert fused(None, [0.3]).tolist() == [0.3]
+    assert fused([0.4], None).tolist() == [0.4]
+    assert fused([0.4], [0.3], fusion="keyword").tolist() == [0.3]
+    assert fused([0.4], [0.3], fusion="vector").tolist() == [0.4]
+    assert fused([0.4], None, fusion="keyword").tolist() == [0.4]
+
+
+def test_one_poor_score_never_passes_two_good_ones() -> None:
+    poor, good = fused([0.3, 0.5], [np.nan, 0.5])
+    assert good > poor
+
+
+@given(st.lists(st.floats(0, 1), min_size=1), st.floats(0, 1))
+def test_a_score_rises_with_either_leg(vector: list[float], alpha: float) -> None:
+    keyword = vector[::-1]
+    before = fused(vector, keyword, alpha)
+    assert (fused([score + 0.1 for score in vector], keyword, alpha) >= before).all()
+    assert (fused(vector, [score + 0.1 for score in keyword], alpha) >= before).all()
+
+
+def test_the_order_of_the_steps_is_documented() -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    places = [text.find(f"`{step.__name__}`") for step in (*STEPS, *SECOND_LOOK[:-1])]
+    assert -1 not in places
+    assert places == sorted(places)
