@@ -2,8 +2,8 @@
 
 To look a key up that is not there costs DuckDB one to four milliseconds, and where its column has
 no index as much more as the table is large. Most keys that stages look up are new. So the hashes
-of those that are stored are kept, at eight bytes each, and only a key whose hash is known is looked
-for in its table.
+of those that are stored are cached, at eight bytes each, and only a key whose hash is known is
+looked for in its table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from stores.readers import Reading
 
 MERGE_AT = 10_000
-"""So many new hashes are kept as a set, at 70 bytes each, before they join the sorted array."""
+"""So many new hashes are cached as a set, at 70 bytes each, before they join the sorted array."""
 
 Column = Literal["memory_id", "dedup_key", "source_id", "item_id", "embedding_key"]
 """A column whose values are known by their hashes."""

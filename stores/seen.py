@@ -1,7 +1,7 @@
 """Which messages each stage has processed.
 
 The table `seen_messages` is the truth. It has no index, which for so many short rows would take
-more memory than all else; in its place their hashes are kept, as of other keys.
+more memory than all else; in its place their hashes are cached, as of other keys.
 """
 
 from __future__ import annotations

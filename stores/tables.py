@@ -22,7 +22,7 @@ FEW_ROWS = 128
 """Up to so many, rows are handed over as parameters, which is quicker than by Arrow."""
 
 PARSED = 1_000
-"""Statements kept parsed: many more than the program has, but for lists of keys of each length."""
+"""Parsed statements cached: many more than the program has, but for key lists of each length."""
 _parsed: dict[str, duckdb.Statement] = {}
 
 COLUMNS: dict[type[Row], tuple[str, ...]] = {

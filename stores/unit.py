@@ -10,7 +10,7 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TypeVar, cast
+from typing import cast
 
 import duckdb
 
@@ -21,19 +21,19 @@ from schemas.rows import (
     FlagsRow,
     HeldRow,
     MemoryRow,
-    MentionRow,
     NameRow,
     OutcomeRow,
     RelationRow,
     Row,
     SessionRow,
 )
+from stores.batch_rows import BatchRows
 from stores.candidates import CandidateSearch
 from stores.fulltext import write_postings
 from stores.names import NameView
 from stores.scope_index import ScopeIndex
 from stores.state import ShardState
-from stores.stored_rows import Found, Key, StoredRows
+from stores.stored_rows import Found, StoredRows
 from stores.texts import TextSearch
 from streams.store_port import (
     Anticipated,
@@ -53,24 +53,16 @@ from streams.store_port import (
     Write,
 )
 
-REWRITTEN = (MemoryRow, SessionRow, NameRow, RelationRow, FlagsRow, CommandRow)
-"""Rows that stages read before they write them: the newest counts. Of all others the first does
-unless it was read, so that a repeat under another message id changes nothing."""
-
-RowT = TypeVar("RowT", bound=Row)
-
 
 class UnitOfWork:
     """Reads and staged writes of one batch of one stage on one shard."""
 
     def __init__(self, shard: ShardState) -> None:
         self._shard = shard
-        # Whether a row that is staged is there decides insert or update.
         self._stored = StoredRows(shard)
-        self._staged: dict[type[Row], dict[Key, Row]] = defaultdict(dict)
+        self._rows = BatchRows(self._stored)
         self._by_hash: Found = {}
         self._by_source: Found = {}
-        self._anticipated: dict[Key, MemoryRow] = {}
         self._vectors: dict[str, Vector] = {}
         self._cached_vectors: dict[str, Vector | None] = {}
         self._search = CandidateSearch(shard)
@@ -123,7 +115,7 @@ class UnitOfWork:
     def anticipate(self, memory: Anticipated) -> None:
         """Answer from now on as if the memory were stored."""
         row = memory.row
-        self._anticipated[row.key] = row
+        self._rows.anticipate(row)
         if row.dedup_key is not None:
             self._by_hash[(row.scope, row.content_hash)] = row.memory_id
         vector = self._vector_of(row) if memory.vector is None else memory.vector
@@ -134,30 +126,32 @@ class UnitOfWork:
         self._stored.fetch_memories("dedup_key", self._by_hash, _wanted([ask], "content_hashes"))
         self._stored.fetch_memories("source_id", self._by_source, _wanted([ask], "source_ids"))
         self._stored.fetch(MemoryRow, [(key,) for key in ask.memory_ids])
-        memories = {key: self._row(MemoryRow, (key,)) for key in ask.memory_ids}
+        memories = {key: self._rows.get(MemoryRow, (key,)) for key in ask.memory_ids}
         return Loaded(
             memories={key: row for key, row in memories.items() if row is not None},
             by_hash=self._active(ask.scope, ask.content_hashes, self._by_hash),
             by_source=self._active(ask.scope, ask.source_ids, self._by_source),
             session=None
             if ask.session_id is None
-            else self._row(SessionRow, (ask.scope, ask.session_id)),
+            else self._rows.get(SessionRow, (ask.scope, ask.session_id)),
             entities=self._entities(ask),
-            flags=self._row(FlagsRow, (ask.scope,)),
+            flags=self._rows.get(FlagsRow, (ask.scope,)),
             settled=frozenset(
-                key[1] for key in _item_keys(ask) if self._row(OutcomeRow, key) is not None
+                key[1] for key in _item_keys(ask) if self._rows.get(OutcomeRow, key) is not None
             ),
             write_seq=self.write_seq,
-            command=None if ask.command_id is None else self._row(CommandRow, (ask.command_id,)),
+            command=None
+            if ask.command_id is None
+            else self._rows.get(CommandRow, (ask.command_id,)),
             held={
                 item_id: row for item_id in ask.held_ids if (row := self._held(ask.scope, item_id))
             },
-            facts={key: fact for key in ask.fact_ids if (fact := self._row(FactRow, (key,)))},
+            facts={key: fact for key in ask.fact_ids if (fact := self._rows.get(FactRow, (key,)))},
         )
 
     def _held(self, scope: str, item_id: str) -> HeldRow | None:
-        row = self._row(HeldRow, (item_id,))
-        end = self._row(OutcomeRow, ("fact", item_id))
+        row = self._rows.get(HeldRow, (item_id,))
+        end = self._rows.get(OutcomeRow, ("fact", item_id))
         is_held = row is not None and end is not None and end.event == "blocked"
         return row if is_held and row is not None and row.scope == scope else None
 
@@ -173,7 +167,7 @@ class UnitOfWork:
         rows = {}
         for key in keys:
             memory_id = found.get((scope, key))
-            row = None if memory_id is None else self._row(MemoryRow, (memory_id,))
+            row = None if memory_id is None else self._rows.get(MemoryRow, (memory_id,))
             # The batch may have changed the row since: it must still be what was looked for.
             if row is not None and not row.is_deleted and key in (row.content_hash, row.source_id):
                 rows[key] = row
@@ -198,11 +192,11 @@ class UnitOfWork:
         ids = sorted(set(known.values()))
         naming = self._texts.naming(ask.scope, sorted(set(ask.names) - set(known)))
         wanted = sorted({*ask.memory_ids, *(key for keys in naming.values() for key in keys)})
-        rows = [self._row(MemoryRow, (key,)) for key in wanted]
+        rows = [self._rows.get(MemoryRow, (key,)) for key in wanted]
         self._texts.read_archive(wanted)
         self._stored.fetch_relations(ids)
         if ask.command_id is not None:  # so that it is known to be there
-            self._row(CommandRow, (ask.command_id,))
+            self._rows.get(CommandRow, (ask.command_id,))
         names = {name: self._name(name_id) for name, name_id in known.items()}
         same = {names[name].entity_id for name in ask.same if name in names}
         names.update((row.canonical_name, row) for row in self._names_of(same))
@@ -214,7 +208,7 @@ class UnitOfWork:
         )
 
     def _name(self, name_id: str) -> NameRow:
-        row = self._row(NameRow, (name_id,))
+        row = self._rows.get(NameRow, (name_id,))
         if row is None:
             raise AssertionError(f"name {name_id} is known but not stored")
         return row
@@ -224,27 +218,14 @@ class UnitOfWork:
         if not entity_ids:
             return []
         self._stored.fetch_names_of(sorted(entity_ids))
-        rows = {**self._stored.rows[NameRow], **self._staged[NameRow]}.values()
-        return [row for row in rows if isinstance(row, NameRow) and row.entity_id in entity_ids]
+        return [row for row in self._rows.known(NameRow) if row.entity_id in entity_ids]
 
     def _relations_among(self, ids: set[str]) -> dict[tuple[str, str, str], RelationRow]:
-        merged = {**self._stored.rows[RelationRow], **self._staged[RelationRow]}
-        relations = {}
-        for row in merged.values():
-            if isinstance(row, RelationRow) and {row.source_name_id, row.target_name_id} <= ids:
-                key = (row.source_name_id, row.target_name_id, row.relation_type)
-                relations[key] = row
-        return relations
-
-    def _row(self, row_type: type[RowT], key: Key) -> RowT | None:
-        staged = self._staged[row_type].get(key)
-        if staged is None and row_type is MemoryRow:
-            staged = self._anticipated.get(key)
-        if staged is not None:
-            return cast("RowT", staged)
-        if key not in self._stored.rows[row_type]:
-            self._stored.fetch(row_type, [key])
-        return cast("RowT | None", self._stored.rows[row_type][key])
+        return {
+            (row.source_name_id, row.target_name_id, row.relation_type): row
+            for row in self._rows.known(RelationRow)
+            if {row.source_name_id, row.target_name_id} <= ids
+        }
 
     # --- writing ---------------------------------------------------------------------------
 
@@ -258,17 +239,9 @@ class UnitOfWork:
                     self._vectors[key] = vector
 
     def _stage_row(self, row: Row) -> None:
-        if isinstance(row, REWRITTEN) or row.key in self._stored.rows[type(row)]:
-            self._staged[type(row)][row.key] = row
-        elif isinstance(row, MentionRow):
-            known = self._staged[MentionRow].get(row.key)
-            if known is None or row.mention_text < cast("MentionRow", known).mention_text:
-                self._staged[MentionRow][row.key] = row
-        else:
-            self._staged[type(row)].setdefault(row.key, row)
+        self._rows.stage(row)
         if isinstance(row, MemoryRow):
             self.write_seq = max(self.write_seq, row.write_seq)
-            self._stored.rows[MemoryRow].setdefault(row.key, None)
             if row.dedup_key is not None:
                 self._by_hash[(row.scope, row.content_hash)] = row.memory_id
             if row.source_id is not None and row.type != "episodic":
@@ -278,7 +251,7 @@ class UnitOfWork:
             self._names.staged(row)
 
     def _vector_of(self, row: MemoryRow) -> Vector | None:
-        """The vector of the row's text: of this batch, else the one kept for the same text."""
+        """The vector of the row's text: of this batch, else the one stored for the same text."""
         if row.is_deleted:
             return None
         key = row.embedding_key
@@ -306,8 +279,8 @@ class UnitOfWork:
             self._shard.write_seq = max(self.write_seq, self._shard.write_seq)
         except Exception as error:
             raise CommittedButNotShown(
-                f"a batch of {progress.stage} is stored, but what is kept in memory could not take"
-                f" it ({type(error).__name__}: {error}); start the worker again"
+                f"a batch of {progress.stage} is stored, but what is cached in memory could not"
+                f" take it ({type(error).__name__}: {error}); start the worker again"
             ) from error
 
     def _write(self, progress: Progress, may_be_there: bool) -> None:
@@ -316,8 +289,7 @@ class UnitOfWork:
         with self._shard.writing() as connection:
             connection.execute("BEGIN")
             try:
-                for row_type, rows in self._staged.items():
-                    self._write_rows(row_type, list(rows.values()), may_be_there)
+                self._rows.write(self._shard.tables, may_be_there)
                 self._write_terms(connection)
                 self._write_vectors()
                 if self.write_seq > self._shard.write_seq:
@@ -330,45 +302,16 @@ class UnitOfWork:
                     connection.execute("ROLLBACK")
                 raise
 
-    def _write_rows(self, row_type: type[Row], rows: list[Row], may_be_there: bool) -> None:
-        stored = self._stored.rows[row_type]
-        known = [row for row in rows if stored.get(row.key) is not None]
-        absent = [row for row in rows if row.key in stored and stored[row.key] is None]
-        blind = [row for row in rows if row.key not in stored]
-        if known:
-            self._shard.tables.replace(known)
-        if not may_be_there:
-            absent += blind
-            blind = []
-        if absent:
-            self._shard.tables.insert(absent)
-        if blind and row_type is MentionRow:
-            self._shard.tables.insert_least(blind, "mention_text")
-        elif blind:
-            self._shard.tables.insert_new(blind)
-
     def _write_terms(self, connection: duckdb.DuckDBPyConnection) -> None:
-        memories = [cast("MemoryRow", row) for row in self._staged[MemoryRow].values()]
-        changed = [row for row in memories if self._text_changed(row)]
+        changed = [row for row in self._rows.staged(MemoryRow) if self._rows.is_text_changed(row)]
         if changed:
             write_postings(
                 connection,
                 self._shard.tables,
                 changed,
-                replaced=[row.memory_id for row in changed if self._before(row) is not None],
+                replaced=[row.memory_id for row in changed if self._rows.before(row) is not None],
                 language=self._shard.options.search.language,
             )
-
-    def _before(self, row: MemoryRow) -> MemoryRow | None:
-        return cast("MemoryRow | None", self._stored.rows[MemoryRow].get(row.key))
-
-    def _text_changed(self, row: MemoryRow) -> bool:
-        before = self._before(row)
-        return before is None or (before.content, before.who, before.is_deleted) != (
-            row.content,
-            row.who,
-            row.is_deleted,
-        )
 
     def _write_vectors(self) -> None:
         known = self._shard.stored_keys(list(self._vectors))
@@ -385,34 +328,30 @@ class UnitOfWork:
 
     def _note_keys(self) -> None:
         """Tell the shard what can be looked for now."""
-        memories = [cast("MemoryRow", row) for row in self._staged[MemoryRow].values()]
+        memories = self._rows.staged(MemoryRow)
         known = self._shard.known
         known.add("memory_id", [row.memory_id for row in memories])
         known.add("dedup_key", [row.dedup_key for row in memories if row.dedup_key is not None])
         known.add("source_id", [row.source_id for row in memories if row.source_id is not None])
-        outcomes = [cast("OutcomeRow", row) for row in self._staged[OutcomeRow].values()]
-        known.add("item_id", [row.item_id for row in outcomes])
+        known.add("item_id", [row.item_id for row in self._rows.staged(OutcomeRow)])
         known.add("embedding_key", self._vectors)
-        for row in self._staged[FlagsRow].values():
-            flags = cast("FlagsRow", row)
+        for flags in self._rows.staged(FlagsRow):
             self._shard.flags[flags.scope] = flags
 
     def _refresh_indexes(self) -> None:
         language = self._shard.options.search.language
-        for row in self._staged[MemoryRow].values():
-            memory = cast("MemoryRow", row)
+        for memory in self._rows.staged(MemoryRow):
             vector = self._vector_of(memory)
             if vector is None and not memory.is_deleted:
                 self._shard.may_lack_vectors = True
             if self._shard.indexes.wanted(memory.scope):
                 change = (
                     partial(ScopeIndex.put_row, row=memory, vector=vector, language=language)
-                    if self._text_changed(memory)
+                    if self._rows.is_text_changed(memory)
                     else partial(ScopeIndex.update_row, row=memory, vector=vector)
                 )
                 self._shard.indexes.change(memory.scope, change)
-        for row in self._staged[EdgeRow].values():
-            edge = cast("EdgeRow", row)
+        for edge in self._rows.staged(EdgeRow):
             self._shard.indexes.change(edge.scope, partial(ScopeIndex.link, edge=edge))
         self._names.commit()
 

@@ -18,7 +18,7 @@ from schemas.messages import (
 from schemas.rows import MemoryRow, embedding_key
 from schemas.topics import FACTS_EXTRACTED
 from streams.apply_held import held_row
-from streams.decide import candidates_json
+from streams.decision_rows import candidates_json
 from streams.linker import candidate_names, unspaced_part
 from streams.memory import Origin, effective, origin_of
 from streams.outcomes import changes, link_writes, outcome_row

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator
 from dataclasses import replace
 
@@ -12,14 +11,14 @@ from schemas.messages import (
     Fact,
     FactsExtracted,
     MemoryWrite,
-    ModelCall,
     Proposal,
     ProposalsIntent,
     ScoredCandidate,
 )
-from schemas.rows import ExtractionRow, FactRow, MemoryRow, ProposalRow
+from schemas.rows import MemoryRow
 from schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
 from streams.contradiction import ends, shared_tokens, told, words_oppose
+from streams.decision_rows import extraction_row, fact_row, proposal_row
 from streams.extract import model_call
 from streams.memory import effective, origin_of
 from streams.models.base import Reply
@@ -78,7 +77,7 @@ def decide_stage(settings: StageSettings) -> Stage:
         assert isinstance(embedded, Embedded)
         facts, is_first = yield from _undecided_facts(message, body)
         vectors = dict(zip((f.item_id for f in body.facts), embedded.vectors, strict=True))
-        writes: list[Write] = [Put(_extraction_row(message, body))]
+        writes: list[Write] = [Put(extraction_row(message, body))]
         proposals: list[Proposal] = []
         failed: list[tuple[Fact, Undecided]] = []
         as_of = 0
@@ -89,17 +88,16 @@ def decide_stage(settings: StageSettings) -> Stage:
             )
             assert isinstance(found, Candidates)
             as_of = found.as_of
-            writes.append(Put(_fact_row(message, body, fact)))
+            writes.append(Put(fact_row(message, body, fact)))
             try:
                 proposal = yield from _decide(message, fact, found.found, settings)
             except Undecided as error:
                 failed.append((fact, error))
                 continue
             if vector is None:
-                warnings = (*proposal.warnings, WITHOUT_A_VECTOR)
-                proposal = proposal.model_copy(update={"warnings": warnings})
+                proposal = _warned(proposal)
             proposals.append(proposal)
-            writes.append(Put(_proposal_row(message, body, proposal, as_of)))
+            writes.append(Put(proposal_row(message, body, proposal, as_of)))
             order = decision_order(context.record.offset, len(proposals) - 1)
             expected = yield from _anticipated(message, body, proposal, order, settings)
             if expected is not None:
@@ -118,6 +116,10 @@ def decide_stage(settings: StageSettings) -> Stage:
         asks_in_order=True,
         waits_for="apply-writes",
     )
+
+
+def _warned(proposal: Proposal) -> Proposal:
+    return proposal.model_copy(update={"warnings": (*proposal.warnings, WITHOUT_A_VECTOR)})
 
 
 def _undecided_facts(
@@ -348,87 +350,4 @@ def _failure(failed: list[tuple[Fact, Undecided]]) -> Failure | None:
         raw_output=last.raw,
         attempts=last.attempts,
         item_ids=tuple(fact.item_id for fact, _ in failed),
-    )
-
-
-def _extraction_row(message: Message, body: FactsExtracted) -> ExtractionRow:
-    call = body.call
-    return ExtractionRow(
-        message_id=message.id,
-        scope=message.scope,
-        turn_memory_id=body.turn.memory_id,
-        provider=call.provider,
-        model=call.model,
-        prompt_version=call.prompt_version,
-        facts=len(body.facts),
-        triples=len(body.triples),
-        input_tokens=call.input_tokens,
-        output_tokens=call.output_tokens,
-        latency_ms=call.latency_ms,
-        attempts=call.attempts,
-        warnings=body.warnings,
-        round=body.round,
-        recorded_at=message.recorded,
-    )
-
-
-def _fact_row(message: Message, body: FactsExtracted, fact: Fact) -> FactRow:
-    return FactRow(
-        item_id=fact.item_id,
-        scope=message.scope,
-        turn_memory_id=body.turn.memory_id,
-        content=fact.content,
-        type=fact.type,
-        confidence=fact.confidence,
-        importance=fact.importance,
-        temporal_kind=fact.temporal_kind,
-        valid_until=fact.valid_until,
-        categories=fact.categories,
-        model=body.call.model,
-        prompt_version=body.call.prompt_version,
-        occurred_at=message.occurred_at,
-        correlation_id=message.correlation_id,
-    )
-
-
-def candidates_json(
-    candidates: tuple[ScoredCandidate, ...],
-) -> list[dict[str, str | int | float | None]]:
-    """What the decision saw, short enough to keep with every event."""
-    return [
-        {
-            "memory_id": candidate.memory_id,
-            "version": candidate.version,
-            "score": candidate.score,
-            "cosine": candidate.cosine,
-            "keyword": candidate.keyword,
-        }
-        for candidate in candidates
-    ]
-
-
-def _proposal_row(
-    message: Message, body: FactsExtracted, proposal: Proposal, as_of: int
-) -> ProposalRow:
-    decider: ModelCall | None = proposal.decider
-    return ProposalRow(
-        item_id=proposal.item_id,
-        round=body.round,
-        scope=message.scope,
-        memory_id=proposal.memory_id,
-        action=proposal.action,
-        target_id=proposal.target_id,
-        confidence=proposal.confidence,
-        reason=proposal.reason,
-        candidates=json.dumps(candidates_json(proposal.candidates)),
-        contradiction_risk=proposal.contradiction_risk,
-        review_needed=proposal.review_needed,
-        dropped=proposal.dropped,
-        model=None if decider is None else decider.model,
-        prompt_version=None if decider is None else decider.prompt_version,
-        input_tokens=None if decider is None else decider.input_tokens,
-        output_tokens=None if decider is None else decider.output_tokens,
-        latency_ms=None if decider is None else decider.latency_ms,
-        as_of=as_of,
-        recorded_at=message.recorded,
     )

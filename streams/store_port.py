@@ -243,7 +243,7 @@ class UnitPort(Protocol):
 
 
 class CommittedButNotShown(Exception):
-    """A commit that took place, after which what is kept in memory could not follow: only opening
+    """A commit that took place, after which what is cached in memory could not follow: only opening
     the store again makes the two agree."""
 
 

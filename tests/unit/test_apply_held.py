@@ -31,10 +31,11 @@ from tests.unit.by_hand import (
     drive,
     memory,
     proposal,
+    proposals,
     write_message,
 )
-from tests.unit.test_apply_commands import AGENT, HUMAN, error, result
-from tests.unit.test_apply_proposals import DELETE, FORGOTTEN, SAME, TEA, UPDATE, apply, proposals
+from tests.unit.commands_by_hand import AGENT, HUMAN, error, result
+from tests.unit.proposals_by_hand import DELETE, FORGOTTEN, SAME, TEA, UPDATE, apply
 
 
 def held(given: Proposal = UPDATE) -> HeldRow:

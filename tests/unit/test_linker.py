@@ -142,7 +142,7 @@ def test_what_the_linker_would_find_is_found_afterwards(
     scope = f"scope {content} {speaker}"
     row = memory(f"id {scope}", content, scope=scope, type="episodic", who=speaker, write_seq=1)
     unit = shard.unit()
-    if unit._row(MemoryRow, row.key) is None:  # else it is an example that was tried before
+    if unit._rows.get(MemoryRow, row.key) is None:  # else it is an example that was tried before
         unit.stage([Put(row)])
         unit.commit(progress(1))
     text = linked_text("episodic", speaker, content)
@@ -162,7 +162,7 @@ def test_replaced_texts_and_tombstones_are_found_too(shard: Shard) -> None:
     rows: list[MemoryRow] = [first, second, gone]
     for number, row in enumerate(rows):
         unit = shard.unit()
-        unit._row(MemoryRow, (row.memory_id,))
+        unit._rows.get(MemoryRow, (row.memory_id,))
         if number:
             unit.stage([Put(archived(rows[number - 1], "changed", BEGIN))])
         unit.stage([Put(row)])

@@ -1,0 +1,106 @@
+"""The rows as a batch has them: what it staged, over what it anticipates, over what is stored."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TypeVar, cast
+
+from schemas.rows import (
+    CommandRow,
+    FlagsRow,
+    MemoryRow,
+    MentionRow,
+    NameRow,
+    RelationRow,
+    Row,
+    SessionRow,
+)
+from stores.stored_rows import Key, StoredRows
+from stores.tables import Tables
+
+REWRITTEN = (MemoryRow, SessionRow, NameRow, RelationRow, FlagsRow, CommandRow)
+"""Rows that stages read before they write them: the newest counts. Of all others the first does
+unless it was read, so that a repeat under another message id changes nothing."""
+
+RowT = TypeVar("RowT", bound=Row)
+
+
+class BatchRows:
+    """Rows by type and key. Whether a staged row is stored decides insert or update."""
+
+    def __init__(self, stored: StoredRows) -> None:
+        self._stored = stored
+        self._staged: dict[type[Row], dict[Key, Row]] = defaultdict(dict)
+        self._anticipated: dict[Key, MemoryRow] = {}
+
+    def get(self, row_type: type[RowT], key: Key) -> RowT | None:
+        """The row as the batch has left it; read where it was not."""
+        staged = self._staged[row_type].get(key)
+        if staged is None and row_type is MemoryRow:
+            staged = self._anticipated.get(key)
+        if staged is not None:
+            return cast("RowT", staged)
+        if key not in self._stored.rows[row_type]:
+            self._stored.fetch(row_type, [key])
+        return cast("RowT | None", self._stored.rows[row_type][key])
+
+    def known(self, row_type: type[RowT]) -> list[RowT]:
+        """All rows of a type that were read or staged."""
+        rows = {**self._stored.rows[row_type], **self._staged[row_type]}.values()
+        return [cast("RowT", row) for row in rows if row is not None]
+
+    def staged(self, row_type: type[RowT]) -> list[RowT]:
+        return [cast("RowT", row) for row in self._staged[row_type].values()]
+
+    def before(self, row: MemoryRow) -> MemoryRow | None:
+        """The memory as it was read."""
+        return cast("MemoryRow | None", self._stored.rows[MemoryRow].get(row.key))
+
+    def is_text_changed(self, row: MemoryRow) -> bool:
+        before = self.before(row)
+        return before is None or (before.content, before.who, before.is_deleted) != (
+            row.content,
+            row.who,
+            row.is_deleted,
+        )
+
+    def anticipate(self, row: MemoryRow) -> None:
+        self._anticipated[row.key] = row
+
+    def stage(self, row: Row) -> None:
+        rows = self._staged[type(row)]
+        if isinstance(row, REWRITTEN) or row.key in self._stored.rows[type(row)]:
+            rows[row.key] = row
+        elif isinstance(row, MentionRow):
+            known = rows.get(row.key)
+            if known is None or row.mention_text < cast("MentionRow", known).mention_text:
+                rows[row.key] = row
+        else:
+            rows.setdefault(row.key, row)
+        if isinstance(row, MemoryRow):
+            self._stored.rows[MemoryRow].setdefault(row.key, None)
+
+    def write(self, tables: Tables, may_be_there: bool) -> None:
+        """Write what is staged, as part of the running transaction. `may_be_there`: what was not
+        looked for may be a repeat."""
+        for row_type, rows in self._staged.items():
+            self._write_rows(tables, row_type, list(rows.values()), may_be_there)
+
+    def _write_rows(
+        self, tables: Tables, row_type: type[Row], rows: list[Row], may_be_there: bool
+    ) -> None:
+        stored = self._stored.rows[row_type]
+        known = [row for row in rows if stored.get(row.key) is not None]
+        absent = [row for row in rows if row.key in stored and stored[row.key] is None]
+        blind = [row for row in rows if row.key not in stored]
+        if known:
+            tables.replace(known)
+        if not may_be_there:
+            absent += blind
+            blind = []
+        if absent:
+            tables.insert(absent)
+        if blind and row_type is MentionRow:
+            tables.insert_least(blind, "mention_text")
+        elif blind:
+            tables.insert_new(blind)

@@ -1,0 +1,78 @@
+"""The product's source files, for tests that read them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("schemas", "streams", "stores", "ops")
+
+
+@dataclass(frozen=True)
+class Module:
+    """A source file and what it says."""
+
+    path: Path
+    name: str
+    tree: ast.Module
+
+    @property
+    def package(self) -> str:
+        return self.name.partition(".")[0]
+
+    def imports(self) -> Iterator[tuple[str, int]]:
+        """Every imported module or name, dotted, with its line."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    yield alias.name, node.lineno
+            elif isinstance(node, ast.ImportFrom):
+                base = self._absolute(node)
+                for alias in node.names:
+                    yield f"{base}.{alias.name}", node.lineno
+
+    def _absolute(self, node: ast.ImportFrom) -> str:
+        if not node.level:
+            return node.module or ""
+        parts = self.name.split(".")
+        if self.path.name != "__init__.py":
+            parts = parts[:-1]
+        parts = parts[: len(parts) - node.level + 1]
+        return ".".join([*parts, *([node.module] if node.module else [])])
+
+
+def load(path: Path) -> Module:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    return Module(path, name, ast.parse(path.read_text(encoding="utf-8"), str(path)))
+
+
+MODULES = {
+    module.name: module
+    for package in PACKAGES
+    for module in map(load, sorted((ROOT / package).rglob("*.py")))
+}
+
+
+def modules(*packages: str) -> list[Module]:
+    return [module for module in MODULES.values() if module.package in packages]
+
+
+def own(name: str) -> str | None:
+    """The own module that an imported dotted name is or lies in."""
+    while name:
+        if name in MODULES:
+            return name
+        name = name.rpartition(".")[0]
+    return None
+
+
+def complaint(module: Module, line: int, text: str) -> str:
+    return f"{module.path.relative_to(ROOT)}:{line}: {text}"
+
+
+def report(complaints: list[str]) -> None:
+    assert not complaints, "\n" + "\n".join(complaints)
