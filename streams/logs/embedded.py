@@ -22,7 +22,6 @@ from schemas.topics import ALL_TOPICS, TOPICS, Topic
 from streams.logs import compaction
 from streams.logs.appending import append_records, microseconds, note_position, topic_named
 from streams.logs.base import LogError, Outgoing, Position, partition_for
-from streams.logs.bell import Bell
 from streams.logs.lock import FolderLock
 from streams.logs.logfile import (
     FILE_NAME,
@@ -30,6 +29,7 @@ from streams.logs.logfile import (
     Writer,
     id_range,
 )
+from streams.logs.notifier import Notifier
 from streams.logs.view import LogView
 
 Mode = Literal["process", "publish", "read"]
@@ -77,7 +77,7 @@ class EmbeddedLog(LogView):
         self._lock = lock
         # One thread, so that concurrent commits are appended in the order of their calls.
         self._thread = ThreadPoolExecutor(1, "log")
-        self._bell = Bell()
+        self._notifier = Notifier()
         self._closed = False
         self._dead: dict[str, int] = {}
 
@@ -174,7 +174,7 @@ class EmbeddedLog(LogView):
             for position in positions:
                 note_position(connection, self._checked(position))
             self._compact_if_due(connection, done.dead)
-        self._bell.ring()
+        self._notifier.notify()
         return done.places
 
     def _place(self, scope: str) -> int:
@@ -207,7 +207,7 @@ class EmbeddedLog(LogView):
                 (position.consumer, position.topic, position.partition),
             )
             note_position(connection, position)
-        self._bell.ring()
+        self._notifier.notify()
 
     async def wait(self, positions: Iterable[Position], timeout_seconds: float) -> bool:
         """Until a record can be read at or after any of `positions`: True; at the time-out: False.
@@ -219,9 +219,9 @@ class EmbeddedLog(LogView):
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds
         seen: tuple[int, int] | None = None
-        with self._bell.listen() as rung:
+        with self._notifier.listen() as notified:
             while True:
-                rung.clear()
+                notified.clear()
                 version = self._reader.version()
                 if version != seen and any(map(self.has_record, wanted)):
                     return True
@@ -231,7 +231,7 @@ class EmbeddedLog(LogView):
                     return False
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(min(remaining, POLL_SECONDS)):
-                        await rung.wait()
+                        await notified.wait()
 
     # --- removing -------------------------------------------------------------------------
 

@@ -18,9 +18,9 @@ from typing import Final
 
 from streams.logs.base import LogError, LogInUse
 
-TURN_TIMEOUT_SECONDS: Final = 30.0
+APPEND_TIMEOUT_SECONDS: Final = 30.0
 """How long an append waits for the appends of other processes."""
-_TURN_POLL_SECONDS: Final = 0.001
+_APPEND_POLL_SECONDS: Final = 0.001
 
 
 class FolderLock:
@@ -78,8 +78,8 @@ def holder(path: Path) -> str:
         return "another process"
 
 
-class TurnLock:
-    """Lets the processes that append take turns at beginning.
+class AppendLock:
+    """Lets the processes that append begin one after another.
 
     Without it a process that appends without a pause starves the others: SQLite's waiting
     sleeps up to 100 ms between its looks, while the file is free for parts of a millisecond.
@@ -90,9 +90,9 @@ class TurnLock:
         self._descriptor = _open(path)
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """Hold the turn. Raises LogError when another process keeps it too long."""
-        deadline = time.monotonic() + TURN_TIMEOUT_SECONDS
+    def held(self) -> Iterator[None]:
+        """Held while the context lasts. Raises LogError when another process keeps it too long."""
+        deadline = time.monotonic() + APPEND_TIMEOUT_SECONDS
         while True:
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -101,9 +101,9 @@ class TurnLock:
                 if time.monotonic() > deadline:
                     raise LogError(
                         f"another process kept {self.path} locked for"
-                        f" {TURN_TIMEOUT_SECONDS:.0f} s; look for a process that hangs"
+                        f" {APPEND_TIMEOUT_SECONDS:.0f} s; look for a process that hangs"
                     ) from None
-                time.sleep(_TURN_POLL_SECONDS)
+                time.sleep(_APPEND_POLL_SECONDS)
         try:
             yield
         finally:

@@ -15,10 +15,10 @@ from typing import Final
 
 from schemas.topics import ALL_TOPICS, Topic
 from streams.logs.base import LogError
-from streams.logs.lock import TurnLock
+from streams.logs.lock import AppendLock
 
 FILE_NAME: Final = "log.sqlite"
-TURN_NAME: Final = "log.turn"
+APPEND_LOCK_NAME: Final = "log.turn"
 FORMAT: Final = 1
 BUSY_TIMEOUT_SECONDS: Final = 30.0
 """How long an append waits for the append of another process."""
@@ -235,7 +235,7 @@ class Writer:
         """Makes the file when there is none. Raises LogError like `prepare`."""
         self.path = path
         self._lock = threading.Lock()
-        self._turns = TurnLock(path.with_name(TURN_NAME))
+        self._appending = AppendLock(path.with_name(APPEND_LOCK_NAME))
         try:
             with explained(path):
                 self._connection = connect_writer(path)
@@ -245,7 +245,7 @@ class Writer:
                     self._connection.close()
                     raise
         except BaseException:
-            self._turns.close()
+            self._appending.close()
             raise
 
     @contextlib.contextmanager
@@ -254,7 +254,7 @@ class Writer:
         with (
             self._lock,
             explained(self.path),
-            transaction(self._connection, self._turns.turn()),
+            transaction(self._connection, self._appending.held()),
         ):
             yield self._connection
 
@@ -267,7 +267,7 @@ class Writer:
         """Waits for the transaction under way. A second call does nothing."""
         with self._lock:
             self._connection.close()
-            self._turns.close()
+            self._appending.close()
 
 
 class Reader:

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Iterator
 
 
-class Bell:
-    """Rings every listener's event, each in its own event loop."""
+class Notifier:
+    """Sets every listener's event, each in its own event loop."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -17,7 +17,7 @@ class Bell:
 
     @contextlib.contextmanager
     def listen(self) -> Iterator[asyncio.Event]:
-        """An event that `ring` sets, for as long as the context lasts."""
+        """An event that `notify` sets, for as long as the context lasts."""
         listener = (asyncio.get_running_loop(), asyncio.Event())
         with self._lock:
             self._listeners.add(listener)
@@ -27,7 +27,7 @@ class Bell:
             with self._lock:
                 self._listeners.discard(listener)
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Set the events of all that listen. Callable from any thread."""
         with self._lock:
             listeners = tuple(self._listeners)
