@@ -21,11 +21,11 @@ from ops.parts import (
     note_embedding,
     open_shard,
     shard_options,
-    stage_runners,
+    stage_runner,
     utc_now,
 )
 from ops.settings import Settings
-from ops.usable import until_usable
+from ops.usable import ModelGate
 from schemas.topics import CONVERSATION_TURNS
 from stores.settings import ShardOptions
 from stores.shard import Shard
@@ -33,6 +33,7 @@ from streams.asking import ModelPort
 from streams.logs.base import LogInUse
 from streams.logs.embedded import LOCK_NAME, EmbeddedLog, Mode
 from streams.models.base import EmbeddingModel, LanguageModel
+from streams.partition_task import PartitionTask
 from streams.runner import StageRunner
 from streams.topology import stages
 from streams.worker import Worker
@@ -69,29 +70,28 @@ def log_lock(settings: Settings) -> Path:
 
 @dataclass(slots=True)
 class Application:
-    """One process that runs stages: log, models, a shard and runners a partition, the worker.
-
-    `unusable` tells what is wrong with the language model, and is None again once it answers;
-    until then extraction waits and everything else goes on.
-    """
+    """One process that runs stages: log, models, a shard a partition, the worker."""
 
     settings: Settings
     log: EmbeddedLog
     language: LanguageModel
     embedding: EmbeddingModel
     models: ModelPort
+    gate: ModelGate
     shards: list[Shard]
-    runners: list[StageRunner]
     worker: Worker
     clock: Callable[[], datetime] = utc_now
     warnings: list[str] = field(default_factory=list)
-    unusable: str | None = None
-    stopping: bool = False
     on_drained: Callable[[], Awaitable[None]] | None = None
     """Awaited at the end of `run`, while the stores are open."""
     finished: bool = False
     """Whether `run` until all is processed came to that."""
     _stopped: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def runners(self) -> list[StageRunner]:
+        """One a stage and partition."""
+        return self.worker.runners
 
     async def run(self, until_drained: bool) -> None:
         """Process until `stop`, or until all is processed."""
@@ -118,7 +118,7 @@ class Application:
 
     def stop(self) -> None:
         """Finish the batches under way, then end `run`; told again, let go of them."""
-        self.stopping = True
+        self.gate.stopping = True
         self._stopped.set()
         self.worker.stop()
 
@@ -145,26 +145,22 @@ async def application(
         shards = _open_shards(settings, log, options, undo)
         models = ModelPort(language, embedding, settings.llm.concurrency, settings.embedding.batch)
 
-        async def usable() -> None:
-            await until_usable(joined)
+        gate = ModelGate(language)
+
+        def runner(task: PartitionTask) -> StageRunner:
+            return stage_runner(settings, task, models, log, shards[task.partition], clock, gate)
 
         chosen = [s for s in stages(settings) if not only or s.name in only]
-        runners = [
-            runner
-            for partition, shard in enumerate(shards)
-            for runner in stage_runners(
-                settings, chosen, partition, models, log, shard, clock, usable
-            )
-        ]
-        worker = Worker(log, runners, settings.worker, model_stages(settings), on_batch)
+        asking = model_stages(settings)
+        worker = Worker(log, chosen, len(shards), runner, settings.worker, asking, on_batch)
         joined = Application(
-            settings, log, language, embedding, models, shards, runners, worker, clock
+            settings, log, language, embedding, models, gate, shards, worker, clock
         )
         await check_embedding(embedding)
         for shard in shards:
             joined.warnings += note_embedding(shard, embedding.model)
         if any(stage.name == "extract" for stage in chosen):
-            joined.unusable = await language.check()
+            gate.unusable = await language.check()
         yield joined
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ops.settings import Settings
+from ops.usable import ModelGate
 from stores.lock import FolderInUse
 from stores.settings import ShardOptions
 from stores.shard import Shard, StoreError
@@ -15,8 +16,8 @@ from streams.asking import ModelPort
 from streams.logs.base import LogSender
 from streams.models.base import EmbeddingModel, LanguageModel, PermanentModelError
 from streams.models.settings import EmbeddingSettings, LlmSettings
-from streams.runner import StageRunner
-from streams.stage import Stage
+from streams.partition_task import PartitionTask
+from streams.runner import Counts, StageRunner
 from streams.store_port import StorePort
 from streams.topology import STAGE_NAMES
 
@@ -190,35 +191,36 @@ def check_stages(names: Sequence[str]) -> None:
         )
 
 
-def stage_runners(
+def stage_runner(
     settings: Settings,
-    stages: Sequence[Stage],
-    partition: int,
+    task: PartitionTask,
     models: ModelPort,
     sender: LogSender,
     store: StorePort | None,
     clock: Callable[[], datetime],
-    usable: Callable[[], Awaitable[None]],
+    gate: ModelGate,
     partitions: int = 1,
-) -> list[StageRunner]:
-    """A runner a stage for one partition; extraction waits until the language model is `usable`.
-    `partitions` is how many every topic has where a producer may choose among them."""
-    return [
-        StageRunner(
-            stage=stage,
-            partition=partition,
-            models=models,
-            sender=sender,
-            store=store if stage.stateful else None,
-            now=clock,
-            monotonic=time.perf_counter,
-            max_record_bytes=settings.log.max_record_bytes,
-            max_failures=settings.worker.max_failures,
-            ready=usable if stage.name == "extract" else None,
-            partitions=partitions,
-        )
-        for stage in stages
-    ]
+    counts: Counts | None = None,
+) -> StageRunner:
+    """The runner of a partition task; extraction waits at the `gate` for the language model.
+    `partitions` is how many every topic has where a producer may choose among them; `counts` goes
+    on with those of a runner before."""
+    stage = task.stage
+    return StageRunner(
+        stage=stage,
+        partition=task.partition,
+        models=models,
+        sender=sender,
+        store=store if stage.stateful else None,
+        now=clock,
+        monotonic=time.perf_counter,
+        max_record_bytes=settings.log.max_record_bytes,
+        ready=gate.opened if stage.name == "extract" else task.ready,
+        before_commit=task.before_commit,
+        max_failures=settings.worker.max_failures,
+        partitions=partitions,
+        counts=counts or Counts(),
+    )
 
 
 def model_stages(settings: Settings) -> dict[str, int]:

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from dataclasses import dataclass
 
 from streams.models.base import LanguageModel
-from streams.worker import Interrupted
+from streams.source import Interrupted
 
 CHECK_AGAIN_SECONDS = 5.0
 
 
-class Waiting(Protocol):
-    """Who waits for a language model that cannot be used now."""
+@dataclass(slots=True)
+class ModelGate:
+    """`unusable` tells what is wrong with the language model, and is None again once it answers;
+    until then extraction waits and everything else goes on. With `stopping` nobody waits."""
 
     language: LanguageModel
-    unusable: str | None
-    stopping: bool
+    unusable: str | None = None
+    stopping: bool = False
 
-
-async def until_usable(app: Waiting) -> None:
-    """Wait for the language model. Raises Interrupted when the worker stops meanwhile."""
-    while app.unusable is not None:
-        waited = 0.0
-        while waited < CHECK_AGAIN_SECONDS:
-            if app.stopping:
-                raise Interrupted
-            await asyncio.sleep(0.1)
-            waited += 0.1
-        app.unusable = await app.language.check()
+    async def opened(self) -> None:
+        """Wait for the language model. Raises Interrupted when the worker stops meanwhile."""
+        while self.unusable is not None:
+            waited = 0.0
+            while waited < CHECK_AGAIN_SECONDS:
+                if self.stopping:
+                    raise Interrupted
+                await asyncio.sleep(0.1)
+                waited += 0.1
+            self.unusable = await self.language.check()

@@ -130,7 +130,7 @@ def dead_letter(
 def missing(committed: Sequence[Outbound], log: LogReader, partition: int) -> list[Outbound]:
     """Those entries of an outbox that are not among the newest records of their topics. What is
     sent again drops out downstream, but a stage without a store would ask its model again."""
-    held: set[tuple[str, bytes | None]] = set()
+    found: set[tuple[str, bytes | None]] = set()
     for topic in {out.topic for out in committed}:
         end = log.end_offset(topic, partition)
         offset = max(0, end - len(committed) - LOOKED_BACK_RECORDS)
@@ -138,9 +138,9 @@ def missing(committed: Sequence[Outbound], log: LogReader, partition: int) -> li
             records = log.read(topic, partition, offset, LOOKED_BACK_RECORDS)
             if not records:
                 break
-            held.update((topic, record.value) for record in records)
+            found.update((topic, record.value) for record in records)
             offset = records[-1].offset + 1
-    return [out for out in committed if (out.topic, out.value) not in held]
+    return [out for out in committed if (out.topic, out.value) not in found]
 
 
 def _items(record: Record, message: Message | None) -> ItemsOf:

@@ -20,6 +20,8 @@ GROWTH = 16
 """A quick batch is followed by one of at most so many times as many records: a single record says
 little of what many cost. Were it more, one cheap record before dear ones could cost many seconds;
 were it less, every start would make more small commits."""
+FEW_RECORDS = 8
+"""Of so many it is the commit that costs; of more the records do."""
 
 
 @dataclass(slots=True)
@@ -36,6 +38,9 @@ class Pace:
     width: int = 1
     by_scope: bool = False
     rounds: int = 1
+    last_seconds: float = 0.0
+    last_store_seconds: float = 0.0
+    """What the last batch took in the store, where that was the commit and not the records."""
 
     @property
     def size(self) -> int:
@@ -54,8 +59,10 @@ class Pace:
                 return records[:number]
         return records
 
-    def note(self, records: Sequence[Record], seconds: float) -> None:
-        """What the last batch took."""
+    def note(self, records: Sequence[Record], seconds: float, store_seconds: float = 0.0) -> None:
+        """What the last batch took, and what of it in the store."""
+        self.last_seconds = seconds
+        self.last_store_seconds = store_seconds * min(1.0, FEW_RECORDS / len(records))
         rounds = self._rounds_of(records)
         if seconds > self.seconds:
             self.rounds = max(1, int(min(rounds, self.rounds) * self.seconds / seconds))

@@ -1,9 +1,9 @@
 """The one processing loop of every stage, for the embedded log and for Kafka alike.
 
 A batch is some records of one partition of a stage's topics, each topic's together and in offset
-order. Its seven steps:
-decode; drop what was done; ask the models; step; commit; send; acknowledge. A crash after any of
-them leaves a state from which the next run ends where an uninterrupted one would have.
+order. Its six steps: decode; deduplicate, that is, leave out what was done; ask the models; step;
+commit; send, and note how far the stage has come. A crash after any of them leaves a state from
+which the next run ends where an uninterrupted one would have.
 
 What fails on one record ends that record: where a batch fails, its records are processed one by
 one, in order, and the one that fails alone becomes a dead letter. What concerns every record stops
@@ -23,28 +23,18 @@ from schemas.codec import DEFAULT_MAX_RECORD_BYTES, InvalidRecord, decode
 from schemas.identity import message_key
 from schemas.topics import TOPICS
 from streams.asking import ModelPort
-from streams.failures import (
-    StageFailed,
-    StageRaised,
-    first_failure,
-    is_about_a_record,
-    told,
-    unexpected,
-)
+from streams.failures import StageFailed, first_failure, is_about_a_record, told, unexpected
 from streams.logs.base import LogReader, LogSender, Outgoing, Position, Record, partition_for
+from streams.model_calls import ask_models, converse
 from streams.offload import in_thread
 from streams.output import HEADERS, dead_letter, emitted, missing, rerouted
+from streams.records import RecordRun
 from streams.stage import (
-    Answer,
-    Ask,
     Context,
     Embed,
-    Embedded,
     Failure,
     Generate,
     Message,
-    ModelUnavailable,
-    Process,
     Stage,
     Step,
 )
@@ -52,9 +42,7 @@ from streams.store_port import Anticipated, Outbound, Progress, StoreAsk, StoreP
 
 logger = logging.getLogger(__name__)
 
-STEPS = ("decode", "drop", "ask", "step", "commit", "send", "acknowledge")
-
-
+STEPS = ("decode", "deduplicate", "ask", "step", "commit", "send")
 DEFAULT_MAX_FAILURES = 100
 
 
@@ -70,45 +58,27 @@ class Counts:
     batches: int = 0
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STEPS, 0.0))
 
+    @property
+    def spent(self) -> float:
+        """Seconds of all steps, without the waiting for other stages before each batch."""
+        return sum(self.seconds.values())
 
-@dataclass(slots=True)
-class _Run:
-    """One record on its way through a batch."""
-
-    record: Record
-    message: Message | None = None
-    key: str | None = None
-    process: Process | None = None
-    ask: Ask | Anticipated | None = None
-    step: Step | None = None
-
-    def resume(self, answer: Answer) -> None:
-        """Give the stage an answer and keep what it asks next, or its step."""
-        assert self.process is not None
-        try:
-            self.ask = self.process.send(answer)
-        except StopIteration as stop:
-            self.ask, self.step = None, stop.value
-
-    def refuse(self, error: ModelUnavailable) -> None:
-        """Let the stage say what a model's final refusal means for the record."""
-        assert self.process is not None
-        try:
-            self.ask = self.process.throw(error)
-        except StopIteration as stop:
-            self.ask, self.step = None, stop.value
-        except ModelUnavailable as unanswered:
-            self.ask, self.step = None, Step(dead=Failure(str(unanswered)))
+    @property
+    def stored(self) -> float:
+        """Seconds of the steps that are the store's."""
+        return self.seconds["deduplicate"] + self.seconds["commit"]
 
 
 @dataclass(slots=True)
 class StageRunner:
     """Runs one stage on one partition.
 
-    `after` is called with each of STEPS when it is done: where crash tests stop. `ready` is
-    awaited before a batch is looked at. `partitions` is how many every topic has. After
-    `max_failures` records in a row that the stage failed at unexpectedly, the next one stops the
-    worker. `now` and `monotonic` are the only clocks.
+    `ready` is awaited before a batch is looked at. `before_commit` is called right before its
+    results are committed (by a stage without a store: sent), and nothing is waited for between;
+    what it raises ends the batch, of which nothing is kept then. `after` is for crash tests only:
+    it is called with each of STEPS when it is done. `partitions` is how many every topic has.
+    After `max_failures` records in a row that the stage failed at unexpectedly, the next one stops
+    the worker. `now` and `monotonic` are the only clocks.
     """
 
     stage: Stage
@@ -119,8 +89,9 @@ class StageRunner:
     now: Callable[[], datetime]
     monotonic: Callable[[], float]
     max_record_bytes: int = DEFAULT_MAX_RECORD_BYTES
-    after: Callable[[str, str], None] = lambda stage, step: None
     ready: Callable[[], Awaitable[None]] | None = None
+    before_commit: Callable[[], None] | None = None
+    after: Callable[[str, str], None] = lambda stage, step: None
     partitions: int = 1
     max_failures: int = DEFAULT_MAX_FAILURES
     counts: Counts = field(default_factory=Counts)
@@ -181,9 +152,9 @@ class StageRunner:
         self._clock = self.monotonic()
         runs = self._decoded(records, failure)
         self._done("decode")
-        runs = await self._drop_done(runs)
-        self._done("drop")
-        await self._ask_models(runs)
+        runs = await self._deduplicated(runs)
+        self._done("deduplicate")
+        await ask_models(runs, self.models, self.stage.asks_in_order)
         self._done("ask")
         outbox = await self._commit_steps(records, runs)
         if outbox is None:
@@ -193,12 +164,11 @@ class StageRunner:
     async def _send(
         self, records: Sequence[Record], outgoing: Sequence[Outgoing], last: int | None, done: int
     ) -> None:
-        """Steps 6 and 7."""
+        """Step 6."""
         await self.sender.commit(outgoing, self._positions(records))
         if last is not None:
             self._sent_through = last
         self._done("send")
-        self._done("acknowledge")
         self.counts.batches += 1
         self.counts.records += done
         self.counts.skipped += len(records) - done
@@ -208,7 +178,7 @@ class StageRunner:
     def _decode(self, record: Record) -> Message:
         return decode(record.value, TOPICS[record.topic], record.timestamp, self.max_record_bytes)
 
-    def _decoded(self, records: Sequence[Record], failure: Failure | None) -> list[_Run]:
+    def _decoded(self, records: Sequence[Record], failure: Failure | None) -> list[RecordRun]:
         cursors = {topic: self._cursor(topic) for topic in {record.topic for record in records}}
         return [
             self._begun(record, failure)
@@ -216,8 +186,8 @@ class StageRunner:
             if record.offset >= cursors[record.topic]
         ]
 
-    def _begun(self, record: Record, failure: Failure | None) -> _Run:
-        run = _Run(record)
+    def _begun(self, record: Record, failure: Failure | None) -> RecordRun:
+        run = RecordRun(record)
         try:
             run.message = self._decode(record)
         except InvalidRecord as error:
@@ -246,7 +216,7 @@ class StageRunner:
     def _cursor(self, topic: str) -> int:
         return 0 if self.store is None else self.store.cursor_of(self.stage.name, topic)
 
-    async def _drop_done(self, runs: list[_Run]) -> list[_Run]:
+    async def _deduplicated(self, runs: list[RecordRun]) -> list[RecordRun]:
         """Without the messages seen before, and without repeats within the batch."""
         for run in runs:
             run.key = None if run.message is None else message_key(run.message)
@@ -263,64 +233,15 @@ class StageRunner:
             kept.append(run)
         return kept
 
-    # --- 3: the models -----------------------------------------------------------------------
-
-    async def _ask_models(self, runs: Sequence[_Run]) -> None:
-        """Advance every record as far as models can bring it: embeddings of all records in one
-        call, replies concurrently."""
-        for run in runs:
-            if run.step is None:
-                self._guarded(run, None)
-        embeds = [run for run in runs if isinstance(run.ask, Embed)]
-        if embeds:
-            texts = [text for run in embeds for text in _embed_ask(run).texts]
-            required = any(_embed_ask(run).required for run in embeds)
-            answer = await self.models.embed(texts, required)
-            start = 0
-            for run in embeds:
-                end = start + len(_embed_ask(run).texts)
-                self._guarded(run, Embedded(answer.vectors[start:end], answer.failures[start:end]))
-                start = end
-        asking = [run for run in runs if isinstance(run.ask, Embed | Generate)]
-        if asking and not self.stage.asks_in_order:
-            async with asyncio.TaskGroup() as group:
-                for run in asking:
-                    group.create_task(self._converse(run))
-
-    async def _converse(self, run: _Run) -> None:
-        """Answer one record's model asks until it asks the store or is done."""
-        while isinstance(run.ask, Embed | Generate):
-            if isinstance(run.ask, Embed):
-                self._guarded(run, await self.models.embed(run.ask.texts, run.ask.required))
-                continue
-            try:
-                reply = await self.models.generate(run.ask.prompt, run.ask.advisory)
-            except ModelUnavailable as error:
-                self._refused(run, error)
-            else:
-                self._guarded(run, reply)
-
-    def _guarded(self, run: _Run, answer: Answer) -> None:
-        try:
-            run.resume(answer)
-        except Exception as error:
-            raise StageRaised from error
-
-    def _refused(self, run: _Run, refusal: ModelUnavailable) -> None:
-        try:
-            run.refuse(refusal)
-        except Exception as error:
-            raise StageRaised from error
-
-    # --- 4 and 5: step and commit ------------------------------------------------------------
+    # --- 4 and 5: step and commit (3, the models, is in streams.model_calls) ------------------
 
     async def _commit_steps(
-        self, records: Sequence[Record], runs: Sequence[_Run]
+        self, records: Sequence[Record], runs: Sequence[RecordRun]
     ) -> Sequence[Outbound] | None:
         """Let every record end in its step, and commit where the stage has a store. Returns the
         outbox of the batch, None for a stage without a store."""
         if self.store is None:
-            self._done("step")
+            self._stepped()
             self._done("commit")
             return None
         if self.stage.asks_in_order:
@@ -334,54 +255,46 @@ class StageRunner:
             return await self._commit(unit, records, runs)
 
     async def _commit(
-        self, unit: UnitPort, records: Sequence[Record], runs: Sequence[_Run]
+        self, unit: UnitPort, records: Sequence[Record], runs: Sequence[RecordRun]
     ) -> Sequence[Outbound]:
-        self._done("step")
+        self._stepped()
         progress = self._progress(records, runs)
         await in_thread(unit.commit, progress)
         self._done("commit")
         return progress.outbox
 
-    async def _prefetch(self, unit: UnitPort, runs: Sequence[_Run]) -> None:
+    async def _prefetch(self, unit: UnitPort, runs: Sequence[RecordRun]) -> None:
         asks = [run.ask for run in runs if isinstance(run.ask, StoreAsk)]
         await in_thread(unit.prefetch, asks)
 
-    async def _settle_in_order(self, unit: UnitPort, runs: Sequence[_Run]) -> None:
+    async def _settle_in_order(self, unit: UnitPort, runs: Sequence[RecordRun]) -> None:
         await self._prefetch(unit, runs)
         for run in runs:
             while run.step is None:
                 if isinstance(run.ask, Embed | Generate):
                     raise TypeError(f"a model ask after a store ask: {type(run.ask).__name__}")
-                self._tell(unit, run)
+                _tell(unit, run)
             unit.stage(run.step.writes)
 
-    async def _settle_by_scope(self, unit: UnitPort, runs: Sequence[_Run]) -> None:
+    async def _settle_by_scope(self, unit: UnitPort, runs: Sequence[RecordRun]) -> None:
         await self._prefetch(unit, runs)
-        lanes: dict[str, list[_Run]] = defaultdict(list)
+        by_scope: dict[str, list[RecordRun]] = defaultdict(list)
         for run in runs:
-            lanes[run.message.scope if run.message else ""].append(run)
+            by_scope[run.message.scope if run.message else ""].append(run)
         async with asyncio.TaskGroup() as group:
-            for lane in lanes.values():
-                group.create_task(self._settle_lane(unit, lane))
+            for of_scope in by_scope.values():
+                group.create_task(self._settle_scope(unit, of_scope))
 
-    async def _settle_lane(self, unit: UnitPort, lane: Sequence[_Run]) -> None:
-        for run in lane:
+    async def _settle_scope(self, unit: UnitPort, runs: Sequence[RecordRun]) -> None:
+        for run in runs:
             while run.step is None:
                 if isinstance(run.ask, Embed | Generate):
-                    await self._converse(run)
+                    await converse(run, self.models)
                 else:
-                    self._tell(unit, run)
+                    _tell(unit, run)
             unit.stage(run.step.writes)
 
-    def _tell(self, unit: UnitPort, run: _Run) -> None:
-        """Tell the store what the stage anticipates, or the stage what the store holds."""
-        if isinstance(run.ask, Anticipated):
-            unit.anticipate(run.ask)
-            self._guarded(run, None)
-        elif isinstance(run.ask, StoreAsk):
-            self._guarded(run, unit.answer(run.ask))
-
-    def _progress(self, records: Sequence[Record], runs: Sequence[_Run]) -> Progress:
+    def _progress(self, records: Sequence[Record], runs: Sequence[RecordRun]) -> Progress:
         assert self.store is not None
         seq = self.store.next_outbox_seq(self.stage.name)
         outbox = []
@@ -399,9 +312,9 @@ class StageRunner:
             sent_through=self._sent_through,
         )
 
-    # --- 6 and 7: send and acknowledge -------------------------------------------------------
+    # --- 6: send -----------------------------------------------------------------------------
 
-    def _output(self, runs: Sequence[_Run]) -> list[Outgoing]:
+    def _output(self, runs: Sequence[RecordRun]) -> list[Outgoing]:
         outgoing = []
         for run in runs:
             step = run.step
@@ -431,6 +344,11 @@ class StageRunner:
             for topic, record in last.items()
         ]
 
+    def _stepped(self) -> None:
+        self._done("step")
+        if self.before_commit is not None:
+            self.before_commit()
+
     def _done(self, step: str) -> None:
         now = self.monotonic()
         self.counts.seconds[step] += now - self._clock
@@ -438,6 +356,12 @@ class StageRunner:
         self.after(self.stage.name, step)
 
 
-def _embed_ask(run: _Run) -> Embed:
-    assert isinstance(run.ask, Embed)
-    return run.ask
+def _tell(unit: UnitPort, run: RecordRun) -> None:
+    """Tell the store what the stage anticipates, or the stage what the store holds."""
+    if isinstance(run.ask, Anticipated):
+        unit.anticipate(run.ask)
+        run.resume(None)
+    elif isinstance(run.ask, StoreAsk):
+        run.resume(unit.answer(run.ask))
+    else:
+        raise TypeError(f"neither an ask nor a step: {type(run.ask).__name__}")

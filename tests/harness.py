@@ -43,7 +43,7 @@ from streams.models.base import EmbeddingModel, LanguageModel, Prompt, Reply
 from streams.models.hashing import HashingEmbeddingModel
 from streams.models.rules import RulesLanguageModel
 from streams.output import HEADERS, outgoing
-from streams.pace import Pace
+from streams.partition_task import PartitionTask
 from streams.runner import StageRunner
 from streams.settings import DecisionSettings, Flags, PipelineSettings, WorkerSettings
 from streams.stage import Message, Stage
@@ -319,25 +319,30 @@ class Pipeline:
             )
             self.halfway = two_steps.halfway
         self.models = ModelPort(self.language, self.embedding, wait=self.wait)
-        self.runners = [
-            StageRunner(
-                stage,
+
+        def runner(task: PartitionTask) -> StageRunner:
+            return StageRunner(
+                task.stage,
                 0,
                 self.models,
                 sender,
-                self.shard if stage.stateful else None,
+                self.shard if task.stage.stateful else None,
                 self.clock,
                 lambda: 0.0,
                 max_record_bytes=self.max_record_bytes,
+                ready=task.ready,
+                before_commit=task.before_commit,
                 after=self._after,
             )
-            for stage in map(self.spoiled, stages(self.settings))
-            if not only or stage.name in only
-        ]
-        worker = Worker(self.log, self.runners, WorkerSettings(stop_seconds=0.0))
-        for lane in worker._lanes:
-            most = self.batch if isinstance(self.batch, int) else self.batch.get(lane.name, 256)
-            lane.pace = Pace(math.inf, most, rounds=most)  # the test's sizes, not the time's
+
+        run = [s for s in map(self.spoiled, stages(self.settings)) if not only or s.name in only]
+        worker = Worker(self.log, run, 1, runner, WorkerSettings(stop_seconds=0.0))
+        for driven in worker._driven:
+            size = self.batch
+            most = size if isinstance(size, int) else size.get(driven.task.stage.name, 256)
+            pace = driven.task._pace  # the test's sizes, not the time's
+            pace.seconds, pace.most, pace.rounds = math.inf, most, most
+        self.runners = worker.runners
         return worker
 
     async def drain(self, *only: str) -> None:

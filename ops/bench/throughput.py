@@ -7,7 +7,7 @@ import random
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from ops.bench.provider import running_provider
 from ops.bootstrap import publisher
 from ops.embedded import Application, application
 from ops.ingest.records import in_batches, turn_id_of_message
-from ops.parts import model_stages
 from ops.requests import JsonObject
 from ops.setting_sources import load_settings
 from ops.settings import Settings
@@ -24,8 +23,7 @@ from schemas.messages import ConversationTurn
 from schemas.topics import CONVERSATION_TURNS
 from streams.logs.base import Outgoing
 from streams.output import outgoing
-from streams.runner import STEPS, Counts, StageRunner
-from streams.worker import Worker
+from streams.runner import STEPS, StageRunner
 
 SEED = 20_260_301
 WORDS = 4_000
@@ -134,10 +132,8 @@ def _publish(settings: Settings, ready: Sequence[Outgoing]) -> float:
 
 
 def _start_anew(app: Application) -> None:
-    """Let the same stages, warm as they are, run once more, and count from here."""
-    for runner in app.runners:
-        runner.counts = Counts()
-    app.worker = Worker(app.log, app.runners, app.settings.worker, model_stages(app.settings))
+    """Let the same stages, on stores as warm as they are, run once more, and count from here."""
+    app.worker = replace(app.worker)
 
 
 def _by_stage(runners: Sequence[StageRunner]) -> Mapping[str, list[StageRunner]]:

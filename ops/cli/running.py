@@ -69,14 +69,14 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
     async with running(settings, only, patient=not once) as app:
         for warning in app.warnings:
             complain(warning)
-        if app.unusable is not None:
+        if app.gate.unusable is not None:
             if once:
                 raise SetupError(
-                    f"the language model cannot be used: {app.unusable}\nNothing was processed."
-                    " All but extraction runs with --stages"
+                    f"the language model cannot be used: {app.gate.unusable}\n"
+                    "Nothing was processed. All but extraction runs with --stages"
                     " normalize,apply-writes,graph-persist,audit"
                 )
-            complain(f"extraction waits, all else runs: {app.unusable}")
+            complain(f"extraction waits, all else runs: {app.gate.unusable}")
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, _stop, app)
@@ -86,7 +86,7 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
 
             async def weigh() -> None:
                 # Finding the rest of a long log takes time, and a stop must be quick.
-                if not app.stopping or not app.left():
+                if not app.gate.stopping or not app.left():
                     balance.update(await asyncio.to_thread(balance_of, sources))
 
             app.on_drained = weigh
@@ -94,12 +94,12 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
                 await app.run(until_drained=once)
             result = _summary(app, time.perf_counter() - began, balance)
             left: JsonObject = {**app.left()}
-            return {**result, "stopped": app.stopping and not app.finished, "left": left}
+            return {**result, "stopped": app.gate.stopping and not app.finished, "left": left}
 
 
 def _stop(app: AnyApplication) -> None:
     """Stop, and tell which work is finished first."""
-    if app.stopping:
+    if app.gate.stopping:
         complain("stopping at once: the next run does the unfinished work again")
     else:
         doing = _told(app.under_way())

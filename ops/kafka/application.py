@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,26 +20,26 @@ from ops.parts import (
     note_embedding,
     open_shard,
     shard_options,
-    stage_runners,
+    stage_runner,
     utc_now,
 )
 from ops.settings import Settings
 from ops.upkeep import Upkeep
-from ops.usable import until_usable
+from ops.usable import ModelGate
 from stores.lock import FolderInUse
 from stores.settings import ShardOptions
 from stores.shard import Shard
 from streams.asking import ModelPort
 from streams.logs.base import UNAVAILABLE_SECONDS, LogUnavailable, Outgoing
+from streams.logs.fair_queue import FairQueue
 from streams.logs.kafka import FaustFlow, Member, quieten
-from streams.logs.kafka_base import ROLES, STORE, Cluster, role_of
-from streams.logs.kafka_lane import Lane, Turns
+from streams.logs.kafka_base import ROLES, STATELESS, STORE, Cluster, role_of
 from streams.logs.kafka_log import KafkaLog
 from streams.logs.kafka_role import Busy, PartitionStore, Role, stages_of
 from streams.logs.kafka_sender import KafkaSender
 from streams.models.base import EmbeddingModel, LanguageModel
+from streams.partition_task import PartitionTask, by_stage
 from streams.runner import StageRunner
-from streams.stage import Stage
 from streams.topology import stages
 
 DRAINED_SECONDS = 0.5
@@ -99,7 +98,6 @@ class _Parts:
     """Opens shards and makes runners for one role."""
 
     app: KafkaApplication
-    stages: Sequence[Stage]
     options: ShardOptions | None
     clock: Callable[[], datetime]
 
@@ -119,29 +117,27 @@ class _Parts:
         self.app.shards.remove(partition)
         store.close()
 
-    def runners(self, partition: int, store: PartitionStore | None) -> list[StageRunner]:
-        made = stage_runners(
-            self.app.settings,
-            self.stages,
-            partition,
-            self.app.models,
-            self.app.sender,
+    def runner(self, task: PartitionTask, store: PartitionStore | None) -> StageRunner:
+        app, place = self.app, (task.stage.name, task.partition)
+        before = app.made.get(place)
+        app.made[place] = stage_runner(
+            app.settings,
+            task,
+            app.models,
+            app.sender,
             store,
             self.clock,
-            lambda: until_usable(self.app),
-            self.app.log.options.partitions,
+            app.gate,
+            app.log.options.partitions,
+            None if before is None else before.counts,
         )
-        self.app.keep(partition, made)
-        return made
+        return app.made[place]
 
 
 @dataclass(slots=True)
 class KafkaApplication:
     """One process that runs roles: the parts that last, and those of its partitions of now.
-
-    `unusable` tells what is wrong with the language model, and is None again once it answers;
-    until then extraction waits and everything else goes on.
-    """
+    `made` has the last runner of every stage and partition that this worker had."""
 
     settings: Settings
     log: KafkaLog
@@ -149,37 +145,28 @@ class KafkaApplication:
     language: LanguageModel
     embedding: EmbeddingModel
     models: ModelPort
+    gate: ModelGate
     names: tuple[str, ...]
     roles: list[Role] = field(default_factory=list)
     members: list[Member] = field(default_factory=list)
-    turns: Turns = field(default_factory=Turns)
+    queue: FairQueue = field(default_factory=FairQueue)
     shards: ShardSet = field(default_factory=ShardSet)
     warnings: list[str] = field(default_factory=list)
-    unusable: str | None = None
-    stopping: bool = False
     on_drained: Callable[[], Awaitable[None]] | None = None
     """Awaited when all is processed, before the stores are closed."""
     finished: bool = False
     """Whether `run` until all is processed came to that."""
+    made: dict[tuple[str, int], StageRunner] = field(default_factory=dict)
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
-    _made: dict[tuple[str, int], StageRunner] = field(default_factory=dict)
 
     @property
     def runners(self) -> list[StageRunner]:
-        """The last runner of every stage and partition that this worker had."""
-        return [*self._made.values()]
+        return [*self.made.values()]
 
     @property
     def partitions(self) -> dict[str, dict[int, str]]:
         """What every partition of every role is doing here now."""
         return {role.name: dict(role.states) for role in self.roles}
-
-    def keep(self, partition: int, runners: Sequence[StageRunner]) -> None:
-        for runner in runners:
-            before = self._made.get((runner.stage.name, partition))
-            if before is not None:
-                runner.counts = before.counts
-            self._made[runner.stage.name, partition] = runner
 
     def append(self, outgoing: Sequence[Outgoing]) -> list[tuple[int, int]]:
         return self.log.append(outgoing)
@@ -200,23 +187,19 @@ class KafkaApplication:
 
     def stop(self) -> None:
         """Finish the batches under way, leave the group, then end `run`."""
-        self.stopping = True
+        self.gate.stopping = True
         self._stop.set()
 
     def under_way(self) -> dict[str, int]:
         """Records that the stages work on now, by stage."""
-        return self._counted(lambda lane: lane.taken)
+        return by_stage(self._tasks(), lambda task: task.taken)
 
     def left(self) -> dict[str, int]:
         """Records that wait for each stage here: of the log, those that were fetched."""
-        return self._counted(lambda lane: lane.waiting)
+        return by_stage(self._tasks(), PartitionTask.left)
 
-    def _counted(self, count: Callable[[Lane], int]) -> dict[str, int]:
-        found: Counter[str] = Counter()
-        for role in self.roles:
-            for lane in role.lanes.values():
-                found[lane.name] += count(lane)
-        return dict(+found)
+    def _tasks(self) -> Iterator[PartitionTask]:
+        return (task for role in self.roles for task in role.tasks.values())
 
     async def _until_drained(self) -> None:
         while not self._stop.is_set():
@@ -231,7 +214,7 @@ class KafkaApplication:
 
 
 async def opened_log(options: Cluster, patient: bool) -> KafkaLog:
-    """The log; who is patient waits for a broker that is away, others get LogUnavailable."""
+    """The log. With `patient` a broker that is away is waited for, else raises LogUnavailable."""
     told = False
     while True:
         try:
@@ -255,7 +238,7 @@ async def kafka_application(
     """Join all parts for running the stages named in `only` (all when it is empty).
 
     Raises SetupError and LogError, each saying what to do; a store that cannot be used is told
-    by `run`, when its partition is assigned. Who is `patient` waits for a broker that is away.
+    by `run`, when its partition is assigned. With `patient` a broker that is away is waited for.
     """
     names = roles_of(only)
     options = settings.cluster
@@ -269,9 +252,10 @@ async def kafka_application(
         log = undo.enter_context(await opened_log(options, patient))
         sender = await undo.enter_async_context(KafkaSender(options))
         models = ModelPort(language, embedding, settings.llm.concurrency, settings.embedding.batch)
-        joined = KafkaApplication(settings, log, sender, language, embedding, models, names)
-        if "stateless" in names:
-            joined.unusable = await language.check()
+        gate = ModelGate(language)
+        if STATELESS in names:
+            gate.unusable = await language.check()
+        joined = KafkaApplication(settings, log, sender, language, embedding, models, gate, names)
         for name in names:
             _add_role(joined, name, options, clock)
         yield joined
@@ -288,11 +272,11 @@ def _add_role(
         name,
         options,
         own,
-        _Parts(joined, own, store, clock),
+        _Parts(joined, store, clock),
         joined.log,
         joined.sender,
         flow,
-        joined.turns,
+        joined.queue,
         settings.worker,
         model_stages(settings),
     )

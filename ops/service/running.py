@@ -25,7 +25,7 @@ def sources_of(app: AnyApplication) -> Sources:
         append=app.log.append,
         running=frozenset(runner.stage.name for runner in app.runners),
         outages=app.models.outages,
-        unusable=lambda: app.unusable,
+        unusable=lambda: app.gate.unusable,
     )
 
 

@@ -46,7 +46,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class Watermarks:
     """What a partition holds: the first offset that can be read, and the next to be given out."""
 
     beginning: int
@@ -144,15 +144,15 @@ class KafkaLog:
         self.options.physical(topic)
         return self._counts[topic]
 
-    def extents(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Extent]:
-        """The extent of every (topic, partition), asked for together."""
+    def watermarks(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Watermarks]:
+        """The watermarks of every (topic, partition), asked for together."""
         wanted = {self._tp(topic, number): (topic, number) for topic, number in places}
 
-        def ask(admin: KafkaAdminClient) -> dict[tuple[str, int], Extent]:
+        def ask(admin: KafkaAdminClient) -> dict[tuple[str, int], Watermarks]:
             first = admin.list_partition_offsets(dict.fromkeys(wanted, OffsetSpec.EARLIEST))
             last = admin.list_partition_offsets(dict.fromkeys(wanted, OffsetSpec.LATEST))
             return {
-                place: Extent(int(first[tp].offset), int(last[tp].offset))
+                place: Watermarks(int(first[tp].offset), int(last[tp].offset))
                 for tp, place in wanted.items()
             }
 
@@ -161,7 +161,7 @@ class KafkaLog:
     def end_offset(self, topic: str, partition: int) -> int:
         """The offset that the next appended record will get; 0 for an empty partition."""
         check_partition(topic, partition, self.options.partitions)
-        return self.extents([(topic, partition)])[topic, partition].end
+        return self.watermarks([(topic, partition)])[topic, partition].end
 
     # --- positions ---------------------------------------------------------------------------
 
@@ -231,11 +231,11 @@ class KafkaLog:
                     places.add((topic, partition))
                     done[role, topic, partition] = committed.get((topic, partition), 0)
         # Ends are read after positions: what is equal then was equal at the time of the first.
-        extents = self.extents(sorted(places))
+        watermarks = self.watermarks(sorted(places))
         left = dict.fromkeys(ROLES, 0)
         for (role, topic, partition), offset in done.items():
-            extent = extents[topic, partition]
-            left[role] += max(0, extent.end - max(offset, extent.beginning))
+            marks = watermarks[topic, partition]
+            left[role] += max(0, marks.end - max(offset, marks.beginning))
         return left
 
     # --- reading -----------------------------------------------------------------------------

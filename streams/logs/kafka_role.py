@@ -1,8 +1,8 @@
 """The stages of one role on the partitions that the group gives this worker.
 
-A partition's store is opened when it is assigned and closed when it is revoked; in between one
-`Lane` a stage works on it. Before anything is processed the store and the log are held against
-each other.
+A partition's store is opened when it is assigned and closed when it is revoked; in between a
+partition task a stage works on it. Before anything is processed the store and the log are held
+against each other.
 """
 
 from __future__ import annotations
@@ -17,22 +17,16 @@ from typing import Protocol
 from schemas.topics import MEMORY_WRITES
 from streams.failures import first_failure
 from streams.logs.base import UNAVAILABLE_SECONDS, LogError, LogUnavailable
+from streams.logs.delivery_source import Delivery, DeliverySource, Flow
+from streams.logs.fair_queue import STORE_SHARE, FairQueue, Gathering
 from streams.logs.kafka_base import Cluster, role_of
-from streams.logs.kafka_lane import (
-    STORE_SHARE,
-    Arrival,
-    Flow,
-    Lane,
-    Opened,
-    Progress,
-    Tenure,
-    Turns,
-)
-from streams.logs.kafka_log import Extent, Identity, KafkaLog
+from streams.logs.kafka_log import Identity, KafkaLog, Watermarks
 from streams.logs.kafka_sender import KafkaSender
 from streams.pace import pace_of
+from streams.partition_task import Barrier, PartitionTask, end_all
 from streams.runner import StageRunner
 from streams.settings import WorkerSettings
+from streams.source import Lease
 from streams.stage import Stage
 from streams.store_port import StorePort
 
@@ -66,8 +60,8 @@ class Parts(Protocol):
         """Called in a thread."""
         ...
 
-    def runners(self, partition: int, store: PartitionStore | None) -> Sequence[StageRunner]:
-        """A runner for every stage of the role."""
+    def runner(self, task: PartitionTask, store: PartitionStore | None) -> StageRunner:
+        """The task's runner, with the task's edges."""
         ...
 
 
@@ -77,7 +71,7 @@ class _Facts:
 
     identity: Identity
     committed: Mapping[tuple[str, int], int]
-    extents: Mapping[tuple[str, int], Extent]
+    watermarks: Mapping[tuple[str, int], Watermarks]
 
 
 @dataclass
@@ -92,14 +86,15 @@ class Role:
     log: KafkaLog
     sender: KafkaSender
     flow: Flow
-    turns: Turns
+    queue: FairQueue
     limits: WorkerSettings = field(default_factory=WorkerSettings)
     model_stages: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.states: dict[int, str] = {}
-        self.lanes: dict[tuple[str, int], Lane] = {}
+        self.tasks: dict[tuple[str, int], PartitionTask] = {}
+        self._sources: dict[tuple[str, int], DeliverySource] = {}
         self.stores: dict[int, PartitionStore] = {}
         self._opening: set[asyncio.Task[None]] = set()
         self._ending = asyncio.Lock()
@@ -112,64 +107,63 @@ class Role:
 
     # --- assignment --------------------------------------------------------------------------
 
-    def assign(self, partitions: Iterable[int], tenure_of: Callable[[int], Tenure]) -> None:
+    def assign(self, partitions: Iterable[int], lease_of: Callable[[int], Lease]) -> None:
         """Begin to work on these partitions. Returns at once: stores are opened in tasks."""
         numbers = sorted(partitions)
         self.states = dict.fromkeys(numbers, "opening")
-        for number in numbers:
-            tenure = tenure_of(number)
-            for stage in self.stages:
-                self._lane(stage, number, tenure, STORE_SHARE / len(numbers))
         facts = asyncio.create_task(asyncio.to_thread(self._ask, numbers))
         for number in numbers:
-            task = asyncio.create_task(self._open(number, tenure_of(number), facts))
-            self._opening.add(task)
-            task.add_done_callback(self._opening.discard)
+            barrier = self._barrier(number)
+            for stage in self.stages:
+                self._add_task(stage, number, lease_of(number), barrier, STORE_SHARE / len(numbers))
+            opening = asyncio.create_task(self._open(number, barrier, facts))
+            self._opening.add(opening)
+            opening.add_done_callback(self._opening.discard)
 
-    def _lane(self, stage: Stage, partition: int, tenure: Tenure, share: float) -> None:
+    def _barrier(self, partition: int) -> Barrier:
+        return Barrier(lambda: self.sender.sent_through(MEMORY_WRITES.name, partition))
+
+    def _add_task(
+        self, stage: Stage, partition: int, lease: Lease, barrier: Barrier, share: float
+    ) -> None:
         pace = pace_of(stage, self.limits, self.model_stages.get(stage.name))
         topics = [topic.name for topic in stage.reads]
-        lane = Lane(
-            stage.name, partition, topics, pace, tenure, self.flow, self.fail, self.turns, share
+        gathering = Gathering(self.queue, stage.name, share)
+        source = DeliverySource(self.log, partition, topics, pace, lease, self.flow, gathering)
+        self._sources[stage.name, partition] = source
+        self.tasks[stage.name, partition] = PartitionTask(
+            stage, partition, pace, source, self.fail, barrier
         )
-        self.lanes[stage.name, partition] = lane
 
-    def put(self, stage: str, topic: str, partition: int, arrival: Arrival) -> None:
-        """Hand a record to its lane; one of a partition that is not ours any more is dropped."""
-        lane = self.lanes.get((stage, partition))
-        if lane is not None:
-            lane.put(topic, arrival)
+    def put(self, stage: str, topic: str, partition: int, delivery: Delivery) -> None:
+        """Hand a record over; one of a partition that is not ours any more is dropped."""
+        source = self._sources.get((stage, partition))
+        if source is not None:
+            source.put(topic, delivery)
 
     def wanted(self) -> dict[tuple[str, int], int]:
-        """The least offset that lanes without work wait for, by topic and partition."""
+        """The least offset that idle tasks wait for, by topic and partition."""
         least: dict[tuple[str, int], int] = {}
-        for lane in self.lanes.values():
-            for topic, at in lane.wanted().items():
-                place = topic, lane.partition
+        for (stage, partition), task in self.tasks.items():
+            if not task.idle:
+                continue
+            for topic, at in self._sources[stage, partition].wanted().items():
+                place = topic, partition
                 least[place] = min(at, least.get(place, at))
         return least
 
-    async def quiesce(self, grace_seconds: float | None = None) -> None:
+    async def quiesce(self) -> None:
         """Begin nothing new, and let what is being committed end. Fails the worker when a batch
         does not end in time."""
         async with self._ending:
-            await self._end_lanes(grace_seconds)
-
-    async def _end_lanes(self, grace_seconds: float | None) -> None:
-        lanes = [*self.lanes.values()]
-        self.lanes.clear()
-        for lane in lanes:
-            lane.close()
-        grace = self.options.settings.grace_seconds if grace_seconds is None else grace_seconds
-        ended = await asyncio.gather(
-            *(lane.ended(grace, self.options.settings.quiesce_seconds) for lane in lanes),
-            return_exceptions=True,
-        )
-        for lane, outcome in zip(lanes, ended, strict=True):
-            if isinstance(outcome, TimeoutError):
-                self.fail(LogError(f"{lane.name}[{lane.partition}] did not finish its batch"))
-            elif isinstance(outcome, BaseException):
-                self.fail(outcome)
+            tasks = [*self.tasks.values()]
+            self.tasks.clear()
+            self._sources.clear()
+            limits = self.options.settings
+            try:
+                await end_all(tasks, limits.grace_seconds, limits.quiesce_seconds)
+            except Exception as error:
+                self.fail(error)
 
     async def release(self) -> None:
         """After `quiesce`: close the stores; the next owner may open them at once."""
@@ -187,14 +181,16 @@ class Role:
 
     def _ask(self, partitions: Sequence[int]) -> _Facts:
         places = [(topic, number) for topic in self.topics for number in partitions]
-        return _Facts(self.log.identity(), self.log.committed(self.name), self.log.extents(places))
+        return _Facts(
+            self.log.identity(), self.log.committed(self.name), self.log.watermarks(places)
+        )
 
-    async def _open(self, partition: int, tenure: Tenure, asked: asyncio.Task[_Facts]) -> None:
+    async def _open(self, partition: int, barrier: Barrier, asked: asyncio.Task[_Facts]) -> None:
         try:
-            store = await self._opened_store(partition, tenure)
+            store = await self._opened_store(partition)
             while True:
                 try:
-                    await self._begin(partition, store, await asyncio.shield(asked))
+                    self._begin(partition, store, barrier, await asyncio.shield(asked))
                 except LogUnavailable as error:
                     # The broker is away or just back: others would fare no better with it.
                     logger.warning("%s[%d] waits: %s", self.name, partition, error)
@@ -209,22 +205,23 @@ class Role:
         except BaseException as error:
             self.fail(error)
 
-    async def _begin(self, partition: int, store: PartitionStore | None, facts: _Facts) -> None:
-        """Open the partition's lanes: all, or none where the log cannot be read."""
+    def _begin(
+        self, partition: int, store: PartitionStore | None, barrier: Barrier, facts: _Facts
+    ) -> None:
+        """Start the partition's tasks: all, or none where the log cannot be used."""
         if store is not None:
             self._check_store(partition, store, facts)
-        progress = Progress(lambda: self.sender.sent_through(MEMORY_WRITES.name, partition))
-        extent = facts.extents.get((MEMORY_WRITES.name, partition))
-        progress.awaited = 0 if extent is None else extent.end
-        runners = self.parts.runners(partition, store)
-        made = [self._opened(partition, runner, facts, progress) for runner in runners]
-        for opened in made:
-            lane = self.lanes.get((opened.runner.stage.name, partition))
-            if lane is not None:
-                _tell_lane(lane, opened.runner)
-                lane.open(opened)
+        marks = facts.watermarks.get((MEMORY_WRITES.name, partition))
+        barrier.proposed_before = 0 if marks is None else marks.end
+        tasks = [task for task in self.tasks.values() if task.partition == partition]
+        runners = [self.parts.runner(task, store) for task in tasks]
+        for runner in runners:
+            source = self._sources[runner.stage.name, partition]
+            source.open(*self._beginning(partition, runner, facts))
+        for task, runner in zip(tasks, runners, strict=True):
+            task.start(runner)
 
-    async def _opened_store(self, partition: int, tenure: Tenure) -> PartitionStore | None:
+    async def _opened_store(self, partition: int) -> PartitionStore | None:
         """The store; waits for as long as another process keeps it, the one before most likely."""
         while True:
             opening = asyncio.create_task(asyncio.to_thread(self.parts.open, partition))
@@ -249,9 +246,10 @@ class Role:
         if store is not None:
             self.parts.close(partition, store)
 
-    def _opened(
-        self, partition: int, runner: StageRunner, facts: _Facts, progress: Progress
-    ) -> Opened:
+    def _beginning(
+        self, partition: int, runner: StageRunner, facts: _Facts
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        """Where the stage is in each of its topics, and where what is delivered begins."""
         topics = [topic.name for topic in runner.stage.reads]
         committed = {
             topic: facts.committed[topic, partition]
@@ -265,9 +263,9 @@ class Role:
             else:
                 _check_beginning(topic, partition, committed.get(topic), facts)
                 # From the first record on: the first to arrive need not be it.
-                beginning = facts.extents[topic, partition].beginning
+                beginning = facts.watermarks[topic, partition].beginning
                 next_offsets[topic] = committed.get(topic, beginning)
-        return Opened(runner, self.log, progress, next_offsets, committed)
+        return next_offsets, committed
 
     # --- do store and log belong together? ---------------------------------------------------
 
@@ -301,46 +299,35 @@ class Role:
     def _check_cursor(
         self, partition: int, stage: str, topic: str, cursor: int, facts: _Facts
     ) -> None:
-        extent = facts.extents[topic, partition]
-        if cursor > extent.end:
+        marks = facts.watermarks[topic, partition]
+        if cursor > marks.end:
             raise LogError(
                 f"the store has processed {topic}[{partition}] up to offset {cursor}, but the log"
-                f" ends at {extent.end}: records are gone that the store holds. Restore the log,"
+                f" ends at {marks.end}: records are gone that the store holds. Restore the log,"
                 " or move the partition's folder away to build it again from what is left."
             )
-        if cursor < extent.beginning:
+        if cursor < marks.beginning:
             raise LogError(
                 f"{stage} is at offset {cursor} of {topic}[{partition}], but the log begins at"
-                f" {extent.beginning}: what lies between was removed before it was processed."
+                f" {marks.beginning}: what lies between was removed before it was processed."
                 " Restore a copy of the store that is further on, or the log; and let"
                 " `palimpsest topics describe` look for a retention that removes records."
             )
 
 
-def _tell_lane(lane: Lane, runner: StageRunner) -> None:
-    """Let the lane know every step of its runner before others do."""
-    tell = runner.after
-
-    def after(stage: str, step: str) -> None:
-        lane.at(step)
-        tell(stage, step)
-
-    runner.after = after
-
-
 def _check_beginning(topic: str, partition: int, committed: int | None, facts: _Facts) -> None:
-    extent = facts.extents[topic, partition]
-    if committed is not None and committed < extent.beginning:
+    marks = facts.watermarks[topic, partition]
+    if committed is not None and committed < marks.beginning:
         raise LogError(
             f"the stages that hold no store are at offset {committed} of {topic}[{partition}], but"
-            f" the log begins at {extent.beginning}: what lies between was removed before it was"
+            f" the log begins at {marks.beginning}: what lies between was removed before it was"
             " processed. `palimpsest topics describe` looks for a retention that removes records;"
             " to go on without them, set the group's offset with Kafka's own tools."
         )
-    if committed is not None and committed > extent.end:
+    if committed is not None and committed > marks.end:
         raise LogError(
             f"the stages that hold no store have read {topic}[{partition}] up to offset"
-            f" {committed}, but the log ends at {extent.end}: the topic was made anew. Delete the"
+            f" {committed}, but the log ends at {marks.end}: the topic was made anew. Delete the"
             " consumer group, or restore the log."
         )
 

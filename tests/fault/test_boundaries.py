@@ -106,7 +106,7 @@ def assert_nothing_lost(pipeline: Pipeline) -> None:
     assert (balance.turns["in_flight"], balance.facts["in_flight"]) == (0, 0)
 
 
-NOTHING_DURABLE = ("decode", "drop", "ask")
+NOTHING_DURABLE = ("decode", "deduplicate", "ask")
 """Before the step nothing is written: one stop there is like any other."""
 
 

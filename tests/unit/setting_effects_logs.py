@@ -14,8 +14,8 @@ from ops.service.local import Place, local_interface
 from ops.service.routing import RoutedQueries
 from ops.service.running import place_of
 from streams.logs.base import Outgoing
-from streams.logs.kafka import _application
-from streams.logs.kafka_lane import Turns
+from streams.logs.fair_queue import FairQueue
+from streams.logs.faust_app import application as faust_application
 from streams.logs.kafka_role import Role
 from tests.setting_lab import Case, Lab, happens
 
@@ -76,8 +76,8 @@ class _Faust:
     def __init__(self, lab: Lab) -> None:
         nothing: Any = None
         options = lab.settings.cluster
-        self.role = Role("store", options, (), nothing, nothing, nothing, nothing, Turns())
-        self.made = _application(self.role, options, lab.folder)
+        self.role = Role("store", options, (), nothing, nothing, nothing, nothing, FairQueue())
+        self.made = faust_application(options, "store", lab.folder)
 
 
 async def addresses_of_brokers(lab: Lab) -> object:
@@ -93,7 +93,6 @@ async def session_timeout(lab: Lab) -> object:
 
 
 class _Waiting:
-    name, partition = "decide", 0
     limits: tuple[float, float] = (0.0, 0.0)
 
     def close(self) -> None:
@@ -104,10 +103,10 @@ class _Waiting:
 
 
 async def limits_of_a_rebalance(lab: Lab) -> tuple[float, float]:
-    role, lane = _Faust(lab).role, _Waiting()
-    role.lanes["decide", 0] = lane  # type: ignore[assignment]
+    role, task = _Faust(lab).role, _Waiting()
+    role.tasks["decide", 0] = task  # type: ignore[assignment]
     await role.quiesce()
-    return lane.limits
+    return task.limits
 
 
 async def grace(lab: Lab) -> object:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any
 from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 from faust.types import TP
 
-from streams.logs.kafka import _Consumer
+from streams.logs.faust_app import FAUST_VERSION, _Consumer
 
 
 class Thread:
@@ -56,3 +57,9 @@ async def test_offsets_that_the_group_refused_are_not_taken_for_committed(
     consumer._committed_offset = defaultdict(lambda: None, {place: 1})
     assert await consumer._commit_offsets({place: 10}) is accepted
     assert consumer._committed_offset[place] == known
+
+
+def test_the_private_parts_of_faust_are_those_of_the_version_tried() -> None:
+    installed = version("faust-streaming")
+    if installed != FAUST_VERSION:
+        pytest.fail(f"faust-streaming {installed}: try streams/logs/faust_app.py on it first")

@@ -10,17 +10,15 @@ from kafka.errors import KafkaConnectionError, KafkaError, TopicAuthorizationFai
 
 from streams.logs import kafka_role
 from streams.logs.base import LogUnavailable
+from streams.logs.fair_queue import FairQueue
 from streams.logs.kafka_base import Cluster
-from streams.logs.kafka_lane import Turns
 from streams.logs.kafka_log import Identity
 from streams.logs.kafka_role import Role
 from streams.logs.kafka_sender import unreachable
 
 
-class CommittingLane:
-    """A lane whose batch ends when it is let."""
-
-    name, partition = "apply-writes", 0
+class CommittingTask:
+    """A task whose batch ends when it is let."""
 
     def __init__(self) -> None:
         self.may_end = asyncio.Event()
@@ -51,19 +49,19 @@ class Closed:
 
 
 async def test_no_store_is_closed_under_a_commit() -> None:
-    parts, lane = Closed(), CommittingLane()
+    parts, task = Closed(), CommittingTask()
     nothing: Any = None
-    role = Role("store", Cluster(), (), parts, nothing, nothing, nothing, Turns())  # type: ignore[arg-type]
-    role.lanes["apply-writes", 0] = lane  # type: ignore[assignment]
+    role = Role("store", Cluster(), (), parts, nothing, nothing, nothing, FairQueue())  # type: ignore[arg-type]
+    role.tasks["apply-writes", 0] = task  # type: ignore[assignment]
     role.stores[0] = nothing
     first = asyncio.create_task(role.quiesce())
-    await lane.ending.wait()
-    # A second rebalance begins meanwhile: it finds no lanes left to wait for.
+    await task.ending.wait()
+    # A second rebalance begins meanwhile: it finds no tasks left to wait for.
     await asyncio.wait([asyncio.create_task(role.quiesce())], timeout=0.05)
     second = asyncio.create_task(role.release())
     await asyncio.wait([second], timeout=0.05)
     assert parts.partitions == []
-    lane.may_end.set()
+    task.may_end.set()
     await asyncio.gather(first, second)
     assert parts.partitions == [0]
 
@@ -83,7 +81,7 @@ class Absent:
     def committed(self, role: str) -> dict[tuple[str, int], int]:
         return {}
 
-    def extents(self, places: object) -> dict[tuple[str, int], Any]:
+    def watermarks(self, places: object) -> dict[tuple[str, int], Any]:
         return {}
 
 
@@ -93,7 +91,7 @@ async def test_an_assignment_while_the_broker_is_away_waits_for_it(
     monkeypatch.setattr(kafka_role, "UNAVAILABLE_SECONDS", 0.0)
     nothing: Any = None
     log: Any = Absent(outages=3)
-    role = Role("store", Cluster(), (), Closed(), log, nothing, nothing, Turns())  # type: ignore[arg-type]
+    role = Role("store", Cluster(), (), Closed(), log, nothing, nothing, FairQueue())  # type: ignore[arg-type]
     role.assign([0, 1], lambda partition: nothing)
     await asyncio.gather(*role._opening)
     assert role.states == {0: "working", 1: "working"}

@@ -1,4 +1,4 @@
-"""The runner: seven steps, in order, and what each promises."""
+"""The runner: six steps, in order, and what each promises."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def letters(log: MemoryLog) -> list[DeadLetter]:
 
 
 @pytest.mark.parametrize("store", [None, MemoryStore()], ids=["stateless", "stateful"])
-async def test_the_seven_steps_in_order(store: MemoryStore | None) -> None:
+async def test_the_six_steps_in_order(store: MemoryStore | None) -> None:
     log = MemoryLog()
     happened: list[str] = []
     echoing = runner(
@@ -188,12 +188,11 @@ async def test_nothing_is_committed_before_step_nor_sent_before_commit() -> None
     await watching.process(turns(log, "a"))
     assert state == [
         ("decode", 0, 0),
-        ("drop", 0, 0),
+        ("deduplicate", 0, 0),
         ("ask", 0, 0),
         ("step", 0, 0),
         ("commit", 1, 0),
         ("send", 1, 1),
-        ("acknowledge", 1, 1),
     ]
 
 

@@ -15,6 +15,7 @@ from streams.logs.base import LogError
 from streams.models.hashing import HashingEmbeddingModel
 from streams.models.rules import RulesLanguageModel
 from streams.normalize import normalized
+from streams.partition_task import PartitionTask
 from streams.runner import StageFailed, StageRunner
 from streams.settings import WorkerSettings
 from streams.stage import Context, Emit, Message, Stage, Step, without_asks
@@ -41,12 +42,24 @@ def worker(
     log: MemoryLog, *stages: Stage, store: MemoryStore | None = None, **fields: Any
 ) -> tuple[Worker, list[StageRunner]]:
     models = ModelPort(RulesLanguageModel(), HashingEmbeddingModel(8))
-    runners = [
-        StageRunner(s, 0, models, log, store if s.stateful else None, lambda: BEGIN, lambda: 0.0)
-        for s in stages
-    ]
-    limits = fields.pop("limits", WorkerSettings())
-    return Worker(log, runners, limits, **fields), runners
+    edges = {name: fields.pop(name) for name in ("after", "max_failures") if name in fields}
+
+    def runner(task: PartitionTask) -> StageRunner:
+        return StageRunner(
+            task.stage,
+            task.partition,
+            models,
+            log,
+            store if task.stage.stateful else None,
+            lambda: BEGIN,
+            lambda: 0.0,
+            ready=task.ready,
+            before_commit=task.before_commit,
+            **edges,
+        )
+
+    working = Worker(log, stages, 1, runner, fields.pop("limits", WorkerSettings()), **fields)
+    return working, working.runners
 
 
 def fill(log: MemoryLog, count: int, first: int = 0) -> None:
@@ -136,10 +149,13 @@ async def test_a_failure_stops_all_and_is_what_is_raised() -> None:
 
     log = MemoryLog()
     fill(log, 2)
-    working, [_, bad] = worker(
-        log, stage("first"), stage("bad", failing), limits=WorkerSettings(stop_seconds=0.0)
+    working, _ = worker(
+        log,
+        stage("first"),
+        stage("bad", failing),
+        limits=WorkerSettings(stop_seconds=0.0),
+        max_failures=0,
     )
-    bad.max_failures = 0
     with pytest.raises(StageFailed, match="stage bad stopped"):
         await working.run()
     assert ("bad", "conversation-turns") not in log.noted
@@ -167,9 +183,15 @@ async def test_a_stage_waits_for_what_it_must_see() -> None:
     fill(log, 2)
     # Unreadable writes are dead-lettered, which is progress too.
     log.put(MEMORY_WRITES.name, b"{", b"{", b"{")
-    working, [_, apply] = worker(log, deciding, applying, limits=WorkerSettings(batch_records=1))
     seen: list[int] = []
-    apply.after = lambda stage, step: seen.append(len(order)) if step == "acknowledge" else None
+
+    def after(stage: str, step: str) -> None:
+        if (stage, step) == ("apply", "send"):
+            seen.append(len(order))
+
+    working, _ = worker(
+        log, deciding, applying, limits=WorkerSettings(batch_records=1), after=after
+    )
     await working.run(until_drained=True)
     # All three were applied before the first decision.
     assert seen == [0, 0, 0]
@@ -181,10 +203,13 @@ async def test_a_stop_does_not_hang_on_a_stage_that_waits() -> None:
     log = MemoryLog()
     fill(log, 2)
     log.put(MEMORY_WRITES.name, b"{", b"{", b"{")
-    working, [decide, apply] = worker(
-        log, deciding, applying, limits=WorkerSettings(batch_records=1)
+    working, [decide, _] = worker(
+        log,
+        deciding,
+        applying,
+        limits=WorkerSettings(batch_records=1),
+        after=lambda stage, step: working.stop(),
     )
-    apply.after = lambda stage, step: working.stop()
     async with asyncio.timeout(30):
         await working.run()
     assert decide.counts.records == 0

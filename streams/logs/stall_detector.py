@@ -1,6 +1,6 @@
 """Records that are in the log and never come.
 
-Around a rebalance Faust may drop records that it has fetched and go on behind them. A lane that
+Around a rebalance Faust may drop records that it has fetched and go on behind them. A task that
 gets a later one notices, and reads what is missing; where no later one follows it would wait until
 the next rebalance. So it is looked now and then where the log ends.
 """
@@ -16,7 +16,7 @@ LOOK_SECONDS: Final = 5.0
 Place = TypeVar("Place", bound=tuple[str, int])
 
 
-class Gaps(Generic[Place]):
+class StallDetector(Generic[Place]):
     """What was missing at the last look, by topic and partition."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from streams.logs.kafka import Member
 async def test_records_that_were_dropped_come_again(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hand_over = Member._arrived
+    deliver = Member._deliver
     dropped: set[tuple[str, int, int]] = set()
 
     def drop_once(member: Member, stage: str, event: Event) -> None:
@@ -26,9 +26,9 @@ async def test_records_that_were_dropped_come_again(
         if stage == "normalize" and place not in dropped:
             dropped.add(place)
         else:
-            hand_over(member, stage, event)
+            deliver(member, stage, event)
 
-    monkeypatch.setattr(Member, "_arrived", drop_once)
+    monkeypatch.setattr(Member, "_deliver", drop_once)
     turns = list(records(Load(12, 3)))
     with Lab(tmp_path, broker, "gaps", partitions=2) as lab:
         lab.publish(turns)

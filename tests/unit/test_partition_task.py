@@ -1,4 +1,4 @@
-"""A lane: in order, nothing twice, nothing left out, nothing after the partition is lost."""
+"""A partition task: in order, nothing twice, nothing left out, nothing after the lease is lost."""
 
 from __future__ import annotations
 
@@ -7,24 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import version
 from typing import Any
 
 import pytest
 
-from streams.logs import kafka_lane
-from streams.logs.base import LogUnavailable, Record
-from streams.logs.kafka import FAUST_VERSION
-from streams.logs.kafka_lane import (
-    MOST_PATIENCE_SECONDS,
-    Arrival,
-    Lane,
-    Opened,
-    Progress,
-    Turns,
-    patience,
-)
+from streams.logs import delivery_source
+from streams.logs.base import LogError, LogUnavailable, Record
+from streams.logs.delivery_source import Delivery, DeliverySource
+from streams.logs.fair_queue import MOST_PATIENCE_SECONDS, FairQueue, Gathering, patience
 from streams.pace import Pace
+from streams.partition_task import Barrier, PartitionTask, end_all
 from streams.runner import Counts
 
 TOPIC = "memory-writes"
@@ -43,20 +35,19 @@ def record(offset: int, topic: str = TOPIC) -> Record:
 
 @dataclass
 class Stage:
+    name: str = "apply-writes"
     waits_for: str | None = None
-    window: int = 0
 
 
 @dataclass
 class Runner:
-    """Keeps what it was given; `gate` holds it where a model would."""
+    """Keeps what it was given; `gate` holds it where a model would, `saving` in its commit."""
 
+    task: PartitionTask | None = None
     done: list[tuple[str, list[int]]] = field(default_factory=list)
     gate: asyncio.Event | None = None
-    lane: Lane | None = None
-    stage: Stage = field(default_factory=Stage)
+    saving: asyncio.Event | None = None
     counts: Counts = field(default_factory=Counts)
-    ready: Any = None
     started: int = 0
     working: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -67,13 +58,14 @@ class Runner:
         self.started += 1
 
     async def process(self, records: Sequence[Record]) -> None:
-        if self.ready is not None:
-            await self.ready()
+        assert self.task is not None
+        await self.task.ready()
         self.working.set()
         if self.gate is not None:
             await self.gate.wait()
-        if self.lane is not None:
-            self.lane.at("step")
+        self.task.before_commit()
+        if self.saving is not None:
+            await self.saving.wait()
         self.done.append((records[0].topic, [r.offset for r in records]))
 
     @property
@@ -82,7 +74,7 @@ class Runner:
 
 
 @dataclass
-class Tenure:
+class HeldLease:
     why: str | None = None
     is_sure: bool = True
 
@@ -95,11 +87,13 @@ class Tenure:
 
 @dataclass
 class World:
-    """A lane with everything around it in the test's hand."""
+    """A task with everything around it in the test's hand."""
 
+    stage: Stage = field(default_factory=Stage)
+    topics: Sequence[str] = (TOPIC, OTHER)
     log_records: dict[int, Record] = field(default_factory=dict)
     outages: int = 0
-    tenure: Tenure = field(default_factory=Tenure)
+    lease: HeldLease = field(default_factory=HeldLease)
     held: list[str] = field(default_factory=list)
     let: list[str] = field(default_factory=list)
     failures: list[BaseException] = field(default_factory=list)
@@ -108,18 +102,14 @@ class World:
     sent: int = 0
 
     def __post_init__(self) -> None:
-        self.lane = Lane(
-            "apply-writes",
-            0,
-            [TOPIC, OTHER],
-            Pace(1.0, 4, 4),
-            self.tenure,
-            self,
-            self.failures.append,
-            Turns(),
-        )
-        self.runner.lane = self.lane
-        self.progress = Progress(lambda: self.sent)
+        pace = Pace(1.0, 4, 4)
+        log: Any = self
+        gathering = Gathering(FairQueue(), "apply-writes")
+        self.source = DeliverySource(log, 0, self.topics, pace, self.lease, self, gathering)
+        self.barrier = Barrier(lambda: self.sent)
+        stage: Any = self.stage
+        self.task = PartitionTask(stage, 0, pace, self.source, self.failures.append, self.barrier)
+        self.runner.task = self.task
 
     def hold(self, topic: str, partition: int) -> None:
         self.held.append(topic)
@@ -137,27 +127,21 @@ class World:
         return found[:max_records]
 
     def open(self, cursor: int = 0, committed: int = 0) -> None:
-        self.lane.open(
-            Opened(
-                self.runner,  # type: ignore[arg-type]
-                self,  # type: ignore[arg-type]
-                self.progress,
-                {TOPIC: cursor, OTHER: 0},
-                {TOPIC: committed},
-            )
-        )
+        first = dict.fromkeys(self.topics, 0) | {self.topics[0]: cursor}
+        self.source.open(first, {self.topics[0]: committed})
+        self.task.start(self.runner)  # type: ignore[arg-type]
 
-    def put(self, *offsets: int, topic: str = TOPIC) -> None:
+    def put(self, *offsets: int, topic: str | None = None) -> None:
+        topic = topic or self.topics[0]
         for offset in offsets:
             done = partial(self.acknowledged.append, offset)
-            self.lane.put(topic, Arrival(record(offset, topic), done))
+            self.source.put(topic, Delivery(record(offset, topic), done))
 
     async def until_acknowledged(self, count: int) -> None:
         await until(lambda: len(self.acknowledged) >= count)
 
     async def close(self) -> None:
-        self.lane.close()
-        await self.lane.ended(0.01, 1.0)
+        await end_all([self.task], 0.01, 1.0)
 
 
 async def test_records_wait_for_the_store_and_come_in_order_in_batches() -> None:
@@ -190,7 +174,7 @@ async def test_a_store_behind_the_group_is_caught_up_from_the_log() -> None:
 
 
 async def test_a_log_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_lane, "UNAVAILABLE_SECONDS", 0.0)
+    monkeypatch.setattr(delivery_source, "UNAVAILABLE_SECONDS", 0.0)
     world = World(log_records={n: record(n) for n in range(4)}, outages=3)
     world.open(cursor=0, committed=3)
     world.put(3)
@@ -207,6 +191,15 @@ async def test_a_hole_is_filled_from_the_log_or_is_none() -> None:
     world.put(5)  # 3 and 4 were removed from the log
     await world.until_acknowledged(2)
     assert world.runner.offsets == [0, 1, 2, 5]
+    await world.close()
+
+
+async def test_a_hole_between_two_that_came_is_filled_too() -> None:
+    world = World(log_records={n: record(n) for n in range(4)})
+    world.put(0, 3)
+    world.open()
+    await world.until_acknowledged(2)
+    assert world.runner.offsets == [0, 1, 2, 3]
     await world.close()
 
 
@@ -232,15 +225,61 @@ async def test_a_batch_that_waits_for_a_model_gives_way() -> None:
     assert world.failures == []
 
 
+async def test_a_commit_is_waited_for_and_never_cut_short() -> None:
+    world = World()
+    world.runner.saving = asyncio.Event()
+    world.open()
+    world.put(0)
+    await world.runner.working.wait()
+    ending = asyncio.create_task(end_all([world.task], 0.0, 5.0))
+    await asyncio.sleep(0.01)
+    assert not ending.done()
+    world.runner.saving.set()
+    await ending
+    assert world.acknowledged == [0]
+
+
+async def test_a_commit_that_does_not_end_is_told() -> None:
+    world = World()
+    world.runner.saving = asyncio.Event()
+    world.open()
+    world.put(0)
+    await world.runner.working.wait()
+    with pytest.raises(LogError, match=r"apply-writes\[0\] did not finish its batch"):
+        await end_all([world.task], 0.0, 0.01)
+    assert world.acknowledged == []
+
+
+async def test_a_partition_lost_after_the_commit_acknowledges_nothing() -> None:
+    world = World()
+    world.runner.saving = asyncio.Event()
+    world.open()
+    world.put(0, 1)
+    await world.runner.working.wait()
+    world.lease.why = "another's"
+    world.runner.saving.set()
+    await until(lambda: bool(world.task.closed))
+    assert world.runner.offsets == [0, 1]
+    assert world.acknowledged == []
+    await world.close()
+    # Its next owner gets them again, and its store knows them.
+    after = World()
+    after.open(cursor=2)
+    after.put(0, 1, 2)
+    await after.until_acknowledged(3)
+    assert after.runner.offsets == [2]
+    await after.close()
+
+
 async def test_nothing_is_committed_once_the_partition_is_lost() -> None:
     world = World()
     world.runner.gate = asyncio.Event()
     world.open()
     world.put(0)
     await world.runner.working.wait()
-    world.tenure.why = "another's"
+    world.lease.why = "another's"
     world.runner.gate.set()
-    await until(lambda: bool(world.lane.closed))
+    await until(lambda: bool(world.task.closed))
     assert world.runner.done == []
     assert world.acknowledged == []
     world.put(1)
@@ -254,11 +293,11 @@ async def test_a_doubt_before_the_commit_begins_the_batch_again() -> None:
     world.open()
     world.put(0)
     await world.runner.working.wait()
-    world.tenure.is_sure = False
+    world.lease.is_sure = False
     world.runner.gate.set()
     await asyncio.sleep(0.01)
     assert world.runner.done == []
-    world.tenure.is_sure = True
+    world.lease.is_sure = True
     await world.until_acknowledged(1)
     assert world.runner.offsets == [0]
     await world.close()
@@ -289,35 +328,21 @@ def test_the_more_a_store_costs_the_longer_records_gather() -> None:
 
 
 async def test_a_stage_waits_until_what_was_proposed_is_applied() -> None:
-    world = World()
-    world.runner.stage = Stage(waits_for="apply-writes")
-    world.runner.lane = None
-    world.progress.awaited = 5
-    world.lane.next_offsets = {OTHER: 0}
-    decide = Lane(
-        "decide", 0, [OTHER], Pace(1.0, 4, 4), world.tenure, world, world.failures.append, Turns()
-    )
-    opened = Opened(world.runner, world, world.progress, {OTHER: 0}, {})  # type: ignore[arg-type]
-    decide.open(opened)
-    done: list[int] = []
-    decide.put(OTHER, Arrival(record(0, OTHER), partial(done.append, 0)))
-    world.progress.note(4)
+    world = World(stage=Stage("decide", waits_for="apply-writes"), topics=(OTHER,))
+    world.barrier.proposed_before = 5
+    world.open()
+    world.put(0)
+    world.barrier.note(4)
     await asyncio.sleep(0.02)
-    assert done == []
-    world.progress.note(5)
-    await until(lambda: bool(done))
+    assert world.acknowledged == []
+    world.barrier.note(5)
+    await world.until_acknowledged(1)
     world.sent = 9
-    decide.put(OTHER, Arrival(record(1, OTHER), partial(done.append, 1)))
+    world.put(1)
     await asyncio.sleep(0.02)
-    assert done == [0]
-    decide.close()  # revoked meanwhile: it gives up, and the rebalance goes on
+    assert world.acknowledged == [0]
+    world.task.close()  # revoked meanwhile: it gives up, and the rebalance goes on
     async with asyncio.timeout(5):
-        await decide.ended(1.0, 1.0)
-    assert done == [0]
+        await world.task.ended(1.0, 1.0)
+    assert world.acknowledged == [0]
     assert world.failures == []
-
-
-def test_the_private_parts_of_faust_are_those_of_the_version_tried() -> None:
-    installed = version("faust-streaming")
-    if installed != FAUST_VERSION:
-        pytest.fail(f"faust-streaming {installed}: try streams/logs/kafka.py on it, then say so")

@@ -1,0 +1,51 @@
+"""Answers what the stages of a batch ask of models: outside any transaction, many at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from streams.asking import ModelPort
+from streams.records import RecordRun
+from streams.stage import Embed, Embedded, Generate, ModelUnavailable
+
+
+async def ask_models(runs: Sequence[RecordRun], models: ModelPort, asks_in_order: bool) -> None:
+    """Advance every record as far as models can bring it: embeddings of all records in one call,
+    replies concurrently, unless the stage asks in order."""
+    for run in runs:
+        if run.step is None:
+            run.resume(None)
+    await _embed(runs, models)
+    asking = [run for run in runs if isinstance(run.ask, Embed | Generate)]
+    if asking and not asks_in_order:
+        async with asyncio.TaskGroup() as group:
+            for run in asking:
+                group.create_task(converse(run, models))
+
+
+async def converse(run: RecordRun, models: ModelPort) -> None:
+    """Answer one record's model asks until it asks the store or is done."""
+    while isinstance(run.ask, Embed | Generate):
+        if isinstance(run.ask, Embed):
+            run.resume(await models.embed(run.ask.texts, run.ask.required))
+            continue
+        try:
+            reply = await models.generate(run.ask.prompt, run.ask.advisory)
+        except ModelUnavailable as refusal:
+            run.refuse(refusal)
+        else:
+            run.resume(reply)
+
+
+async def _embed(runs: Sequence[RecordRun], models: ModelPort) -> None:
+    asked = [(run, run.ask) for run in runs if isinstance(run.ask, Embed)]
+    if not asked:
+        return
+    texts = [text for _, ask in asked for text in ask.texts]
+    answer = await models.embed(texts, any(ask.required for _, ask in asked))
+    start = 0
+    for run, ask in asked:
+        end = start + len(ask.texts)
+        run.resume(Embedded(answer.vectors[start:end], answer.failures[start:end]))
+        start = end

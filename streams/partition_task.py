@@ -1,0 +1,249 @@
+"""One stage on one partition: batches one after another, on the embedded log and on Kafka alike.
+
+What differs between the two is behind `streams.source`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from schemas.topics import MEMORY_WRITES
+from streams.failures import first_failure
+from streams.logs.base import UNAVAILABLE_SECONDS, LogError, LogUnavailable, Record
+from streams.pace import Pace
+from streams.runner import StageRunner
+from streams.source import Interrupted, Source, Unsure
+from streams.stage import Stage
+from streams.store_port import Outbound
+
+ASK_AGAIN_SECONDS = 0.05
+"""Between two looks whether the lease is sure again."""
+
+
+@dataclass(slots=True)
+class Barrier:
+    """How far apply-writes has come on one partition, for the stage that waits for it.
+
+    `proposed` is the offset after the last record of memory-writes whose effects must be seen,
+    `proposed_before` that of the worker before, where `proposed` does not know of it.
+    """
+
+    proposed: Callable[[], int]
+    proposed_before: int = 0
+    applied: int = 0
+    _moved: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def note(self, applied: int) -> None:
+        self.applied = max(self.applied, applied)
+        self.wake()
+
+    def wake(self) -> None:
+        """Let everyone who waits look again."""
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    async def passed(self, given_up: Callable[[], bool]) -> None:
+        """Until all that is proposed now is in the store. Raises Interrupted once `given_up`."""
+        target = max(self.proposed_before, self.proposed())
+        while self.applied < target:
+            if given_up():
+                raise Interrupted("while waiting for what was proposed before")
+            await self._moved.wait()
+
+
+class PartitionTask:
+    """Serial processing of one stage's one partition, from `start` to `close`.
+
+    `failed` is called with what the worker must end for. `on_batch` is awaited after every batch,
+    `on_idle` called when nothing was there to take. `ready` and `before_commit` are the edges of
+    the runner that it is started with.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        partition: int,
+        pace: Pace,
+        source: Source,
+        failed: Callable[[BaseException], None],
+        barrier: Barrier | None = None,
+        on_batch: Callable[[StageRunner], Awaitable[None]] | None = None,
+        on_idle: Callable[[], None] | None = None,
+    ) -> None:
+        self.stage = stage
+        self.partition = partition
+        self.taken = 0
+        """Records of the batch under way; 0 between batches."""
+        self.started = False
+        """Whether what an earlier run committed is sent, and batches are taken."""
+        self.closed = False
+        self._pace = pace
+        self._source = source
+        self._failed = failed
+        self._barrier = barrier
+        self._on_batch = on_batch
+        self._on_idle = on_idle
+        self._uncommitted = asyncio.Event()
+        self._uncommitted.set()
+        self._task: asyncio.Task[None] | None = None
+
+    # --- from outside ------------------------------------------------------------------------
+
+    def start(self, runner: StageRunner) -> None:
+        """Begin to work, unless it was closed meanwhile."""
+        if self.closed:
+            return
+        name = f"{self.stage.name}[{self.partition}]"
+        self._task = asyncio.create_task(self._run(runner), name=name)
+
+    def close(self) -> None:
+        """Take nothing any more and begin nothing; what waits is left to the next owner."""
+        self.closed = True
+        self._source.close()
+        if self._barrier is not None:
+            self._barrier.wake()
+
+    async def ended(self, grace_seconds: float, limit_seconds: float | None = None) -> None:
+        """After `close`: until the batch under way is done. One that is not being committed after
+        `grace_seconds` (it waits for a model) is cancelled, as if it had never begun. Raises
+        LogError after `limit_seconds` more; what was committed and not sent is then sent by the
+        next owner."""
+        task = self._task
+        if task is None:
+            return
+        try:
+            await asyncio.wait([task], timeout=grace_seconds)
+            async with asyncio.timeout(limit_seconds):
+                await self._uncommitted.wait()
+        except TimeoutError:
+            raise LogError(
+                f"{self.stage.name}[{self.partition}] did not finish its batch"
+            ) from None
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    @property
+    def idle(self) -> bool:
+        return self.started and not self.taken
+
+    def left(self) -> int:
+        """Records that wait for the stage, those of the batch under way among them."""
+        return self._source.left()
+
+    # --- the runner's edges ------------------------------------------------------------------
+
+    async def ready(self) -> None:
+        """Until a batch may begin. Raises Interrupted when it never will."""
+        if self.stage.waits_for is not None and self._barrier is not None:
+            await self._barrier.passed(lambda: self.closed)
+
+    def before_commit(self) -> None:
+        """The last look before results are committed; from here on the batch is not cancelled.
+        Raises Interrupted or Unsure."""
+        why = self._source.lease.lost()
+        if why is not None:
+            raise Interrupted(why)
+        if not self._source.lease.sure():
+            raise Unsure
+        self._uncommitted.clear()
+
+    # --- the work ----------------------------------------------------------------------------
+
+    async def _run(self, runner: StageRunner) -> None:
+        try:
+            self._note_applied()
+            await self._until_sure()
+            await runner.start(*await self._outbox(runner))
+            self.started = True
+            while not self.closed:
+                records = await self._source.take()
+                if records:
+                    await self._process(runner, records)
+                else:
+                    if self._on_idle is not None:
+                        self._on_idle()
+                    await self._source.wait()
+        except asyncio.CancelledError:
+            raise
+        except Interrupted:
+            self.close()
+        except BaseException as error:
+            self.close()
+            self._failed(first_failure(error))
+
+    async def _outbox(self, runner: StageRunner) -> tuple[list[Outbound], list[Outbound]]:
+        while True:
+            try:
+                return await asyncio.to_thread(runner.committed_outbox, self._source.log)
+            except LogUnavailable:
+                await asyncio.sleep(UNAVAILABLE_SECONDS)
+
+    async def _process(self, runner: StageRunner, records: Sequence[Record]) -> None:
+        self.taken = len(records)
+        try:
+            await self._until_done(runner, records)
+            self._source.acknowledge(records)
+        finally:
+            self.taken = 0
+        self._note_applied()
+        if self._on_batch is not None:
+            await self._on_batch(runner)
+
+    async def _until_done(self, runner: StageRunner, records: Sequence[Record]) -> None:
+        while True:
+            await self._until_sure()
+            spent, stored = runner.counts.spent, runner.counts.stored
+            try:
+                await runner.process(records)
+            except Unsure:
+                continue
+            finally:
+                self._uncommitted.set()
+            counts = runner.counts
+            self._pace.note(records, counts.spent - spent, counts.stored - stored)
+            return
+
+    def _note_applied(self) -> None:
+        applied = self._source.next_offsets.get(MEMORY_WRITES.name)
+        if applied is not None and self._barrier is not None:
+            self._barrier.note(applied)
+
+    async def _until_sure(self) -> None:
+        """Until the partition is surely ours. Raises Interrupted when it is not."""
+        while True:
+            why = self._source.lease.lost()
+            if why is not None or self.closed:
+                raise Interrupted(why or "closed")
+            if self._source.lease.sure():
+                return
+            await asyncio.sleep(ASK_AGAIN_SECONDS)
+
+
+async def end_all(
+    tasks: Iterable[PartitionTask], grace_seconds: float, limit_seconds: float | None = None
+) -> None:
+    """Begin nothing new, and let what is being committed end; cancelled, it lets go of that, too.
+    Raises what `PartitionTask.ended` raises, when all have ended."""
+    ending = list(tasks)
+    for task in ending:
+        task.close()
+    ended = await asyncio.gather(
+        *(task.ended(grace_seconds, limit_seconds) for task in ending), return_exceptions=True
+    )
+    for outcome in ended:
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+
+def by_stage(
+    tasks: Iterable[PartitionTask], count: Callable[[PartitionTask], int]
+) -> dict[str, int]:
+    """The sums of a count over partitions; stages with none left out."""
+    found: Counter[str] = Counter()
+    for task in tasks:
+        found[task.stage.name] += count(task)
+    return dict(+found)

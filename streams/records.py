@@ -1,0 +1,46 @@
+"""One record on its way through a batch: its message, its stage's generator, its step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streams.failures import StageRaised
+from streams.logs.base import Record
+from streams.stage import Answer, Ask, Failure, Message, ModelUnavailable, Process, Step
+from streams.store_port import Anticipated
+
+
+@dataclass(slots=True)
+class RecordRun:
+    """`ask` is what the stage waits for, `step` what it ended in; one of them is None, and both
+    are before the first `resume`."""
+
+    record: Record
+    message: Message | None = None
+    key: str | None = None
+    process: Process | None = None
+    ask: Ask | Anticipated | None = None
+    step: Step | None = None
+
+    def resume(self, answer: Answer) -> None:
+        """Give the stage an answer and keep what it asks next, or its step. Raises StageRaised."""
+        assert self.process is not None
+        try:
+            self.ask = self.process.send(answer)
+        except StopIteration as stop:
+            self.ask, self.step = None, stop.value
+        except Exception as error:
+            raise StageRaised from error
+
+    def refuse(self, refusal: ModelUnavailable) -> None:
+        """Let the stage say what a model's final refusal means for the record. Raises
+        StageRaised."""
+        assert self.process is not None
+        try:
+            self.ask = self.process.throw(refusal)
+        except StopIteration as stop:
+            self.ask, self.step = None, stop.value
+        except ModelUnavailable as unanswered:
+            self.ask, self.step = None, Step(dead=Failure(str(unanswered)))
+        except Exception as error:
+            raise StageRaised from error

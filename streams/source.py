@@ -1,0 +1,82 @@
+"""Where a partition task gets its records from: the embedded log, or what a broker delivers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from streams.logs.base import LogReader, Record
+
+
+class Lease(Protocol):
+    """Whether a partition is this worker's."""
+
+    def lost(self) -> str | None:
+        """Why the partition is no longer ours; None while nothing says so."""
+        ...
+
+    def sure(self) -> bool:
+        """Whether it was confirmed recently enough that nobody else can have been given the
+        partition."""
+        ...
+
+
+class Owned:
+    """The lease of whoever has the log to itself: the folder's lock sees to it."""
+
+    def lost(self) -> str | None:
+        return None
+
+    def sure(self) -> bool:
+        return True
+
+
+class Source(Protocol):
+    """The records that one stage reads of one partition.
+
+    `next_offsets` is where the stage is in each of its topics: what is before was acknowledged, or
+    need not come again. A batch is taken and acknowledged before the next one is taken; one that
+    is not acknowledged comes again from a source that is opened at the same offsets.
+    """
+
+    @property
+    def log(self) -> LogReader:
+        """Where what was committed and not sent is looked for. Blocking."""
+        ...
+
+    @property
+    def lease(self) -> Lease: ...
+
+    @property
+    def next_offsets(self) -> Mapping[str, int]: ...
+
+    async def take(self) -> Sequence[Record]:
+        """The next batch, of at most the pace's size a topic: each topic's records together, in
+        offset order, none left out. Empty where there is nothing now, and after `close`."""
+        ...
+
+    async def wait(self) -> None:
+        """Until there may be something to take; `close` ends it."""
+        ...
+
+    def acknowledge(self, records: Sequence[Record]) -> None:
+        """The batch is done: never to be taken again. Raises Interrupted where the lease is lost,
+        and the group is then told nothing."""
+        ...
+
+    def left(self) -> int:
+        """Records that were not acknowledged, as far as they are known here."""
+        ...
+
+    def close(self) -> None:
+        """Give nothing more."""
+        ...
+
+
+class Interrupted(Exception):
+    """A batch that is let go of, as if it had never begun: the worker stops, or the partition is
+    another's."""
+
+
+class Unsure(Exception):
+    """Whether the partition is still ours is not known now: begin the batch again when it is."""
