@@ -106,7 +106,7 @@ class PartitionTask:
         if self._barrier is not None:
             self._barrier.wake()
 
-    async def ended(self, grace_seconds: float, limit_seconds: float | None = None) -> None:
+    async def join(self, grace_seconds: float, limit_seconds: float | None = None) -> None:
         """After `close`: until the batch under way is done. One that is not being committed after
         `grace_seconds` (it waits for a model) is cancelled, as if it had never begun. Raises
         LogError after `limit_seconds` more; what was committed and not sent is then sent by the
@@ -227,12 +227,12 @@ async def end_all(
     tasks: Iterable[PartitionTask], grace_seconds: float, limit_seconds: float | None = None
 ) -> None:
     """Begin nothing new, and let what is being committed end; cancelled, it lets go of that, too.
-    Raises what `PartitionTask.ended` raises, when all have ended."""
+    Raises what `PartitionTask.join` raises, when all have ended."""
     ending = list(tasks)
     for task in ending:
         task.close()
     ended = await asyncio.gather(
-        *(task.ended(grace_seconds, limit_seconds) for task in ending), return_exceptions=True
+        *(task.join(grace_seconds, limit_seconds) for task in ending), return_exceptions=True
     )
     for outcome in ended:
         if isinstance(outcome, BaseException):

@@ -98,7 +98,7 @@ class _Waiting:
     def close(self) -> None:
         pass
 
-    async def ended(self, grace_seconds: float, limit_seconds: float) -> None:
+    async def join(self, grace_seconds: float, limit_seconds: float) -> None:
         self.limits = (grace_seconds, limit_seconds)
 
 

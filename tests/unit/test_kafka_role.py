@@ -27,7 +27,7 @@ class CommittingTask:
     def close(self) -> None:
         pass
 
-    async def ended(self, grace_seconds: float, limit_seconds: float) -> None:
+    async def join(self, grace_seconds: float, limit_seconds: float) -> None:
         self.ending.set()
         await self.may_end.wait()
 

@@ -343,6 +343,6 @@ async def test_a_stage_waits_until_what_was_proposed_is_applied() -> None:
     assert world.acknowledged == [0]
     world.task.close()  # revoked meanwhile: it gives up, and the rebalance goes on
     async with asyncio.timeout(5):
-        await world.task.ended(1.0, 1.0)
+        await world.task.join(1.0, 1.0)
     assert world.acknowledged == [0]
     assert world.failures == []
