@@ -38,10 +38,10 @@ T = TypeVar("T")
 DEFAULT_READ_BYTES: Final = 16 * 1024 * 1024
 POLL_MILLISECONDS: Final = 200
 TRY_SECONDS: Final = 10.0
+"""How long a question is asked again of a broker that has no answer yet."""
 RECONNECT_MILLISECONDS: Final = 1_000
 """The longest that a client waits between attempts to connect. Its own 30 s are longer than a
 question is asked again: a broker that is back would go on being told as away."""
-"""How long a question is asked again of a broker that has no answer yet."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -226,7 +226,7 @@ class KafkaLog:
         places = set()
         for role in ROLES:
             committed = self.committed(role)
-            for topic in _read_by(role):
+            for topic in READ_BY[role]:
                 for partition in range(self.options.partitions):
                     places.add((topic, partition))
                     done[role, topic, partition] = committed.get((topic, partition), 0)
@@ -381,10 +381,6 @@ def record_of(topic: str, found: ConsumerRecord) -> Record:
         _EPOCH + timedelta(milliseconds=found.timestamp),
         dict(found.headers or ()),
     )
-
-
-def _read_by(role: str) -> tuple[str, ...]:
-    return READ_BY[role]
 
 
 READ_BY: Final[Mapping[str, tuple[str, ...]]] = {
