@@ -3,152 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
 
-from schemas.codec import decode, encode
-from schemas.messages import ConversationTurn, DeadLetter
 from schemas.topics import (
     CONVERSATION_TURNS,
-    DEAD_LETTERS,
     MEMORY_COMMANDS,
-    TURNS_NORMALIZED,
 )
-from streams.asking import ModelPort, backoff
 from streams.failures import StageFailed
 from streams.logs.base import LogError, Record
-from streams.models.base import (
-    PermanentModelError,
-    Prompt,
-    Reply,
-    TransientModelError,
-    Vector,
-)
-from streams.models.hashing import hashed
-from streams.normalize import normalized
-from streams.runner import STEPS, StageRunner
+from streams.runner import STEPS
+from streams.source import Interrupted
 from streams.stage import (
     Context,
-    Embed,
-    Embedded,
-    Emit,
     Failure,
-    Generate,
     Message,
-    ModelUnavailable,
     Process,
     Salvaged,
-    Stage,
     Step,
     without_asks,
 )
-from streams.store_port import CommittedButNotShown, Load, Loaded, Put
-from tests.harness import BEGIN, published, turn
+from streams.store_port import CommittedButNotShown, Put
+from tests.harness import BEGIN
 from tests.unit.memory_ports import MemoryLog, MemoryStore
-
-PROMPT = Prompt("extract", "", "", {}, 10, {})
-
-
-class Model:
-    """Replies from a script; an exception in it is raised."""
-
-    provider = "scripted"
-    model = "m"
-
-    def __init__(self, *script: str | Exception) -> None:
-        self.script = list(script)
-        self.asked: list[Prompt] = []
-
-    async def generate(self, prompt: Prompt) -> Reply:
-        self.asked.append(prompt)
-        said = self.script.pop(0)
-        if isinstance(said, Exception):
-            raise said
-        return Reply(said, self.model, self.provider)
-
-    async def check(self) -> str | None:
-        return None
-
-    async def close(self) -> None:
-        return None
-
-
-class Embedding:
-    model = "e"
-    dimensions = 8
-
-    def __init__(self, *errors: Exception) -> None:
-        self.errors = list(errors)
-        self.calls: list[list[str]] = []
-
-    async def embed_passages(self, texts: Sequence[str]) -> list[Vector]:
-        self.calls.append(list(texts))
-        if self.errors:
-            raise self.errors.pop(0)
-        return [hashed(text, 8) for text in texts]
-
-    async def embed_query(self, text: str) -> Vector:
-        return hashed(text, 8)
-
-    async def check(self) -> str | None:
-        return None
-
-    async def close(self) -> None:
-        return None
-
-
-def stage(
-    process: Callable[[Message, Context], Process], stateful: bool = False, **fields: Any
-) -> Stage:
-    reads = fields.pop("reads", (CONVERSATION_TURNS,))
-    return Stage("echo", reads=reads, process=process, stateful=stateful, **fields)
-
-
-def echo(message: Message, context: Context) -> Step:
-    assert isinstance(message.body, ConversationTurn)
-    return Step(emits=(Emit(TURNS_NORMALIZED, normalized(message.scope, message.body), 0),))
-
-
-ECHO = without_asks(echo)
-
-
-def runner(
-    what: Stage,
-    log: MemoryLog,
-    store: MemoryStore | None = None,
-    language: Model | None = None,
-    embedding: Embedding | None = None,
-    **fields: Any,
-) -> StageRunner:
-    waits = fields.pop("waits", [])
-
-    async def wait(seconds: float) -> None:
-        waits.append(seconds)
-
-    models = ModelPort(language or Model(), embedding or Embedding(), wait=wait)
-    return StageRunner(what, 0, models, log, store, lambda: BEGIN, lambda: 0.0, **fields)
-
-
-def value(text: str = "hello", number: int | str = 1, **fields: Any) -> bytes:
-    return encode(published(turn(text, number), **fields))
-
-
-def turns(log: MemoryLog, *texts: str) -> list[Record]:
-    return log.put(CONVERSATION_TURNS.name, *(value(t, n) for n, t in enumerate(texts)))
-
-
-def contents(log: MemoryLog) -> list[str]:
-    sent = [out for out in log.sent() if out.topic == TURNS_NORMALIZED.name]
-    bodies = [decode(out.value, TURNS_NORMALIZED, None).body for out in sent]
-    return [body.content for body in bodies if isinstance(body, ConversationTurn)]
-
-
-def letters(log: MemoryLog) -> list[DeadLetter]:
-    sent = [out for out in log.sent() if out.topic == DEAD_LETTERS.name]
-    bodies = [decode(out.value, DEAD_LETTERS, None).body for out in sent]
-    return [body for body in bodies if isinstance(body, DeadLetter)]
-
+from tests.unit.runner_parts import (
+    ECHO,
+    contents,
+    echo,
+    letters,
+    runner,
+    stage,
+    turns,
+    value,
+)
 
 # --- the steps --------------------------------------------------------------------------------
 
@@ -422,132 +309,7 @@ async def test_a_failed_commit_sends_nothing() -> None:
     assert log.commits == []
 
 
-# --- asks -------------------------------------------------------------------------------------
-
-
-def embedding(message: Message, context: Context) -> Process:
-    answer = yield Embed((message.body.content, "same"))  # type: ignore[attr-defined]
-    assert isinstance(answer, Embedded)
-    assert [v is None for v in answer.vectors] in ([False] * 2, [True] * 2)
-    return echo(message, context)
-
-
-async def test_all_embeddings_of_a_batch_are_one_call() -> None:
-    log, model = MemoryLog(), Embedding()
-    await runner(stage(embedding), log, embedding=model).process(turns(log, "a", "b"))
-    assert model.calls == [["a", "same", "b"]]
-    assert contents(log) == ["a", "b"]
-
-
-async def test_an_embedding_that_fails_is_told_not_waited_for() -> None:
-    no = PermanentModelError("401: no key")
-    for errors in ([TransientModelError("down")], [no, no]):
-        log, waits = MemoryLog(), list[float]()
-        echoing = runner(stage(embedding), log, embedding=Embedding(*errors), waits=waits)
-        await echoing.process(turns(log, "a"))
-        assert contents(log) == ["a"]
-        assert waits == []
-        assert "embedding" in echoing.models.outages
-
-
-async def test_a_required_embedding_is_waited_for() -> None:
-    def requiring(message: Message, context: Context) -> Process:
-        answer = yield Embed(("a",), required=True)
-        assert isinstance(answer, Embedded)
-        assert answer.vectors[0] is not None
-        return Step()
-
-    log, waits = MemoryLog(), list[float]()
-    model = Embedding(TransientModelError("down"), TransientModelError("down"))
-    waiting = runner(stage(requiring), log, embedding=model, waits=waits)
-    await waiting.process(turns(log, "a"))
-    assert [int(delay) for delay in waits] == [1, 2]
-    assert waiting.models.outages == {}
-
-
-def asking(message: Message, context: Context) -> Process:
-    reply = yield Generate(PROMPT)
-    assert isinstance(reply, Reply)
-    return echo(message, context) if reply.text == "yes" else Step()
-
-
-async def test_replies_are_waited_for_through_an_outage_in_order() -> None:
-    log, waits = MemoryLog(), list[float]()
-    down = TransientModelError("overloaded")
-    model = Model(*[down] * 7, TransientModelError("slow down", 77.0), "yes")
-    echoing = runner(stage(asking), log, language=model, waits=waits)
-    await echoing.process(turns(log, "a"))
-    assert [int(delay) for delay in waits] == [1, 2, 4, 8, 16, 30, 30, 77]
-    assert contents(log) == ["a"]
-    assert echoing.models.outages == {}
-
-
-async def test_an_advisory_question_is_asked_once() -> None:
-    def advised(message: Message, context: Context) -> Process:
-        reply = yield Generate(PROMPT, advisory=True)
-        assert reply is None
-        return echo(message, context)
-
-    for error in (TransientModelError("down"), PermanentModelError("no")):
-        log, waits = MemoryLog(), list[float]()
-        model = Model(error)
-        await runner(stage(advised), log, language=model, waits=waits).process(turns(log, "a"))
-        assert (waits, contents(log), len(model.asked)) == ([], ["a"], 1)
-
-
-async def test_a_final_refusal_is_a_dead_letter_unless_the_stage_knows_better() -> None:
-    log = MemoryLog()
-    no = PermanentModelError("400: too long")
-    refused = runner(stage(asking), log, language=Model(no, "harmless"))
-    await refused.process(turns(log, "a"))
-    assert letters(log)[0].reason == "400: too long"
-
-    def stubborn(message: Message, context: Context) -> Process:
-        try:
-            yield Generate(PROMPT)
-        except ModelUnavailable:
-            return echo(message, context)
-        raise AssertionError
-
-    log = MemoryLog()
-    model = Model(no, "harmless")
-    await runner(stage(stubborn), log, language=model).process(turns(log, "a"))
-    assert contents(log) == ["a"]
-
-
-@pytest.mark.parametrize("asks_in_order", [False, True])
-async def test_a_record_sees_what_the_ones_before_it_wrote(asks_in_order: bool) -> None:
-    seen: list[list[object]] = []
-
-    def process(message: Message, context: Context) -> Process:
-        answer = yield Load("ana", fact_ids=("x",))
-        assert isinstance(answer, Loaded)
-        seen.append(list(answer.facts))
-        return Step((Put(context.record.offset),))  # type: ignore[arg-type]
-
-    log, store = MemoryLog(), MemoryStore()
-    what = stage(process, True, asks_in_order=asks_in_order)
-    await runner(what, log, store).process(turns(log, "a", "b", "c"))
-    assert seen == [[], [0], [0, 1]]
-    assert [len(asks) for asks in store.prefetched] == [3]
-
-
-async def test_a_stage_that_asks_in_order_may_ask_a_model_after_the_store() -> None:
-    def process(message: Message, context: Context) -> Process:
-        yield Load("ana", fact_ids=("x",))
-        reply = yield Generate(PROMPT)
-        assert isinstance(reply, Reply)
-        return echo(message, context)
-
-    log, store = MemoryLog(), MemoryStore()
-    in_order = runner(
-        stage(process, True, asks_in_order=True), log, store, language=Model("yes", "yes")
-    )
-    await in_order.process(turns(log, "a", "b"))
-    assert contents(log) == ["a", "b"]
-    log, store = MemoryLog(), MemoryStore()
-    await runner(stage(process, True), log, store).process(turns(log, "a"))
-    assert "a model ask after a store ask" in letters(log)[0].reason
+# --- its edges --------------------------------------------------------------------------------
 
 
 async def test_ready_is_awaited_first() -> None:
@@ -562,54 +324,26 @@ async def test_ready_is_awaited_first() -> None:
     assert order[:2] == ["ready", "decode"]
 
 
-# --- limits -----------------------------------------------------------------------------------
+async def test_what_is_raised_before_the_commit_keeps_nothing() -> None:
+    for store in (None, MemoryStore()):
+        log, happened = MemoryLog(), list[str]()
 
+        def lost(done: list[str] = happened) -> None:
+            done.append("before_commit")
+            raise Interrupted("another's")
 
-@pytest.mark.parametrize(
-    ("attempt", "jitter", "retry_after", "seconds"),
-    [
-        (0, 0.0, None, 1.0),
-        (3, 0.0, None, 8.0),
-        (5, 0.0, None, 30.0),
-        (5_000, 1.0, None, 30.5),
-        (0, 1.0, 12.0, 12.5),
-        (5, 0.0, 2.0, 30.0),
-    ],
-)
-def test_backoff(attempt: int, jitter: float, retry_after: float | None, seconds: float) -> None:
-    assert backoff(attempt, jitter, retry_after) == seconds
-
-
-async def test_no_more_replies_at_once_than_allowed() -> None:
-    import asyncio
-
-    running = most = 0
-
-    class Slow(Model):
-        async def generate(self, prompt: Prompt) -> Reply:
-            nonlocal running, most
-            running += 1
-            most = max(most, running)
-            await asyncio.sleep(0)
-            running -= 1
-            return Reply("yes", "m", "scripted")
-
-    log = MemoryLog()
-    models = ModelPort(Slow(), Embedding(), concurrency=3)
-    asks = StageRunner(stage(asking), 0, models, log, None, lambda: BEGIN, lambda: 0.0)
-    await asks.process(turns(log, *"abcdefgh"))
-    assert most == 3
-    assert contents(log) == list("abcdefgh")
-
-
-async def test_a_vector_asked_again_is_not_embedded_again() -> None:
-    model = Embedding()
-    models = ModelPort(Model(), model, embed_batch=2)
-    first = await models.embed(["a", "b", "c", "a"])
-    again = await models.embed(["c", "b"])
-    assert model.calls == [["a", "b"], ["c"]]
-    assert first.vectors[2] is again.vectors[0]
-    assert len(first.vectors) == 4
+        fenced = runner(
+            stage(ECHO, store is not None),
+            log,
+            store,
+            before_commit=lost,
+            after=lambda _, step, done=happened: done.append(step),
+        )
+        with pytest.raises(Interrupted):
+            await fenced.process(turns(log, "a"))
+        assert happened == ["decode", "deduplicate", "ask", "step", "before_commit"]
+        assert log.commits == []
+        assert store is None or store.progress == []
 
 
 async def test_commands_and_turns_are_read_from_their_own_topics() -> None:
