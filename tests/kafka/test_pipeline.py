@@ -6,6 +6,7 @@ of the same turns.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import signal
@@ -22,9 +23,14 @@ import duckdb
 import pytest
 from kafka import KafkaAdminClient, TopicPartition
 
+from ops.access import queries
 from ops.bench.kafka_lab import Lab, States, different, embedded_states
 from ops.bench.throughput import Load, records
+from ops.commanding import publish, result_of
+from ops.doctor import examine
 from ops.kafka.broker import Broker
+from ops.requests import RecallRequest, SqlRequest
+from schemas.messages import RememberCommand
 from streams.logs.base import Outgoing, partition_for
 from streams.logs.kafka_base import ROLES, STATELESS, STORE
 
@@ -299,12 +305,6 @@ def test_a_role_runs_whole(make_lab: MakeLab) -> None:
 
 
 def test_a_command_is_answered_by_the_owner_and_doctor_sees_its_stores(make_lab: MakeLab) -> None:
-    import asyncio
-
-    from ops.commanding import publish, result_of
-    from ops.doctor import examine
-    from schemas.messages import RememberCommand
-
     def stores() -> str:
         findings = asyncio.run(examine(lab.settings))
         [found] = [finding for finding in findings if finding.check == "stores"]
@@ -328,9 +328,6 @@ def test_a_command_is_answered_by_the_owner_and_doctor_sees_its_stores(make_lab:
 
 
 def test_reads_reach_the_owner_of_the_scope(make_lab: MakeLab, turns: list[Outgoing]) -> None:
-    from ops.access import queries
-    from ops.requests import RecallRequest, SqlRequest
-
     lab = make_lab()
     lab.publish(turns[:80])
     lab.start("one")
@@ -348,8 +345,6 @@ def test_reads_reach_the_owner_of_the_scope(make_lab: MakeLab, turns: list[Outgo
                 assert scope in table.column(0).to_pylist()
                 found = await routed.answer(RecallRequest(scope, "I keep"))
                 assert json.dumps(found)
-
-    import asyncio
 
     asyncio.run(ask())
     for name in ("one", "two"):
