@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+LINKS := .venv/src/palimpsest
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-kafka check bench docs picture
@@ -15,6 +16,8 @@ $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --editable ".[kafka]" --group test --group check
+	# mypy reads folders, not the installer's map of them to one name.
+	mkdir -p $(LINKS) && for folder in ops schemas stores streams; do ln -sfn "$(CURDIR)/$$folder" $(LINKS)/$$folder; done
 	touch $(STAMP)
 
 demo: $(STAMP) ## a conversation through the whole pipeline, under a minute
@@ -35,7 +38,7 @@ bench: $(STAMP) ## how fast the pipeline is here, without any model's time
 	$(BIN)/palimpsest bench throughput
 
 picture: $(STAMP) ## draw the README's picture of a terminal anew, from a real run
-	$(BIN)/python -m ops.picture
+	$(BIN)/python -m palimpsest.ops.picture
 
 docs: $(STAMP) ## write the generated references in ops/docs anew
-	$(BIN)/python -m ops.reference
+	$(BIN)/python -m palimpsest.ops.reference

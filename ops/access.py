@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ops.requests import RequestError
-from stores.lock import FolderInUse
+from palimpsest.ops.requests import RequestError
+from palimpsest.stores.lock import FolderInUse
 
 if TYPE_CHECKING:
-    from ops.queries import Queries
-    from ops.settings import Settings
-    from streams.logs.base import Outgoing
+    from palimpsest.ops.queries import Queries
+    from palimpsest.ops.settings import Settings
+    from palimpsest.streams.logs.base import Outgoing
 
 PATIENCE_SECONDS = 10.0
 """How long a reader waits for a worker that is starting, or for another reader to finish."""
@@ -43,7 +43,7 @@ def worker_runs(lock: Path) -> bool:
 async def queries(settings: Settings) -> AsyncIterator[Queries]:
     """Whoever can answer for the folder now. Raises RequestError when there is nothing to read,
     and what opening log and stores raises."""
-    from ops.embedded import has_log, log_lock
+    from palimpsest.ops.embedded import has_log, log_lock
 
     if settings.log.kind == "kafka":
         async with _of_cluster(settings) as routed:
@@ -71,7 +71,7 @@ async def queries(settings: Settings) -> AsyncIterator[Queries]:
 
 @contextlib.asynccontextmanager
 async def _of_cluster(settings: Settings) -> AsyncIterator[Queries]:
-    from ops.service.routing import RoutedQueries
+    from palimpsest.ops.service.routing import RoutedQueries
 
     routed = RoutedQueries(settings, settings.cluster.partitions)
     try:
@@ -83,8 +83,8 @@ async def _of_cluster(settings: Settings) -> AsyncIterator[Queries]:
 async def _of_worker(
     settings: Settings, undo: contextlib.AsyncExitStack, late: bool
 ) -> Queries | None:
-    from ops.service.announcement import announced
-    from ops.service.client import NotThereError, RemoteQueries
+    from palimpsest.ops.service.announcement import announced
+    from palimpsest.ops.service.client import NotThereError, RemoteQueries
 
     announcement = announced(settings.data_dir)
     if announcement is not None:
@@ -107,9 +107,9 @@ async def _of_worker(
 async def _of_folder(
     settings: Settings, undo: contextlib.AsyncExitStack, late: bool
 ) -> Queries | None:
-    from ops.embedded import open_log, readers
-    from ops.queries import DirectQueries
-    from ops.reading.sources import Sources
+    from palimpsest.ops.embedded import open_log, readers
+    from palimpsest.ops.queries import DirectQueries
+    from palimpsest.ops.reading.sources import Sources
 
     try:
         opened = await undo.enter_async_context(readers(settings))

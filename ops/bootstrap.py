@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias, Union
 
-from ops.embedded import Application, application, open_log
-from ops.parts import utc_now
-from ops.settings import Settings
-from streams.logs.base import Outgoing
+from palimpsest.ops.embedded import Application, application, open_log
+from palimpsest.ops.parts import utc_now
+from palimpsest.ops.settings import Settings
+from palimpsest.streams.logs.base import Outgoing
 
 if TYPE_CHECKING:
-    from ops.kafka.application import KafkaApplication
+    from palimpsest.ops.kafka.application import KafkaApplication
 
 AnyApplication: TypeAlias = Union[Application, "KafkaApplication"]
 
@@ -28,7 +28,7 @@ async def running(
     """`application` on whichever log is set. With `patient` a broker that is away
     is waited for."""
     if settings.log.kind == "kafka":
-        from ops.kafka.application import kafka_application
+        from palimpsest.ops.kafka.application import kafka_application
 
         async with kafka_application(settings, only, clock, patient) as joined:
             yield joined
@@ -43,7 +43,7 @@ def publisher(
 ) -> Iterator[Callable[[Sequence[Outgoing]], list[tuple[int, int]]]]:
     """A function that appends records durably, in a folder where a worker may run or not."""
     if settings.log.kind == "kafka":
-        from ops.kafka.application import kafka_publisher
+        from palimpsest.ops.kafka.application import kafka_publisher
 
         with kafka_publisher(settings) as append:
             yield append

@@ -9,17 +9,17 @@ from typing import cast
 
 from pydantic import ValidationError
 
-from ops.access import queries, worker_runs
-from ops.bootstrap import publisher
-from ops.embedded import log_lock
-from ops.parts import utc_now
-from ops.requests import CommandRequest, RequestError
-from ops.settings import Settings
-from schemas.codec import describe
-from schemas.envelope import Envelope, Frozen
-from schemas.messages import Command, MemoryCommand
-from schemas.topics import MEMORY_COMMANDS
-from streams.output import outgoing
+from palimpsest.ops.access import queries, worker_runs
+from palimpsest.ops.bootstrap import publisher
+from palimpsest.ops.embedded import log_lock
+from palimpsest.ops.parts import utc_now
+from palimpsest.ops.requests import CommandRequest, RequestError
+from palimpsest.ops.settings import Settings
+from palimpsest.schemas.codec import describe
+from palimpsest.schemas.envelope import Envelope, Frozen
+from palimpsest.schemas.messages import Command, MemoryCommand
+from palimpsest.schemas.topics import MEMORY_COMMANDS
+from palimpsest.streams.output import outgoing
 
 POLL_SECONDS = 0.05
 MOMENT_SECONDS = 0.5

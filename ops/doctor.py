@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ops.access import worker_runs
-from ops.embedded import has_log, log_folder, log_lock, open_log
-from ops.full_disk import full_disk
-from ops.parts import (
+from palimpsest.ops.access import worker_runs
+from palimpsest.ops.embedded import has_log, log_folder, log_lock, open_log
+from palimpsest.ops.full_disk import full_disk
+from palimpsest.ops.parts import (
     EMBEDDING_STATE,
     SetupError,
     embedding_model,
@@ -23,10 +23,10 @@ from ops.parts import (
     shard_folder,
     shard_options,
 )
-from ops.settings import Settings
-from stores.lock import FolderInUse
-from stores.shard import StoreError
-from streams.logs.base import LogError
+from palimpsest.ops.settings import Settings
+from palimpsest.stores.lock import FolderInUse
+from palimpsest.stores.shard import StoreError
+from palimpsest.streams.logs.base import LogError
 
 LEAST_FREE_BYTES = 512 * 1024 * 1024
 FULL_BYTES = 1024 * 1024
@@ -133,7 +133,7 @@ def _log(settings: Settings) -> Finding:
 
 def _cluster(settings: Settings) -> Finding:
     try:
-        from ops.topics import describe_topics
+        from palimpsest.ops.topics import describe_topics
     except ImportError as error:
         return Finding("log", False, str(error), "install the extra: pip install palimpsest[kafka]")
     try:

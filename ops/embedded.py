@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from ops.parts import (
+from palimpsest.ops.parts import (
     LOCK_PATIENCE_SECONDS,
     SetupError,
     check_embedding,
@@ -24,19 +24,19 @@ from ops.parts import (
     stage_runner,
     utc_now,
 )
-from ops.settings import Settings
-from ops.usable import ModelGate
-from schemas.topics import CONVERSATION_TURNS
-from stores.settings import ShardOptions
-from stores.shard import Shard
-from streams.asking import ModelPort
-from streams.logs.base import LogInUse
-from streams.logs.embedded import LOCK_NAME, EmbeddedLog, Mode
-from streams.models.base import EmbeddingModel, LanguageModel
-from streams.partition_task import PartitionTask
-from streams.runner import StageRunner
-from streams.topology import stages
-from streams.worker import Worker
+from palimpsest.ops.settings import Settings
+from palimpsest.ops.usable import ModelGate
+from palimpsest.schemas.topics import CONVERSATION_TURNS
+from palimpsest.stores.settings import ShardOptions
+from palimpsest.stores.shard import Shard
+from palimpsest.streams.asking import ModelPort
+from palimpsest.streams.logs.base import LogInUse
+from palimpsest.streams.logs.embedded import LOCK_NAME, EmbeddedLog, Mode
+from palimpsest.streams.models.base import EmbeddingModel, LanguageModel
+from palimpsest.streams.partition_task import PartitionTask
+from palimpsest.streams.runner import StageRunner
+from palimpsest.streams.topology import stages
+from palimpsest.streams.worker import Worker
 
 
 def log_folder(settings: Settings) -> Path:
@@ -96,7 +96,7 @@ class Application:
     async def run(self, until_drained: bool) -> None:
         """Process until `stop`, or until all is processed."""
         # LanceDB and all that a worker needs, and a reader does not.
-        from ops.upkeep import Expiry, Upkeep
+        from palimpsest.ops.upkeep import Expiry, Upkeep
 
         flags = self.settings.pipeline
         upkeep = Upkeep(lambda: dict(enumerate(self.shards)), self.embedding, flags)

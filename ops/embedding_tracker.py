@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Protocol
 
 import duckdb
 
-from schemas.rows import embedding_text
-from stores.hashes import KnownKeys
-from stores.index_cache import IndexCache
-from stores.readers import Readable
-from stores.scope_index import ScopeIndex
-from stores.tables import Tables
-from streams.models.base import EmbeddingModel, ModelError, TransientModelError, Vector
+from palimpsest.schemas.rows import embedding_text
+from palimpsest.stores.hashes import KnownKeys
+from palimpsest.stores.index_cache import IndexCache
+from palimpsest.stores.readers import Readable
+from palimpsest.stores.scope_index import ScopeIndex
+from palimpsest.stores.tables import Tables
+from palimpsest.streams.models.base import EmbeddingModel, ModelError, TransientModelError, Vector
 
 if TYPE_CHECKING:
-    from stores.vectors import VectorTable
+    from palimpsest.stores.vectors import VectorTable
 
 BATCH = 64
 BATCH_SECONDS = 1.0

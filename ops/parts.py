@@ -7,19 +7,19 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ops.settings import Settings
-from ops.usable import ModelGate
-from stores.lock import FolderInUse
-from stores.settings import ShardOptions
-from stores.shard import Shard, StoreError
-from streams.asking import ModelPort
-from streams.logs.base import LogSender
-from streams.models.base import EmbeddingModel, LanguageModel, PermanentModelError
-from streams.models.settings import EmbeddingSettings, LlmSettings
-from streams.partition_task import PartitionTask
-from streams.runner import Counts, StageRunner
-from streams.store_port import StorePort
-from streams.topology import STAGE_NAMES
+from palimpsest.ops.settings import Settings
+from palimpsest.ops.usable import ModelGate
+from palimpsest.stores.lock import FolderInUse
+from palimpsest.stores.settings import ShardOptions
+from palimpsest.stores.shard import Shard, StoreError
+from palimpsest.streams.asking import ModelPort
+from palimpsest.streams.logs.base import LogSender
+from palimpsest.streams.models.base import EmbeddingModel, LanguageModel, PermanentModelError
+from palimpsest.streams.models.settings import EmbeddingSettings, LlmSettings
+from palimpsest.streams.partition_task import PartitionTask
+from palimpsest.streams.runner import Counts, StageRunner
+from palimpsest.streams.store_port import StorePort
+from palimpsest.streams.topology import STAGE_NAMES
 
 MODEL_STAGES = ("extract", "decide")
 LOCK_PATIENCE_SECONDS = 1.0
@@ -49,22 +49,22 @@ def language_model(settings: LlmSettings) -> LanguageModel:
 def _language_model(settings: LlmSettings) -> LanguageModel:
     name, url, timeout = settings.model_name, settings.base_url, settings.timeout_seconds
     if settings.provider == "ollama":
-        from streams.models import ollama
+        from palimpsest.streams.models import ollama
 
         return ollama.OllamaLanguageModel(name, url or ollama.DEFAULT_BASE_URL, timeout_s=timeout)
     if settings.provider == "openai":
-        from streams.models import openai
+        from palimpsest.streams.models import openai
 
         return openai.OpenAILanguageModel(
             name, url or openai.DEFAULT_BASE_URL, settings.api_key, timeout_s=timeout
         )
     if settings.provider == "anthropic":
-        from streams.models import anthropic
+        from palimpsest.streams.models import anthropic
 
         return anthropic.AnthropicLanguageModel(
             name, settings.api_key, url or anthropic.DEFAULT_BASE_URL, timeout_s=timeout
         )
-    from streams.models.rules import RulesLanguageModel
+    from palimpsest.streams.models.rules import RulesLanguageModel
 
     return RulesLanguageModel()
 
@@ -79,11 +79,11 @@ def embedding_model(settings: EmbeddingSettings) -> EmbeddingModel:
 
 def _embedding_model(settings: EmbeddingSettings) -> EmbeddingModel:
     if settings.provider == "local":
-        from streams.models.local import LocalEmbeddingModel
+        from palimpsest.streams.models.local import LocalEmbeddingModel
 
         return LocalEmbeddingModel()
     if settings.provider == "hashing":
-        from streams.models.hashing import HashingEmbeddingModel
+        from palimpsest.streams.models.hashing import HashingEmbeddingModel
 
         return HashingEmbeddingModel(settings.dimensions or settings.known.dimensions)
     name, known, url = settings.model_name, settings.known, settings.base_url
@@ -95,7 +95,7 @@ def _embedding_model(settings: EmbeddingSettings) -> EmbeddingModel:
     query = known.query_prefix if settings.query_prefix is None else settings.query_prefix
     passage = known.passage_prefix if settings.passage_prefix is None else settings.passage_prefix
     if settings.provider == "ollama":
-        from streams.models import ollama
+        from palimpsest.streams.models import ollama
 
         return ollama.OllamaEmbeddingModel(
             name,
@@ -105,7 +105,7 @@ def _embedding_model(settings: EmbeddingSettings) -> EmbeddingModel:
             passage_prefix=passage,
             timeout_s=settings.timeout_seconds,
         )
-    from streams.models import openai
+    from palimpsest.streams.models import openai
 
     return openai.OpenAIEmbeddingModel(
         name,

@@ -1,6 +1,6 @@
 """The picture of a terminal that the README shows, from a real run.
 
-python -m ops.picture      writes ops/docs/terminal.svg
+python -m palimpsest.ops.picture      writes ops/docs/terminal.svg
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def transcript(folder: Path) -> Iterator[tuple[str, str]]:
     for arguments in COMMANDS:
         typed = " ".join(f'"{each}"' if " " in each else each for each in arguments)
         done = subprocess.run(  # noqa: S603 - its own commands
-            [sys.executable, "-m", "ops.cli.main", *arguments],
+            [sys.executable, "-m", "palimpsest.ops.cli.main", *arguments],
             cwd=folder,
             env={**environment, "PYTHONPATH": str(Path(__file__).parents[1])},
             stdout=subprocess.PIPE,

@@ -11,10 +11,17 @@ from typing import Protocol
 import pyarrow as pa
 from pydantic import JsonValue
 
-from ops.reading import dead_letters, held_proposals, memories, provenance, recalling, scopes
-from ops.reading.sources import Sources
-from ops.reading.status import status
-from ops.requests import (
+from palimpsest.ops.reading import (
+    dead_letters,
+    held_proposals,
+    memories,
+    provenance,
+    recalling,
+    scopes,
+)
+from palimpsest.ops.reading.sources import Sources
+from palimpsest.ops.reading.status import status
+from palimpsest.ops.requests import (
     CommandRequest,
     ContextRequest,
     DeadLetterRequest,
@@ -36,10 +43,10 @@ from ops.requests import (
     SqlRequest,
     StatusRequest,
 )
-from stores.readers import StoreClosed
-from stores.sql import QueryLimits, QueryRefused, read_only_query
-from streams.in_flight import items_in_flight
-from streams.logs.base import LogError, LogUnavailable
+from palimpsest.stores.readers import StoreClosed
+from palimpsest.stores.sql import QueryLimits, QueryRefused, read_only_query
+from palimpsest.streams.in_flight import items_in_flight
+from palimpsest.streams.logs.base import LogError, LogUnavailable
 
 
 class Queries(Protocol):

@@ -1,6 +1,6 @@
 """The references of settings, commands and views, written from the program itself.
 
-python -m ops.reference      writes settings.md, commands.md and tables.md in ops/docs
+python -m palimpsest.ops.reference      writes settings.md, commands.md and tables.md in ops/docs
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol, cast
 
-from ops.cli.common import as_written
-from ops.setting_sources import reference
+from palimpsest.ops.cli.common import as_written
+from palimpsest.ops.setting_sources import reference
 
 FOLDER = Path(__file__).parent / "docs"
 
@@ -56,7 +56,7 @@ def commands() -> Iterator[tuple[str, str]]:
     """(full name, help) of every command."""
     from typer.main import get_command
 
-    from ops.cli.main import app
+    from palimpsest.ops.cli.main import app
 
     yield from _below(get_command(app), "palimpsest")
 
@@ -98,9 +98,9 @@ def render_tables() -> str:
     """Every view that analysts see, with what its columns hold."""
     import duckdb
 
-    from stores.migrations import migrate
-    from stores.sql import MATCH_BM25, install_terms
-    from stores.views import VIEWS, install_views
+    from palimpsest.stores.migrations import migrate
+    from palimpsest.stores.sql import MATCH_BM25, install_terms
+    from palimpsest.stores.views import VIEWS, install_views
 
     with duckdb.connect() as store:
         migrate(store)

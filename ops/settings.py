@@ -11,11 +11,11 @@ from typing import Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from stores.settings import RecallSettings, SearchSettings, StoreSettings
-from streams.logs.kafka_base import DEFAULT_PARTITIONS, Cluster
-from streams.logs.settings import KafkaSettings, LogSettings
-from streams.models.settings import EmbeddingSettings, LlmSettings
-from streams.settings import (
+from palimpsest.stores.settings import RecallSettings, SearchSettings, StoreSettings
+from palimpsest.streams.logs.kafka_base import DEFAULT_PARTITIONS, Cluster
+from palimpsest.streams.logs.settings import KafkaSettings, LogSettings
+from palimpsest.streams.models.settings import EmbeddingSettings, LlmSettings
+from palimpsest.streams.settings import (
     DecisionSettings,
     ExtractionSettings,
     GraphSettings,

@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from ops.embedding_tracker import catch_up, missing_count
-from stores.readers import StoreClosed
-from stores.shard import Shard
-from streams.logs.base import LogError
-from streams.logs.embedded import EmbeddedLog
-from streams.memory import effective
-from streams.models.base import EmbeddingModel
-from streams.settings import Flags
+from palimpsest.ops.embedding_tracker import catch_up, missing_count
+from palimpsest.stores.readers import StoreClosed
+from palimpsest.stores.shard import Shard
+from palimpsest.streams.logs.base import LogError
+from palimpsest.streams.logs.embedded import EmbeddedLog
+from palimpsest.streams.memory import effective
+from palimpsest.streams.models.base import EmbeddingModel
+from palimpsest.streams.settings import Flags
 
 if TYPE_CHECKING:
-    from stores.vectors import VectorTable
+    from palimpsest.stores.vectors import VectorTable
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Upkeep:
         flags: Flags = NO_FLAGS,
     ) -> None:
         # It takes more than a second: here, and not when stages and readers are at work.
-        import stores.vectors  # noqa: F401
+        import palimpsest.stores.vectors  # noqa: F401
 
         self._shards = shards
         self._embedding = embedding

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from streams.models.base import LanguageModel
-from streams.source import Interrupted
+from palimpsest.streams.models.base import LanguageModel
+from palimpsest.streams.source import Interrupted
 
 CHECK_AGAIN_SECONDS = 5.0
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
-from schemas.rows import Row
+from palimpsest.schemas.rows import Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,10 @@ from typing import Final, cast
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from schemas.envelope import Envelope, Frozen
-from schemas.messages import SCHEMAS
-from schemas.topics import Topic
-from schemas.upcast import upcast
+from palimpsest.schemas.envelope import Envelope, Frozen
+from palimpsest.schemas.messages import SCHEMAS
+from palimpsest.schemas.topics import Topic
+from palimpsest.schemas.upcast import upcast
 
 DEFAULT_MAX_RECORD_BYTES: Final = 1024 * 1024
 CONTENT_TYPE: Final = "application/json"

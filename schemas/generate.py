@@ -1,7 +1,7 @@
 """Write the JSON Schema of every message to schemas/json/, or check that the files are fresh.
 
-    python -m schemas.generate          writes missing and stale files
-    python -m schemas.generate --check  writes nothing; exits 1 and names what is stale
+    python -m palimpsest.schemas.generate          writes missing and stale files
+    python -m palimpsest.schemas.generate --check  writes nothing; exits 1 and names what is stale
 
 A schema that is no longer current keeps its file: producers may still use it.
 """
@@ -13,8 +13,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from schemas.codec import render_json_schema
-from schemas.messages import SCHEMAS
+from palimpsest.schemas.codec import render_json_schema
+from palimpsest.schemas.messages import SCHEMAS
 
 FOLDER = Path(__file__).with_name("json")
 
@@ -36,7 +36,9 @@ def stale(folder: Path = FOLDER) -> dict[Path, str]:
 
 def main(arguments: Sequence[str] | None = None, folder: Path = FOLDER) -> int:
     """Exit code: 0 when all is fresh or was written, 1 when --check found something stale."""
-    parser = argparse.ArgumentParser(prog="python -m schemas.generate", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m palimpsest.schemas.generate", description=__doc__
+    )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--check", action="store_true", help="only tell what is stale")
     check = parser.parse_args(arguments).check
@@ -47,7 +49,7 @@ def main(arguments: Sequence[str] | None = None, folder: Path = FOLDER) -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     if check and found:
-        sys.stderr.write("run: python -m schemas.generate\n")
+        sys.stderr.write("run: python -m palimpsest.schemas.generate\n")
         return 1
     return 0
 

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
-from schemas.envelope import Envelope, Frozen, derived_id
-from schemas.messages import (
+from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
+from palimpsest.schemas.messages import (
     CommandIntent,
     ConversationTurn,
     FactsExtracted,
@@ -18,7 +18,7 @@ from schemas.messages import (
     RawTurnIntent,
     RejectedTurnIntent,
 )
-from schemas.topics import CONVERSATION_TURNS, Topic
+from palimpsest.schemas.topics import CONVERSATION_TURNS, Topic
 
 UNREADABLE_SCOPE = "(unreadable)"
 """The scope under which a record counts whose own cannot be read."""

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from schemas.envelope import Frozen, UtcTime
+from palimpsest.schemas.envelope import Frozen, UtcTime
 
 Role = Literal["user", "assistant", "tool", "system"]
 Privacy = Literal["none", "partial", "full"]

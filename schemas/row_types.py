@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from schemas.audit_rows import AcceptedRow, DeadLetterRow, HistoryRow
-from schemas.rows import (
+from palimpsest.schemas.audit_rows import AcceptedRow, DeadLetterRow, HistoryRow
+from palimpsest.schemas.rows import (
     ArchiveRow,
     AspectRow,
     AttributeRow,

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import duckdb
 import pyarrow as pa
 
-from stores.readers import Readable
-from stores.words import told_word
-from streams.store_port import FindItems, LogItem
+from palimpsest.stores.readers import Readable
+from palimpsest.stores.words import told_word
+from palimpsest.streams.store_port import FindItems, LogItem
 
 TURN_STATES = ("stored", "rejected", "dead", "in_flight", "lost")
 FACT_STATES = (

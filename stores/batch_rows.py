@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TypeVar, cast
 
-from schemas.rows import (
+from palimpsest.schemas.rows import (
     CommandRow,
     FlagsRow,
     MemoryRow,
@@ -15,8 +15,8 @@ from schemas.rows import (
     Row,
     SessionRow,
 )
-from stores.stored_rows import Key, StoredRows
-from stores.tables import Tables
+from palimpsest.stores.stored_rows import Key, StoredRows
+from palimpsest.stores.tables import Tables
 
 REWRITTEN = (MemoryRow, SessionRow, NameRow, RelationRow, FlagsRow, CommandRow)
 """Rows that stages read before they write them: the newest counts. Of all others the first does

@@ -14,24 +14,24 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from schemas.messages import ScoredCandidate
-from schemas.rows import MemoryRow
-from stores.analysis import query_tokens, tokens
-from stores.fulltext import terms_of
-from stores.index_cache import IndexCache
-from stores.ranking import keyword_coverage
-from stores.scope_index import ScopeIndex
-from stores.scoring import (
+from palimpsest.schemas.messages import ScoredCandidate
+from palimpsest.schemas.rows import MemoryRow
+from palimpsest.stores.analysis import query_tokens, tokens
+from palimpsest.stores.fulltext import terms_of
+from palimpsest.stores.index_cache import IndexCache
+from palimpsest.stores.ranking import keyword_coverage
+from palimpsest.stores.scope_index import ScopeIndex
+from palimpsest.stores.scoring import (
     at_least_best,
     best_of_segments,
     keyword_sums,
     masked,
     row_cosines,
 )
-from stores.segment import Floats, Integers, Mask, Segment, digest, from_microseconds
-from stores.settings import ShardOptions
-from stores.vector_column import Vector
-from streams.store_port import Candidates, FindCandidates, NearDuplicates
+from palimpsest.stores.segment import Floats, Integers, Mask, Segment, digest, from_microseconds
+from palimpsest.stores.settings import ShardOptions
+from palimpsest.stores.vector_column import Vector
+from palimpsest.streams.store_port import Candidates, FindCandidates, NearDuplicates
 
 POOL = 20
 """Candidates taken from each leg before blending."""

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import duckdb
 
-from schemas.rows import MemoryRow, index_text
-from stores.analysis import tokens
-from stores.tables import Tables
+from palimpsest.schemas.rows import MemoryRow, index_text
+from palimpsest.stores.analysis import tokens
+from palimpsest.stores.tables import Tables
 
 MAX_TERM_COUNT = 65_535
 

@@ -18,11 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stores.readers import Reading
-from stores.scope_index import DERIVED_FROM, ScopeIndex
-from stores.segment import META, NEVER, Block, Mask, Segment, digest
-from stores.settings import ShardOptions
-from stores.vector_column import Vector
+from palimpsest.stores.readers import Reading
+from palimpsest.stores.scope_index import DERIVED_FROM, ScopeIndex
+from palimpsest.stores.segment import META, NEVER, Block, Mask, Segment, digest
+from palimpsest.stores.settings import ShardOptions
+from palimpsest.stores.vector_column import Vector
 
 LOAD_LOCKS = 64
 """A scope is loaded by one thread at a time; these are shared by all scopes."""

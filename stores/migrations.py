@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import duckdb
 
-from schemas.identity import entity_id
-from stores.tables import parsed
+from palimpsest.schemas.identity import entity_id
+from palimpsest.stores.tables import parsed
 
 Statement = str | Callable[[duckdb.DuckDBPyConnection], None]
 """SQL, or what SQL cannot do."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schemas.rows import NameRow
-from stores.readers import Reading
+from palimpsest.schemas.rows import NameRow
+from palimpsest.stores.readers import Reading
 
 
 class NameCache:

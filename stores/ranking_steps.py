@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.ranking import (
+from palimpsest.stores.ranking import (
     DEFAULTS,
     TIE_DECIMALS,
     RankingParameters,
@@ -31,11 +31,11 @@ from stores.ranking import (
     top,
     worth_showing,
 )
-from stores.recall_types import Fusion
-from stores.rerank import RerankSettings, mmr, reranked
-from stores.scope_index import ScopeIndex
-from stores.segment import Floats, Integers, Mask, microseconds
-from stores.time_words import TimeFilter
+from palimpsest.stores.recall_types import Fusion
+from palimpsest.stores.rerank import RerankSettings, mmr, reranked
+from palimpsest.stores.scope_index import ScopeIndex
+from palimpsest.stores.segment import Floats, Integers, Mask, microseconds
+from palimpsest.stores.time_words import TimeFilter
 
 BOOST_POOL: Final = 50
 """Results among which some are boosted: the first ten do not depend on the limit up to this."""

@@ -16,13 +16,19 @@ from typing import Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.ranking import RankingParameters, centred, centring_share, keyword_coverage
-from stores.ranking_steps import Ranking
-from stores.recall_types import Fusion, Query
-from stores.scope_index import ScopeIndex
-from stores.scoring import at_least_best, best_of_segments, keyword_sums, masked, row_products
-from stores.segment import Floats, Integers, Mask, Segment, mean_vector, microseconds
-from stores.vector_column import Codes, Vector
+from palimpsest.stores.ranking import RankingParameters, centred, centring_share, keyword_coverage
+from palimpsest.stores.ranking_steps import Ranking
+from palimpsest.stores.recall_types import Fusion, Query
+from palimpsest.stores.scope_index import ScopeIndex
+from palimpsest.stores.scoring import (
+    at_least_best,
+    best_of_segments,
+    keyword_sums,
+    masked,
+    row_products,
+)
+from palimpsest.stores.segment import Floats, Integers, Mask, Segment, mean_vector, microseconds
+from palimpsest.stores.vector_column import Codes, Vector
 
 TURNS, FACTS = 0, 1
 Scalar = TypeVar("Scalar", bound=np.generic)

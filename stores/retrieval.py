@@ -18,23 +18,23 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final, ParamSpec, Protocol, TypeVar
 
-from stores.analysis import query_tokens
-from stores.context import Context, assemble
-from stores.context_lines import lines_of
-from stores.graph_boost import GraphBoost, Milliseconds, graph_boost
-from stores.index_cache import IndexCache
-from stores.intent import Exemplars, Vector, classify, complexity
-from stores.ranking_steps import SECOND_LOOK, STEPS, Ranking, RankingContext, run
-from stores.readers import Readable
-from stores.recall_pool import Allowed, PoolSearch
-from stores.recall_results import shown
-from stores.recall_types import Fusion, Legs, Query, RecallAnswer, RecallResult
-from stores.rerank import SecondLook, TextEmbedding, second_look
-from stores.retrieval_types import Explained, Retrieval, RetrievalSettings, TimesUsed
-from stores.segment import microseconds
-from stores.settings import ShardOptions
-from stores.strategies import Hit, Related, additions
-from stores.time_words import TimeFilter, read_times
+from palimpsest.stores.analysis import query_tokens
+from palimpsest.stores.context import Context, assemble
+from palimpsest.stores.context_lines import lines_of
+from palimpsest.stores.graph_boost import GraphBoost, Milliseconds, graph_boost
+from palimpsest.stores.index_cache import IndexCache
+from palimpsest.stores.intent import Exemplars, Vector, classify, complexity
+from palimpsest.stores.ranking_steps import SECOND_LOOK, STEPS, Ranking, RankingContext, run
+from palimpsest.stores.readers import Readable
+from palimpsest.stores.recall_pool import Allowed, PoolSearch
+from palimpsest.stores.recall_results import shown
+from palimpsest.stores.recall_types import Fusion, Legs, Query, RecallAnswer, RecallResult
+from palimpsest.stores.rerank import SecondLook, TextEmbedding, second_look
+from palimpsest.stores.retrieval_types import Explained, Retrieval, RetrievalSettings, TimesUsed
+from palimpsest.stores.segment import microseconds
+from palimpsest.stores.settings import ShardOptions
+from palimpsest.stores.strategies import Hit, Related, additions
+from palimpsest.stores.time_words import TimeFilter, read_times
 
 __all__ = ["Retrieval", "RetrievalSettings", "Retriever"]
 

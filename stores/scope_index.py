@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from schemas.rows import EdgeRow, MemoryRow
-from stores.analysis import query_tokens
-from stores.fulltext import terms_of
-from stores.segment import Numbers, Places, Segment
-from stores.vector_column import Codes, Vector
+from palimpsest.schemas.rows import EdgeRow, MemoryRow
+from palimpsest.stores.analysis import query_tokens
+from palimpsest.stores.fulltext import terms_of
+from palimpsest.stores.segment import Numbers, Places, Segment
+from palimpsest.stores.vector_column import Codes, Vector
 
 DERIVED_FROM = "derived_from"
 STALE_SHARE = 0.02

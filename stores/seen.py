@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stores.hashes import HashSet
-from stores.readers import Reading
+from palimpsest.stores.hashes import HashSet
+from palimpsest.stores.readers import Reading
 
 
 class SeenMessages:

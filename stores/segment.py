@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.rows import MemoryRow
-from stores.vector_column import Codes, Vector, VectorColumn, coded
+from palimpsest.schemas.rows import MemoryRow
+from palimpsest.stores.vector_column import Codes, Vector, VectorColumn, coded
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from schemas.section import Section
+from palimpsest.schemas.section import Section
 
 
 class SearchSettings(Section):

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import duckdb
 import pyarrow as pa
 
-from stores.analysis import query_tokens
-from stores.balance import install_balance
-from stores.readers import Readable, interrupted_after
-from streams.store_port import FindItems
+from palimpsest.stores.analysis import query_tokens
+from palimpsest.stores.balance import install_balance
+from palimpsest.stores.readers import Readable, interrupted_after
+from palimpsest.streams.store_port import FindItems
 
 ALLOWED = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
 ON_DEMAND = ("pipeline_items", "pipeline_balance", "pipeline_total")

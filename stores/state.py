@@ -17,18 +17,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from schemas.rows import FlagsRow
-from stores.hashes import KnownKeys
-from stores.index_cache import IndexCache
-from stores.names import NameCache
-from stores.readers import Readers
-from stores.seen import SeenMessages
-from stores.settings import ShardOptions
-from stores.tables import Tables, select
-from streams.store_port import Outbound, Progress
+from palimpsest.schemas.rows import FlagsRow
+from palimpsest.stores.hashes import KnownKeys
+from palimpsest.stores.index_cache import IndexCache
+from palimpsest.stores.names import NameCache
+from palimpsest.stores.readers import Readers
+from palimpsest.stores.seen import SeenMessages
+from palimpsest.stores.settings import ShardOptions
+from palimpsest.stores.tables import Tables, select
+from palimpsest.streams.store_port import Outbound, Progress
 
 if TYPE_CHECKING:
-    from stores.vectors import VectorTable
+    from palimpsest.stores.vectors import VectorTable
 
 
 @dataclass(slots=True)
@@ -75,7 +75,9 @@ class ShardState:
     def vector_table(self) -> VectorTable:
         """The shard's vectors in LanceDB, not yet opened: the first sync does that."""
         if self._vector_table is None:
-            from stores.vectors import VectorTable  # takes a second: only when it is used
+            from palimpsest.stores.vectors import (
+                VectorTable,  # takes a second: only when it is used
+            )
 
             self._vector_table = VectorTable(
                 self.folder, self.options.embedding_model, self.options.dimensions, self.reading

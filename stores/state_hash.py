@@ -6,7 +6,7 @@ import hashlib
 
 import duckdb
 
-from stores.tables import COLUMNS
+from palimpsest.stores.tables import COLUMNS
 
 APPEND_TIMES = frozenset(
     {

@@ -6,10 +6,18 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeVar
 
-from schemas.rows import FlagsRow, MemoryRow, NameRow, OutcomeRow, RelationRow, Row, dedup_key
-from stores.hashes import Column
-from stores.state import ShardState
-from stores.tables import select
+from palimpsest.schemas.rows import (
+    FlagsRow,
+    MemoryRow,
+    NameRow,
+    OutcomeRow,
+    RelationRow,
+    Row,
+    dedup_key,
+)
+from palimpsest.stores.hashes import Column
+from palimpsest.stores.state import ShardState
+from palimpsest.stores.tables import select
 
 KNOWN: Mapping[type[Row], Column] = {MemoryRow: "memory_id", OutcomeRow: "item_id"}
 """Rows that are mostly not there when they are looked for, by a column of their key."""

@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 
 import duckdb
 
-from stores.graph_boost import NamedEntity
-from stores.intent import Intent
-from stores.recall_pool import Allowed
+from palimpsest.stores.graph_boost import NamedEntity
+from palimpsest.stores.intent import Intent
+from palimpsest.stores.recall_pool import Allowed
 
 CAUSAL_RELATIONS = ("causal", "derived_from", "supersedes")
 TEMPORAL_RELATIONS = ("temporal",)

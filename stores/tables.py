@@ -12,8 +12,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from schemas.row_types import ROW_TYPES
-from schemas.rows import Row
+from palimpsest.schemas.row_types import ROW_TYPES
+from palimpsest.schemas.rows import Row
 
 RowT = TypeVar("RowT", bound=Row)
 

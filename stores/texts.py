@@ -8,10 +8,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
 
-from schemas.rows import MemoryRow, linked_text
-from stores.candidates import CandidateSearch
-from stores.readers import Readable
-from streams.store_port import MemoryText
+from palimpsest.schemas.rows import MemoryRow, linked_text
+from palimpsest.stores.candidates import CandidateSearch
+from palimpsest.stores.readers import Readable
+from palimpsest.streams.store_port import MemoryText
 
 _NO_WORD = re.compile(r"[\W_]+")
 

@@ -20,7 +20,7 @@ import unicodedata
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
-from stores.time_grammar import (
+from palimpsest.stores.time_grammar import (
     LEADS,
     LINKS,
     OPEN_AFTER,

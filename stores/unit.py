@@ -14,7 +14,7 @@ from typing import cast
 
 import duckdb
 
-from schemas.rows import (
+from palimpsest.schemas.rows import (
     CommandRow,
     EdgeRow,
     FactRow,
@@ -27,15 +27,15 @@ from schemas.rows import (
     Row,
     SessionRow,
 )
-from stores.batch_rows import BatchRows
-from stores.candidates import CandidateSearch
-from stores.fulltext import write_postings
-from stores.names import NameView
-from stores.scope_index import ScopeIndex
-from stores.state import ShardState
-from stores.stored_rows import Found, StoredRows
-from stores.texts import TextSearch
-from streams.store_port import (
+from palimpsest.stores.batch_rows import BatchRows
+from palimpsest.stores.candidates import CandidateSearch
+from palimpsest.stores.fulltext import write_postings
+from palimpsest.stores.names import NameView
+from palimpsest.stores.scope_index import ScopeIndex
+from palimpsest.stores.state import ShardState
+from palimpsest.stores.stored_rows import Found, StoredRows
+from palimpsest.stores.texts import TextSearch
+from palimpsest.streams.store_port import (
     Anticipated,
     CommittedButNotShown,
     FindCandidates,

@@ -12,10 +12,10 @@ import hashlib
 
 import duckdb
 
-from stores.balance import STORED_BALANCE, STORED_ITEMS, STORED_TOTAL
-from stores.graph_views import GRAPH_VIEWS, INTERNAL_GRAPH_VIEWS
-from stores.view_columns import COLUMNS, PIPELINE_COLUMNS, View
-from stores.words import told_word
+from palimpsest.stores.balance import STORED_BALANCE, STORED_ITEMS, STORED_TOTAL
+from palimpsest.stores.graph_views import GRAPH_VIEWS, INTERNAL_GRAPH_VIEWS
+from palimpsest.stores.view_columns import COLUMNS, PIPELINE_COLUMNS, View
+from palimpsest.stores.words import told_word
 
 VIEWS_STATE = "views"
 """What a store remembers of the views that it has."""

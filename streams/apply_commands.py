@@ -10,8 +10,8 @@ from datetime import timedelta
 
 from pydantic import JsonValue
 
-from schemas.identity import command_memory_id
-from schemas.messages import (
+from palimpsest.schemas.identity import command_memory_id
+from palimpsest.schemas.messages import (
     AliasCommand,
     ApplyProposalsCommand,
     Command,
@@ -26,13 +26,13 @@ from schemas.messages import (
     RememberCommand,
     SetFlagsCommand,
 )
-from schemas.rows import (
+from palimpsest.schemas.rows import (
     FlagsRow,
     MemoryRow,
     dedup_key,
     embedding_key,
 )
-from streams.command_work import (
+from palimpsest.streams.command_work import (
     Refused,
     Work,
     command_id,
@@ -41,7 +41,7 @@ from streams.command_work import (
     refusal,
     refuse_frozen,
 )
-from streams.memory import (
+from palimpsest.streams.memory import (
     CONFIRMED_DECAY_RATE,
     archived,
     changed,
@@ -49,11 +49,11 @@ from streams.memory import (
     protected,
     with_content,
 )
-from streams.outcomes import load_names, texts_after
-from streams.settings import StageSettings
-from streams.stage import Answer, Ask, Embed, Embedded, Message, Step
-from streams.store_port import Load, Loaded, Put
-from streams.text import content_hash, normalized_content, storage_content
+from palimpsest.streams.outcomes import load_names, texts_after
+from palimpsest.streams.settings import StageSettings
+from palimpsest.streams.stage import Answer, Ask, Embed, Embedded, Message, Step
+from palimpsest.streams.store_port import Load, Loaded, Put
+from palimpsest.streams.text import content_hash, normalized_content, storage_content
 
 EXPLICIT_IMPORTANCE = 0.8
 PENDING = None
@@ -165,7 +165,7 @@ def _carry_out(work: Work, command: Command) -> JsonValue:
             )
             return PENDING  # what comes of it depends on the graph
         case ApplyProposalsCommand() | DismissProposalsCommand():
-            raise TypeError(f"{command.command} is carried out by streams.apply_held")
+            raise TypeError(f"{command.command} is carried out by palimpsest.streams.apply_held")
 
 
 def parse_prefix(content: str) -> tuple[bool, tuple[str, ...], str]:

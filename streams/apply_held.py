@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from pydantic import JsonValue
 
-from schemas.identity import fact_memory_id
-from schemas.messages import (
+from palimpsest.schemas.identity import fact_memory_id
+from palimpsest.schemas.messages import (
     ApplyProposalsCommand,
     CommandIntent,
     DismissProposalsCommand,
@@ -17,8 +17,8 @@ from schemas.messages import (
     Outcome,
     Proposal,
 )
-from schemas.rows import HeldRow, MemoryRow
-from streams.command_work import (
+from palimpsest.schemas.rows import HeldRow, MemoryRow
+from palimpsest.streams.command_work import (
     Refused,
     Work,
     command_id,
@@ -27,13 +27,13 @@ from streams.command_work import (
     refusal,
     refuse_frozen,
 )
-from streams.memory import Origin
-from streams.outcomes import load_names, outcome_row
-from streams.proposal_policy import Met, Verdict, archive_writes, edge_writes, verdict
-from streams.settings import Flags, StageSettings
-from streams.stage import Answer, Ask, Message, Step
-from streams.store_port import Load, Loaded, Put
-from streams.text import content_hash, storage_content
+from palimpsest.streams.memory import Origin
+from palimpsest.streams.outcomes import load_names, outcome_row
+from palimpsest.streams.proposal_policy import Met, Verdict, archive_writes, edge_writes, verdict
+from palimpsest.streams.settings import Flags, StageSettings
+from palimpsest.streams.stage import Answer, Ask, Message, Step
+from palimpsest.streams.store_port import Load, Loaded, Put
+from palimpsest.streams.text import content_hash, storage_content
 
 ALLOWED = Flags(allow_update_delete=True)
 """A person's word stands for the flag."""

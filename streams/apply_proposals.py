@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
-from schemas.messages import (
+from palimpsest.schemas.messages import (
     FactsExtracted,
     GraphWork,
     MemoryChange,
@@ -15,14 +15,14 @@ from schemas.messages import (
     Proposal,
     ProposalsIntent,
 )
-from schemas.rows import MemoryRow, embedding_key
-from schemas.topics import FACTS_EXTRACTED
-from streams.apply_held import held_row
-from streams.decision_rows import candidates_json
-from streams.linker import candidate_names, unspaced_part
-from streams.memory import Origin, effective, origin_of
-from streams.outcomes import changes, link_writes, outcome_row
-from streams.proposal_policy import (
+from palimpsest.schemas.rows import MemoryRow, embedding_key
+from palimpsest.schemas.topics import FACTS_EXTRACTED
+from palimpsest.streams.apply_held import held_row
+from palimpsest.streams.decision_rows import candidates_json
+from palimpsest.streams.linker import candidate_names, unspaced_part
+from palimpsest.streams.memory import Origin, effective, origin_of
+from palimpsest.streams.outcomes import changes, link_writes, outcome_row
+from palimpsest.streams.proposal_policy import (
     Met,
     Verdict,
     archive_writes,
@@ -30,9 +30,9 @@ from streams.proposal_policy import (
     edge_writes,
     verdict,
 )
-from streams.settings import Flags, StageSettings
-from streams.stage import Answer, Ask, Embed, Embedded, Emit, Message, Step
-from streams.store_port import (
+from palimpsest.streams.settings import Flags, StageSettings
+from palimpsest.streams.stage import Answer, Ask, Embed, Embedded, Emit, Message, Step
+from palimpsest.streams.store_port import (
     Candidates,
     KeepVector,
     Load,
@@ -42,7 +42,7 @@ from streams.store_port import (
     Vector,
     Write,
 )
-from streams.text import content_hash, storage_content
+from palimpsest.streams.text import content_hash, storage_content
 
 
 @dataclass(slots=True)

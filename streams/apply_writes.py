@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from schemas.identity import item_id_of, turn_memory_id
-from schemas.messages import (
+from palimpsest.schemas.identity import item_id_of, turn_memory_id
+from palimpsest.schemas.messages import (
     ApplyProposalsCommand,
     CommandIntent,
     ContextTurn,
@@ -18,17 +18,17 @@ from schemas.messages import (
     RawTurnIntent,
     RejectedTurnIntent,
 )
-from schemas.rows import EdgeRow, MemoryRow, SessionRow, embedding_text, linked_text
-from schemas.topics import MEMORY_WRITES, TURNS_NORMALIZED
-from streams.apply_commands import command_step
-from streams.apply_held import held_step
-from streams.apply_proposals import proposals_step
-from streams.linker import candidate_names, unspaced_part
-from streams.memory import effective, turn_memory
-from streams.outcomes import changes, link_writes, outcome_row
-from streams.prompts import MAX_CONTEXT_CHARACTERS, cut
-from streams.settings import StageSettings
-from streams.stage import (
+from palimpsest.schemas.rows import EdgeRow, MemoryRow, SessionRow, embedding_text, linked_text
+from palimpsest.schemas.topics import MEMORY_WRITES, TURNS_NORMALIZED
+from palimpsest.streams.apply_commands import command_step
+from palimpsest.streams.apply_held import held_step
+from palimpsest.streams.apply_proposals import proposals_step
+from palimpsest.streams.linker import candidate_names, unspaced_part
+from palimpsest.streams.memory import effective, turn_memory
+from palimpsest.streams.outcomes import changes, link_writes, outcome_row
+from palimpsest.streams.prompts import MAX_CONTEXT_CHARACTERS, cut
+from palimpsest.streams.settings import StageSettings
+from palimpsest.streams.stage import (
     Answer,
     Ask,
     Context,
@@ -41,7 +41,7 @@ from streams.stage import (
     Stage,
     Step,
 )
-from streams.store_port import KeepVector, Load, Loaded, Put, Write
+from palimpsest.streams.store_port import KeepVector, Load, Loaded, Put, Write
 
 QUOTED_CHARACTERS = 500
 """Of each text in the reason of a refusal; the dead letter holds the record whole."""

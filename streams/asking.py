@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from streams.models.base import (
+from palimpsest.streams.models.base import (
     EmbeddingModel,
     LanguageModel,
     PermanentModelError,
@@ -17,7 +17,7 @@ from streams.models.base import (
     TransientModelError,
     Vector,
 )
-from streams.stage import Embedded, ModelUnavailable
+from palimpsest.streams.stage import Embedded, ModelUnavailable
 
 T = TypeVar("T")
 Asked = TypeVar("Asked")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 
-from schemas.audit_rows import AcceptedRow, DeadLetterRow, HistoryRow
-from schemas.envelope import derived_id
-from schemas.identity import UNREADABLE_SCOPE, turn_item_id, unreadable_item_id
-from schemas.messages import (
+from palimpsest.schemas.audit_rows import AcceptedRow, DeadLetterRow, HistoryRow
+from palimpsest.schemas.envelope import derived_id
+from palimpsest.schemas.identity import UNREADABLE_SCOPE, turn_item_id, unreadable_item_id
+from palimpsest.schemas.messages import (
     ConversationTurn,
     DeadLetter,
     GraphChange,
@@ -19,16 +19,16 @@ from schemas.messages import (
     MemoryChange,
     Outcome,
 )
-from schemas.topics import (
+from palimpsest.schemas.topics import (
     CONVERSATION_TURNS,
     DEAD_LETTERS,
     GRAPH_CHANGES,
     MEMORY_CHANGES,
     MEMORY_HISTORY,
 )
-from streams.logs.base import Record
-from streams.stage import Context, Emit, Message, Salvaged, Stage, Step, without_asks
-from streams.store_port import Put
+from palimpsest.streams.logs.base import Record
+from palimpsest.streams.stage import Context, Emit, Message, Salvaged, Stage, Step, without_asks
+from palimpsest.streams.store_port import Put
 
 
 def audit_stage() -> Stage:

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from pydantic import JsonValue
 
-from schemas.messages import (
+from palimpsest.schemas.messages import (
     Command,
     CommandIntent,
     GraphWork,
@@ -18,12 +18,12 @@ from schemas.messages import (
     OutcomeEvent,
     RememberCommand,
 )
-from schemas.rows import CommandRow, MemoryRow, embedding_key
-from streams.memory import effective
-from streams.outcomes import changes, link_writes
-from streams.settings import StageSettings
-from streams.stage import Failure, Message, Step
-from streams.store_port import KeepVector, Loaded, Put, Vector, Write
+from palimpsest.schemas.rows import CommandRow, MemoryRow, embedding_key
+from palimpsest.streams.memory import effective
+from palimpsest.streams.outcomes import changes, link_writes
+from palimpsest.streams.settings import StageSettings
+from palimpsest.streams.stage import Failure, Message, Step
+from palimpsest.streams.store_port import KeepVector, Loaded, Put, Vector, Write
 
 MACHINES = ("agent", "pipeline", "system")
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from streams.statements.claims import Claim, incompatible
-from streams.statements.parsing import read
+from palimpsest.streams.statements.claims import Claim, incompatible
+from palimpsest.streams.statements.parsing import read
 
 MIN_SHARED_TOKENS: Final = 2
 MIN_TOKEN_CHARACTERS: Final = 2

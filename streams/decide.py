@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import replace
 
-from schemas.identity import fact_memory_id
-from schemas.messages import (
+from palimpsest.schemas.identity import fact_memory_id
+from palimpsest.schemas.messages import (
     Action,
     Fact,
     FactsExtracted,
@@ -15,23 +15,23 @@ from schemas.messages import (
     ProposalsIntent,
     ScoredCandidate,
 )
-from schemas.rows import MemoryRow
-from schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
-from streams.contradiction import ends, shared_tokens, told, words_oppose
-from streams.decision_rows import extraction_row, fact_row, proposal_row
-from streams.extract import model_call
-from streams.memory import effective, origin_of
-from streams.models.base import Reply
-from streams.prompts import (
+from palimpsest.schemas.rows import MemoryRow
+from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
+from palimpsest.streams.contradiction import ends, shared_tokens, told, words_oppose
+from palimpsest.streams.decision_rows import extraction_row, fact_row, proposal_row
+from palimpsest.streams.extract import model_call
+from palimpsest.streams.memory import effective, origin_of
+from palimpsest.streams.models.base import Reply
+from palimpsest.streams.prompts import (
     DECISION_PROMPT_VERSION,
     contradiction_prompt,
     decision_prompt,
 )
-from streams.proposal_policy import Met, decision_order, verdict
-from streams.replies import MalformedReply, read_contradiction, read_decision
-from streams.sameness import same_statement
-from streams.settings import StageSettings
-from streams.stage import (
+from palimpsest.streams.proposal_policy import Met, decision_order, verdict
+from palimpsest.streams.replies import MalformedReply, read_contradiction, read_decision
+from palimpsest.streams.sameness import same_statement
+from palimpsest.streams.settings import StageSettings
+from palimpsest.streams.stage import (
     Answer,
     Ask,
     Context,
@@ -46,8 +46,16 @@ from streams.stage import (
     Stage,
     Step,
 )
-from streams.store_port import Anticipated, Candidates, FindCandidates, Load, Loaded, Put, Write
-from streams.text import content_hash, storage_content
+from palimpsest.streams.store_port import (
+    Anticipated,
+    Candidates,
+    FindCandidates,
+    Load,
+    Loaded,
+    Put,
+    Write,
+)
+from palimpsest.streams.text import content_hash, storage_content
 
 MIN_SHARED_FOR_SEMANTIC_CHECK = 3
 WITHOUT_A_VECTOR = "decided without a vector: the embedding model refuses the text"

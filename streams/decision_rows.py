@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from schemas.messages import Fact, FactsExtracted, ModelCall, Proposal, ScoredCandidate
-from schemas.rows import ExtractionRow, FactRow, ProposalRow
-from streams.stage import Message
+from palimpsest.schemas.messages import Fact, FactsExtracted, ModelCall, Proposal, ScoredCandidate
+from palimpsest.schemas.rows import ExtractionRow, FactRow, ProposalRow
+from palimpsest.streams.stage import Message
 
 
 def extraction_row(message: Message, body: FactsExtracted) -> ExtractionRow:

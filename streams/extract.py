@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from schemas.identity import fact_item_id, item_id_of, turn_memory_id
-from schemas.messages import Fact, FactsExtracted, ModelCall, NormalizedTurn, TurnReference
-from schemas.topics import FACTS_EXTRACTED, TURNS_NORMALIZED
-from streams.models.base import Reply
-from streams.prompts import EXTRACTION_PROMPT_VERSION, extraction_prompt
-from streams.replies import ExtractionDraft, MalformedReply, read_extraction
-from streams.settings import StageSettings
-from streams.stage import Context, Emit, Failure, Generate, Message, Process, Stage, Step
+from palimpsest.schemas.identity import fact_item_id, item_id_of, turn_memory_id
+from palimpsest.schemas.messages import (
+    Fact,
+    FactsExtracted,
+    ModelCall,
+    NormalizedTurn,
+    TurnReference,
+)
+from palimpsest.schemas.topics import FACTS_EXTRACTED, TURNS_NORMALIZED
+from palimpsest.streams.models.base import Reply
+from palimpsest.streams.prompts import EXTRACTION_PROMPT_VERSION, extraction_prompt
+from palimpsest.streams.replies import ExtractionDraft, MalformedReply, read_extraction
+from palimpsest.streams.settings import StageSettings
+from palimpsest.streams.stage import Context, Emit, Failure, Generate, Message, Process, Stage, Step
 
 
 def extract_stage(settings: StageSettings) -> Stage:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import traceback
 from typing import Final
 
-from streams.logs.base import Record
-from streams.stage import Failure
-from streams.store_port import StorePort
+from palimpsest.streams.logs.base import Record
+from palimpsest.streams.stage import Failure
+from palimpsest.streams.store_port import StorePort
 
 OF_THE_DATA: Final = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError),

@@ -11,9 +11,15 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
-from schemas.identity import aspect_id, entity_id
-from schemas.messages import GraphChange, GraphWork, MemoryChange, StructuredAttribute, Triple
-from schemas.rows import (
+from palimpsest.schemas.identity import aspect_id, entity_id
+from palimpsest.schemas.messages import (
+    GraphChange,
+    GraphWork,
+    MemoryChange,
+    StructuredAttribute,
+    Triple,
+)
+from palimpsest.schemas.rows import (
     AspectRow,
     AttributeRow,
     CommandRow,
@@ -21,10 +27,10 @@ from schemas.rows import (
     NameRow,
     RelationRow,
 )
-from schemas.topics import GRAPH_CHANGES, MEMORY_CHANGES
-from streams.linker import canonical_name, name_fault, names_in
-from streams.stage import Context, Emit, Message, Process, Stage, Step
-from streams.store_port import Graph, LoadGraph, MemoryText, Put, Write
+from palimpsest.schemas.topics import GRAPH_CHANGES, MEMORY_CHANGES
+from palimpsest.streams.linker import canonical_name, name_fault, names_in
+from palimpsest.streams.stage import Context, Emit, Message, Process, Stage, Step
+from palimpsest.streams.store_port import Graph, LoadGraph, MemoryText, Put, Write
 
 VAGUE_TYPES = ("extracted", "unknown", "")
 _QUOTES = "\"“”„«»「」『』‘’'"

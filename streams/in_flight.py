@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from schemas.codec import InvalidRecord, decode
-from schemas.identity import UNREADABLE_SCOPE, items_of, items_of_unreadable
-from schemas.messages import DeadLetter
-from schemas.topics import (
+from palimpsest.schemas.codec import InvalidRecord, decode
+from palimpsest.schemas.identity import UNREADABLE_SCOPE, items_of, items_of_unreadable
+from palimpsest.schemas.messages import DeadLetter
+from palimpsest.schemas.topics import (
     CONVERSATION_TURNS,
     DEAD_LETTERS,
     FACTS_EXTRACTED,
     MEMORY_WRITES,
     TOPICS,
 )
-from streams.logs.base import LogReader, Record, partition_for
-from streams.store_port import LogItem
+from palimpsest.streams.logs.base import LogReader, Record, partition_for
+from palimpsest.streams.store_port import LogItem
 
 READ_RECORDS = 1_000
 

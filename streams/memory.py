@@ -6,12 +6,19 @@ import json
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
-from schemas.envelope import Envelope, Frozen
-from schemas.identity import turn_memory_id
-from schemas.messages import Fact, NormalizedTurn, Proposal, TurnReference
-from schemas.rows import ArchiveRow, FlagsRow, MemoryRow, dedup_key, embedding_key, embedding_text
-from streams.settings import Flags
-from streams.text import content_hash, normalized_content, storage_content
+from palimpsest.schemas.envelope import Envelope, Frozen
+from palimpsest.schemas.identity import turn_memory_id
+from palimpsest.schemas.messages import Fact, NormalizedTurn, Proposal, TurnReference
+from palimpsest.schemas.rows import (
+    ArchiveRow,
+    FlagsRow,
+    MemoryRow,
+    dedup_key,
+    embedding_key,
+    embedding_text,
+)
+from palimpsest.streams.settings import Flags
+from palimpsest.streams.text import content_hash, normalized_content, storage_content
 
 EPISODIC_IMPORTANCE = 0.3
 CONFIRMED_DECAY_RATE = 0.0

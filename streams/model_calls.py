@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from streams.asking import ModelPort
-from streams.records import RecordRun
-from streams.stage import Embed, Embedded, Generate, ModelUnavailable
+from palimpsest.streams.asking import ModelPort
+from palimpsest.streams.records import RecordRun
+from palimpsest.streams.stage import Embed, Embedded, Generate, ModelUnavailable
 
 
 async def ask_models(runs: Sequence[RecordRun], models: ModelPort, asks_in_order: bool) -> None:

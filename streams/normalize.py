@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from schemas.codec import identified, utc_offset_minutes
-from schemas.identity import turn_item_id
-from schemas.messages import (
+from palimpsest.schemas.codec import identified, utc_offset_minutes
+from palimpsest.schemas.identity import turn_item_id
+from palimpsest.schemas.messages import (
     Command,
     CommandIntent,
     ConversationTurn,
@@ -17,10 +17,10 @@ from schemas.messages import (
     RejectedTurnIntent,
     RememberCommand,
 )
-from schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
-from streams.logs.base import Record
-from streams.stage import Context, Emit, Message, Salvaged, Stage, Step, without_asks
-from streams.text import content_hash, normalized_content, storage_content
+from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
+from palimpsest.streams.logs.base import Record
+from palimpsest.streams.stage import Context, Emit, Message, Salvaged, Stage, Step, without_asks
+from palimpsest.streams.text import content_hash, normalized_content, storage_content
 
 EMPTY_CONTENT = "empty_content"
 PRIVATE = "privacy_full"

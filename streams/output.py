@@ -8,20 +8,20 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from schemas.codec import CONTENT_TYPE, encode
-from schemas.envelope import MAX_SCOPE_CHARACTERS, Envelope, Frozen, derived_id
-from schemas.identity import (
+from palimpsest.schemas.codec import CONTENT_TYPE, encode
+from palimpsest.schemas.envelope import MAX_SCOPE_CHARACTERS, Envelope, Frozen, derived_id
+from palimpsest.schemas.identity import (
     UNREADABLE_SCOPE,
     ItemsOf,
     items_of,
     items_of_unreadable,
     message_key,
 )
-from schemas.messages import DeadLetter
-from schemas.topics import DEAD_LETTERS, TOPICS, Topic
-from streams.logs.base import LogReader, Outgoing, Record
-from streams.stage import Emit, Failure, Message
-from streams.store_port import Outbound
+from palimpsest.schemas.messages import DeadLetter
+from palimpsest.schemas.topics import DEAD_LETTERS, TOPICS, Topic
+from palimpsest.streams.logs.base import LogReader, Outgoing, Record
+from palimpsest.streams.stage import Emit, Failure, Message
+from palimpsest.streams.store_port import Outbound
 
 LOOKED_BACK_RECORDS: Final = 1_000
 """Others may have appended to the topic meanwhile; beyond so many, records are sent again."""

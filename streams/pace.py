@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streams.logs.base import Record
-from streams.settings import WorkerSettings
-from streams.stage import Stage
+from palimpsest.streams.logs.base import Record
+from palimpsest.streams.settings import WorkerSettings
+from palimpsest.streams.stage import Stage
 
 GROWTH = 16
 """A quick batch is followed by one of at most so many times as many records: a single record says

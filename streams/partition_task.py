@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from schemas.topics import MEMORY_WRITES
-from streams.failures import first_failure
-from streams.logs.base import UNAVAILABLE_SECONDS, LogError, LogUnavailable, Record
-from streams.pace import Pace
-from streams.runner import StageRunner
-from streams.source import Interrupted, Source, Unsure
-from streams.stage import Stage
-from streams.store_port import Outbound
+from palimpsest.schemas.topics import MEMORY_WRITES
+from palimpsest.streams.failures import first_failure
+from palimpsest.streams.logs.base import UNAVAILABLE_SECONDS, LogError, LogUnavailable, Record
+from palimpsest.streams.pace import Pace
+from palimpsest.streams.runner import StageRunner
+from palimpsest.streams.source import Interrupted, Source, Unsure
+from palimpsest.streams.stage import Stage
+from palimpsest.streams.store_port import Outbound
 
 ASK_AGAIN_SECONDS = 0.05
 """Between two looks whether the lease is sure again."""

@@ -15,8 +15,14 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from schemas.messages import FACT_TYPES, ContextTurn, Fact, NormalizedTurn, ScoredCandidate
-from streams.models.base import Prompt
+from palimpsest.schemas.messages import (
+    FACT_TYPES,
+    ContextTurn,
+    Fact,
+    NormalizedTurn,
+    ScoredCandidate,
+)
+from palimpsest.streams.models.base import Prompt
 
 EXTRACTION_PROMPT_VERSION: Final = "extract-1"
 DECISION_PROMPT_VERSION: Final = "decide-1"

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from schemas.messages import OutcomeEvent, Proposal
-from schemas.rows import EdgeRow, MemoryRow
-from streams.memory import (
+from palimpsest.schemas.messages import OutcomeEvent, Proposal
+from palimpsest.schemas.rows import EdgeRow, MemoryRow
+from palimpsest.streams.memory import (
     Origin,
     archived,
     archived_id,
@@ -21,8 +21,8 @@ from streams.memory import (
     restated,
     skip_reason,
 )
-from streams.settings import Flags
-from streams.store_port import Put, Write
+from palimpsest.streams.settings import Flags
+from palimpsest.streams.store_port import Put, Write
 
 # More than the facts that one extraction may give, so that orders of two records never meet.
 ORDERS_PER_RECORD = 64

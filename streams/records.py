@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streams.failures import StageRaised
-from streams.logs.base import Record
-from streams.stage import Answer, Ask, Failure, Message, ModelUnavailable, Process, Step
-from streams.store_port import Anticipated
+from palimpsest.streams.failures import StageRaised
+from palimpsest.streams.logs.base import Record
+from palimpsest.streams.stage import Answer, Ask, Failure, Message, ModelUnavailable, Process, Step
+from palimpsest.streams.store_port import Anticipated
 
 
 @dataclass(slots=True)

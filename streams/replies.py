@@ -16,9 +16,9 @@ from typing import Final, cast
 
 from pydantic import JsonValue
 
-from schemas.messages import FACT_TYPES, Action, FactType, TemporalKind, Triple
-from streams.json_text import JsonObject, find_object
-from streams.prompts import MAX_CATEGORIES, MAX_FACTS, MAX_TRIPLES
+from palimpsest.schemas.messages import FACT_TYPES, Action, FactType, TemporalKind, Triple
+from palimpsest.streams.json_text import JsonObject, find_object
+from palimpsest.streams.prompts import MAX_CATEGORIES, MAX_FACTS, MAX_TRIPLES
 
 MIN_FACT_CHARACTERS: Final = 10
 MAX_FACT_CHARACTERS: Final = 2_000

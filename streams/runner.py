@@ -19,17 +19,30 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from schemas.codec import DEFAULT_MAX_RECORD_BYTES, InvalidRecord, decode
-from schemas.identity import message_key
-from schemas.topics import TOPICS
-from streams.asking import ModelPort
-from streams.failures import StageFailed, first_failure, is_about_a_record, told, unexpected
-from streams.logs.base import LogReader, LogSender, Outgoing, Position, Record, partition_for
-from streams.model_calls import ask_models, converse
-from streams.offload import in_thread
-from streams.output import HEADERS, dead_letter, emitted, missing, rerouted
-from streams.records import RecordRun
-from streams.stage import (
+from palimpsest.schemas.codec import DEFAULT_MAX_RECORD_BYTES, InvalidRecord, decode
+from palimpsest.schemas.identity import message_key
+from palimpsest.schemas.topics import TOPICS
+from palimpsest.streams.asking import ModelPort
+from palimpsest.streams.failures import (
+    StageFailed,
+    first_failure,
+    is_about_a_record,
+    told,
+    unexpected,
+)
+from palimpsest.streams.logs.base import (
+    LogReader,
+    LogSender,
+    Outgoing,
+    Position,
+    Record,
+    partition_for,
+)
+from palimpsest.streams.model_calls import ask_models, converse
+from palimpsest.streams.offload import in_thread
+from palimpsest.streams.output import HEADERS, dead_letter, emitted, missing, rerouted
+from palimpsest.streams.records import RecordRun
+from palimpsest.streams.stage import (
     Context,
     Embed,
     Failure,
@@ -38,7 +51,14 @@ from streams.stage import (
     Stage,
     Step,
 )
-from streams.store_port import Anticipated, Outbound, Progress, StoreAsk, StorePort, UnitPort
+from palimpsest.streams.store_port import (
+    Anticipated,
+    Outbound,
+    Progress,
+    StoreAsk,
+    StorePort,
+    UnitPort,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -233,7 +253,7 @@ class StageRunner:
             kept.append(run)
         return kept
 
-    # --- 4 and 5: step and commit (3, the models, is in streams.model_calls) ------------------
+    # --- 4 and 5: step and commit; 3, the models, is in model_calls ----------------------------
 
     async def _commit_steps(
         self, records: Sequence[Record], runs: Sequence[RecordRun]

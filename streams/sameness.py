@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from streams.statements.english import without_contractions
+from palimpsest.streams.statements.english import without_contractions
 
 _APOSTROPHES = str.maketrans(dict.fromkeys("’ʼ‘`´", "'") | {"−": "-"})
 _SIGNS = "%#&*@/\\^°"

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from pydantic import Field
 
-from schemas.section import Section
+from palimpsest.schemas.section import Section
 
 
 class ExtractionSettings(Section):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from streams.logs.base import LogReader, Record
+from palimpsest.streams.logs.base import LogReader, Record
 
 
 class Lease(Protocol):

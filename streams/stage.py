@@ -18,11 +18,11 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from schemas.envelope import Envelope, Frozen
-from schemas.topics import Topic
-from streams.logs.base import Record
-from streams.models.base import Prompt, Reply
-from streams.store_port import Anticipated, StoreAnswer, StoreAsk, Vector, Write
+from palimpsest.schemas.envelope import Envelope, Frozen
+from palimpsest.schemas.topics import Topic
+from palimpsest.streams.logs.base import Record
+from palimpsest.streams.models.base import Prompt, Reply
+from palimpsest.streams.store_port import Anticipated, StoreAnswer, StoreAsk, Vector, Write
 
 Message: TypeAlias = Envelope[Frozen]
 

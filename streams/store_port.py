@@ -13,8 +13,8 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.messages import ScoredCandidate
-from schemas.rows import (
+from palimpsest.schemas.messages import ScoredCandidate
+from palimpsest.schemas.rows import (
     CommandRow,
     FactRow,
     FlagsRow,

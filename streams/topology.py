@@ -18,14 +18,14 @@ that owns the shard.
 
 from __future__ import annotations
 
-from streams.apply_writes import apply_writes_stage
-from streams.audit import audit_stage
-from streams.decide import decide_stage
-from streams.extract import extract_stage
-from streams.graph_persist import graph_persist_stage
-from streams.normalize import normalize_stage
-from streams.settings import StageSettings
-from streams.stage import Stage
+from palimpsest.streams.apply_writes import apply_writes_stage
+from palimpsest.streams.audit import audit_stage
+from palimpsest.streams.decide import decide_stage
+from palimpsest.streams.extract import extract_stage
+from palimpsest.streams.graph_persist import graph_persist_stage
+from palimpsest.streams.normalize import normalize_stage
+from palimpsest.streams.settings import StageSettings
+from palimpsest.streams.stage import Stage
 
 STAGE_NAMES = ("normalize", "extract", "decide", "apply-writes", "graph-persist", "audit")
 

@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from schemas.topics import MEMORY_WRITES
-from streams.logs.base import LogError
-from streams.logs.offset_source import OffsetSource, ReadableLog
-from streams.pace import pace_of
-from streams.partition_task import Barrier, PartitionTask, by_stage, end_all
-from streams.runner import StageRunner
-from streams.settings import WorkerSettings
-from streams.stage import Stage
+from palimpsest.schemas.topics import MEMORY_WRITES
+from palimpsest.streams.logs.base import LogError
+from palimpsest.streams.logs.offset_source import OffsetSource, ReadableLog
+from palimpsest.streams.pace import pace_of
+from palimpsest.streams.partition_task import Barrier, PartitionTask, by_stage, end_all
+from palimpsest.streams.runner import StageRunner
+from palimpsest.streams.settings import WorkerSettings
+from palimpsest.streams.stage import Stage
 
 
 @dataclass(frozen=True, slots=True)

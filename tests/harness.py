@@ -20,35 +20,41 @@ from typing import Any, Self
 
 from pydantic import JsonValue
 
-from ops.settings import Settings
-from schemas.codec import decode
-from schemas.envelope import Envelope, Frozen, derived_id
-from schemas.messages import (
+from palimpsest.ops.settings import Settings
+from palimpsest.schemas.codec import decode
+from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
+from palimpsest.schemas.messages import (
     Actor,
     Command,
     ConversationTurn,
     DeadLetter,
     MemoryCommand,
 )
-from schemas.topics import CONVERSATION_TURNS, DEAD_LETTERS, MEMORY_COMMANDS, TOPICS, Topic
-from stores.balance import Balance, read_balance
-from stores.settings import ShardOptions
-from stores.shard import Shard
-from stores.state_hash import state_hash, table_hashes
-from streams.asking import ModelPort
-from streams.in_flight import items_in_flight
-from streams.logs.base import LogSender, Outgoing, Position, Record
-from streams.logs.embedded import EmbeddedLog
-from streams.models.base import EmbeddingModel, LanguageModel, Prompt, Reply
-from streams.models.hashing import HashingEmbeddingModel
-from streams.models.rules import RulesLanguageModel
-from streams.output import HEADERS, outgoing
-from streams.partition_task import PartitionTask
-from streams.runner import StageRunner
-from streams.settings import DecisionSettings, Flags, PipelineSettings, WorkerSettings
-from streams.stage import Message, Stage
-from streams.topology import stages
-from streams.worker import Worker
+from palimpsest.schemas.topics import (
+    CONVERSATION_TURNS,
+    DEAD_LETTERS,
+    MEMORY_COMMANDS,
+    TOPICS,
+    Topic,
+)
+from palimpsest.stores.balance import Balance, read_balance
+from palimpsest.stores.settings import ShardOptions
+from palimpsest.stores.shard import Shard
+from palimpsest.stores.state_hash import state_hash, table_hashes
+from palimpsest.streams.asking import ModelPort
+from palimpsest.streams.in_flight import items_in_flight
+from palimpsest.streams.logs.base import LogSender, Outgoing, Position, Record
+from palimpsest.streams.logs.embedded import EmbeddedLog
+from palimpsest.streams.models.base import EmbeddingModel, LanguageModel, Prompt, Reply
+from palimpsest.streams.models.hashing import HashingEmbeddingModel
+from palimpsest.streams.models.rules import RulesLanguageModel
+from palimpsest.streams.output import HEADERS, outgoing
+from palimpsest.streams.partition_task import PartitionTask
+from palimpsest.streams.runner import StageRunner
+from palimpsest.streams.settings import DecisionSettings, Flags, PipelineSettings, WorkerSettings
+from palimpsest.streams.stage import Message, Stage
+from palimpsest.streams.topology import stages
+from palimpsest.streams.worker import Worker
 
 BEGIN = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 DIMENSIONS = 256

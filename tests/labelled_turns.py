@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from schemas.messages import NormalizedTurn
-from streams.models.rules import answer
-from streams.prompts import extraction_prompt
-from streams.replies import ExtractionDraft, read_extraction
-from streams.text import storage_content
+from palimpsest.schemas.messages import NormalizedTurn
+from palimpsest.streams.models.rules import answer
+from palimpsest.streams.prompts import extraction_prompt
+from palimpsest.streams.replies import ExtractionDraft, read_extraction
+from palimpsest.streams.text import storage_content
 
 AT = datetime(2026, 3, 4, 10, 0, tzinfo=UTC)
 GATE = 0.7

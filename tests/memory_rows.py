@@ -7,12 +7,19 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from schemas.rows import EdgeRow, MemoryRow, Row, dedup_key, embedding_key, embedding_text
-from stores.settings import ShardOptions
-from stores.shard import Shard
-from streams.models.hashing import hashed
-from streams.store_port import KeepVector, Load, Progress, Put, Vector, Write
-from streams.text import content_hash, normalized_content
+from palimpsest.schemas.rows import (
+    EdgeRow,
+    MemoryRow,
+    Row,
+    dedup_key,
+    embedding_key,
+    embedding_text,
+)
+from palimpsest.stores.settings import ShardOptions
+from palimpsest.stores.shard import Shard
+from palimpsest.streams.models.hashing import hashed
+from palimpsest.streams.store_port import KeepVector, Load, Progress, Put, Vector, Write
+from palimpsest.streams.text import content_hash, normalized_content
 
 BEGIN = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 DIMENSIONS = 64

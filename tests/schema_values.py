@@ -15,9 +15,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from schemas.envelope import Envelope
-from schemas.generate import FOLDER
-from schemas.messages import CommandIntent, NormalizedTurn, RememberCommand
+from palimpsest.schemas.envelope import Envelope
+from palimpsest.schemas.generate import FOLDER
+from palimpsest.schemas.messages import CommandIntent, NormalizedTurn, RememberCommand
 
 Schema = Mapping[str, Any]
 Strategy = st.SearchStrategy[Any]

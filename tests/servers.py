@@ -20,7 +20,7 @@ from typing import Self
 from pydantic import JsonValue
 from pydantic_core import from_json
 
-from streams.models.hashing import hashed
+from palimpsest.streams.models.hashing import hashed
 
 MODEL = "scripted"
 TRICKLE_INTERVAL_S = 0.01

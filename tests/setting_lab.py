@@ -13,23 +13,23 @@ from typing import Any
 
 import pytest
 
-from ops import embedded
-from ops.embedded import Application, application
-from ops.parts import open_shard, shard_options
-from ops.queries import DirectQueries
-from ops.reading.sources import Sources
-from ops.requests import RecallRequest
-from ops.service.running import sources_of
-from ops.setting_sources import load_settings
-from ops.settings import Settings
-from schemas.messages import ConversationTurn
-from schemas.rows import Row
-from schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS
-from stores.shard import Shard
-from streams.logs.embedded import EmbeddedLog
-from streams.models.base import Prompt
-from streams.output import outgoing
-from streams.stage import Message
+from palimpsest.ops import embedded
+from palimpsest.ops.embedded import Application, application
+from palimpsest.ops.parts import open_shard, shard_options
+from palimpsest.ops.queries import DirectQueries
+from palimpsest.ops.reading.sources import Sources
+from palimpsest.ops.requests import RecallRequest
+from palimpsest.ops.service.running import sources_of
+from palimpsest.ops.setting_sources import load_settings
+from palimpsest.ops.settings import Settings
+from palimpsest.schemas.messages import ConversationTurn
+from palimpsest.schemas.rows import Row
+from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS
+from palimpsest.stores.shard import Shard
+from palimpsest.streams.logs.embedded import EmbeddedLog
+from palimpsest.streams.models.base import Prompt
+from palimpsest.streams.output import outgoing
+from palimpsest.streams.stage import Message
 from tests.harness import Clock, ScriptedModel, published, spoken, turn
 from tests.memory_rows import write
 from tests.servers import ScriptedProvider

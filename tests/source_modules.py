@@ -9,6 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("schemas", "streams", "stores", "ops")
+INSTALLED = "palimpsest"
+"""The name that all of them are installed and imported below."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,12 @@ class Module:
         return self.name.partition(".")[0]
 
     def imports(self) -> Iterator[tuple[str, int]]:
-        """Every imported module or name, dotted, with its line."""
+        """Every imported module or name, dotted, with its line; own ones as by their folder."""
+        for name, line in self.full_imports():
+            yield name.removeprefix(f"{INSTALLED}."), line
+
+    def full_imports(self) -> Iterator[tuple[str, int]]:
+        """Every imported module or name, dotted as it is written, with its line."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
                 for alias in node.names:

@@ -19,20 +19,20 @@ from pathlib import Path
 
 import duckdb
 
-from ops.bootstrap import publisher
-from ops.embedded import application
-from ops.ingest.records import in_batches
-from ops.kafka.broker import Broker
-from ops.requests import JsonObject, StatusRequest
-from ops.service.client import NotThereError
-from ops.service.routing import RoutedQueries
-from ops.setting_sources import load_settings
-from ops.settings import Settings
-from ops.topics import create_topics
-from stores.migrations import use_tables
-from stores.state_hash import table_hashes
-from streams.logs.base import Outgoing
-from streams.logs.kafka_log import KafkaLog
+from palimpsest.ops.bootstrap import publisher
+from palimpsest.ops.embedded import application
+from palimpsest.ops.ingest.records import in_batches
+from palimpsest.ops.kafka.broker import Broker
+from palimpsest.ops.requests import JsonObject, StatusRequest
+from palimpsest.ops.service.client import NotThereError
+from palimpsest.ops.service.routing import RoutedQueries
+from palimpsest.ops.setting_sources import load_settings
+from palimpsest.ops.settings import Settings
+from palimpsest.ops.topics import create_topics
+from palimpsest.stores.migrations import use_tables
+from palimpsest.stores.state_hash import table_hashes
+from palimpsest.streams.logs.base import Outgoing
+from palimpsest.streams.logs.kafka_log import KafkaLog
 
 ROOT = Path(__file__).parents[2]
 LOOK_SECONDS = 0.2
@@ -83,7 +83,7 @@ class Lab:
 
     def start(self, name: str, *stages: str) -> None:
         """A worker process for these stages (all when none is named)."""
-        command = [sys.executable, "-m", "ops.cli.main", "run", "--data-dir"]
+        command = [sys.executable, "-m", "palimpsest.ops.cli.main", "run", "--data-dir"]
         command += [str(self.folder / "data"), *(f"--set={flag}" for flag in self._flags())]
         if stages:
             command.append(f"--stages={','.join(stages)}")

@@ -21,18 +21,18 @@ from typing import Final
 
 import numpy as np
 
-from ops.bench.throughput import vocabulary
-from ops.requests import JsonObject
-from schemas.rows import EdgeRow, MemoryRow, embedding_key
-from stores.candidates import CandidateSearch
-from stores.graph_boost import GraphBoostSettings
-from stores.recall_types import Query
-from stores.retrieval import SEARCH_THREADS, RetrievalSettings, Retriever
-from stores.settings import ShardOptions
-from stores.shard import Shard
-from stores.vector_column import Vector
-from streams.store_port import FindCandidates, KeepVector, Progress, Put, Write
-from streams.text import content_hash, normalized_content
+from palimpsest.ops.bench.throughput import vocabulary
+from palimpsest.ops.requests import JsonObject
+from palimpsest.schemas.rows import EdgeRow, MemoryRow, embedding_key
+from palimpsest.stores.candidates import CandidateSearch
+from palimpsest.stores.graph_boost import GraphBoostSettings
+from palimpsest.stores.recall_types import Query
+from palimpsest.stores.retrieval import SEARCH_THREADS, RetrievalSettings, Retriever
+from palimpsest.stores.settings import ShardOptions
+from palimpsest.stores.shard import Shard
+from palimpsest.stores.vector_column import Vector
+from palimpsest.streams.store_port import FindCandidates, KeepVector, Progress, Put, Write
+from palimpsest.streams.text import content_hash, normalized_content
 
 BEGIN: Final = datetime(2026, 3, 1, tzinfo=UTC)
 DIMENSIONS: Final = 384

@@ -1,4 +1,4 @@
-"""What the inline linker costs a memory: python -m ops.bench.linker [--entities 10000]
+"""What the inline linker costs a memory: python -m palimpsest.ops.bench.linker [--entities 10000]
 
 Budget: 1 ms a memory at 10,000 known entities (spec: apply-writes links while it writes).
 """
@@ -15,10 +15,10 @@ from datetime import UTC, datetime
 
 import duckdb
 
-from schemas.identity import entity_id
-from schemas.rows import NameRow
-from stores.names import NameCache, NameView
-from streams.linker import candidate_names, names_in, unspaced_part
+from palimpsest.schemas.identity import entity_id
+from palimpsest.schemas.rows import NameRow
+from palimpsest.stores.names import NameCache, NameView
+from palimpsest.streams.linker import candidate_names, names_in, unspaced_part
 
 SCOPE = "bench"
 WORDS = "we met in spring and talked about work music food the harbour and a long walk".split()

@@ -1,6 +1,8 @@
 """An instant model provider for benchmarks: a process of its own, speaking OpenAI's API.
 
-    python -m ops.bench.provider [PORT]      prints its address and serves until it is stopped
+    python -m palimpsest.ops.bench.provider [PORT]
+
+Prints its address and serves until it is stopped.
 
 It answers at once and sensibly: the turn itself as the one fact, every decision an ADD. What a
 benchmark with it measures is the pipeline and the cost of asking, without any model's time.
@@ -92,7 +94,7 @@ async def serve(port: int = 0) -> None:
 def running_provider(port: int = 0) -> Iterator[str]:
     """The base URL of a provider process that ends with the context."""
     process = subprocess.Popen(  # noqa: S603 (own arguments, no shell)
-        [sys.executable, "-m", "ops.bench.provider", str(port)],
+        [sys.executable, "-m", "palimpsest.ops.bench.provider", str(port)],
         stdout=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[2],

@@ -18,24 +18,24 @@ from typing import Final
 
 import numpy as np
 
-from ops.bootstrap import publisher
-from ops.embedded import Application, application
-from ops.ingest.base import Bad
-from ops.ingest.locomo import read_locomo
-from ops.ingest.records import RecordOptions, in_batches
-from ops.reading.recalling import retrieval_settings, retrieved
-from ops.reading.sources import Sources
-from ops.requests import JsonObject
-from ops.service.running import sources_of
-from ops.settings import Settings
-from stores.graph_boost import GraphBoostSettings
-from stores.ranking import DEFAULTS
-from stores.recall_types import Fusion, Query, RecallResult
-from stores.retrieval_types import RetrievalSettings
-from stores.vector_column import Vector
-from streams.logs.base import Outgoing
-from streams.models.base import EmbeddingModel
-from streams.runner import StageRunner
+from palimpsest.ops.bootstrap import publisher
+from palimpsest.ops.embedded import Application, application
+from palimpsest.ops.ingest.base import Bad
+from palimpsest.ops.ingest.locomo import read_locomo
+from palimpsest.ops.ingest.records import RecordOptions, in_batches
+from palimpsest.ops.reading.recalling import retrieval_settings, retrieved
+from palimpsest.ops.reading.sources import Sources
+from palimpsest.ops.requests import JsonObject
+from palimpsest.ops.service.running import sources_of
+from palimpsest.ops.settings import Settings
+from palimpsest.stores.graph_boost import GraphBoostSettings
+from palimpsest.stores.ranking import DEFAULTS
+from palimpsest.stores.recall_types import Fusion, Query, RecallResult
+from palimpsest.stores.retrieval_types import RetrievalSettings
+from palimpsest.stores.vector_column import Vector
+from palimpsest.streams.logs.base import Outgoing
+from palimpsest.streams.models.base import EmbeddingModel
+from palimpsest.streams.runner import StageRunner
 
 KS: Final = (1, 5, 10, 50)
 CATEGORIES: Final = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}

@@ -11,7 +11,7 @@ from typing import Annotated, cast
 
 import typer
 
-from ops.cli.common import AsJson, Cli, command, print_json
+from palimpsest.ops.cli.common import AsJson, Cli, command, print_json
 
 Json = dict[str, object]
 
@@ -47,7 +47,7 @@ def retrieval(
 
     Example: palimpsest bench retrieval --data locomo --embedding local --plot recall.png
     """
-    from ops.bench.retrieval import ABLATIONS, METHODS, measure
+    from palimpsest.ops.bench.retrieval import ABLATIONS, METHODS, measure
 
     overrides = list(cli.overrides)
     if embedding is not None:
@@ -61,7 +61,7 @@ def retrieval(
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--data") from error
     if plot is not None:
-        from ops.bench.plot import write_plot
+        from palimpsest.ops.bench.plot import write_plot
 
         write_plot(result, plot)
     if json:
@@ -84,7 +84,7 @@ def latency(
 
     Example: palimpsest bench latency --memories 1000 --memories 100000
     """
-    from ops.bench.latency import Load, measure
+    from palimpsest.ops.bench.latency import Load, measure
 
     sizes = memories or [1_000, 10_000, 100_000]
     results = [measure(Load(size, scopes, writes, seconds)) for size in sizes]
@@ -95,7 +95,7 @@ def latency(
 
 
 def _show_retrieval(result: Json) -> None:
-    from ops.cli.tables import console, table
+    from palimpsest.ops.cli.tables import console, table
 
     rows: list[tuple[object, ...]] = []
     for name, found in cast("dict[str, Json]", result["methods"]).items():
@@ -129,7 +129,7 @@ def _show_retrieval(result: Json) -> None:
 
 
 def _show_latency(results: list[Json]) -> None:
-    from ops.cli.tables import console, table
+    from palimpsest.ops.cli.tables import console, table
 
     rows: list[tuple[object, ...]] = []
     for result in results:

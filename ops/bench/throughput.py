@@ -11,19 +11,19 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from ops.bench.provider import running_provider
-from ops.bootstrap import publisher
-from ops.embedded import Application, application
-from ops.ingest.records import in_batches, turn_id_of_message
-from ops.requests import JsonObject
-from ops.setting_sources import load_settings
-from ops.settings import Settings
-from schemas.envelope import Envelope, Frozen
-from schemas.messages import ConversationTurn
-from schemas.topics import CONVERSATION_TURNS
-from streams.logs.base import Outgoing
-from streams.output import outgoing
-from streams.runner import STEPS, StageRunner
+from palimpsest.ops.bench.provider import running_provider
+from palimpsest.ops.bootstrap import publisher
+from palimpsest.ops.embedded import Application, application
+from palimpsest.ops.ingest.records import in_batches, turn_id_of_message
+from palimpsest.ops.requests import JsonObject
+from palimpsest.ops.setting_sources import load_settings
+from palimpsest.ops.settings import Settings
+from palimpsest.schemas.envelope import Envelope, Frozen
+from palimpsest.schemas.messages import ConversationTurn
+from palimpsest.schemas.topics import CONVERSATION_TURNS
+from palimpsest.streams.logs.base import Outgoing
+from palimpsest.streams.output import outgoing
+from palimpsest.streams.runner import STEPS, StageRunner
 
 SEED = 20_260_301
 WORDS = 4_000

@@ -9,10 +9,10 @@ from typing import Annotated, cast
 
 import typer
 
-from ops.cli.common import AsJson, Cli, command, print_json
+from palimpsest.ops.cli.common import AsJson, Cli, command, print_json
 
 OTHERS = ("retrieval_cli",)
-"""Modules of ops.bench with a `register(group)` of their own."""
+"""Modules of palimpsest.ops.bench with a `register(group)` of their own."""
 
 
 class Provider(StrEnum):
@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
     command(group)(throughput)
     for name in OTHERS:
         if (Path(__file__).parents[1] / "bench" / f"{name}.py").exists():
-            importlib.import_module(f"ops.bench.{name}").register(group)
+            importlib.import_module(f"palimpsest.ops.bench.{name}").register(group)
     app.add_typer(group, name="bench")
 
 
@@ -51,7 +51,7 @@ def throughput(
     """
     import asyncio
 
-    from ops.bench.throughput import Load, measure
+    from palimpsest.ops.bench.throughput import Load, measure
 
     load = Load(turns, scopes, words, provider.value, stored)
     result = asyncio.run(measure(load, cli.overrides, folder))
@@ -62,7 +62,7 @@ def throughput(
 
 
 def _show(result: dict[str, object]) -> None:
-    from ops.cli.tables import console, table
+    from palimpsest.ops.cli.tables import console, table
 
     out = console()
     stages = cast("dict[str, dict[str, object]]", result["stages"])

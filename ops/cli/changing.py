@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from ops.cli.command_results import Said, carry_out, said_of, tell
-from ops.cli.common import AsJson, Cli, command, not_done, print_json, wrong_use
-from ops.cli.options import MemoryId, Reason, Wait
-from ops.cli.scopes import tell_unknown
+from palimpsest.ops.cli.command_results import Said, carry_out, said_of, tell
+from palimpsest.ops.cli.common import AsJson, Cli, command, not_done, print_json, wrong_use
+from palimpsest.ops.cli.options import MemoryId, Reason, Wait
+from palimpsest.ops.cli.scopes import tell_unknown
 
 if TYPE_CHECKING:
-    from ops.settings import Settings
-    from schemas.messages import Command
+    from palimpsest.ops.settings import Settings
+    from palimpsest.schemas.messages import Command
 
 MemoryIds = Annotated[list[str], typer.Argument(metavar="ID…", help="Ids, or their first 8.")]
 IfVersion = Annotated[
@@ -48,7 +48,7 @@ def remember(
 
     Example: palimpsest remember "Ana is allergic to peanuts" --scope support --pinned
     """
-    from schemas.messages import RememberCommand
+    from palimpsest.schemas.messages import RememberCommand
 
     order = RememberCommand(
         content=content,
@@ -85,7 +85,7 @@ def modify(
 
     Example: palimpsest modify 1f0c9a52 --content "Ana lives in Porto" --reason "she moved"
     """
-    from schemas.messages import MemoryPatch, ModifyCommand
+    from palimpsest.schemas.messages import MemoryPatch, ModifyCommand
 
     if all(given is None for given in (content, type, importance, tag, pinned, who)):
         raise wrong_use("nothing to change; name at least one of --content, --type, --tag …")
@@ -116,7 +116,7 @@ def forget(
 
     Example: palimpsest forget 1f0c9a52 --reason "Ana asked for it"
     """
-    from schemas.messages import ForgetCommand
+    from palimpsest.schemas.messages import ForgetCommand
 
     found = _found(cli, memory_ids)
     scopes = {scope for _, scope in found}
@@ -143,7 +143,7 @@ def recover(
 
     Example: palimpsest recover 1f0c9a52
     """
-    from schemas.messages import RecoverCommand
+    from palimpsest.schemas.messages import RecoverCommand
 
     found = _found(cli, (memory_id,))
     order = RecoverCommand(memory_id=found[0][0], reason=reason, if_version=if_version)
@@ -161,7 +161,7 @@ def confirm(
 
     Example: palimpsest confirm 1f0c9a52
     """
-    from schemas.messages import ConfirmCommand
+    from palimpsest.schemas.messages import ConfirmCommand
 
     found = _found(cli, (memory_id,))
     _carry_out(cli, found[0][1], ConfirmCommand(memory_id=found[0][0], reason=reason), wait, json)
@@ -185,7 +185,7 @@ def flags(
 
     Example: palimpsest flags support --allow-update-delete
     """
-    from schemas.messages import SetFlagsCommand
+    from palimpsest.schemas.messages import SetFlagsCommand
 
     given = (enabled, shadow_mode, allow_update_delete, mutations_frozen, autonomous_frozen)
     if all(flag is None for flag in given):
@@ -211,7 +211,7 @@ def result(
 
     Example: palimpsest result 0b9e7c1a-6a53-4c0e-9f3e-5d1f6b0c7a11
     """
-    from ops.requests import CommandRequest
+    from palimpsest.ops.requests import CommandRequest
 
     answer = cast("dict[str, object] | None", cli.ask(CommandRequest(command_id)))
     if answer is None:
@@ -220,14 +220,14 @@ def result(
 
 
 def _show_flags(cli: Cli, scope: str, as_json: bool) -> None:
-    from ops.requests import FlagsRequest
+    from palimpsest.ops.requests import FlagsRequest
 
     answer = cast("dict[str, list[dict[str, object]]]", cli.ask(FlagsRequest(scope)))
     tell_unknown(cli, scope)
     if as_json:
         print_json(answer)
         return
-    from ops.cli.tables import console, table
+    from palimpsest.ops.cli.tables import console, table
 
     rows = [(row["flag"], row["value"], row["from"]) for row in answer["flags"]]
     console().print(table(("flag", "value", "from"), [*rows]))
@@ -235,8 +235,8 @@ def _show_flags(cli: Cli, scope: str, as_json: bool) -> None:
 
 def _found(cli: Cli, memory_ids: list[str] | tuple[str, ...]) -> list[tuple[str, str]]:
     """Full id and scope of each memory."""
-    from ops.queries import Queries
-    from ops.requests import ScopeRequest
+    from palimpsest.ops.queries import Queries
+    from palimpsest.ops.requests import ScopeRequest
 
     async def asking(queries: Queries) -> list[tuple[str, str]]:
         found = []

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 import typer
 
-from ops.cli.common import complain
+from palimpsest.ops.cli.common import complain
 
 if TYPE_CHECKING:
-    from ops.settings import Settings
-    from schemas.messages import Command
+    from palimpsest.ops.settings import Settings
+    from palimpsest.schemas.messages import Command
 
 Said: TypeAlias = dict[str, object]
 """A command with its result as JSON; without `error` and `result` until it is carried out."""
@@ -31,7 +31,7 @@ def carry_out(settings: Settings, scope: str, order: Command, seconds: float) ->
     """Append the command, and wait for its result as long as `seconds` and a worker allow."""
     import asyncio
 
-    from ops.commanding import publish, result_of
+    from palimpsest.ops.commanding import publish, result_of
 
     def waiting() -> None:
         typer.echo(
@@ -65,7 +65,7 @@ def tell(said: Said, quiet: bool, settings: Settings, waited: float) -> bool:
 
 def _applied_when(settings: Settings, waited: float) -> str:
     """Who will carry out a command that has no result yet."""
-    from ops.commanding import worker_is_there
+    from palimpsest.ops.commanding import worker_is_there
 
     if not worker_is_there(settings):
         return "no worker runs, so the next `palimpsest run` applies it"

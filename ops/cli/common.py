@@ -22,10 +22,10 @@ import typer
 from typer.models import ArgumentInfo, OptionInfo
 
 if TYPE_CHECKING:
-    from ops.queries import Queries
-    from ops.requests import Request
-    from ops.setting_sources import Loaded
-    from ops.settings import Settings
+    from palimpsest.ops.queries import Queries
+    from palimpsest.ops.requests import Request
+    from palimpsest.ops.setting_sources import Loaded
+    from palimpsest.ops.settings import Settings
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ class Cli:
 
     def load(self) -> Loaded:
         """The effective settings and where each is from. Raises SettingsError."""
-        from ops.setting_sources import load_settings
+        from palimpsest.ops.setting_sources import load_settings
 
         return load_settings(self.overrides, self.data_dir, self.config)
 
@@ -89,7 +89,7 @@ class Cli:
     def with_queries(self, use: Callable[[Queries], Coroutine[None, None, T]]) -> T:
         import asyncio
 
-        from ops.access import queries
+        from palimpsest.ops.access import queries
 
         async def using() -> T:
             async with queries(self.settings) as found:
@@ -197,18 +197,18 @@ def _text_of(error: Exception) -> str | None:
     """The text of an error that a user can do something about; None for a bug."""
     # By module name: a module that was never imported need not be imported to find out.
     for module, names in (
-        ("streams.logs.base", ("LogError",)),
-        ("stores.shard", ("StoreError",)),
-        ("stores.lock", ("FolderInUse",)),
-        ("ops.setting_sources", ("SettingsError",)),
-        ("ops.parts", ("SetupError",)),
-        ("ops.requests", ("RequestError",)),
-        ("ops.service.client", ("NotThereError",)),
+        ("palimpsest.streams.logs.base", ("LogError",)),
+        ("palimpsest.stores.shard", ("StoreError",)),
+        ("palimpsest.stores.lock", ("FolderInUse",)),
+        ("palimpsest.ops.setting_sources", ("SettingsError",)),
+        ("palimpsest.ops.parts", ("SetupError",)),
+        ("palimpsest.ops.requests", ("RequestError",)),
+        ("palimpsest.ops.service.client", ("NotThereError",)),
     ):
         loaded = sys.modules.get(module)
         if loaded is not None and any(isinstance(error, getattr(loaded, n)) for n in names):
             return str(error)
-    from ops.full_disk import full_disk
+    from palimpsest.ops.full_disk import full_disk
 
     full = full_disk(error)
     if full is not None:

@@ -7,8 +7,8 @@ from typing import Annotated, cast
 
 import typer
 
-from ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
-from ops.cli.options import Rows
+from palimpsest.ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
+from palimpsest.ops.cli.options import Rows
 
 BEGINNING = 200
 """Characters of a record that are shown unless all are asked for."""
@@ -54,14 +54,14 @@ def list_(
 
     Example: palimpsest dead-letters list
     """
-    from ops.requests import DeadLettersRequest
+    from palimpsest.ops.requests import DeadLettersRequest
 
     wanted = None if status is Status.all else status.value
     answer = cast("dict[str, object]", cli.ask(DeadLettersRequest(wanted, stage, limit)))
     if json:
         print_json(answer)
         return
-    from ops.cli.tables import print_listed
+    from palimpsest.ops.cli.tables import print_listed
 
     names = ("id", "status", "stage", "scope", "topic", "offset", "reason")
     print_listed(names, answer["dead_letters"], "no dead letters")
@@ -82,7 +82,7 @@ def show(
 
     Example: palimpsest dead-letters show 5b1f22aa
     """
-    from ops.requests import DeadLetterRequest
+    from palimpsest.ops.requests import DeadLetterRequest
 
     answer = cast("dict[str, object]", cli.ask(DeadLetterRequest(dead_letter_id)))
     if record:
@@ -90,7 +90,7 @@ def show(
     elif json:
         print_json(answer)
     else:
-        from ops.cli.tables import print_memory
+        from palimpsest.ops.cli.tables import print_memory
 
         print_memory(answer if full else in_short(answer))
 
@@ -113,7 +113,7 @@ def redrive(
 
     Example: palimpsest dead-letters redrive --all
     """
-    from ops.requests import RedriveRequest
+    from palimpsest.ops.requests import RedriveRequest
 
     if bool(dead_letter_ids) == all_:
         raise wrong_use("name the dead letters, or say --all")
@@ -145,7 +145,7 @@ def drop(cli: Cli, dead_letter_ids: DeadLetterIds, json: AsJson = False) -> None
 
 
 def _discard(cli: Cli, dead_letter_ids: list[str], as_json: bool, done: str) -> None:
-    from ops.requests import DiscardRequest
+    from palimpsest.ops.requests import DiscardRequest
 
     answer = cast("dict[str, list[object]]", cli.ask(DiscardRequest(tuple(dead_letter_ids))))
     if as_json:

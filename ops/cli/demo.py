@@ -8,7 +8,7 @@ from typing import cast
 
 import typer
 
-from ops.cli.common import AsJson, Cli, command, on_terminal, print_json
+from palimpsest.ops.cli.common import AsJson, Cli, command, on_terminal, print_json
 
 FOLDER = Path("palimpsest-demo")
 
@@ -25,8 +25,8 @@ def demo(cli: Cli, json: AsJson = False) -> None:
     """
     import asyncio
 
-    from ops.cli.run_progress import watched
-    from ops.demo.show import perform
+    from palimpsest.ops.cli.run_progress import watched
+    from palimpsest.ops.demo.show import perform
 
     told = [flag.partition("=")[0] for flag in cli.overrides]
     extra = () if "pipeline.allow_update_delete" in told else ("pipeline.allow_update_delete=true",)
@@ -42,6 +42,6 @@ def demo(cli: Cli, json: AsJson = False) -> None:
     if json:
         print_json(result)
         return
-    from ops.cli.demo_report import tell
+    from palimpsest.ops.cli.demo_report import tell
 
     tell(cast("dict[str, object]", result))

@@ -6,7 +6,7 @@ from typing import cast
 
 from rich.console import Console
 
-from ops.cli.tables import Json, console, print_balance, reasons, text
+from palimpsest.ops.cli.tables import Json, console, print_balance, reasons, text
 
 MEANING = {
     "updated": "updated: the new statement contradicts the known one, which went to the archive",

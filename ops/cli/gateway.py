@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ops.cli.common import Cli, command, complain, wrong_use
+from palimpsest.ops.cli.common import Cli, command, complain, wrong_use
 
 if TYPE_CHECKING:
-    from ops.settings import Settings
+    from palimpsest.ops.settings import Settings
 
 
 def register(app: typer.Typer) -> None:
@@ -33,9 +33,9 @@ def gateway(cli: Cli) -> None:
 
 
 async def _serve(settings: Settings) -> None:
-    from ops.service.local import local_interface
-    from ops.service.routing import RoutedQueries
-    from ops.service.running import place_of
+    from palimpsest.ops.service.local import local_interface
+    from palimpsest.ops.service.routing import RoutedQueries
+    from palimpsest.ops.service.running import place_of
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from ops.cli.common import on_terminal
+from palimpsest.ops.cli.common import on_terminal
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -14,7 +14,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import typer
 from typer.core import TyperGroup
 
-from ops.cli import (
+from palimpsest.ops.cli import (
     bench,
     changing,
     dead_letters,
@@ -29,7 +29,7 @@ from ops.cli import (
     sql,
     topics,
 )
-from ops.cli.common import print_json
+from palimpsest.ops.cli.common import print_json
 
 
 class Program(TyperGroup):

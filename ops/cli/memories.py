@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from ops.cli import options
-from ops.cli.common import AsJson, Cli, command, print_json
-from ops.cli.scopes import tell_unknown
+from palimpsest.ops.cli import options
+from palimpsest.ops.cli.common import AsJson, Cli, command, print_json
+from palimpsest.ops.cli.scopes import tell_unknown
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from ops.requests import JsonObject, RecallRequest
+    from palimpsest.ops.requests import JsonObject, RecallRequest
 
 
 def register(app: typer.Typer) -> None:
@@ -51,7 +51,7 @@ def recall(
 
     Example: palimpsest recall "what does Ana drink?" --scope support
     """
-    from ops.requests import RecallRequest
+    from palimpsest.ops.requests import RecallRequest
 
     request = RecallRequest(
         scope=scope,
@@ -83,7 +83,7 @@ def _recall(cli: Cli, request: RecallRequest, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
-    from ops.cli.tables import print_recall
+    from palimpsest.ops.cli.tables import print_recall
 
     print_recall(answer)
 
@@ -103,7 +103,7 @@ def context(
 
     Example: palimpsest context "what does Ana drink?" --scope support
     """
-    from ops.requests import ContextRequest
+    from palimpsest.ops.requests import ContextRequest
 
     answer = cast("JsonObject", cli.ask(ContextRequest(scope, text, budget)))
     if answer["text"] is None:
@@ -127,13 +127,13 @@ def get(cli: Cli, memory_id: options.MemoryId, json: AsJson = False) -> None:
 
     Example: palimpsest get 1f0c9a52
     """
-    from ops.requests import GetRequest
+    from palimpsest.ops.requests import GetRequest
 
     answer = cli.ask(GetRequest(memory_id))
     if json:
         print_json(answer)
         return
-    from ops.cli.tables import print_memory
+    from palimpsest.ops.cli.tables import print_memory
 
     print_memory(cast("dict[str, object]", answer))
 
@@ -155,7 +155,7 @@ def list_(
 
     Example: palimpsest list --scope support --type preference
     """
-    from ops.requests import ListRequest
+    from palimpsest.ops.requests import ListRequest
 
     request = ListRequest(scope, tuple(type or ()), session, who, deleted, limit, before)
     answer = cast("dict[str, object]", cli.ask(request))
@@ -164,7 +164,7 @@ def list_(
     if json:
         print_json(answer)
         return
-    from ops.cli.tables import print_memories
+    from palimpsest.ops.cli.tables import print_memories
 
     print_memories(cast("list[dict[str, object]]", answer["memories"]))
     if answer["next"] is not None:
@@ -181,13 +181,13 @@ def history(
 
     Example: palimpsest history 1f0c9a52
     """
-    from ops.requests import HistoryRequest
+    from palimpsest.ops.requests import HistoryRequest
 
     answer = cast("dict[str, object]", cli.ask(HistoryRequest(memory_id, limit)))
     if json:
         print_json(answer)
         return
-    from ops.cli.tables import print_events
+    from palimpsest.ops.cli.tables import print_events
 
     print_events(cast("list[dict[str, object]]", answer["events"]))
 
@@ -197,12 +197,12 @@ def explain(cli: Cli, memory_id: options.MemoryId, json: AsJson = False) -> None
 
     Example: palimpsest explain 1f0c9a52
     """
-    from ops.requests import ExplainRequest
+    from palimpsest.ops.requests import ExplainRequest
 
     answer = cli.ask(ExplainRequest(memory_id))
     if json:
         print_json(answer)
         return
-    from ops.cli.provenance import print_provenance
+    from palimpsest.ops.cli.provenance import print_provenance
 
     print_provenance(answer)

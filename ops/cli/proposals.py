@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from ops.cli.command_results import carry_out, tell
-from ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
-from ops.cli.options import OfScope, Reason, Rows, Wait
+from palimpsest.ops.cli.command_results import carry_out, tell
+from palimpsest.ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
+from palimpsest.ops.cli.options import OfScope, Reason, Rows, Wait
 
 if TYPE_CHECKING:
-    from schemas.messages import ApplyProposalsCommand, DismissProposalsCommand
+    from palimpsest.schemas.messages import ApplyProposalsCommand, DismissProposalsCommand
 
 MOST = 200
 """Proposals that one command names."""
@@ -43,13 +43,13 @@ def list_(
 
     Example: palimpsest proposals list --scope support
     """
-    from ops.requests import HeldProposalsRequest
+    from palimpsest.ops.requests import HeldProposalsRequest
 
     answer = cast("dict[str, object]", cli.ask(HeldProposalsRequest(scope, (), limit)))
     if json:
         print_json(answer)
         return
-    from ops.cli.tables import print_listed
+    from palimpsest.ops.cli.tables import print_listed
 
     names = ("id", "state", "scope", "action", "memory", "fact", "occurred_at")
     print_listed(names, answer["proposals"], "nothing is held back")
@@ -69,7 +69,7 @@ def apply(
 
     Example: palimpsest proposals apply 5b1f22aa --reason "she did move"
     """
-    from schemas.messages import ApplyProposalsCommand
+    from palimpsest.schemas.messages import ApplyProposalsCommand
 
     held = _held(cli, item_ids, all_, scope)
     orders = [
@@ -92,7 +92,7 @@ def dismiss(
 
     Example: palimpsest proposals dismiss 5b1f22aa --reason "it was a joke"
     """
-    from schemas.messages import DismissProposalsCommand
+    from palimpsest.schemas.messages import DismissProposalsCommand
 
     held = _held(cli, item_ids, all_, scope)
     orders = [
@@ -111,7 +111,7 @@ def _held(
     cli: Cli, item_ids: list[str] | None, all_: bool, scope: str | None
 ) -> list[tuple[str, tuple[str, ...]]]:
     """Scopes, each with full ids of its held-back changes, at most MOST at a time."""
-    from ops.requests import HeldProposalsRequest
+    from palimpsest.ops.requests import HeldProposalsRequest
 
     if bool(item_ids) == all_:
         raise wrong_use("name the proposals, or say --all")

@@ -6,7 +6,7 @@ from typing import cast
 
 from rich.tree import Tree
 
-from ops.cli.tables import Json, console, text
+from palimpsest.ops.cli.tables import Json, console, text
 
 SHOWN_CANDIDATES = 3
 

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 
 import typer
 
-from ops.cli.common import AsJson, Cli, command, wrong_use
-from ops.cli.tally import Tally
+from palimpsest.ops.cli.common import AsJson, Cli, command, wrong_use
+from palimpsest.ops.cli.tally import Tally
 
 if TYPE_CHECKING:
-    from ops.cli.ingest_progress import IngestProgress
-    from ops.ingest.base import Choices
-    from ops.ingest.base import DateOrder as DateOrderName
-    from ops.ingest.known import Published
-    from ops.ingest.opening import Found, IngestOptions
-    from ops.settings import Settings
-    from streams.logs.base import Outgoing
+    from palimpsest.ops.cli.ingest_progress import IngestProgress
+    from palimpsest.ops.ingest.base import Choices
+    from palimpsest.ops.ingest.base import DateOrder as DateOrderName
+    from palimpsest.ops.ingest.known import Published
+    from palimpsest.ops.ingest.opening import Found, IngestOptions
+    from palimpsest.ops.settings import Settings
+    from palimpsest.streams.logs.base import Outgoing
 
     Append: TypeAlias = Callable[[Sequence[Outgoing]], object]
 
@@ -117,7 +117,7 @@ def _publish(
     settings: Settings, files: list[str], options: IngestOptions, tally: Tally, dry_run: bool
 ) -> None:
     """Append what the files hold, batch by batch, and tell the result. Raises Exit."""
-    from ops.cli.ingest_progress import IngestProgress, Stoppable
+    from palimpsest.ops.cli.ingest_progress import IngestProgress, Stoppable
 
     with ExitStack() as undo:
         stop = undo.enter_context(Stoppable())
@@ -154,8 +154,8 @@ def _check(files: list[str], scope: str | None) -> None:
 def _choices(me: str, timezone: str, date_order: str | None, session: str | None) -> Choices:
     from zoneinfo import ZoneInfo
 
-    from ops.ingest.base import Choices
-    from ops.parts import utc_now
+    from palimpsest.ops.ingest.base import Choices
+    from palimpsest.ops.parts import utc_now
 
     try:
         zone = ZoneInfo(timezone)
@@ -177,8 +177,8 @@ def _options(
 ) -> IngestOptions:
     from datetime import UTC
 
-    from ops.ingest.opening import IngestOptions
-    from ops.ingest.records import RecordOptions
+    from palimpsest.ops.ingest.opening import IngestOptions
+    from palimpsest.ops.ingest.records import RecordOptions
 
     begin = None if since is None else since.replace(tzinfo=since.tzinfo or UTC)
     records = RecordOptions(scope, settings.log.max_record_bytes, begin or choices.since, captions)
@@ -186,7 +186,7 @@ def _options(
 
 
 def _appender(settings: Settings, undo: ExitStack, dry_run: bool) -> Append:
-    from ops.bootstrap import publisher
+    from palimpsest.ops.bootstrap import publisher
 
     return _append_nothing if dry_run else undo.enter_context(publisher(settings))
 
@@ -197,8 +197,8 @@ def _append_nothing(_batch: Sequence[Outgoing]) -> object:
 
 def _published(settings: Settings, undo: ExitStack) -> Published:
     """What the log has already; on Kafka that is not looked up."""
-    from ops.embedded import has_log, open_log
-    from ops.ingest.known import Published
+    from palimpsest.ops.embedded import has_log, open_log
+    from palimpsest.ops.ingest.known import Published
 
     if settings.log.kind == "kafka" or not has_log(settings):
         return Published(None)
@@ -216,9 +216,9 @@ def _total(files: Sequence[str]) -> int | None:
 def _batches(
     files: Sequence[str], options: IngestOptions, tally: Tally, progress: IngestProgress
 ) -> Iterator[Sequence[Outgoing]]:
-    from ops.ingest.base import Unreadable
-    from ops.ingest.opening import open_source
-    from ops.ingest.records import in_batches
+    from palimpsest.ops.ingest.base import Unreadable
+    from palimpsest.ops.ingest.opening import open_source
+    from palimpsest.ops.ingest.records import in_batches
 
     for name in files:
         try:
@@ -230,7 +230,7 @@ def _batches(
 
 
 def _good(items: Iterator[Found], tally: Tally, progress: IngestProgress) -> Iterator[Outgoing]:
-    from ops.ingest.base import Bad, Note
+    from palimpsest.ops.ingest.base import Bad, Note
 
     for item, size in items:
         progress.advance(size)

@@ -9,12 +9,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from ops.cli.ingest_progress import duration
+from palimpsest.ops.cli.ingest_progress import duration
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ops.bootstrap import AnyApplication
+    from palimpsest.ops.bootstrap import AnyApplication
 
 INTERVAL_SECONDS = 0.25
 WINDOW_SECONDS = 30.0

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from ops.cli.common import AsJson, Cli, command, complain, on_terminal, print_json
+from palimpsest.ops.cli.common import AsJson, Cli, command, complain, on_terminal, print_json
 
 if TYPE_CHECKING:
-    from ops.bootstrap import AnyApplication
-    from ops.requests import JsonObject
-    from ops.settings import Settings
+    from palimpsest.ops.bootstrap import AnyApplication
+    from palimpsest.ops.requests import JsonObject
+    from palimpsest.ops.settings import Settings
 
 
 def register(app: typer.Typer) -> None:
@@ -48,7 +48,7 @@ def run(
     if json:
         print_json(result)
     else:
-        from ops.cli.tables import print_run
+        from palimpsest.ops.cli.tables import print_run
 
         print_run(result)
     if result["stopped"]:
@@ -60,11 +60,11 @@ def run(
 
 
 async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
-    from ops.bootstrap import running
-    from ops.cli.run_progress import watched
-    from ops.parts import SetupError
-    from ops.reading.status import balance as balance_of
-    from ops.service.running import serving_reads
+    from palimpsest.ops.bootstrap import running
+    from palimpsest.ops.cli.run_progress import watched
+    from palimpsest.ops.parts import SetupError
+    from palimpsest.ops.reading.status import balance as balance_of
+    from palimpsest.ops.service.running import serving_reads
 
     async with running(settings, only, patient=not once) as app:
         for warning in app.warnings:
@@ -136,12 +136,12 @@ def status(cli: Cli, json: AsJson = False) -> None:
 
     Example: palimpsest status
     """
-    from ops.requests import StatusRequest
+    from palimpsest.ops.requests import StatusRequest
 
     answer = cli.ask(StatusRequest())
     if json:
         print_json(answer)
         return
-    from ops.cli.tables import print_status
+    from palimpsest.ops.cli.tables import print_status
 
     print_status(answer)

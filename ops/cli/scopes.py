@@ -6,7 +6,7 @@ from typing import cast
 
 import typer
 
-from ops.cli.common import AsJson, Cli, command, complain, print_json
+from palimpsest.ops.cli.common import AsJson, Cli, command, complain, print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -25,7 +25,7 @@ def scopes(cli: Cli, json: AsJson = False) -> None:
     if not found:
         typer.echo("no scopes yet; `palimpsest run` makes them from published turns")
         return
-    from ops.cli.tables import console, table
+    from palimpsest.ops.cli.tables import console, table
 
     names = ("scope", "turns", "memories", "facts", "last_activity")
     shown = [{**row, "last_activity": str(row["last_activity"] or "")[:19]} for row in found]
@@ -51,7 +51,7 @@ def tell_unknown(cli: Cli, scope: str) -> None:
 
 
 def _scopes(cli: Cli) -> list[dict[str, object]]:
-    from ops.requests import ScopesRequest
+    from palimpsest.ops.requests import ScopesRequest
 
     answer = cast("dict[str, object]", cli.ask(ScopesRequest()))
     return cast("list[dict[str, object]]", answer["scopes"])

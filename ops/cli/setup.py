@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ops.cli.common import AsJson, Cli, command, print_json
+from palimpsest.ops.cli.common import AsJson, Cli, command, print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -36,7 +36,7 @@ def settings(
     if json:
         print_json({key: {"value": value, "source": source} for key, value, source in effective})
         return
-    from ops.cli.tables import console, table
+    from palimpsest.ops.cli.tables import console, table
 
     console().print(table(("setting", "value", "from"), list(effective)))
 
@@ -50,7 +50,7 @@ def doctor(cli: Cli, json: AsJson = False) -> None:
     """
     import asyncio
 
-    from ops.doctor import examine
+    from palimpsest.ops.doctor import examine
 
     findings = asyncio.run(examine(cli.settings))
     if json:
@@ -58,7 +58,7 @@ def doctor(cli: Cli, json: AsJson = False) -> None:
             [{"check": f.check, "ok": f.ok, "found": f.found, "advice": f.advice} for f in findings]
         )
     else:
-        from ops.cli.tables import console, text
+        from palimpsest.ops.cli.tables import console, text
 
         out = console()
         for finding in findings:

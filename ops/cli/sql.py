@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from ops.cli.common import Cli, command, print_json, wrong_use
+from palimpsest.ops.cli.common import Cli, command, print_json, wrong_use
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,8 +70,8 @@ def sql(
 
     Example: palimpsest sql "SELECT type, count(*) FROM memories GROUP BY type"
     """
-    from ops.queries import Queries
-    from ops.requests import SqlRequest
+    from palimpsest.ops.queries import Queries
+    from palimpsest.ops.requests import SqlRequest
 
     form = _form(Form.json if json else format, output)
     binary = form in (Form.arrow, Form.parquet)
@@ -140,7 +140,7 @@ def _write(table: pa.Table, form: Form, file: BinaryIO) -> None:
         with pa.ipc.new_stream(file, table.schema) as writer:
             writer.write_table(table)
     elif form is Form.table:
-        from ops.cli.tables import printed_rows
+        from palimpsest.ops.cli.tables import printed_rows
 
         file.write(printed_rows(tuple(table.column_names), _plain_rows(table)).encode())
     else:
@@ -163,12 +163,12 @@ def _flat(table: pa.Table) -> pa.Table:
 
 
 def _plain_rows(table: pa.Table) -> list[dict[str, object]]:
-    from ops.reading.sources import plain
+    from palimpsest.ops.reading.sources import plain
 
     return [{name: plain(value) for name, value in row.items()} for row in table.to_pylist()]
 
 
 def _print(table: pa.Table) -> None:
-    from ops.cli.tables import print_rows
+    from palimpsest.ops.cli.tables import print_rows
 
     print_rows(tuple(table.column_names), _plain_rows(table))

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ops.cli.common import complain, print_json
+from palimpsest.ops.cli.common import complain, print_json
 
 if TYPE_CHECKING:
-    from ops.ingest.known import Published, Standing
-    from streams.logs.base import Outgoing
+    from palimpsest.ops.ingest.known import Published, Standing
+    from palimpsest.streams.logs.base import Outgoing
 
 MAX_TOLD = 100
 """Bad lines told one by one; the rest is counted."""
@@ -37,7 +37,7 @@ class Tally:
 
     def took(self, name: str, form: str) -> None:
         """A source is read as `form`."""
-        from ops.ingest.formats import FORMATS
+        from palimpsest.ops.ingest.formats import FORMATS
 
         self._file = name
         self._files.append({"file": name, "format": form})

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
+from palimpsest.ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
 
 if TYPE_CHECKING:
-    from ops.topics import TopicState
-    from streams.logs.kafka_base import Cluster
+    from palimpsest.ops.topics import TopicState
+    from palimpsest.streams.logs.kafka_base import Cluster
 
 group = typer.Typer(help="Topics on Kafka.", no_args_is_help=True)
 
@@ -29,7 +29,7 @@ def create(cli: Cli, json: AsJson = False) -> None:
 
     Example: palimpsest topics create --set log.kind=kafka
     """
-    from ops.topics import create_topics
+    from palimpsest.ops.topics import create_topics
 
     settings = cli.settings
     _tell(create_topics(_options(cli), settings.kafka.replication_factor), json)
@@ -40,7 +40,7 @@ def describe(cli: Cli, json: AsJson = False) -> None:
 
     Example: palimpsest topics describe --set log.kind=kafka
     """
-    from ops.topics import describe_topics
+    from palimpsest.ops.topics import describe_topics
 
     _tell(describe_topics(_options(cli)), json)
 

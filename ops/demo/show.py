@@ -10,20 +10,20 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from ops.bootstrap import publisher
-from ops.embedded import Application, application
-from ops.ingest.base import Bad
-from ops.ingest.lines import read_turns
-from ops.ingest.records import RecordOptions, in_batches
-from ops.parts import utc_now
-from ops.queries import DirectQueries
-from ops.reading.sources import Sources, rows
-from ops.reading.status import balance
-from ops.requests import JsonObject, RecallRequest
-from ops.service.running import serving_reads
-from ops.settings import Settings
-from stores.words import told_word
-from streams.logs.base import Outgoing
+from palimpsest.ops.bootstrap import publisher
+from palimpsest.ops.embedded import Application, application
+from palimpsest.ops.ingest.base import Bad
+from palimpsest.ops.ingest.lines import read_turns
+from palimpsest.ops.ingest.records import RecordOptions, in_batches
+from palimpsest.ops.parts import utc_now
+from palimpsest.ops.queries import DirectQueries
+from palimpsest.ops.reading.sources import Sources, rows
+from palimpsest.ops.reading.status import balance
+from palimpsest.ops.requests import JsonObject, RecallRequest
+from palimpsest.ops.service.running import serving_reads
+from palimpsest.ops.settings import Settings
+from palimpsest.stores.words import told_word
+from palimpsest.streams.logs.base import Outgoing
 
 SCOPE = "demo"
 QUESTIONS = (
@@ -53,7 +53,7 @@ ORDER BY f.occurred_at, p.item_id
 def conversation(settings: Settings) -> list[Outgoing]:
     """The turns that come with the program."""
     options = RecordOptions(SCOPE, settings.log.max_record_bytes, utc_now())
-    with (files("ops.demo") / "conversation.jsonl").open("rb") as file:
+    with (files("palimpsest.ops.demo") / "conversation.jsonl").open("rb") as file:
         found = [item for item, _ in read_turns(file, "conversation.jsonl", options)]
     bad = [item for item in found if isinstance(item, Bad)]
     assert not bad, bad

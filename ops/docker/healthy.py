@@ -1,6 +1,6 @@
 """Whether this container's worker, or gateway, answers; for the container's healthcheck.
 
-python -m ops.docker.healthy [gateway]
+python -m palimpsest.ops.docker.healthy [gateway]
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from ops.requests import RequestError
-from ops.service.announcement import announced
-from ops.service.client import NotThereError, RemoteQueries
-from ops.service.routing import announcements
-from ops.setting_sources import SettingsError, load_settings
+from palimpsest.ops.requests import RequestError
+from palimpsest.ops.service.announcement import announced
+from palimpsest.ops.service.client import NotThereError, RemoteQueries
+from palimpsest.ops.service.routing import announcements
+from palimpsest.ops.setting_sources import SettingsError, load_settings
 
 
 async def healthy(gateway: bool) -> bool:

@@ -15,8 +15,8 @@ from zoneinfo import ZoneInfo
 
 from pydantic import JsonValue
 
-from schemas.envelope import derived_id
-from schemas.messages import Role
+from palimpsest.schemas.envelope import derived_id
+from palimpsest.schemas.messages import Role
 
 DateOrder = Literal["dmy", "mdy", "ymd"]
 MAX_NAME_CHARACTERS: Final = 256

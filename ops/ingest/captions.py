@@ -13,7 +13,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from ops.ingest.base import Choices, Document, Item, Keys, Note, Said, Unreadable, later, named
+from palimpsest.ops.ingest.base import (
+    Choices,
+    Document,
+    Item,
+    Keys,
+    Note,
+    Said,
+    Unreadable,
+    later,
+    named,
+)
 
 _CLOCK: Final = r"(?:(\d{1,4}):)?(\d{1,2}):(\d{2})(?:[.,](\d{1,3}))?"
 _TIMING: Final = re.compile(rf"\s*{_CLOCK}\s*-->\s*(?:\d{{1,4}}:)?\d{{1,2}}:\d{{2}}.*")

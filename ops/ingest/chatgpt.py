@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, cast
 
-from ops.ingest.base import (
+from palimpsest.ops.ingest.base import (
     Bad,
     Choices,
     Document,
@@ -22,7 +22,7 @@ from ops.ingest.base import (
     parsed,
     unix_time,
 )
-from schemas.messages import Role
+from palimpsest.schemas.messages import Role
 
 SPOKEN: Final = ("text", "multimodal_text")
 ROLES: Final[dict[str, Role]] = {"user": "user", "assistant": "assistant"}

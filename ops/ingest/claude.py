@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ops.ingest.base import (
+from palimpsest.ops.ingest.base import (
     Bad,
     Choices,
     Document,
@@ -19,7 +19,7 @@ from ops.ingest.base import (
     objects,
     parsed,
 )
-from schemas.messages import Role
+from palimpsest.schemas.messages import Role
 
 ROLES: Final[dict[object, Role]] = {"human": "user", "user": "user", "assistant": "assistant"}
 

@@ -8,15 +8,15 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
-from ops.ingest.base import Choices, Document, Item, Unreadable, decoded
-from ops.ingest.captions import is_captions, read_captions
-from ops.ingest.chatgpt import is_chatgpt, read_chatgpt
-from ops.ingest.claude import is_claude, read_claude
-from ops.ingest.locomo import is_locomo
-from ops.ingest.messages import is_messages, read_messages
-from ops.ingest.slack import day_files, is_slack_day
-from ops.ingest.sources import Bundle
-from ops.ingest.whatsapp import is_whatsapp, read_whatsapp
+from palimpsest.ops.ingest.base import Choices, Document, Item, Unreadable, decoded
+from palimpsest.ops.ingest.captions import is_captions, read_captions
+from palimpsest.ops.ingest.chatgpt import is_chatgpt, read_chatgpt
+from palimpsest.ops.ingest.claude import is_claude, read_claude
+from palimpsest.ops.ingest.locomo import is_locomo
+from palimpsest.ops.ingest.messages import is_messages, read_messages
+from palimpsest.ops.ingest.slack import day_files, is_slack_day
+from palimpsest.ops.ingest.sources import Bundle
+from palimpsest.ops.ingest.whatsapp import is_whatsapp, read_whatsapp
 
 Parser: TypeAlias = Callable[[Document, Choices], Iterator[Item]]
 

@@ -11,13 +11,13 @@ from typing import Final, Protocol
 
 from pydantic import TypeAdapter, ValidationError
 
-from ops.ingest.base import Bad, later
-from ops.ingest.records import DEFAULT_SCOPE, RecordOptions, checked
-from schemas.codec import describe
-from schemas.envelope import UtcTime
-from schemas.messages import ConversationTurn
-from schemas.topics import CONVERSATION_TURNS
-from streams.logs.base import Outgoing
+from palimpsest.ops.ingest.base import Bad, later
+from palimpsest.ops.ingest.records import DEFAULT_SCOPE, RecordOptions, checked
+from palimpsest.schemas.codec import describe
+from palimpsest.schemas.envelope import UtcTime
+from palimpsest.schemas.messages import ConversationTurn
+from palimpsest.schemas.topics import CONVERSATION_TURNS
+from palimpsest.streams.logs.base import Outgoing
 
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 UNTIMED_STEP: Final = timedelta(milliseconds=1)

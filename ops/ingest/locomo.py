@@ -10,11 +10,11 @@ from typing import IO, Final
 
 from pydantic import ValidationError
 
-from ops.ingest.base import Bad
-from ops.ingest.records import RecordOptions, checked
-from schemas.codec import describe
-from schemas.messages import ConversationTurn
-from streams.logs.base import Outgoing
+from palimpsest.ops.ingest.base import Bad
+from palimpsest.ops.ingest.records import RecordOptions, checked
+from palimpsest.schemas.codec import describe
+from palimpsest.schemas.messages import ConversationTurn
+from palimpsest.streams.logs.base import Outgoing
 
 _LOCOMO_TIME: Final = re.compile(
     r"(\d{1,2}):(\d{2})\s*([ap]m)\s+on\s+(\d{1,2})\s+(\w+),?\s+(\d{4})", re.IGNORECASE

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from ops.ingest.base import (
+from palimpsest.ops.ingest.base import (
     Bad,
     Choices,
     Document,
@@ -25,8 +25,8 @@ from ops.ingest.base import (
     named,
     unix_time,
 )
-from schemas.envelope import derived_id
-from schemas.messages import Role
+from palimpsest.schemas.envelope import derived_id
+from palimpsest.schemas.messages import Role
 
 ROLES: Final[dict[str, Role]] = {
     "user": "user",

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import IO, TypeAlias
 
-from ops.ingest.base import (
+from palimpsest.ops.ingest.base import (
     Bad,
     Choices,
     Document,
@@ -21,13 +21,20 @@ from ops.ingest.base import (
     later,
     parsed,
 )
-from ops.ingest.formats import FORMATS, PARSERS, format_of_text, members
-from ops.ingest.lines import MAX_LINE_BYTES, UNTIMED_STEP, Watch, read_turns, turn_of
-from ops.ingest.locomo import read_locomo
-from ops.ingest.records import RecordOptions, record_of
-from ops.ingest.slack import DAY_FILE, read_slack
-from ops.ingest.sources import Bundle, Replayed, Source, bounded, refuse_binary, source_of
-from streams.logs.base import Outgoing
+from palimpsest.ops.ingest.formats import FORMATS, PARSERS, format_of_text, members
+from palimpsest.ops.ingest.lines import MAX_LINE_BYTES, UNTIMED_STEP, Watch, read_turns, turn_of
+from palimpsest.ops.ingest.locomo import read_locomo
+from palimpsest.ops.ingest.records import RecordOptions, record_of
+from palimpsest.ops.ingest.slack import DAY_FILE, read_slack
+from palimpsest.ops.ingest.sources import (
+    Bundle,
+    Replayed,
+    Source,
+    bounded,
+    refuse_binary,
+    source_of,
+)
+from palimpsest.streams.logs.base import Outgoing
 
 Found: TypeAlias = tuple[Outgoing | Bad | Note, int]
 """What was read, and the bytes of the source that it took."""

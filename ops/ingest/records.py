@@ -9,13 +9,13 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from ops.ingest.base import Bad, Said
-from schemas.codec import describe
-from schemas.envelope import Envelope, Frozen, derived_id
-from schemas.messages import ConversationTurn
-from schemas.topics import CONVERSATION_TURNS
-from streams.logs.base import Outgoing
-from streams.output import outgoing
+from palimpsest.ops.ingest.base import Bad, Said
+from palimpsest.schemas.codec import describe
+from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
+from palimpsest.schemas.messages import ConversationTurn
+from palimpsest.schemas.topics import CONVERSATION_TURNS
+from palimpsest.streams.logs.base import Outgoing
+from palimpsest.streams.output import outgoing
 
 BATCH_RECORDS: Final = 500
 BATCH_BYTES: Final = 4 * 1024 * 1024

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from ops.ingest.base import (
+from palimpsest.ops.ingest.base import (
     Bad,
     Item,
     Note,
@@ -22,7 +22,7 @@ from ops.ingest.base import (
     objects,
     unix_time,
 )
-from schemas.messages import Role
+from palimpsest.schemas.messages import Role
 
 DAY_FILE: Final = re.compile(r"(?:^|.*/)(?:([^/]+)/)?(\d{4}-\d{2}-\d{2})\.json$")
 SPOKEN: Final = {"", "thread_broadcast", "me_message", "file_share", "bot_message", "reply_to"}

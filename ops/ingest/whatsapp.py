@@ -13,7 +13,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Final, cast, get_args
 
-from ops.ingest.base import (
+from palimpsest.ops.ingest.base import (
     Bad,
     Choices,
     DateOrder,

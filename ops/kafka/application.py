@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ops.parts import (
+from palimpsest.ops.parts import (
     SetupError,
     check_embedding,
     check_stages,
@@ -23,24 +23,24 @@ from ops.parts import (
     stage_runner,
     utc_now,
 )
-from ops.settings import Settings
-from ops.upkeep import Upkeep
-from ops.usable import ModelGate
-from stores.lock import FolderInUse
-from stores.settings import ShardOptions
-from stores.shard import Shard
-from streams.asking import ModelPort
-from streams.logs.base import UNAVAILABLE_SECONDS, LogUnavailable, Outgoing
-from streams.logs.fair_queue import FairQueue
-from streams.logs.kafka import FaustFlow, Member, quieten
-from streams.logs.kafka_base import ROLES, STATELESS, STORE, Cluster, role_of
-from streams.logs.kafka_log import KafkaLog
-from streams.logs.kafka_role import Busy, PartitionStore, Role, stages_of
-from streams.logs.kafka_sender import KafkaSender
-from streams.models.base import EmbeddingModel, LanguageModel
-from streams.partition_task import PartitionTask, by_stage
-from streams.runner import StageRunner
-from streams.topology import stages
+from palimpsest.ops.settings import Settings
+from palimpsest.ops.upkeep import Upkeep
+from palimpsest.ops.usable import ModelGate
+from palimpsest.stores.lock import FolderInUse
+from palimpsest.stores.settings import ShardOptions
+from palimpsest.stores.shard import Shard
+from palimpsest.streams.asking import ModelPort
+from palimpsest.streams.logs.base import UNAVAILABLE_SECONDS, LogUnavailable, Outgoing
+from palimpsest.streams.logs.fair_queue import FairQueue
+from palimpsest.streams.logs.kafka import FaustFlow, Member, quieten
+from palimpsest.streams.logs.kafka_base import ROLES, STATELESS, STORE, Cluster, role_of
+from palimpsest.streams.logs.kafka_log import KafkaLog
+from palimpsest.streams.logs.kafka_role import Busy, PartitionStore, Role, stages_of
+from palimpsest.streams.logs.kafka_sender import KafkaSender
+from palimpsest.streams.models.base import EmbeddingModel, LanguageModel
+from palimpsest.streams.partition_task import PartitionTask, by_stage
+from palimpsest.streams.runner import StageRunner
+from palimpsest.streams.topology import stages
 
 DRAINED_SECONDS = 0.5
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ For tests and for machines without Docker. Everything it writes lies in one fold
     data/              the log itself          broker.pid   its process, while it runs
     broker.port        its port, kept between starts
 
-As a program: ``python -m ops.kafka.broker start|stop|status --folder F``.
+As a program: ``python -m palimpsest.ops.kafka.broker start|stop|status --folder F``.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from ops.kafka.jars import BrokerError, fetch_jars, program, run_program
+from palimpsest.ops.kafka.jars import BrokerError, fetch_jars, program, run_program
 
 HOST = "127.0.0.1"
 START_SECONDS = 60.0
@@ -332,7 +332,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ``start`` prints the bootstrap address, ``status`` too (and exits 1 when the broker is down).
     """
     parser = argparse.ArgumentParser(
-        prog="python -m ops.kafka.broker", description="A Kafka broker without Docker."
+        prog="python -m palimpsest.ops.kafka.broker", description="A Kafka broker without Docker."
     )
     parser.add_argument("action", choices=["start", "stop", "status"])
     parser.add_argument(

@@ -7,8 +7,8 @@ import json
 
 from pydantic import JsonValue
 
-from ops.reading.sources import Sources, from_all
-from ops.requests import (
+from palimpsest.ops.reading.sources import Sources, from_all
+from palimpsest.ops.requests import (
     DeadLetterRequest,
     DeadLettersRequest,
     DiscardRequest,
@@ -17,12 +17,12 @@ from ops.requests import (
     RedriveRequest,
     RequestError,
 )
-from schemas.codec import InvalidRecord, decode, encode
-from schemas.envelope import derived_id
-from schemas.identity import items_of
-from schemas.topics import TOPICS
-from streams.logs.base import Outgoing
-from streams.output import HEADERS, trace_parent
+from palimpsest.schemas.codec import InvalidRecord, decode, encode
+from palimpsest.schemas.envelope import derived_id
+from palimpsest.schemas.identity import items_of
+from palimpsest.schemas.topics import TOPICS
+from palimpsest.streams.logs.base import Outgoing
+from palimpsest.streams.output import HEADERS, trace_parent
 
 COLUMNS = (
     "letter_id AS id, status, stage, failure, reason, scope, topic, partition, log_offset AS"

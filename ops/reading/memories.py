@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from ops.reading.sources import Sources, from_all, no_memory
-from ops.requests import (
+from palimpsest.ops.reading.sources import Sources, from_all, no_memory
+from palimpsest.ops.requests import (
     CommandRequest,
     GetRequest,
     JsonObject,

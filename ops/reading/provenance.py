@@ -6,11 +6,11 @@ import json
 
 from pydantic import JsonValue
 
-from ops.reading.memories import COLUMNS, found
-from ops.reading.sources import Sources, rows
-from ops.requests import ExplainRequest, HistoryRequest, JsonObject
-from stores.shard import Shard
-from stores.words import told_word
+from palimpsest.ops.reading.memories import COLUMNS, found
+from palimpsest.ops.reading.sources import Sources, rows
+from palimpsest.ops.requests import ExplainRequest, HistoryRequest, JsonObject
+from palimpsest.stores.shard import Shard
+from palimpsest.stores.words import told_word
 
 MAX_HISTORY = 1_000
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from ops.requests import JsonObject, NotFoundError, NotOpenError
-from ops.settings import Settings
-from stores.shard import Shard
-from streams.asking import Outage
-from streams.logs.base import LogReader, Outgoing, partition_for
-from streams.models.base import EmbeddingModel, ModelError
+from palimpsest.ops.requests import JsonObject, NotFoundError, NotOpenError
+from palimpsest.ops.settings import Settings
+from palimpsest.stores.shard import Shard
+from palimpsest.streams.asking import Outage
+from palimpsest.streams.logs.base import LogReader, Outgoing, partition_for
+from palimpsest.streams.models.base import EmbeddingModel, ModelError
 
 if TYPE_CHECKING:
-    from stores.intent import Exemplars
+    from palimpsest.stores.intent import Exemplars
 
 
 class EmbeddedExemplars:
@@ -30,7 +30,7 @@ class EmbeddedExemplars:
 
     async def of(self, model: EmbeddingModel) -> Exemplars | None:
         """None while the model cannot embed them: the next question tries again."""
-        from stores.intent import Exemplars  # with numpy: only when it is used
+        from palimpsest.stores.intent import Exemplars  # with numpy: only when it is used
 
         async with self._lock:
             if self._found is None:

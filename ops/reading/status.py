@@ -7,11 +7,11 @@ from functools import partial
 
 from pydantic import JsonValue
 
-from ops.reading.sources import Sources, from_all
-from ops.requests import JsonObject
-from stores.balance import Balance, add_balances, read_balance
-from streams.in_flight import items_in_flight
-from streams.topology import stages
+from palimpsest.ops.reading.sources import Sources, from_all
+from palimpsest.ops.requests import JsonObject
+from palimpsest.stores.balance import Balance, add_balances, read_balance
+from palimpsest.streams.in_flight import items_in_flight
+from palimpsest.streams.topology import stages
 
 
 async def status(sources: Sources) -> JsonObject:

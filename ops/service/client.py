@@ -7,12 +7,20 @@ from typing import TYPE_CHECKING, Self
 import httpx
 from pydantic import JsonValue
 
-from ops.requests import ERRORS, NAMES, JsonObject, Request, RequestError, SqlRequest, as_json
+from palimpsest.ops.requests import (
+    ERRORS,
+    NAMES,
+    JsonObject,
+    Request,
+    RequestError,
+    SqlRequest,
+    as_json,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ops.service.announcement import Announcement
+    from palimpsest.ops.service.announcement import Announcement
 
 TIMEOUT_SECONDS = 60.0
 

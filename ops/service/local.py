@@ -27,10 +27,10 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ops.queries import Queries
-from ops.requests import REQUESTS, RequestError, SqlRequest
-from ops.service.announcement import Announcement, announce
-from schemas.codec import describe
+from palimpsest.ops.queries import Queries
+from palimpsest.ops.requests import REQUESTS, RequestError, SqlRequest
+from palimpsest.ops.service.announcement import Announcement, announce
+from palimpsest.schemas.codec import describe
 
 logger = logging.getLogger(__name__)
 

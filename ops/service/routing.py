@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pydantic import JsonValue
 
-from ops.reading.scopes import newest_first
-from ops.requests import (
+from palimpsest.ops.reading.scopes import newest_first
+from palimpsest.ops.requests import (
     CommandRequest,
     ContextRequest,
     DeadLettersRequest,
@@ -40,10 +40,10 @@ from ops.requests import (
     SqlRequest,
     StatusRequest,
 )
-from ops.service.announcement import announced
-from ops.service.client import NotThereError, RemoteQueries
-from ops.settings import Settings
-from streams.logs.base import partition_for
+from palimpsest.ops.service.announcement import announced
+from palimpsest.ops.service.client import NotThereError, RemoteQueries
+from palimpsest.ops.settings import Settings
+from palimpsest.streams.logs.base import partition_for
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 15.0

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 
-from ops.bootstrap import AnyApplication
-from ops.parts import SetupError
-from ops.queries import DirectQueries
-from ops.reading.sources import Sources
-from ops.service.local import Place, local_interface
-from ops.service.routing import own_folder
-from ops.settings import Settings
+from palimpsest.ops.bootstrap import AnyApplication
+from palimpsest.ops.parts import SetupError
+from palimpsest.ops.queries import DirectQueries
+from palimpsest.ops.reading.sources import Sources
+from palimpsest.ops.service.local import Place, local_interface
+from palimpsest.ops.service.routing import own_folder
+from palimpsest.ops.settings import Settings
 
 
 def sources_of(app: AnyApplication) -> Sources:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
-from schemas.topics import TOPICS, Topic
-from streams.logs import compaction
-from streams.logs.base import LogError, Outgoing, Position
-from streams.logs.logfile import OFFSET_BITS, table
+from palimpsest.schemas.topics import TOPICS, Topic
+from palimpsest.streams.logs import compaction
+from palimpsest.streams.logs.base import LogError, Outgoing, Position
+from palimpsest.streams.logs.logfile import OFFSET_BITS, table
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)

@@ -11,8 +11,8 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Final
 
-from schemas.topics import Topic
-from streams.logs.logfile import OFFSET_BITS, id_range, table
+from palimpsest.schemas.topics import Topic
+from palimpsest.streams.logs.logfile import OFFSET_BITS, id_range, table
 
 BATCH_RECORDS: Final = 1000
 

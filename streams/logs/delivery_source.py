@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from streams.logs.base import UNAVAILABLE_SECONDS, LogReader, LogUnavailable, Record
-from streams.logs.fair_queue import Gathering
-from streams.pace import Pace
-from streams.source import Interrupted, Lease
+from palimpsest.streams.logs.base import UNAVAILABLE_SECONDS, LogReader, LogUnavailable, Record
+from palimpsest.streams.logs.fair_queue import Gathering
+from palimpsest.streams.pace import Pace
+from palimpsest.streams.source import Interrupted, Lease
 
 FULL_BATCHES = 4
 """A topic is not fetched further while this many batches of it wait; it goes on at half."""

@@ -18,19 +18,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self
 
-from schemas.topics import ALL_TOPICS, TOPICS, Topic
-from streams.logs import compaction
-from streams.logs.appending import append_records, microseconds, note_position, topic_named
-from streams.logs.base import LogError, Outgoing, Position, partition_for
-from streams.logs.lock import FolderLock
-from streams.logs.logfile import (
+from palimpsest.schemas.topics import ALL_TOPICS, TOPICS, Topic
+from palimpsest.streams.logs import compaction
+from palimpsest.streams.logs.appending import (
+    append_records,
+    microseconds,
+    note_position,
+    topic_named,
+)
+from palimpsest.streams.logs.base import LogError, Outgoing, Position, partition_for
+from palimpsest.streams.logs.lock import FolderLock
+from palimpsest.streams.logs.logfile import (
     FILE_NAME,
     Reader,
     Writer,
     id_range,
 )
-from streams.logs.notifier import Notifier
-from streams.logs.view import LogView
+from palimpsest.streams.logs.notifier import Notifier
+from palimpsest.streams.logs.view import LogView
 
 Mode = Literal["process", "publish", "read"]
 """`process`: append and note positions, one process at a time. `publish`: append only, any

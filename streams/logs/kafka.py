@@ -20,13 +20,13 @@ import faust
 from faust.events import Event
 from faust.types import TP
 
-from streams.logs.base import LogError, Record
-from streams.logs.delivery_source import Delivery
-from streams.logs.faust_app import application
-from streams.logs.kafka_base import Cluster
-from streams.logs.kafka_role import Role
-from streams.logs.stall_detector import LOOK_SECONDS, StallDetector
-from streams.stage import Stage
+from palimpsest.streams.logs.base import LogError, Record
+from palimpsest.streams.logs.delivery_source import Delivery
+from palimpsest.streams.logs.faust_app import application
+from palimpsest.streams.logs.kafka_base import Cluster
+from palimpsest.streams.logs.kafka_role import Role
+from palimpsest.streams.logs.stall_detector import LOOK_SECONDS, StallDetector
+from palimpsest.streams.stage import Stage
 
 LEASE_SHARE: Final = 0.8
 """Part of a session without a confirmed heartbeat after which nothing is committed."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from schemas.topics import TOPICS
-from streams.logs.base import LogError, Position
-from streams.logs.settings import KafkaSettings
+from palimpsest.schemas.topics import TOPICS
+from palimpsest.streams.logs.base import LogError, Position
+from palimpsest.streams.logs.settings import KafkaSettings
 
 STATELESS: Final = "stateless"
 STORE: Final = "store"

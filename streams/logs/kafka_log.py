@@ -20,9 +20,16 @@ from kafka.consumer.fetcher import ConsumerRecord
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
-from schemas.topics import TOPICS
-from streams.logs.base import LogError, LogUnavailable, Outgoing, Position, Record, partition_for
-from streams.logs.kafka_base import (
+from palimpsest.schemas.topics import TOPICS
+from palimpsest.streams.logs.base import (
+    LogError,
+    LogUnavailable,
+    Outgoing,
+    Position,
+    Record,
+    partition_for,
+)
+from palimpsest.streams.logs.kafka_base import (
     MAX_REQUEST_BYTES,
     REQUEST_SECONDS,
     ROLES,
@@ -31,7 +38,7 @@ from streams.logs.kafka_base import (
     check_position,
     role_of,
 )
-from streams.logs.kafka_sender import unreachable
+from palimpsest.streams.logs.kafka_sender import unreachable
 
 T = TypeVar("T")
 

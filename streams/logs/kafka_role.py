@@ -14,21 +14,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from schemas.topics import MEMORY_WRITES
-from streams.failures import first_failure
-from streams.logs.base import UNAVAILABLE_SECONDS, LogError, LogUnavailable
-from streams.logs.delivery_source import Delivery, DeliverySource, Flow
-from streams.logs.fair_queue import STORE_SHARE, FairQueue, Gathering
-from streams.logs.kafka_base import Cluster, role_of
-from streams.logs.kafka_log import Identity, KafkaLog, Watermarks
-from streams.logs.kafka_sender import KafkaSender
-from streams.pace import pace_of
-from streams.partition_task import Barrier, PartitionTask, end_all
-from streams.runner import StageRunner
-from streams.settings import WorkerSettings
-from streams.source import Lease
-from streams.stage import Stage
-from streams.store_port import StorePort
+from palimpsest.schemas.topics import MEMORY_WRITES
+from palimpsest.streams.failures import first_failure
+from palimpsest.streams.logs.base import UNAVAILABLE_SECONDS, LogError, LogUnavailable
+from palimpsest.streams.logs.delivery_source import Delivery, DeliverySource, Flow
+from palimpsest.streams.logs.fair_queue import STORE_SHARE, FairQueue, Gathering
+from palimpsest.streams.logs.kafka_base import Cluster, role_of
+from palimpsest.streams.logs.kafka_log import Identity, KafkaLog, Watermarks
+from palimpsest.streams.logs.kafka_sender import KafkaSender
+from palimpsest.streams.pace import pace_of
+from palimpsest.streams.partition_task import Barrier, PartitionTask, end_all
+from palimpsest.streams.runner import StageRunner
+from palimpsest.streams.settings import WorkerSettings
+from palimpsest.streams.source import Lease
+from palimpsest.streams.stage import Stage
+from palimpsest.streams.store_port import StorePort
 
 logger = logging.getLogger(__name__)
 

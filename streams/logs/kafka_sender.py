@@ -12,8 +12,8 @@ from typing import Final, Protocol, Self
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, KafkaTimeoutError
 
-from streams.logs.base import LogError, LogUnavailable, Outgoing, Position, partition_for
-from streams.logs.kafka_base import (
+from palimpsest.streams.logs.base import LogError, LogUnavailable, Outgoing, Position, partition_for
+from palimpsest.streams.logs.kafka_base import (
     MAX_REQUEST_BYTES,
     REQUEST_SECONDS,
     Cluster,

@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from streams.logs.base import LogError, LogInUse
+from palimpsest.streams.logs.base import LogError, LogInUse
 
 APPEND_TIMEOUT_SECONDS: Final = 30.0
 """How long an append waits for the appends of other processes."""

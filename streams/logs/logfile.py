@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from schemas.topics import ALL_TOPICS, Topic
-from streams.logs.base import LogError
-from streams.logs.lock import AppendLock
+from palimpsest.schemas.topics import ALL_TOPICS, Topic
+from palimpsest.streams.logs.base import LogError
+from palimpsest.streams.logs.lock import AppendLock
 
 FILE_NAME: Final = "log.sqlite"
 APPEND_LOCK_NAME: Final = "log.turn"

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from streams.logs.base import LogReader, Position, Record
-from streams.pace import Pace
-from streams.source import Lease, Owned
+from palimpsest.streams.logs.base import LogReader, Position, Record
+from palimpsest.streams.pace import Pace
+from palimpsest.streams.source import Lease, Owned
 
 IDLE_SECONDS = 1.0
 """How long an idle stage waits before it looks again by itself; new records wake it at once."""

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field, SecretStr
 
-from schemas.codec import DEFAULT_MAX_RECORD_BYTES
-from schemas.section import Section
+from palimpsest.schemas.codec import DEFAULT_MAX_RECORD_BYTES
+from palimpsest.schemas.section import Section
 
 
 class LogSettings(Section):

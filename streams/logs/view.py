@@ -6,10 +6,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from schemas.topics import ALL_TOPICS, TOPICS, Topic
-from streams.logs.appending import EPOCH, topic_named, unpack_headers
-from streams.logs.base import LogError, Position, Record
-from streams.logs.logfile import OFFSET_BITS, Reader, id_range, table
+from palimpsest.schemas.topics import ALL_TOPICS, TOPICS, Topic
+from palimpsest.streams.logs.appending import EPOCH, topic_named, unpack_headers
+from palimpsest.streams.logs.base import LogError, Position, Record
+from palimpsest.streams.logs.logfile import OFFSET_BITS, Reader, id_range, table
 
 DEFAULT_READ_BYTES: Final = 16 * 1024 * 1024
 _OFFSET_MASK: Final = (1 << OFFSET_BITS) - 1

@@ -7,9 +7,9 @@ from typing import Final
 from pydantic import JsonValue, SecretStr
 from pydantic_core import to_json
 
-from streams.models.base import Prompt, Reply
-from streams.models.http import CHECK_TIMEOUT_S, DEFAULT_TIMEOUT_S, HttpProvider
-from streams.models.remote import RemoteModel
+from palimpsest.streams.models.base import Prompt, Reply
+from palimpsest.streams.models.http import CHECK_TIMEOUT_S, DEFAULT_TIMEOUT_S, HttpProvider
+from palimpsest.streams.models.remote import RemoteModel
 
 DEFAULT_BASE_URL: Final = "https://api.anthropic.com"
 API_VERSION: Final = "2023-06-01"

@@ -16,7 +16,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.models.base import Vector
+from palimpsest.streams.models.base import Vector
 
 DEFAULT_DIMENSIONS: Final = 256
 MAX_CHARACTERS: Final = 20_000

@@ -20,7 +20,7 @@ import httpx
 from pydantic import JsonValue, SecretStr
 from pydantic_core import from_json
 
-from streams.models.base import ModelError, PermanentModelError, TransientModelError
+from palimpsest.streams.models.base import ModelError, PermanentModelError, TransientModelError
 
 DEFAULT_TIMEOUT_S: Final = 45.0
 """For a whole call, from connecting to the last byte."""

@@ -16,8 +16,8 @@ from typing import Final, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.models.base import PermanentModelError, Vector
-from streams.models.vectors import normalized
+from palimpsest.streams.models.base import PermanentModelError, Vector
+from palimpsest.streams.models.vectors import normalized
 
 MODEL: Final = "multilingual-e5-small-q4"
 DIMENSIONS: Final = 384

@@ -6,16 +6,22 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from streams.models.base import PermanentModelError, Prompt, Reply, TransientModelError, Vector
-from streams.models.http import (
+from palimpsest.streams.models.base import (
+    PermanentModelError,
+    Prompt,
+    Reply,
+    TransientModelError,
+    Vector,
+)
+from palimpsest.streams.models.http import (
     CHECK_TIMEOUT_S,
     DEFAULT_TIMEOUT_S,
     MAX_EMBEDDING_RESPONSE_BYTES,
     Answer,
     HttpProvider,
 )
-from streams.models.remote import RemoteEmbeddingModel, RemoteModel
-from streams.models.vectors import unit_vectors
+from palimpsest.streams.models.remote import RemoteEmbeddingModel, RemoteModel
+from palimpsest.streams.models.vectors import unit_vectors
 
 DEFAULT_BASE_URL: Final = "http://localhost:11434"
 DEFAULT_MODEL: Final = "qwen3:4b"

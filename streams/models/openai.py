@@ -10,8 +10,8 @@ from typing import Final
 
 from pydantic import JsonValue, SecretStr
 
-from streams.models.base import PermanentModelError, Prompt, Reply, Vector
-from streams.models.http import (
+from palimpsest.streams.models.base import PermanentModelError, Prompt, Reply, Vector
+from palimpsest.streams.models.http import (
     CHECK_TIMEOUT_S,
     DEFAULT_TIMEOUT_S,
     MAX_EMBEDDING_RESPONSE_BYTES,
@@ -19,8 +19,8 @@ from streams.models.http import (
     HttpProvider,
     is_too_long,
 )
-from streams.models.remote import RemoteEmbeddingModel, RemoteModel
-from streams.models.vectors import unit_vectors
+from palimpsest.streams.models.remote import RemoteEmbeddingModel, RemoteModel
+from palimpsest.streams.models.vectors import unit_vectors
 
 DEFAULT_BASE_URL: Final = "https://api.openai.com/v1"
 _ADVICE: Final = {401: "set a valid API key (llm.api_key)"}

@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 from pydantic import JsonValue
 
-from streams.models.base import ModelError, Reply, Vector
-from streams.models.http import Answer, HttpProvider, whole_number
+from palimpsest.streams.models.base import ModelError, Reply, Vector
+from palimpsest.streams.models.http import Answer, HttpProvider, whole_number
 
 Check: TypeAlias = Callable[[HttpProvider, str, float], Awaitable[str | None]]
 """(provider, model, seconds) to what is wrong, or None. May raise ModelError."""

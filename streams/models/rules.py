@@ -14,22 +14,22 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from schemas.messages import FactType
-from streams.contradiction import contradicts
-from streams.models.base import PermanentModelError, Prompt, Reply
-from streams.models.rules_dates import valid_until, with_dates
-from streams.models.rules_passages import passages
-from streams.models.rules_quotes import Masked, masked, without_marks
-from streams.models.rules_sentences import (
+from palimpsest.schemas.messages import FactType
+from palimpsest.streams.contradiction import contradicts
+from palimpsest.streams.models.base import PermanentModelError, Prompt, Reply
+from palimpsest.streams.models.rules_dates import valid_until, with_dates
+from palimpsest.streams.models.rules_passages import passages
+from palimpsest.streams.models.rules_quotes import Masked, masked, without_marks
+from palimpsest.streams.models.rules_sentences import (
     Statement,
     in_transcript,
     one_line,
     sentences,
     statements,
 )
-from streams.models.rules_triples import MAX_NAME_CHARACTERS, triples
-from streams.prompts import MAX_FACTS, MAX_TRIPLES, TRUNCATED
-from streams.replies import MIN_FACT_CHARACTERS
+from palimpsest.streams.models.rules_triples import MAX_NAME_CHARACTERS, triples
+from palimpsest.streams.prompts import MAX_FACTS, MAX_TRIPLES, TRUNCATED
+from palimpsest.streams.replies import MIN_FACT_CHARACTERS
 
 MODEL: Final = "rules-1"
 MAX_SPEAKER_CHARACTERS: Final = 80

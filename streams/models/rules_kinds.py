@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from schemas.messages import FactType
-from streams.models.rules_words import Phrases
+from palimpsest.schemas.messages import FactType
+from palimpsest.streams.models.rules_words import Phrases
 
 _TAIL: Final = 40
 """Characters at the end of a sentence in which its last mark or word is looked for."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from schemas.messages import FactType
-from streams.models.rules_clauses import clauses
-from streams.models.rules_kinds import (
+from palimpsest.schemas.messages import FactType
+from palimpsest.streams.models.rules_clauses import clauses
+from palimpsest.streams.models.rules_kinds import (
     asks,
     is_chat,
     is_conditional,
@@ -23,9 +23,9 @@ from streams.models.rules_kinds import (
     takes_back,
     type_of,
 )
-from streams.models.rules_language import doubts, is_english, without_courtesy
-from streams.models.rules_quotes import ENDED_MARK
-from streams.models.rules_words import (
+from palimpsest.streams.models.rules_language import doubts, is_english, without_courtesy
+from palimpsest.streams.models.rules_quotes import ENDED_MARK
+from palimpsest.streams.models.rules_words import (
     AUXILIARY,
     BASE_VERBS,
     PAST,

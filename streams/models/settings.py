@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field, SecretStr
 
-from schemas.section import Section
-from streams.models.embedding_table import EmbeddingDefaults, defaults_for
+from palimpsest.schemas.section import Section
+from palimpsest.streams.models.embedding_table import EmbeddingDefaults, defaults_for
 
 DEFAULT_LLM_MODELS = {
     "rules": "rules-1",

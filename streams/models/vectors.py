@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from pydantic import JsonValue
 
-from streams.models.base import PermanentModelError, Vector
+from palimpsest.streams.models.base import PermanentModelError, Vector
 
 MIN_LENGTH: Final = 1e-12
 """Below it a vector has no direction."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from streams.statements.places import apart, is_known
+from palimpsest.streams.statements.places import apart, is_known
 
 SAYS: Final = "says"
 """The relation of a whole statement: its frame is all it says, its value is empty."""

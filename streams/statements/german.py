@@ -5,8 +5,15 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from streams.statements.claims import SAYS, Claim, Words
-from streams.statements.grammar import Grammar, Relation, Sense, folded, opposites, rewritten
+from palimpsest.streams.statements.claims import SAYS, Claim, Words
+from palimpsest.streams.statements.grammar import (
+    Grammar,
+    Relation,
+    Sense,
+    folded,
+    opposites,
+    rewritten,
+)
 
 _BEEN: Final = r"\b(?:bin|ist|sind) "
 _HAVE: Final = r"\b(?:habe|hat|haben) "

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from streams.statements.claims import Claim, Words
+from palimpsest.streams.statements.claims import Claim, Words
 
 
 class Token(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from streams.statements.claims import NOTHING, SAYS, Claim, Claims, Words
+from palimpsest.streams.statements.claims import NOTHING, SAYS, Claim, Claims, Words
 
 _ME: Final = re.compile(r"^(?:私|僕|俺|わたし|ぼく)(?:は|が)、?")
 _MINE: Final = re.compile(r"^(?:私|僕|俺|わたし|ぼく)の")

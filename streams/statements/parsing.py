@@ -11,9 +11,9 @@ import unicodedata
 from functools import lru_cache
 from typing import Final
 
-from streams.statements import english, german, japanese
-from streams.statements.claims import NOTHING, SAYS, Claim, Claims, Words
-from streams.statements.grammar import Grammar, Relation, Sense, Token, Tokens
+from palimpsest.streams.statements import english, german, japanese
+from palimpsest.streams.statements.claims import NOTHING, SAYS, Claim, Claims, Words
+from palimpsest.streams.statements.grammar import Grammar, Relation, Sense, Token, Tokens
 
 MAX_CHARACTERS: Final = 400
 """Of a statement that is read; a longer one is no plain statement."""

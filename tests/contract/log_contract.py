@@ -15,8 +15,8 @@ from typing import Protocol
 
 import pytest
 
-from schemas.topics import ALL_TOPICS, Topic
-from streams.logs.base import (
+from palimpsest.schemas.topics import ALL_TOPICS, Topic
+from palimpsest.streams.logs.base import (
     LogError,
     LogReader,
     LogSender,

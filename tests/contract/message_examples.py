@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 from pydantic.fields import FieldInfo
 
-from schemas import generate
-from schemas.envelope import Envelope, Frozen, UtcTime
-from schemas.messages import SCHEMAS
-from schemas.topics import ALL_TOPICS
+from palimpsest.schemas import generate
+from palimpsest.schemas.envelope import Envelope, Frozen, UtcTime
+from palimpsest.schemas.messages import SCHEMAS
+from palimpsest.schemas.topics import ALL_TOPICS
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "messages"
 TOPIC_OF = {schema: topic for topic in ALL_TOPICS for schema in topic.schemas}

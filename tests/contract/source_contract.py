@@ -8,17 +8,17 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
-from schemas.codec import encode
-from schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS
-from streams.asking import ModelPort
-from streams.logs.base import LogSender, Record
-from streams.models.hashing import HashingEmbeddingModel
-from streams.models.rules import RulesLanguageModel
-from streams.pace import Pace
-from streams.partition_task import PartitionTask, end_all
-from streams.runner import StageRunner
-from streams.source import Source
-from streams.stage import Stage, Step, without_asks
+from palimpsest.schemas.codec import encode
+from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS
+from palimpsest.streams.asking import ModelPort
+from palimpsest.streams.logs.base import LogSender, Record
+from palimpsest.streams.models.hashing import HashingEmbeddingModel
+from palimpsest.streams.models.rules import RulesLanguageModel
+from palimpsest.streams.pace import Pace
+from palimpsest.streams.partition_task import PartitionTask, end_all
+from palimpsest.streams.runner import StageRunner
+from palimpsest.streams.source import Source
+from palimpsest.streams.stage import Stage, Step, without_asks
 from tests.harness import published, turn
 from tests.unit.memory_ports import MemoryStore
 

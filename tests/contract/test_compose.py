@@ -9,15 +9,15 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from ops.cli.main import app
-from ops.kafka.application import roles_of
-from ops.kafka.jars import kafka_version
-from ops.parts import SetupError
-from ops.service.running import place_of
-from ops.setting_sources import load_settings
-from ops.topics import configuration
-from schemas.topics import ALL_TOPICS
-from streams.topology import STAGE_NAMES
+from palimpsest.ops.cli.main import app
+from palimpsest.ops.kafka.application import roles_of
+from palimpsest.ops.kafka.jars import kafka_version
+from palimpsest.ops.parts import SetupError
+from palimpsest.ops.service.running import place_of
+from palimpsest.ops.setting_sources import load_settings
+from palimpsest.ops.topics import configuration
+from palimpsest.schemas.topics import ALL_TOPICS
+from palimpsest.streams.topology import STAGE_NAMES
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())

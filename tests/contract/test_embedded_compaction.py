@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from streams.logs import compaction
-from streams.logs.base import LogError, Outgoing, partition_for
-from streams.logs.embedded import EmbeddedLog
+from palimpsest.streams.logs import compaction
+from palimpsest.streams.logs.base import LogError, Outgoing, partition_for
+from palimpsest.streams.logs.embedded import EmbeddedLog
 from tests.contract.log_contract import (
     ANN,
     HISTORY,

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from streams.logs import embedded
-from streams.logs.base import LogError, Position, partition_for
-from streams.logs.embedded import EmbeddedLog, Mode
+from palimpsest.streams.logs import embedded
+from palimpsest.streams.logs.base import LogError, Position, partition_for
+from palimpsest.streams.logs.embedded import EmbeddedLog, Mode
 from tests.contract.log_contract import (
     ANN,
     HISTORY,

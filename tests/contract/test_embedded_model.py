@@ -13,8 +13,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from streams.logs.base import Outgoing, Position, Record, partition_for
-from streams.logs.embedded import EmbeddedLog
+from palimpsest.streams.logs.base import Outgoing, Position, Record, partition_for
+from palimpsest.streams.logs.embedded import EmbeddedLog
 from tests.contract.log_contract import HISTORY, TURNS, WRITES, read_all
 
 CACHE = "cache-invalidations"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from schemas.topics import CONVERSATION_TURNS, DEAD_LETTERS
-from streams.logs.base import Outgoing, partition_for
-from streams.logs.embedded import EmbeddedLog
+from palimpsest.schemas.topics import CONVERSATION_TURNS, DEAD_LETTERS
+from palimpsest.streams.logs.base import Outgoing, partition_for
+from palimpsest.streams.logs.embedded import EmbeddedLog
 from tests.harness import Clock
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from streams.logs.base import LogError, Position, partition_for
-from streams.logs.embedded import EmbeddedLog, Mode
+from palimpsest.streams.logs.base import LogError, Position, partition_for
+from palimpsest.streams.logs.embedded import EmbeddedLog, Mode
 from tests.contract.log_contract import TURNS, WRITES, outgoing, read_all
 
 ROOT = Path(__file__).parents[2]
@@ -28,8 +28,8 @@ PRELUDE = """
 import asyncio, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from streams.logs.base import LogError, Outgoing, Position
-from streams.logs.embedded import EmbeddedLog
+from palimpsest.streams.logs.base import LogError, Outgoing, Position
+from palimpsest.streams.logs.embedded import EmbeddedLog
 
 def open_log(mode, partitions=2):
     return EmbeddedLog.open(Path(sys.argv[1]), partitions, lambda: datetime.now(UTC), mode)

@@ -14,11 +14,11 @@ import pytest_asyncio
 from numpy.typing import NDArray
 from pydantic import JsonValue, SecretStr
 
-from streams.models.base import EmbeddingModel, PermanentModelError, TransientModelError
-from streams.models.hashing import HashingEmbeddingModel
-from streams.models.local import LocalEmbeddingModel
-from streams.models.ollama import OllamaEmbeddingModel
-from streams.models.openai import OpenAIEmbeddingModel
+from palimpsest.streams.models.base import EmbeddingModel, PermanentModelError, TransientModelError
+from palimpsest.streams.models.hashing import HashingEmbeddingModel
+from palimpsest.streams.models.local import LocalEmbeddingModel
+from palimpsest.streams.models.ollama import OllamaEmbeddingModel
+from palimpsest.streams.models.openai import OpenAIEmbeddingModel
 from tests.servers import MODEL, Never, Raw, Reset, ScriptedProvider, Trickle, fails
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(60)]

@@ -14,14 +14,19 @@ import pytest
 import pytest_asyncio
 from pydantic import SecretStr
 
-from schemas.messages import NormalizedTurn
-from streams.models.anthropic import AnthropicLanguageModel
-from streams.models.base import LanguageModel, PermanentModelError, Prompt, TransientModelError
-from streams.models.ollama import OllamaLanguageModel
-from streams.models.openai import OpenAILanguageModel
-from streams.models.rules import RulesLanguageModel
-from streams.prompts import extraction_prompt
-from streams.replies import MalformedReply, read_extraction
+from palimpsest.schemas.messages import NormalizedTurn
+from palimpsest.streams.models.anthropic import AnthropicLanguageModel
+from palimpsest.streams.models.base import (
+    LanguageModel,
+    PermanentModelError,
+    Prompt,
+    TransientModelError,
+)
+from palimpsest.streams.models.ollama import OllamaLanguageModel
+from palimpsest.streams.models.openai import OpenAILanguageModel
+from palimpsest.streams.models.rules import RulesLanguageModel
+from palimpsest.streams.prompts import extraction_prompt
+from palimpsest.streams.replies import MalformedReply, read_extraction
 from tests.servers import (
     MODEL,
     HalfBody,

@@ -16,10 +16,10 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 from pydantic import BaseModel
 
-from schemas import generate, messages
-from schemas.codec import decode, encode
-from schemas.envelope import Envelope, Frozen
-from schemas.messages import SCHEMAS
+from palimpsest.schemas import generate, messages
+from palimpsest.schemas.codec import decode, encode
+from palimpsest.schemas.envelope import Envelope, Frozen
+from palimpsest.schemas.messages import SCHEMAS
 from tests.contract.message_examples import GOLDEN, TOPIC_OF, golden, to_bytes
 
 RECORDED = datetime(2026, 3, 1, 9, 30, 1, tzinfo=UTC)
@@ -123,7 +123,7 @@ def test_stale_schemas_are_named_and_mended(
         "conversation-turn-1.json",
         "dead-letter-1.json",
     ]
-    assert "python -m schemas.generate" in said.err
+    assert "python -m palimpsest.schemas.generate" in said.err
     assert (tmp_path / "conversation-turn-1.json").read_text() == "{}"
     assert generate.main([], tmp_path) == 0
     assert generate.main(["--check"], tmp_path) == 0

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 from hypothesis import HealthCheck, given, settings
 
-from schemas.codec import decode, encode
-from schemas.envelope import Envelope, Frozen
+from palimpsest.schemas.codec import decode, encode
+from palimpsest.schemas.envelope import Envelope, Frozen
 from tests.contract.message_examples import TOPIC_OF, envelopes
 
 RECORDED = datetime(2026, 3, 1, 9, 30, 1, tzinfo=UTC)

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue, ValidationError
 
-from schemas import codec
-from schemas.codec import InvalidRecord, decode, encode
-from schemas.envelope import Envelope, Frozen, derived_id
-from schemas.messages import SCHEMAS, ConversationTurn, DeadLetter, Fact, ScoredCandidate
-from schemas.topics import CONVERSATION_TURNS, DEAD_LETTERS, Topic
-from schemas.upcast import UPCASTS, Upcast, upcast
+from palimpsest.schemas import codec
+from palimpsest.schemas.codec import InvalidRecord, decode, encode
+from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
+from palimpsest.schemas.messages import SCHEMAS, ConversationTurn, DeadLetter, Fact, ScoredCandidate
+from palimpsest.schemas.topics import CONVERSATION_TURNS, DEAD_LETTERS, Topic
+from palimpsest.schemas.upcast import UPCASTS, Upcast, upcast
 from tests.contract.message_examples import TOPIC_OF, Json, golden, json_values, to_bytes
 
 RECORDED = datetime(2026, 3, 1, 9, 30, 1, tzinfo=UTC)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.logs.base import murmur2, partition_for
+from palimpsest.streams.logs.base import murmur2, partition_for
 
 # org.apache.kafka.common.utils.UtilsTest.testMurmur2, as signed integers.
 JAVA_VECTORS = [

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from streams.models.ollama import OllamaLanguageModel
-from streams.models.openai import OpenAILanguageModel
+from palimpsest.streams.models.ollama import OllamaLanguageModel
+from palimpsest.streams.models.openai import OpenAILanguageModel
 from tests.harness import (
     Pipeline,
     pipeline_settings,

@@ -14,11 +14,16 @@ from typing import Any
 
 import pytest
 
-from schemas.messages import RememberCommand
-from schemas.topics import CONVERSATION_TURNS, FACTS_EXTRACTED, MEMORY_COMMANDS, MEMORY_WRITES
-from stores.lock import FolderInUse
-from stores.shard import Shard, StoreError
-from streams.logs.base import LogError
+from palimpsest.schemas.messages import RememberCommand
+from palimpsest.schemas.topics import (
+    CONVERSATION_TURNS,
+    FACTS_EXTRACTED,
+    MEMORY_COMMANDS,
+    MEMORY_WRITES,
+)
+from palimpsest.stores.lock import FolderInUse
+from palimpsest.stores.shard import Shard, StoreError
+from palimpsest.streams.logs.base import LogError
 from tests.harness import BEGIN, Pipeline, ScriptedModel, pipeline_settings, spoken
 
 

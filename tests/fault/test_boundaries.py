@@ -9,8 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from schemas.messages import ConfirmCommand, ForgetCommand, RecoverCommand, RememberCommand
-from schemas.topics import (
+from palimpsest.schemas.messages import (
+    ConfirmCommand,
+    ForgetCommand,
+    RecoverCommand,
+    RememberCommand,
+)
+from palimpsest.schemas.topics import (
     CONVERSATION_TURNS,
     DEAD_LETTERS,
     FACTS_EXTRACTED,
@@ -20,8 +25,8 @@ from schemas.topics import (
     MEMORY_WRITES,
     TURNS_NORMALIZED,
 )
-from streams.runner import STEPS
-from streams.topology import STAGE_NAMES
+from palimpsest.streams.runner import STEPS
+from palimpsest.streams.topology import STAGE_NAMES
 from tests.harness import (
     FULL,
     Crash,

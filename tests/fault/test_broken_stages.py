@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from streams.runner import STEPS
-from streams.stage import Context, Message, Process, Stage
-from streams.topology import STAGE_NAMES
+from palimpsest.streams.runner import STEPS
+from palimpsest.streams.stage import Context, Message, Process, Stage
+from palimpsest.streams.topology import STAGE_NAMES
 from tests.harness import FULL, Crash, Pipeline, ScriptedModel, differing, pipeline_settings, spoken
 
 TALK = (

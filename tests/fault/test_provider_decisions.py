@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from streams.models.base import EmbeddingModel
-from streams.models.ollama import OllamaEmbeddingModel
-from streams.models.openai import OpenAIEmbeddingModel
+from palimpsest.streams.models.base import EmbeddingModel
+from palimpsest.streams.models.ollama import OllamaEmbeddingModel
+from palimpsest.streams.models.openai import OpenAIEmbeddingModel
 from tests.fault.failing_providers import (
     GARBAGE,
     GOOD,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from schemas.topics import FACTS_EXTRACTED
-from streams.models.ollama import OllamaLanguageModel
-from streams.worker import Worker
+from palimpsest.schemas.topics import FACTS_EXTRACTED
+from palimpsest.streams.models.ollama import OllamaLanguageModel
+from palimpsest.streams.worker import Worker
 from tests.fault.failing_providers import (
     GARBAGE,
     GOOD,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from streams.runner import STEPS
-from streams.topology import STAGE_NAMES
+from palimpsest.streams.runner import STEPS
+from palimpsest.streams.topology import STAGE_NAMES
 from tests.harness import FULL, Crash, Pipeline, ScriptedModel, differing, pipeline_settings, spoken
 
 SEEDS = range(12)

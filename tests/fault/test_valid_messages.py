@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from schemas.identity import turn_memory_id
-from schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS
+from palimpsest.schemas.identity import turn_memory_id
+from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS
 from tests.harness import FULL, Pipeline, pipeline_settings
 from tests.schema_values import SchemaValues, read_schema
 

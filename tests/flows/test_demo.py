@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ops.demo.show import QUESTIONS, conversation
-from ops.setting_sources import load_settings
-from schemas.codec import decode
-from schemas.topics import CONVERSATION_TURNS
+from palimpsest.ops.demo.show import QUESTIONS, conversation
+from palimpsest.ops.setting_sources import load_settings
+from palimpsest.schemas.codec import decode
+from palimpsest.schemas.topics import CONVERSATION_TURNS
 from tests.flows.program import Program
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from schemas.identity import command_memory_id, turn_memory_id
-from schemas.messages import (
+from palimpsest.schemas.identity import command_memory_id, turn_memory_id
+from palimpsest.schemas.messages import (
     AliasCommand,
     Command,
     ForgetCommand,
@@ -22,10 +22,10 @@ from schemas.messages import (
     StructuredAttribute,
     Triple,
 )
-from stores.graph_boost import graph_boost
-from streams.runner import STEPS
-from streams.settings import Flags, GraphSettings
-from streams.topology import STAGE_NAMES
+from palimpsest.stores.graph_boost import graph_boost
+from palimpsest.streams.runner import STEPS
+from palimpsest.streams.settings import Flags, GraphSettings
+from palimpsest.streams.topology import STAGE_NAMES
 from tests.harness import Crash, Pipeline, commanded, differing, pipeline_settings
 
 

@@ -7,9 +7,14 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from schemas.messages import Actor, ApplyProposalsCommand, Command, DismissProposalsCommand
-from stores.shard import DATABASE_FILE
-from streams.runner import STEPS
+from palimpsest.schemas.messages import (
+    Actor,
+    ApplyProposalsCommand,
+    Command,
+    DismissProposalsCommand,
+)
+from palimpsest.stores.shard import DATABASE_FILE
+from palimpsest.streams.runner import STEPS
 from tests.harness import CAREFUL, Pipeline, ScriptedModel, differing, pipeline_settings, spoken
 
 HELD_PROPOSALS = "0004-held-proposals"

@@ -14,9 +14,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ops.queries import DirectQueries
-from ops.reading.sources import Sources
-from ops.requests import (
+from palimpsest.ops.queries import DirectQueries
+from palimpsest.ops.reading.sources import Sources
+from palimpsest.ops.requests import (
     ContextRequest,
     ExplainRequest,
     GetRequest,
@@ -25,8 +25,8 @@ from ops.requests import (
     RecallRequest,
     Request,
 )
-from ops.settings import Settings
-from schemas.messages import ConversationTurn
+from palimpsest.ops.settings import Settings
+from palimpsest.schemas.messages import ConversationTurn
 from tests.harness import Pipeline, ScriptedModel, pipeline_settings, published, spoken
 
 MARKS = {"ana": "quokka", "ana ": "narwhal", "ANA": "axolotl", "ben": "pangolin"}

@@ -22,14 +22,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from schemas.identity import turn_memory_id
-from schemas.messages import ConversationTurn
-from stores.intent import Vector, classify
-from stores.recall_types import Query
-from stores.retrieval import RetrievalSettings, Retriever
-from streams.models.base import EmbeddingModel
-from streams.models.hashing import HashingEmbeddingModel
-from streams.models.local import LocalEmbeddingModel
+from palimpsest.schemas.identity import turn_memory_id
+from palimpsest.schemas.messages import ConversationTurn
+from palimpsest.stores.intent import Vector, classify
+from palimpsest.stores.recall_types import Query
+from palimpsest.stores.retrieval import RetrievalSettings, Retriever
+from palimpsest.streams.models.base import EmbeddingModel
+from palimpsest.streams.models.hashing import HashingEmbeddingModel
+from palimpsest.streams.models.local import LocalEmbeddingModel
 from tests.harness import BEGIN, Pipeline, published
 
 DATA = Path(__file__).parents[1] / "data"

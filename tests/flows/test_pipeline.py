@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from schemas.identity import turn_memory_id
-from schemas.messages import (
+from palimpsest.schemas.identity import turn_memory_id
+from palimpsest.schemas.messages import (
     AliasCommand,
     ConfirmCommand,
     ForgetCommand,
@@ -24,9 +24,9 @@ from schemas.messages import (
     StructuredEntity,
     Triple,
 )
-from schemas.topics import CONVERSATION_TURNS, MEMORY_HISTORY, TURNS_NORMALIZED
-from stores.state_hash import table_hashes
-from streams.settings import Flags
+from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_HISTORY, TURNS_NORMALIZED
+from palimpsest.stores.state_hash import table_hashes
+from palimpsest.streams.settings import Flags
 from tests.flows.scripted import assert_settled, scripted
 from tests.harness import (
     FULL,

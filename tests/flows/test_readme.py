@@ -45,7 +45,7 @@ def test_the_commands_of_the_readme_run(tmp_path: Path) -> None:
     program = Program(tmp_path)
     shims = tmp_path / "bin"
     shims.mkdir()
-    for name, module in (("palimpsest", " -m ops.cli.main"), ("python", "")):
+    for name, module in (("palimpsest", " -m palimpsest.ops.cli.main"), ("python", "")):
         (shims / name).write_text(f'#!/bin/sh\nexec {sys.executable}{module} "$@"\n')
         (shims / name).chmod(0o755)
     environment = {**program.environment, "PATH": f"{shims}:{program.environment['PATH']}"}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from schemas.messages import ConfirmCommand, ForgetCommand, MemoryPatch, ModifyCommand
-from streams.runner import STEPS
-from streams.settings import Flags
+from palimpsest.schemas.messages import ConfirmCommand, ForgetCommand, MemoryPatch, ModifyCommand
+from palimpsest.streams.runner import STEPS
+from palimpsest.streams.settings import Flags
 from tests.harness import (
     CAREFUL,
     FULL,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from streams.models.base import Prompt
+from palimpsest.streams.models.base import Prompt
 from tests.flows.scripted import assert_settled, scripted
 from tests.harness import (
     FULL,

@@ -11,15 +11,15 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from schemas.identity import turn_memory_id
-from schemas.messages import ConversationTurn
-from schemas.rows import EdgeRow
-from stores.context import estimate_tokens
-from stores.recall_types import Query
-from stores.rerank import RerankSettings
-from stores.retrieval import RetrievalSettings, Retriever
-from stores.retrieval_types import Retrieval
-from streams.models.base import Vector
+from palimpsest.schemas.identity import turn_memory_id
+from palimpsest.schemas.messages import ConversationTurn
+from palimpsest.schemas.rows import EdgeRow
+from palimpsest.stores.context import estimate_tokens
+from palimpsest.stores.recall_types import Query
+from palimpsest.stores.rerank import RerankSettings
+from palimpsest.stores.retrieval import RetrievalSettings, Retriever
+from palimpsest.stores.retrieval_types import Retrieval
+from palimpsest.streams.models.base import Vector
 from tests.harness import (
     DIMENSIONS,
     Clock,

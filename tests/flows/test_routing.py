@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ops.queries import DirectQueries
-from ops.reading.sources import Sources
-from ops.requests import (
+from palimpsest.ops.queries import DirectQueries
+from palimpsest.ops.reading.sources import Sources
+from palimpsest.ops.requests import (
     ContextRequest,
     GetRequest,
     ListRequest,
@@ -21,11 +21,11 @@ from ops.requests import (
     Request,
     RequestError,
 )
-from ops.service import routing
-from ops.service.local import local_interface
-from ops.service.routing import RoutedQueries, own_folder
-from ops.settings import Settings
-from streams.logs.base import partition_for
+from palimpsest.ops.service import routing
+from palimpsest.ops.service.local import local_interface
+from palimpsest.ops.service.routing import RoutedQueries, own_folder
+from palimpsest.ops.settings import Settings
+from palimpsest.streams.logs.base import partition_for
 from tests.harness import Pipeline
 
 PARTITIONS = 4

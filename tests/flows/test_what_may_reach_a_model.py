@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from schemas.identity import turn_memory_id
-from schemas.messages import ForgetCommand, MemoryPatch, ModifyCommand, SetFlagsCommand
-from schemas.topics import MEMORY_COMMANDS
-from streams.settings import Flags
+from palimpsest.schemas.identity import turn_memory_id
+from palimpsest.schemas.messages import ForgetCommand, MemoryPatch, ModifyCommand, SetFlagsCommand
+from palimpsest.schemas.topics import MEMORY_COMMANDS
+from palimpsest.streams.settings import Flags
 from tests.harness import Pipeline, ScriptedModel, pipeline_settings, published, spoken, turn
 
 

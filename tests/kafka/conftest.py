@@ -8,8 +8,8 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 
-from ops.kafka.broker import Broker
-from ops.kafka.jars import MissingProgramError, require_programs
+from palimpsest.ops.kafka.broker import Broker
+from palimpsest.ops.kafka.jars import MissingProgramError, require_programs
 
 REQUIRE = "PALIMPSEST_REQUIRE_KAFKA"
 

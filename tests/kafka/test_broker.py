@@ -14,10 +14,10 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
-from ops.kafka import broker as broker_module
-from ops.kafka import jars
-from ops.kafka.broker import Broker
-from ops.kafka.jars import BrokerError, MissingProgramError
+from palimpsest.ops.kafka import broker as broker_module
+from palimpsest.ops.kafka import jars
+from palimpsest.ops.kafka.broker import Broker
+from palimpsest.ops.kafka.jars import BrokerError, MissingProgramError
 
 CreateTopic = Callable[..., str]
 Record = tuple[bytes | None, bytes | None]
@@ -139,7 +139,7 @@ def test_start_of_a_running_broker_changes_nothing(broker: Broker) -> None:
 
 
 def run_command(action: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ops.kafka.broker", action, "--folder", str(folder)]
+    command = [sys.executable, "-m", "palimpsest.ops.kafka.broker", action, "--folder", str(folder)]
     root = Path(broker_module.__file__).parents[2]
     return subprocess.run(
         command, capture_output=True, text=True, cwd=root, timeout=120, check=False

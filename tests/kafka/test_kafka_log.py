@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from ops.kafka.broker import Broker
-from ops.settings import Settings
-from ops.topics import create_topics
-from streams.logs.base import LogError, LogUnavailable, Outgoing, Position
-from streams.logs.kafka_base import ROLES, Cluster
-from streams.logs.kafka_log import READ_BY, KafkaLog
-from streams.logs.kafka_role import stages_of
-from streams.logs.kafka_sender import KafkaSender
-from streams.logs.settings import KafkaSettings
-from streams.topology import stages
+from palimpsest.ops.kafka.broker import Broker
+from palimpsest.ops.settings import Settings
+from palimpsest.ops.topics import create_topics
+from palimpsest.streams.logs.base import LogError, LogUnavailable, Outgoing, Position
+from palimpsest.streams.logs.kafka_base import ROLES, Cluster
+from palimpsest.streams.logs.kafka_log import READ_BY, KafkaLog
+from palimpsest.streams.logs.kafka_role import stages_of
+from palimpsest.streams.logs.kafka_sender import KafkaSender
+from palimpsest.streams.logs.settings import KafkaSettings
+from palimpsest.streams.topology import stages
 from tests.contract.log_contract import ANN, PARTITIONS, TURNS, Log, LogContract, outgoing
 
 

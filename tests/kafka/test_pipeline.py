@@ -23,16 +23,16 @@ import duckdb
 import pytest
 from kafka import KafkaAdminClient, TopicPartition
 
-from ops.access import queries
-from ops.bench.kafka_lab import Lab, States, different, embedded_states
-from ops.bench.throughput import Load, records
-from ops.commanding import publish, result_of
-from ops.doctor import examine
-from ops.kafka.broker import Broker
-from ops.requests import RecallRequest, SqlRequest
-from schemas.messages import RememberCommand
-from streams.logs.base import Outgoing, partition_for
-from streams.logs.kafka_base import ROLES, STATELESS, STORE
+from palimpsest.ops.access import queries
+from palimpsest.ops.bench.kafka_lab import Lab, States, different, embedded_states
+from palimpsest.ops.bench.throughput import Load, records
+from palimpsest.ops.commanding import publish, result_of
+from palimpsest.ops.doctor import examine
+from palimpsest.ops.kafka.broker import Broker
+from palimpsest.ops.requests import RecallRequest, SqlRequest
+from palimpsest.schemas.messages import RememberCommand
+from palimpsest.streams.logs.base import Outgoing, partition_for
+from palimpsest.streams.logs.kafka_base import ROLES, STATELESS, STORE
 
 PARTITIONS = 4
 TURNS = 160

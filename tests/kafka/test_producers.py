@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from ops.kafka.broker import Broker
-from ops.topics import create_topics
-from schemas.codec import decode
-from schemas.messages import ConversationTurn
-from schemas.topics import CONVERSATION_TURNS
-from streams.logs.base import partition_for
-from streams.logs.kafka_base import Cluster
-from streams.logs.kafka_log import KafkaLog
-from streams.logs.settings import KafkaSettings
+from palimpsest.ops.kafka.broker import Broker
+from palimpsest.ops.topics import create_topics
+from palimpsest.schemas.codec import decode
+from palimpsest.schemas.messages import ConversationTurn
+from palimpsest.schemas.topics import CONVERSATION_TURNS
+from palimpsest.streams.logs.base import partition_for
+from palimpsest.streams.logs.kafka_base import Cluster
+from palimpsest.streams.logs.kafka_log import KafkaLog
+from palimpsest.streams.logs.settings import KafkaSettings
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "ops" / "examples").glob("publish_*.py"))

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from faust.events import Event
 
-from ops.bench.kafka_lab import Lab
-from ops.bench.throughput import Load, records
-from ops.kafka.application import kafka_application
-from ops.kafka.broker import Broker
-from streams.logs.kafka import Member
+from palimpsest.ops.bench.kafka_lab import Lab
+from palimpsest.ops.bench.throughput import Load, records
+from palimpsest.ops.kafka.application import kafka_application
+from palimpsest.ops.kafka.broker import Broker
+from palimpsest.streams.logs.kafka import Member
 
 
 async def test_records_that_were_dropped_come_again(

@@ -12,14 +12,14 @@ from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 from typer.testing import CliRunner
 
-from ops.cli.main import app
-from ops.kafka.broker import Broker
-from ops.topics import configuration, create_topics, describe_topics
-from schemas.topics import ALL_TOPICS, MEMORY_HISTORY
-from streams.logs.base import Outgoing, partition_for
-from streams.logs.kafka_base import Cluster
-from streams.logs.kafka_log import KafkaLog
-from streams.logs.settings import KafkaSettings
+from palimpsest.ops.cli.main import app
+from palimpsest.ops.kafka.broker import Broker
+from palimpsest.ops.topics import configuration, create_topics, describe_topics
+from palimpsest.schemas.topics import ALL_TOPICS, MEMORY_HISTORY
+from palimpsest.streams.logs.base import Outgoing, partition_for
+from palimpsest.streams.logs.kafka_base import Cluster
+from palimpsest.streams.logs.kafka_log import KafkaLog
+from palimpsest.streams.logs.settings import KafkaSettings
 
 
 @pytest.fixture

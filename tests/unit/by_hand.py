@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from schemas.envelope import Frozen
-from schemas.identity import turn_memory_id
-from schemas.messages import (
+from palimpsest.schemas.envelope import Frozen
+from palimpsest.schemas.identity import turn_memory_id
+from palimpsest.schemas.messages import (
     Fact,
     MemoryChange,
     ModelCall,
@@ -20,7 +20,7 @@ from schemas.messages import (
     ScoredCandidate,
     TurnReference,
 )
-from schemas.rows import (
+from palimpsest.schemas.rows import (
     FlagsRow,
     HeldRow,
     MemoryRow,
@@ -29,13 +29,23 @@ from schemas.rows import (
     dedup_key,
     embedding_key,
 )
-from schemas.topics import MEMORY_WRITES, Topic
-from streams.logs.base import Record
-from streams.memory import CONFIRMED_DECAY_RATE
-from streams.models.base import Reply
-from streams.models.hashing import hashed
-from streams.stage import Answer, Ask, Context, Embed, Embedded, Generate, Message, Process, Step
-from streams.store_port import (
+from palimpsest.schemas.topics import MEMORY_WRITES, Topic
+from palimpsest.streams.logs.base import Record
+from palimpsest.streams.memory import CONFIRMED_DECAY_RATE
+from palimpsest.streams.models.base import Reply
+from palimpsest.streams.models.hashing import hashed
+from palimpsest.streams.stage import (
+    Answer,
+    Ask,
+    Context,
+    Embed,
+    Embedded,
+    Generate,
+    Message,
+    Process,
+    Step,
+)
+from palimpsest.streams.store_port import (
     Anticipated,
     Candidates,
     FindCandidates,
@@ -46,7 +56,7 @@ from streams.store_port import (
     NearDuplicates,
     Put,
 )
-from streams.text import content_hash, normalized_content
+from palimpsest.streams.text import content_hash, normalized_content
 from tests.harness import BEGIN, envelope
 
 SCOPE = "ana"

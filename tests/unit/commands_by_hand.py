@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from schemas.messages import (
+from palimpsest.schemas.messages import (
     Actor,
     Command,
     CommandIntent,
     MemoryWrite,
 )
-from schemas.rows import CommandRow, MemoryRow
-from streams.apply_writes import apply_writes_stage
-from streams.settings import Flags
+from palimpsest.schemas.rows import CommandRow, MemoryRow
+from palimpsest.streams.apply_writes import apply_writes_stage
+from palimpsest.streams.settings import Flags
 from tests.harness import CAREFUL, pipeline_settings
 from tests.unit.by_hand import Driven, Store, context, drive, memory, write_message
 

@@ -6,9 +6,18 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from streams.logs.base import Outgoing, Position, Record
-from streams.stage import Answer
-from streams.store_port import Anticipated, Load, Loaded, Outbound, Progress, Put, StoreAsk, Write
+from palimpsest.streams.logs.base import Outgoing, Position, Record
+from palimpsest.streams.stage import Answer
+from palimpsest.streams.store_port import (
+    Anticipated,
+    Load,
+    Loaded,
+    Outbound,
+    Progress,
+    Put,
+    StoreAsk,
+    Write,
+)
 from tests.harness import BEGIN
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from schemas.messages import (
+from palimpsest.schemas.messages import (
     MemoryWrite,
     Proposal,
     ProposalsIntent,
 )
-from schemas.rows import OutcomeRow
-from streams.apply_writes import apply_writes_stage
-from streams.settings import Flags
+from palimpsest.schemas.rows import OutcomeRow
+from palimpsest.streams.apply_writes import apply_writes_stage
+from palimpsest.streams.settings import Flags
 from tests.harness import FULL, pipeline_settings
 from tests.unit.by_hand import (
     TURN,

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from schemas.codec import decode, encode
-from schemas.messages import ConversationTurn, DeadLetter
-from schemas.topics import (
+from palimpsest.schemas.codec import decode, encode
+from palimpsest.schemas.messages import ConversationTurn, DeadLetter
+from palimpsest.schemas.topics import (
     CONVERSATION_TURNS,
     DEAD_LETTERS,
     TURNS_NORMALIZED,
 )
-from streams.asking import ModelPort
-from streams.logs.base import Record
-from streams.models.base import (
+from palimpsest.streams.asking import ModelPort
+from palimpsest.streams.logs.base import Record
+from palimpsest.streams.models.base import (
     Prompt,
     Reply,
     Vector,
 )
-from streams.models.hashing import hashed
-from streams.normalize import normalized
-from streams.runner import StageRunner
-from streams.stage import (
+from palimpsest.streams.models.hashing import hashed
+from palimpsest.streams.normalize import normalized
+from palimpsest.streams.runner import StageRunner
+from palimpsest.streams.stage import (
     Context,
     Emit,
     Message,

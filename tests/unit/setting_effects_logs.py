@@ -7,16 +7,16 @@ from typing import Any
 
 import httpx
 
-from ops import topics
-from ops.embedded import application, open_log
-from ops.parts import SetupError
-from ops.service.local import Place, local_interface
-from ops.service.routing import RoutedQueries
-from ops.service.running import place_of
-from streams.logs.base import Outgoing
-from streams.logs.fair_queue import FairQueue
-from streams.logs.faust_app import application as faust_application
-from streams.logs.kafka_role import Role
+from palimpsest.ops import topics
+from palimpsest.ops.embedded import application, open_log
+from palimpsest.ops.parts import SetupError
+from palimpsest.ops.service.local import Place, local_interface
+from palimpsest.ops.service.routing import RoutedQueries
+from palimpsest.ops.service.running import place_of
+from palimpsest.streams.logs.base import Outgoing
+from palimpsest.streams.logs.fair_queue import FairQueue
+from palimpsest.streams.logs.faust_app import application as faust_application
+from palimpsest.streams.logs.kafka_role import Role
 from tests.setting_lab import Case, Lab, happens
 
 CLUSTER = ("log.kind=kafka", "kafka.worker_token=secret")
@@ -118,8 +118,8 @@ async def quiescing(lab: Lab) -> object:
 
 
 async def replicas_asked_for(lab: Lab) -> object:
-    from ops.cli.common import Cli
-    from ops.cli.topics import create
+    from palimpsest.ops.cli.common import Cli
+    from palimpsest.ops.cli.topics import create
 
     asked: list[int] = []
 

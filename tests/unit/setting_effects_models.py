@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ops import parts
-from ops.embedded import application
-from streams.asking import ModelPort
-from streams.models.base import ModelError, Prompt
+from palimpsest.ops import parts
+from palimpsest.ops.embedded import application
+from palimpsest.streams.asking import ModelPort
+from palimpsest.streams.models.base import ModelError, Prompt
 from tests.servers import Late, ScriptedProvider, Text
 from tests.setting_lab import REMOTE_LLM, REMOTE_VECTORS, Case, Lab, happens
 

@@ -7,17 +7,17 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from ops.embedded import application, open_log
-from schemas.messages import ForgetCommand, RecoverCommand, RememberCommand
-from schemas.topics import CONVERSATION_TURNS
-from streams.apply_writes import apply_writes_stage
-from streams.failures import StageFailed
-from streams.logs.base import Outgoing
-from streams.models.base import Prompt, Reply
-from streams.output import outgoing
-from streams.settings import StageSettings
-from streams.stage import Context, Message, Stage
-from streams.topology import stages
+from palimpsest.ops.embedded import application, open_log
+from palimpsest.schemas.messages import ForgetCommand, RecoverCommand, RememberCommand
+from palimpsest.schemas.topics import CONVERSATION_TURNS
+from palimpsest.streams.apply_writes import apply_writes_stage
+from palimpsest.streams.failures import StageFailed
+from palimpsest.streams.logs.base import Outgoing
+from palimpsest.streams.models.base import Prompt, Reply
+from palimpsest.streams.output import outgoing
+from palimpsest.streams.settings import StageSettings
+from palimpsest.streams.stage import Context, Message, Stage
+from palimpsest.streams.topology import stages
 from tests.harness import commanded, published, turn
 from tests.setting_lab import REMOTE_LLM, Case, Lab
 from tests.unit import by_hand
@@ -121,7 +121,7 @@ async def fate_of_a_late_decision(lab: Lab) -> object:
     settings = lab.loaded(*lab.flags, "pipeline.allow_update_delete=true")
     tea = by_hand.memory("tea", "Ana likes green tea", version=4)
     update = by_hand.proposal("Ana likes black tea", "UPDATE", target_id="tea", target_version=3)
-    from schemas.messages import MemoryWrite
+    from palimpsest.schemas.messages import MemoryWrite
 
     message = by_hand.write_message(MemoryWrite(write=by_hand.proposals(update)))
     process = apply_writes_stage(settings).process(message, by_hand.context())
@@ -189,7 +189,7 @@ async def fate_of_a_broken_stage(lab: Lab) -> object:
             for stage in stages(settings)
         ]
 
-    lab.patch.setattr("ops.embedded.stages", with_a_bug)
+    lab.patch.setattr("palimpsest.ops.embedded.stages", with_a_bug)
     try:
         async with lab.ran("tea", "mint") as seen:
             return len(seen.column("SELECT 1 FROM dead_letter_rows"))

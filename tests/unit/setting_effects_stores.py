@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from schemas.rows import MentionRow, NameRow, Row, embedding_key
+from palimpsest.schemas.rows import MentionRow, NameRow, Row, embedding_key
 from tests.harness import BEGIN
 from tests.memory_rows import memory
 from tests.setting_lab import REMOTE_VECTORS, Case, Lab, recall_of

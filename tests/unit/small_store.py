@@ -8,10 +8,10 @@ from typing import Any
 
 import duckdb
 
-from schemas.rows import EdgeRow, MemoryRow, MentionRow, NameRow, RelationRow, Row
-from stores.migrations import migrate
-from stores.tables import Tables
-from stores.views import install_views
+from palimpsest.schemas.rows import EdgeRow, MemoryRow, MentionRow, NameRow, RelationRow, Row
+from palimpsest.stores.migrations import migrate
+from palimpsest.stores.tables import Tables
+from palimpsest.stores.views import install_views
 
 BEGIN = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
 

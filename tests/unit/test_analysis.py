@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stores.analysis import MAX_TERM_LENGTH, STOP_WORDS, algorithm, query_tokens, tokens
+from palimpsest.stores.analysis import MAX_TERM_LENGTH, STOP_WORDS, algorithm, query_tokens, tokens
 
 LANGUAGES = ["english", "german", "russian", "arabic", "hindi", "none"]
 

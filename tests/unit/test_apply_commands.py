@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.identity import command_memory_id
-from schemas.messages import (
+from palimpsest.schemas.identity import command_memory_id
+from palimpsest.schemas.messages import (
     CommandIntent,
     MemoryChange,
     MemoryPatch,
@@ -17,11 +17,11 @@ from schemas.messages import (
     StructuredEntity,
     Triple,
 )
-from schemas.rows import ArchiveRow, CommandRow, MemoryRow
-from schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES
-from streams.apply_commands import inferred_type, parse_prefix
-from streams.apply_writes import apply_writes_stage
-from streams.store_port import KeepVector
+from palimpsest.schemas.rows import ArchiveRow, CommandRow, MemoryRow
+from palimpsest.schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES
+from palimpsest.streams.apply_commands import inferred_type, parse_prefix
+from palimpsest.streams.apply_writes import apply_writes_stage
+from palimpsest.streams.store_port import KeepVector
 from tests.harness import pipeline_settings
 from tests.unit.by_hand import Driven, Store, context, drive, memory, write_message
 from tests.unit.commands_by_hand import CAKE, TEA, carry_out, result

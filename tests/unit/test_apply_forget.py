@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from schemas.messages import (
+from palimpsest.schemas.messages import (
     Actor,
     AliasCommand,
     Command,
@@ -20,9 +20,9 @@ from schemas.messages import (
     RememberCommand,
     SetFlagsCommand,
 )
-from schemas.rows import ArchiveRow, FlagsRow, MemoryRow
-from schemas.topics import MEMORY_CHANGES
-from streams.settings import Flags
+from palimpsest.schemas.rows import ArchiveRow, FlagsRow, MemoryRow
+from palimpsest.schemas.topics import MEMORY_CHANGES
+from palimpsest.streams.settings import Flags
 from tests.harness import BEGIN
 from tests.unit.by_hand import Driven, Store, memory
 from tests.unit.commands_by_hand import AGENT, HUMAN, TEA, carry_out, error, result

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from schemas.messages import (
+from palimpsest.schemas.messages import (
     Actor,
     ApplyProposalsCommand,
     Command,
@@ -17,10 +17,10 @@ from schemas.messages import (
     MemoryWrite,
     Proposal,
 )
-from schemas.rows import ArchiveRow, EdgeRow, FlagsRow, HeldRow, MemoryRow, OutcomeRow
-from schemas.topics import CACHE_INVALIDATIONS
-from streams.apply_writes import apply_writes_stage
-from streams.store_port import KeepVector
+from palimpsest.schemas.rows import ArchiveRow, EdgeRow, FlagsRow, HeldRow, MemoryRow, OutcomeRow
+from palimpsest.schemas.topics import CACHE_INVALIDATIONS
+from palimpsest.streams.apply_writes import apply_writes_stage
+from palimpsest.streams.store_port import KeepVector
 from tests.harness import BEGIN, CAREFUL, pipeline_settings
 from tests.unit.by_hand import (
     SCOPE,

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from schemas.messages import (
+from palimpsest.schemas.messages import (
     MemoryChange,
     Proposal,
     Triple,
 )
-from schemas.rows import FlagsRow, MemoryRow
-from schemas.topics import MEMORY_CHANGES
-from streams.settings import Flags
+from palimpsest.schemas.rows import FlagsRow, MemoryRow
+from palimpsest.schemas.topics import MEMORY_CHANGES
+from palimpsest.streams.settings import Flags
 from tests.harness import CAREFUL, FULL
 from tests.unit.by_hand import (
     SCOPE,

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from schemas.messages import (
+from palimpsest.schemas.messages import (
     CacheInvalidation,
     FactsExtracted,
     MemoryWrite,
     Proposal,
 )
-from schemas.rows import ArchiveRow, EdgeRow, MemoryRow
-from schemas.topics import CACHE_INVALIDATIONS, FACTS_EXTRACTED
-from streams.apply_writes import apply_writes_stage
-from streams.settings import Flags
-from streams.store_port import KeepVector, NearDuplicates
+from palimpsest.schemas.rows import ArchiveRow, EdgeRow, MemoryRow
+from palimpsest.schemas.topics import CACHE_INVALIDATIONS, FACTS_EXTRACTED
+from palimpsest.streams.apply_writes import apply_writes_stage
+from palimpsest.streams.settings import Flags
+from palimpsest.streams.store_port import KeepVector, NearDuplicates
 from tests.harness import BEGIN, CAREFUL, FULL, pipeline_settings
 from tests.unit.by_hand import (
     SCOPE,

@@ -7,15 +7,20 @@ from typing import Any
 
 import pytest
 
-from schemas.identity import entity_id, turn_item_id, turn_memory_id
-from schemas.messages import MemoryWrite, NormalizedTurn, RawTurnIntent, RejectedTurnIntent
-from schemas.rows import EdgeRow, FlagsRow, MemoryRow, MentionRow, OutcomeRow, SessionRow
-from schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES, TURNS_NORMALIZED
-from streams.apply_writes import apply_writes_stage
-from streams.normalize import normalized
-from streams.settings import ExtractionSettings, Flags
-from streams.stage import Embed, Step
-from streams.store_port import KeepVector
+from palimpsest.schemas.identity import entity_id, turn_item_id, turn_memory_id
+from palimpsest.schemas.messages import (
+    MemoryWrite,
+    NormalizedTurn,
+    RawTurnIntent,
+    RejectedTurnIntent,
+)
+from palimpsest.schemas.rows import EdgeRow, FlagsRow, MemoryRow, MentionRow, OutcomeRow, SessionRow
+from palimpsest.schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES, TURNS_NORMALIZED
+from palimpsest.streams.apply_writes import apply_writes_stage
+from palimpsest.streams.normalize import normalized
+from palimpsest.streams.settings import ExtractionSettings, Flags
+from palimpsest.streams.stage import Embed, Step
+from palimpsest.streams.store_port import KeepVector
 from tests.harness import BEGIN, pipeline_settings, turn
 from tests.unit.by_hand import Driven, Store, context, drive, memory, write_message
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from tests.source_modules import (
+    INSTALLED,
     MODULES,
     PACKAGES,
     ROOT,
@@ -154,6 +155,19 @@ def reached(graph: Mapping[str, set[str]], start: str) -> set[str]:
 
 def test_no_module_imports_itself_around_others() -> None:
     assert circles({name: imports_of(module) for name, module in MODULES.items()}) == []
+
+
+def test_own_modules_are_imported_by_the_installed_name() -> None:
+    """Tests run in a checkout, where the folders could be imported too: as modules of their own."""
+    tests = [load(path) for path in sorted((ROOT / "tests").rglob("*.py"))]
+    report(
+        [
+            complaint(module, line, f"import it as {INSTALLED}.{name}")
+            for module in [*MODULES.values(), *tests]
+            for name, line in module.full_imports()
+            if name.partition(".")[0] in PACKAGES
+        ]
+    )
 
 
 def test_nothing_in_the_product_imports_the_tests() -> None:
@@ -315,7 +329,7 @@ def test_impurity_is_seen(source: str, expected: str) -> None:
 def test_purity_is_left_in_peace() -> None:
     source = (
         "from datetime import datetime, UTC\nimport uuid\nimport numpy as np\n"
-        "from schemas.envelope import Envelope\n"
+        "from palimpsest.schemas.envelope import Envelope\n"
         "x = datetime(2026, 1, 1, tzinfo=UTC)\ny = uuid.uuid5\nz = np.zeros(3)\n"
     )
     module = Module(ROOT / "streams" / "example.py", "streams.example", ast.parse(source))
@@ -340,8 +354,8 @@ def test_a_circle_is_seen() -> None:
 def test_an_import_for_types_or_in_a_function_counts() -> None:
     source = (
         "from typing import TYPE_CHECKING\n"
-        "if TYPE_CHECKING:\n    from streams.runner import StageRunner\n"
-        "def late():\n    from streams.models import rules\n"
+        "if TYPE_CHECKING:\n    from palimpsest.streams.runner import StageRunner\n"
+        "def late():\n    from palimpsest.streams.models import rules\n"
     )
     module = Module(ROOT / "streams" / "example.py", "streams.example", ast.parse(source))
     assert imports_of(module) == {"streams.runner", "streams.models.rules"}

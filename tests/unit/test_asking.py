@@ -7,17 +7,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from streams.asking import HARMLESS, ModelPort
-from streams.models.base import (
+from palimpsest.streams.asking import HARMLESS, ModelPort
+from palimpsest.streams.models.base import (
     PermanentModelError,
     Prompt,
     Reply,
     TransientModelError,
     Vector,
 )
-from streams.models.hashing import hashed
-from streams.models.rules import RulesLanguageModel
-from streams.stage import ModelUnavailable
+from palimpsest.streams.models.hashing import hashed
+from palimpsest.streams.models.rules import RulesLanguageModel
+from palimpsest.streams.stage import ModelUnavailable
 
 REFUSED = "a text that is refused"
 PROMPT = Prompt("extract", "Take note.", "I like tea", {"type": "object"}, 100, {})

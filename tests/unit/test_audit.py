@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from schemas.audit_rows import AcceptedRow, DeadLetterRow, HistoryRow
-from schemas.codec import decode, encode
-from schemas.identity import turn_item_id, unreadable_item_id
-from schemas.messages import (
+from palimpsest.schemas.audit_rows import AcceptedRow, DeadLetterRow, HistoryRow
+from palimpsest.schemas.codec import decode, encode
+from palimpsest.schemas.identity import turn_item_id, unreadable_item_id
+from palimpsest.schemas.messages import (
     DeadLetter,
     GraphChange,
     HistoryEvent,
     MemoryChange,
     Outcome,
 )
-from schemas.topics import (
+from palimpsest.schemas.topics import (
     CONVERSATION_TURNS,
     DEAD_LETTERS,
     GRAPH_CHANGES,
@@ -25,10 +25,10 @@ from schemas.topics import (
     MEMORY_HISTORY,
     Topic,
 )
-from streams.audit import audit_stage
-from streams.logs.base import Record
-from streams.output import dead_letter
-from streams.stage import Context, Failure
+from palimpsest.streams.audit import audit_stage
+from palimpsest.streams.logs.base import Record
+from palimpsest.streams.output import dead_letter
+from palimpsest.streams.stage import Context, Failure
 from tests.harness import BEGIN, envelope, published, turn
 from tests.unit.by_hand import Driven, drive, record
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.rows import MemoryRow
-from stores.candidates import CandidateSearch
-from stores.scope_index import ScopeIndex
-from stores.scoring import at_least_best, best_of_segments, row_cosines, row_products
-from streams.store_port import FindCandidates, NearDuplicates, Vector
+from palimpsest.schemas.rows import MemoryRow
+from palimpsest.stores.candidates import CandidateSearch
+from palimpsest.stores.scope_index import ScopeIndex
+from palimpsest.stores.scoring import at_least_best, best_of_segments, row_cosines, row_products
+from palimpsest.streams.store_port import FindCandidates, NearDuplicates, Vector
 from tests.memory_rows import DIMENSIONS, SCOPE, embed, memory, options, vector_of
 
 WORDS = ("tea", "coffee", "likes", "Ana", "garden", "runs", "blue", "house", "the", "of", "Oslo")

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stores.context import Context, ContextSettings, Line, Section, assemble, estimate_tokens
+from palimpsest.stores.context import (
+    Context,
+    ContextSettings,
+    Line,
+    Section,
+    assemble,
+    estimate_tokens,
+)
 
 BEGIN = datetime(2026, 3, 1, 23, 30, tzinfo=UTC)
 SECTIONS: tuple[Section, ...] = get_args(Section)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.contradiction import (
+from palimpsest.streams.contradiction import (
     ANTONYMS,
     NEGATIONS,
     contradicts,
@@ -14,7 +14,7 @@ from streams.contradiction import (
     tokens,
     words_oppose,
 )
-from streams.statements.parsing import MAX_CHARACTERS, read
+from palimpsest.streams.statements.parsing import MAX_CHARACTERS, read
 
 
 @pytest.mark.parametrize(

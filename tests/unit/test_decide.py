@@ -8,13 +8,19 @@ from typing import Any
 
 import pytest
 
-from schemas.messages import FactsExtracted, MemoryWrite, ProposalsIntent, ScoredCandidate, Triple
-from schemas.rows import ExtractionRow, FactRow, FlagsRow, ProposalRow
-from schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
-from streams.decide import decide_stage
-from streams.settings import Flags
-from streams.stage import Embed, Generate, ModelUnavailable
-from streams.store_port import Anticipated, FindCandidates
+from palimpsest.schemas.messages import (
+    FactsExtracted,
+    MemoryWrite,
+    ProposalsIntent,
+    ScoredCandidate,
+    Triple,
+)
+from palimpsest.schemas.rows import ExtractionRow, FactRow, FlagsRow, ProposalRow
+from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
+from palimpsest.streams.decide import decide_stage
+from palimpsest.streams.settings import Flags
+from palimpsest.streams.stage import Embed, Generate, ModelUnavailable
+from palimpsest.streams.store_port import Anticipated, FindCandidates
 from tests.harness import BEGIN, CAREFUL, FULL, envelope, pipeline_settings
 from tests.unit.by_hand import (
     CALL,

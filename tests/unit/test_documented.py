@@ -8,9 +8,15 @@ from typing import Any
 
 from typer.main import get_command
 
-from ops.cli.main import app
-from ops.reference import FOLDER, commands, render_commands, render_settings, render_tables
-from ops.setting_sources import reference
+from palimpsest.ops.cli.main import app
+from palimpsest.ops.reference import (
+    FOLDER,
+    commands,
+    render_commands,
+    render_settings,
+    render_tables,
+)
+from palimpsest.ops.setting_sources import reference
 from tests.flows.program import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

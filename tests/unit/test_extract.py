@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from schemas.identity import turn_memory_id
-from schemas.messages import ContextTurn, FactsExtracted
-from schemas.topics import FACTS_EXTRACTED, TURNS_NORMALIZED
-from streams.extract import extract_stage
-from streams.models.base import Prompt
-from streams.normalize import normalized
-from streams.stage import Generate, Message
+from palimpsest.schemas.identity import turn_memory_id
+from palimpsest.schemas.messages import ContextTurn, FactsExtracted
+from palimpsest.schemas.topics import FACTS_EXTRACTED, TURNS_NORMALIZED
+from palimpsest.streams.extract import extract_stage
+from palimpsest.streams.models.base import Prompt
+from palimpsest.streams.normalize import normalized
+from palimpsest.streams.stage import Generate, Message
 from tests.harness import BEGIN, envelope, pipeline_settings, turn
 from tests.unit.by_hand import Driven, Store, context, drive
 

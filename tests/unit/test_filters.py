@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from ops.reading.memories import list_memories
-from ops.reading.sources import Sources
-from ops.requests import ListRequest
-from ops.settings import Settings
-from schemas.rows import EdgeRow, MemoryRow, MentionRow, NameRow, Row
-from stores.ranking import RankingParameters
-from stores.recall_types import Query
-from stores.retrieval import RetrievalSettings, Retriever
-from stores.retrieval_types import Retrieval
-from stores.shard import Shard
-from streams.logs.embedded import EmbeddedLog
-from streams.models.hashing import HashingEmbeddingModel
+from palimpsest.ops.reading.memories import list_memories
+from palimpsest.ops.reading.sources import Sources
+from palimpsest.ops.requests import ListRequest
+from palimpsest.ops.settings import Settings
+from palimpsest.schemas.rows import EdgeRow, MemoryRow, MentionRow, NameRow, Row
+from palimpsest.stores.ranking import RankingParameters
+from palimpsest.stores.recall_types import Query
+from palimpsest.stores.retrieval import RetrievalSettings, Retriever
+from palimpsest.stores.retrieval_types import Retrieval
+from palimpsest.stores.shard import Shard
+from palimpsest.streams.logs.embedded import EmbeddedLog
+from palimpsest.streams.models.hashing import HashingEmbeddingModel
 from tests.memory_rows import (
     BEGIN,
     DIMENSIONS,

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import duckdb
 
-from schemas.rows import MemoryRow
-from stores.migrations import MIGRATIONS
-from stores.recall_types import Query
-from stores.retrieval import Retriever
-from stores.shard import DATABASE_FILE, Shard
-from stores.tables import select
+from palimpsest.schemas.rows import MemoryRow
+from palimpsest.stores.migrations import MIGRATIONS
+from palimpsest.stores.recall_types import Query
+from palimpsest.stores.retrieval import Retriever
+from palimpsest.stores.shard import DATABASE_FILE, Shard
+from palimpsest.stores.tables import select
 from tests.harness import (
     FULL,
     Pipeline,

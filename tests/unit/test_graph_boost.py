@@ -5,7 +5,12 @@ from collections.abc import Callable, Iterator
 import duckdb
 import pytest
 
-from stores.graph_boost import GraphBoost, GraphBoostSettings, graph_boost, named_entities
+from palimpsest.stores.graph_boost import (
+    GraphBoost,
+    GraphBoostSettings,
+    graph_boost,
+    named_entities,
+)
 from tests.unit.small_store import alias, empty_store, entity, memory, mention, put, relation
 
 

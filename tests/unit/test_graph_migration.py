@@ -8,12 +8,12 @@ from typing import Any
 import duckdb
 import pytest
 
-from schemas.identity import entity_id
-from schemas.rows import embedding_key
-from stores import migrations
-from stores.migrations import MIGRATIONS, migrate
-from stores.views import install_views
-from streams.memory import archived, changed, deleted, with_content
+from palimpsest.schemas.identity import entity_id
+from palimpsest.schemas.rows import embedding_key
+from palimpsest.stores import migrations
+from palimpsest.stores.migrations import MIGRATIONS, migrate
+from palimpsest.stores.views import install_views
+from palimpsest.streams.memory import archived, changed, deleted, with_content
 from tests.unit.by_hand import memory
 from tests.unit.small_store import BEGIN, put
 

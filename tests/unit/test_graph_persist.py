@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from schemas.identity import aspect_id, entity_id
-from schemas.messages import (
+from palimpsest.schemas.identity import aspect_id, entity_id
+from palimpsest.schemas.messages import (
     GraphChange,
     GraphWork,
     MemoryChange,
@@ -16,7 +16,7 @@ from schemas.messages import (
     StructuredEntity,
     Triple,
 )
-from schemas.rows import (
+from palimpsest.schemas.rows import (
     AspectRow,
     AttributeRow,
     CommandRow,
@@ -25,9 +25,9 @@ from schemas.rows import (
     RelationRow,
     embedding_key,
 )
-from schemas.topics import GRAPH_CHANGES, MEMORY_CHANGES
-from streams.graph_persist import graph_persist_stage
-from streams.store_port import Graph, LoadGraph, MemoryText
+from palimpsest.schemas.topics import GRAPH_CHANGES, MEMORY_CHANGES
+from palimpsest.streams.graph_persist import graph_persist_stage
+from palimpsest.streams.store_port import Graph, LoadGraph, MemoryText
 from tests.harness import BEGIN, envelope
 from tests.unit.by_hand import SCOPE, Driven, Store, context, drive
 

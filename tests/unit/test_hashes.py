@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stores import hashes
-from stores.hashes import KnownKeys
-from stores.readers import cursor_of
-from stores.tables import Tables
+from palimpsest.stores import hashes
+from palimpsest.stores.hashes import KnownKeys
+from palimpsest.stores.readers import cursor_of
+from palimpsest.stores.tables import Tables
 from tests.unit.small_store import empty_store, memory
 
 KEYS = st.text(min_size=1, max_size=6)

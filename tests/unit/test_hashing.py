@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.models.hashing import HashingEmbeddingModel, hashed
+from palimpsest.streams.models.hashing import HashingEmbeddingModel, hashed
 
 EXPECTED = [0.0, 0.0, 0.0, 0.0, -0.5391639, -0.3234983, -0.6469966, 0.4313311]
 

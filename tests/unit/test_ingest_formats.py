@@ -19,13 +19,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ops.ingest.base import Bad, Choices, Document, Note, Said, Unreadable
-from ops.ingest.formats import FORMATS, PARSERS, format_of_text
-from ops.ingest.lines import Watch, near_miss, turn_of
-from ops.ingest.opening import IngestOptions, open_source
-from ops.ingest.records import RecordOptions, record_of
-from ops.ingest.slack import read_slack
-from streams.logs.base import Outgoing
+from palimpsest.ops.ingest.base import Bad, Choices, Document, Note, Said, Unreadable
+from palimpsest.ops.ingest.formats import FORMATS, PARSERS, format_of_text
+from palimpsest.ops.ingest.lines import Watch, near_miss, turn_of
+from palimpsest.ops.ingest.opening import IngestOptions, open_source
+from palimpsest.ops.ingest.records import RecordOptions, record_of
+from palimpsest.ops.ingest.slack import read_slack
+from palimpsest.streams.logs.base import Outgoing
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ingest"
 SINCE = datetime(2026, 3, 1, 12, tzinfo=UTC)

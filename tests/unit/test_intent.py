@@ -5,7 +5,15 @@ import asyncio
 import numpy as np
 import pytest
 
-from stores.intent import COMPLEX, EXEMPLARS, SIMPLE, Exemplars, Vector, classify, complexity
+from palimpsest.stores.intent import (
+    COMPLEX,
+    EXEMPLARS,
+    SIMPLE,
+    Exemplars,
+    Vector,
+    classify,
+    complexity,
+)
 
 
 @pytest.mark.parametrize(

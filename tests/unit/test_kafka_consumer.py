@@ -11,7 +11,7 @@ from unittest.mock import AsyncMock, MagicMock
 import pytest
 from faust.types import TP
 
-from streams.logs.faust_app import FAUST_VERSION, _Consumer
+from palimpsest.streams.logs.faust_app import FAUST_VERSION, _Consumer
 
 
 class Thread:

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from kafka.errors import KafkaConnectionError, KafkaError, TopicAuthorizationFailedError
 
-from streams.logs import kafka_role
-from streams.logs.base import LogUnavailable
-from streams.logs.fair_queue import FairQueue
-from streams.logs.kafka_base import Cluster
-from streams.logs.kafka_log import Identity
-from streams.logs.kafka_role import Role
-from streams.logs.kafka_sender import unreachable
+from palimpsest.streams.logs import kafka_role
+from palimpsest.streams.logs.base import LogUnavailable
+from palimpsest.streams.logs.fair_queue import FairQueue
+from palimpsest.streams.logs.kafka_base import Cluster
+from palimpsest.streams.logs.kafka_log import Identity
+from palimpsest.streams.logs.kafka_role import Role
+from palimpsest.streams.logs.kafka_sender import unreachable
 
 
 class CommittingTask:

@@ -8,14 +8,20 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from schemas.identity import entity_id
-from schemas.rows import MemoryRow, NameRow, linked_text
-from stores.names import NameCache, NameView
-from stores.settings import ShardOptions
-from stores.shard import Shard
-from streams.linker import MAX_NAMES, candidate_names, canonical_name, names_in, unspaced_part
-from streams.memory import archived, changed, deleted, with_content
-from streams.store_port import Graph, LoadGraph, MemoryText, Progress, Put
+from palimpsest.schemas.identity import entity_id
+from palimpsest.schemas.rows import MemoryRow, NameRow, linked_text
+from palimpsest.stores.names import NameCache, NameView
+from palimpsest.stores.settings import ShardOptions
+from palimpsest.stores.shard import Shard
+from palimpsest.streams.linker import (
+    MAX_NAMES,
+    candidate_names,
+    canonical_name,
+    names_in,
+    unspaced_part,
+)
+from palimpsest.streams.memory import archived, changed, deleted, with_content
+from palimpsest.streams.store_port import Graph, LoadGraph, MemoryText, Progress, Put
 from tests.harness import BEGIN
 from tests.unit.by_hand import memory
 

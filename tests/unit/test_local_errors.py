@@ -7,11 +7,11 @@ from typing import Any
 import httpx
 import pytest
 
-from ops.queries import _errors_told
-from ops.requests import NotOpenError, RequestError
-from ops.service.local import interface
-from stores.readers import StoreClosed
-from streams.logs.base import LogError, LogUnavailable
+from palimpsest.ops.queries import _errors_told
+from palimpsest.ops.requests import NotOpenError, RequestError
+from palimpsest.ops.service.local import interface
+from palimpsest.stores.readers import StoreClosed
+from palimpsest.streams.logs.base import LogError, LogUnavailable
 
 
 class Failing:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from streams.asking import ModelPort, backoff
-from streams.models.base import (
+from palimpsest.streams.asking import ModelPort, backoff
+from palimpsest.streams.models.base import (
     PermanentModelError,
     Prompt,
     Reply,
     TransientModelError,
 )
-from streams.runner import StageRunner
-from streams.stage import (
+from palimpsest.streams.runner import StageRunner
+from palimpsest.streams.stage import (
     Context,
     Embed,
     Embedded,
@@ -22,7 +22,7 @@ from streams.stage import (
     Process,
     Step,
 )
-from streams.store_port import Load, Loaded, Put
+from palimpsest.streams.store_port import Load, Loaded, Put
 from tests.harness import BEGIN
 from tests.unit.memory_ports import MemoryLog, MemoryStore
 from tests.unit.runner_parts import (

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.codec import decode, encode
-from schemas.identity import turn_item_id
-from schemas.messages import (
+from palimpsest.schemas.codec import decode, encode
+from palimpsest.schemas.identity import turn_item_id
+from palimpsest.schemas.messages import (
     CommandIntent,
     ConversationTurn,
     ForgetCommand,
@@ -25,11 +25,11 @@ from schemas.messages import (
     RejectedTurnIntent,
     RememberCommand,
 )
-from schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
-from streams.logs.base import Record
-from streams.normalize import normalize_stage
-from streams.stage import Context
-from streams.text import content_hash, normalized_content, storage_content
+from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
+from palimpsest.streams.logs.base import Record
+from palimpsest.streams.normalize import normalize_stage
+from palimpsest.streams.stage import Context
+from palimpsest.streams.text import content_hash, normalized_content, storage_content
 from tests.harness import BEGIN, commanded, published, turn
 from tests.unit.by_hand import Driven, context, drive, record
 

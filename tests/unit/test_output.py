@@ -7,21 +7,21 @@ import re
 
 import pytest
 
-from schemas.codec import decode, encode
-from schemas.envelope import derived_id
-from schemas.identity import UNREADABLE_SCOPE, items_of, message_key, unreadable_item_id
-from schemas.messages import DeadLetter
-from schemas.topics import (
+from palimpsest.schemas.codec import decode, encode
+from palimpsest.schemas.envelope import derived_id
+from palimpsest.schemas.identity import UNREADABLE_SCOPE, items_of, message_key, unreadable_item_id
+from palimpsest.schemas.messages import DeadLetter
+from palimpsest.schemas.topics import (
     CACHE_INVALIDATIONS,
     CONVERSATION_TURNS,
     DEAD_LETTERS,
     MEMORY_HISTORY,
     TURNS_NORMALIZED,
 )
-from streams.logs.base import Outgoing, Record
-from streams.normalize import normalized
-from streams.output import dead_letter, emitted, outgoing, trace_parent
-from streams.stage import Emit, Failure, Message
+from palimpsest.streams.logs.base import Outgoing, Record
+from palimpsest.streams.normalize import normalized
+from palimpsest.streams.output import dead_letter, emitted, outgoing, trace_parent
+from palimpsest.streams.stage import Emit, Failure, Message
 from tests.harness import BEGIN, published, turn
 
 CAUSE = published(turn("I like tea"), correlation_id="trace")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streams.logs.base import Record
-from streams.pace import Pace
+from palimpsest.streams.logs.base import Record
+from palimpsest.streams.pace import Pace
 from tests.harness import BEGIN
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from streams.logs import delivery_source
-from streams.logs.base import LogError, LogUnavailable, Record
-from streams.logs.delivery_source import Delivery, DeliverySource
-from streams.logs.fair_queue import MOST_PATIENCE_SECONDS, FairQueue, Gathering, patience
-from streams.pace import Pace
-from streams.partition_task import Barrier, PartitionTask, end_all
-from streams.runner import Counts
+from palimpsest.streams.logs import delivery_source
+from palimpsest.streams.logs.base import LogError, LogUnavailable, Record
+from palimpsest.streams.logs.delivery_source import Delivery, DeliverySource
+from palimpsest.streams.logs.fair_queue import MOST_PATIENCE_SECONDS, FairQueue, Gathering, patience
+from palimpsest.streams.pace import Pace
+from palimpsest.streams.partition_task import Barrier, PartitionTask, end_all
+from palimpsest.streams.runner import Counts
 
 TOPIC = "memory-writes"
 OTHER = "memory-changes"

@@ -8,8 +8,8 @@ import uuid
 
 from jsonschema import Draft202012Validator
 
-from schemas.codec import decode
-from schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS
+from palimpsest.schemas.codec import decode
+from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS
 from tests.flows.program import ROOT
 
 PAGE = (ROOT / "ops" / "docs" / "producers.md").read_text(encoding="utf-8")

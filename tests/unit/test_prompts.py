@@ -10,9 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-import streams
-from schemas.messages import FACT_TYPES, ContextTurn, Fact, NormalizedTurn, ScoredCandidate
-from streams.prompts import (
+from palimpsest import streams
+from palimpsest.schemas.messages import (
+    FACT_TYPES,
+    ContextTurn,
+    Fact,
+    NormalizedTurn,
+    ScoredCandidate,
+)
+from palimpsest.streams.prompts import (
     CONTRADICTION_SCHEMA,
     DECISION_SCHEMA,
     EXTRACTION_SCHEMA,
@@ -21,7 +27,7 @@ from streams.prompts import (
     decision_prompt,
     extraction_prompt,
 )
-from streams.replies import read_decision, read_extraction
+from palimpsest.streams.replies import read_decision, read_extraction
 
 AT = datetime(2024, 3, 12, 9, 30, tzinfo=UTC)
 PURE = [

@@ -8,14 +8,14 @@ from dataclasses import fields, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.messages import Fact, FactsExtracted, MemoryWrite, ProposalsIntent
-from schemas.rows import FlagsRow, MemoryRow, OutcomeRow
-from schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
-from streams.apply_writes import apply_writes_stage
-from streams.decide import decide_stage
-from streams.memory import STATEMENT
-from streams.settings import Flags
-from streams.store_port import Anticipated
+from palimpsest.schemas.messages import Fact, FactsExtracted, MemoryWrite, ProposalsIntent
+from palimpsest.schemas.rows import FlagsRow, MemoryRow, OutcomeRow
+from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
+from palimpsest.streams.apply_writes import apply_writes_stage
+from palimpsest.streams.decide import decide_stage
+from palimpsest.streams.memory import STATEMENT
+from palimpsest.streams.settings import Flags
+from palimpsest.streams.store_port import Anticipated
 from tests.harness import envelope, pipeline_settings
 from tests.unit.by_hand import (
     CALL,

@@ -12,14 +12,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from schemas.rows import MemoryRow, MentionRow, NameRow, Row, embedding_key, embedding_text
-from stores.ranking import DEFAULTS, PROFILES
-from stores.recall_pool import PoolSearch
-from stores.recall_types import Fusion, Query, RecallAnswer
-from stores.retrieval import RetrievalSettings, Retriever
-from stores.shard import Shard
-from stores.vector_column import Vector
-from streams.memory import with_content
+from palimpsest.schemas.rows import (
+    MemoryRow,
+    MentionRow,
+    NameRow,
+    Row,
+    embedding_key,
+    embedding_text,
+)
+from palimpsest.stores.ranking import DEFAULTS, PROFILES
+from palimpsest.stores.recall_pool import PoolSearch
+from palimpsest.stores.recall_types import Fusion, Query, RecallAnswer
+from palimpsest.stores.retrieval import RetrievalSettings, Retriever
+from palimpsest.stores.shard import Shard
+from palimpsest.stores.vector_column import Vector
+from palimpsest.streams.memory import with_content
 from tests.memory_rows import (
     BEGIN,
     SCOPE,

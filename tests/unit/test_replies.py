@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from streams.replies import (
+from palimpsest.streams.replies import (
     MAX_WARNINGS,
     ExtractionDraft,
     MalformedReply,

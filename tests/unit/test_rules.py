@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.messages import Fact, NormalizedTurn, ScoredCandidate
-from streams.models.base import PermanentModelError, Prompt
-from streams.models.rules import answer
-from streams.models.rules_dates import valid_until, with_dates
-from streams.prompts import contradiction_prompt, decision_prompt, extraction_prompt
-from streams.replies import (
+from palimpsest.schemas.messages import Fact, NormalizedTurn, ScoredCandidate
+from palimpsest.streams.models.base import PermanentModelError, Prompt
+from palimpsest.streams.models.rules import answer
+from palimpsest.streams.models.rules_dates import valid_until, with_dates
+from palimpsest.streams.prompts import contradiction_prompt, decision_prompt, extraction_prompt
+from palimpsest.streams.replies import (
     ExtractionDraft,
     FactDraft,
     read_contradiction,

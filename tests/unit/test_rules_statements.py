@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.messages import ContextTurn, NormalizedTurn
-from streams.models.rules import answer
-from streams.models.rules_dates import valid_until, with_dates
-from streams.models.rules_passages import passages
-from streams.models.rules_quotes import masked
-from streams.prompts import TRUNCATED, extraction_prompt
-from streams.replies import ExtractionDraft, read_extraction
-from streams.text import storage_content
+from palimpsest.schemas.messages import ContextTurn, NormalizedTurn
+from palimpsest.streams.models.rules import answer
+from palimpsest.streams.models.rules_dates import valid_until, with_dates
+from palimpsest.streams.models.rules_passages import passages
+from palimpsest.streams.models.rules_quotes import masked
+from palimpsest.streams.prompts import TRUNCATED, extraction_prompt
+from palimpsest.streams.replies import ExtractionDraft, read_extraction
+from palimpsest.streams.text import storage_content
 
 AT = datetime(2026, 3, 4, 10, 0, tzinfo=UTC)
 

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from schemas.topics import (
+from palimpsest.schemas.topics import (
     CONVERSATION_TURNS,
     MEMORY_COMMANDS,
 )
-from streams.failures import StageFailed
-from streams.logs.base import LogError, Record
-from streams.runner import STEPS
-from streams.source import Interrupted
-from streams.stage import (
+from palimpsest.streams.failures import StageFailed
+from palimpsest.streams.logs.base import LogError, Record
+from palimpsest.streams.runner import STEPS
+from palimpsest.streams.source import Interrupted
+from palimpsest.streams.stage import (
     Context,
     Failure,
     Message,
@@ -23,7 +23,7 @@ from streams.stage import (
     Step,
     without_asks,
 )
-from streams.store_port import CommittedButNotShown, Put
+from palimpsest.streams.store_port import CommittedButNotShown, Put
 from tests.harness import BEGIN
 from tests.unit.memory_ports import MemoryLog, MemoryStore
 from tests.unit.runner_parts import (

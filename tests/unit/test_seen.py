@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stores import hashes
-from stores.readers import cursor_of
-from stores.seen import SeenMessages
+from palimpsest.stores import hashes
+from palimpsest.stores.readers import cursor_of
+from palimpsest.stores.seen import SeenMessages
 from tests.unit.small_store import empty_store
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ops.parts import SetupError, embedding_model, language_model, shard_options
-from ops.setting_sources import MASK, SettingsError, load_settings, reference
-from ops.settings import Settings
+from palimpsest.ops.parts import SetupError, embedding_model, language_model, shard_options
+from palimpsest.ops.setting_sources import MASK, SettingsError, load_settings, reference
+from palimpsest.ops.settings import Settings
 
 
 def loaded(*flags: str, file: Path | None = None, **environment: str) -> Settings:
@@ -173,7 +173,7 @@ def test_a_base_url_that_is_none_is_told() -> None:
 
 
 def test_what_is_set_by_default_is_what_was_measured() -> None:
-    from ops.reading.recalling import retrieval_settings
-    from stores.retrieval_types import RetrievalSettings
+    from palimpsest.ops.reading.recalling import retrieval_settings
+    from palimpsest.stores.retrieval_types import RetrievalSettings
 
     assert retrieval_settings(Settings()) == RetrievalSettings()

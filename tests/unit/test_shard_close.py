@@ -13,13 +13,13 @@ from typing import Any
 import duckdb
 import pytest
 
-from ops.queries import DirectQueries
-from ops.requests import RequestError, SqlRequest
-from stores import shard as shards
-from stores.lock import FolderInUse
-from stores.readers import StoreClosed, interrupted_after
-from stores.settings import ShardOptions
-from stores.shard import Shard
+from palimpsest.ops.queries import DirectQueries
+from palimpsest.ops.requests import RequestError, SqlRequest
+from palimpsest.stores import shard as shards
+from palimpsest.stores.lock import FolderInUse
+from palimpsest.stores.readers import StoreClosed, interrupted_after
+from palimpsest.stores.settings import ShardOptions
+from palimpsest.stores.shard import Shard
 
 OPTIONS = ShardOptions("test", 8)
 ENDLESS = "SELECT sum(sqrt(a)) FROM range(1000000000000) AS numbers(a)"

@@ -3,10 +3,10 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from schemas.rows import Row
-from stores.graph_boost import NamedEntity
-from stores.intent import Intent
-from stores.strategies import DEFAULTS, Hit, Related, StrategySettings, additions
+from palimpsest.schemas.rows import Row
+from palimpsest.stores.graph_boost import NamedEntity
+from palimpsest.stores.intent import Intent
+from palimpsest.stores.strategies import DEFAULTS, Hit, Related, StrategySettings, additions
 from tests.unit.small_store import edge, empty_store, entity, memory, mention, put, turn
 
 ANA = NamedEntity("ana", "Ana", "person", None, 3)

@@ -9,11 +9,11 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from schemas.rows import MemoryRow, MentionRow, OutcomeRow, dedup_key
-from stores.settings import ShardOptions
-from stores.shard import Shard
-from streams.memory import changed, deleted, with_content
-from streams.store_port import (
+from palimpsest.schemas.rows import MemoryRow, MentionRow, OutcomeRow, dedup_key
+from palimpsest.stores.settings import ShardOptions
+from palimpsest.stores.shard import Shard
+from palimpsest.streams.memory import changed, deleted, with_content
+from palimpsest.streams.store_port import (
     Candidates,
     FindCandidates,
     KeepVector,

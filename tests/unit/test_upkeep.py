@@ -11,21 +11,21 @@ from typing import Any
 import duckdb
 import pytest
 
-from ops import upkeep
-from ops.embedded import application
-from ops.embedding_tracker import missing_count
-from ops.setting_sources import load_settings
-from ops.settings import Settings
-from ops.upkeep import LOOK_SECONDS, MOST_SECONDS, SHARE, Expiry, Upkeep, pause_after
-from schemas.rows import FlagsRow
-from schemas.topics import CONVERSATION_TURNS
-from stores.shard import Shard
-from streams.logs.base import Outgoing
-from streams.logs.embedded import EmbeddedLog
-from streams.models.base import Vector
-from streams.models.hashing import HashingEmbeddingModel
-from streams.output import outgoing
-from streams.settings import Flags
+from palimpsest.ops import upkeep
+from palimpsest.ops.embedded import application
+from palimpsest.ops.embedding_tracker import missing_count
+from palimpsest.ops.setting_sources import load_settings
+from palimpsest.ops.settings import Settings
+from palimpsest.ops.upkeep import LOOK_SECONDS, MOST_SECONDS, SHARE, Expiry, Upkeep, pause_after
+from palimpsest.schemas.rows import FlagsRow
+from palimpsest.schemas.topics import CONVERSATION_TURNS
+from palimpsest.stores.shard import Shard
+from palimpsest.streams.logs.base import Outgoing
+from palimpsest.streams.logs.embedded import EmbeddedLog
+from palimpsest.streams.models.base import Vector
+from palimpsest.streams.models.hashing import HashingEmbeddingModel
+from palimpsest.streams.output import outgoing
+from palimpsest.streams.settings import Flags
 from tests.harness import Clock, published, turn
 from tests.memory_rows import DIMENSIONS, MODEL, memory, open_shard, write
 

@@ -11,13 +11,13 @@ import lancedb
 import numpy as np
 import pytest
 
-from ops.embedding_tracker import catch_up, missing_count
-from stores import vectors
-from stores.recall_types import Query
-from stores.retrieval import Retriever
-from stores.shard import Shard
-from stores.vectors import VectorTable
-from streams.models.base import PermanentModelError, TransientModelError, Vector
+from palimpsest.ops.embedding_tracker import catch_up, missing_count
+from palimpsest.stores import vectors
+from palimpsest.stores.recall_types import Query
+from palimpsest.stores.retrieval import Retriever
+from palimpsest.stores.shard import Shard
+from palimpsest.stores.vectors import VectorTable
+from palimpsest.streams.models.base import PermanentModelError, TransientModelError, Vector
 from tests.memory_rows import DIMENSIONS, MODEL, SCOPE, embed, memory, open_shard, turn, write
 
 OTHER = "o'ther \" scope; --"
