@@ -19,7 +19,7 @@ from palimpsest.schemas.codec import describe
 from palimpsest.schemas.envelope import Envelope, Frozen
 from palimpsest.schemas.messages import Command, MemoryCommand
 from palimpsest.schemas.topics import MEMORY_COMMANDS
-from palimpsest.streams.output import outgoing
+from palimpsest.streams.runtime.output import outgoing
 
 POLL_SECONDS = 0.05
 MOMENT_SECONDS = 0.5

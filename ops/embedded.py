@@ -29,14 +29,14 @@ from palimpsest.ops.usable import ModelGate
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard
-from palimpsest.streams.asking import ModelPort
 from palimpsest.streams.logs.base import LogInUse
 from palimpsest.streams.logs.embedded import LOCK_NAME, EmbeddedLog, Mode
 from palimpsest.streams.models.base import EmbeddingModel, LanguageModel
-from palimpsest.streams.partition_task import PartitionTask
-from palimpsest.streams.runner import StageRunner
+from palimpsest.streams.runtime.model_port import ModelPort
+from palimpsest.streams.runtime.partition_task import PartitionTask
+from palimpsest.streams.runtime.runner import StageRunner
+from palimpsest.streams.runtime.worker import Worker
 from palimpsest.streams.topology import stages
-from palimpsest.streams.worker import Worker
 
 
 def log_folder(settings: Settings) -> Path:

@@ -12,12 +12,12 @@ from palimpsest.ops.usable import ModelGate
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard, StoreError
-from palimpsest.streams.asking import ModelPort
 from palimpsest.streams.logs.base import LogSender
 from palimpsest.streams.models.base import EmbeddingModel, LanguageModel, PermanentModelError
 from palimpsest.streams.models.settings import EmbeddingSettings, LlmSettings
-from palimpsest.streams.partition_task import PartitionTask
-from palimpsest.streams.runner import Counts, StageRunner
+from palimpsest.streams.runtime.model_port import ModelPort
+from palimpsest.streams.runtime.partition_task import PartitionTask
+from palimpsest.streams.runtime.runner import Counts, StageRunner
 from palimpsest.streams.store_port import StorePort
 from palimpsest.streams.topology import STAGE_NAMES
 

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from palimpsest.streams.models.base import LanguageModel
-from palimpsest.streams.source import Interrupted
+from palimpsest.streams.runtime.source import Interrupted
 
 CHECK_AGAIN_SECONDS = 5.0
 

@@ -76,7 +76,7 @@ class ShardState:
         """The shard's vectors in LanceDB, not yet opened: the first sync does that."""
         if self._vector_table is None:
             from palimpsest.stores.vectors import (
-                VectorTable,  # takes a second: only when it is used
+                VectorTable,
             )
 
             self._vector_table = VectorTable(

@@ -41,20 +41,20 @@ from palimpsest.stores.balance import Balance, read_balance
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard
 from palimpsest.stores.state_hash import state_hash, table_hashes
-from palimpsest.streams.asking import ModelPort
 from palimpsest.streams.in_flight import items_in_flight
 from palimpsest.streams.logs.base import LogSender, Outgoing, Position, Record
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.models.base import EmbeddingModel, LanguageModel, Prompt, Reply
 from palimpsest.streams.models.hashing import HashingEmbeddingModel
 from palimpsest.streams.models.rules import RulesLanguageModel
-from palimpsest.streams.output import HEADERS, outgoing
-from palimpsest.streams.partition_task import PartitionTask
-from palimpsest.streams.runner import StageRunner
+from palimpsest.streams.runtime.model_port import ModelPort
+from palimpsest.streams.runtime.output import HEADERS, outgoing
+from palimpsest.streams.runtime.partition_task import PartitionTask
+from palimpsest.streams.runtime.runner import StageRunner
+from palimpsest.streams.runtime.worker import Worker
 from palimpsest.streams.settings import DecisionSettings, Flags, PipelineSettings, WorkerSettings
 from palimpsest.streams.stage import Message, Stage
 from palimpsest.streams.topology import stages
-from palimpsest.streams.worker import Worker
 
 BEGIN = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 DIMENSIONS = 256

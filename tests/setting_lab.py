@@ -28,7 +28,7 @@ from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.models.base import Prompt
-from palimpsest.streams.output import outgoing
+from palimpsest.streams.runtime.output import outgoing
 from palimpsest.streams.stage import Message
 from tests.harness import Clock, ScriptedModel, published, spoken, turn
 from tests.memory_rows import write

@@ -35,7 +35,7 @@ from palimpsest.stores.retrieval_types import RetrievalSettings
 from palimpsest.stores.vector_column import Vector
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.models.base import EmbeddingModel
-from palimpsest.streams.runner import StageRunner
+from palimpsest.streams.runtime.runner import StageRunner
 
 KS: Final = (1, 5, 10, 50)
 CATEGORIES: Final = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}

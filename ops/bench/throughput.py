@@ -22,8 +22,8 @@ from palimpsest.schemas.envelope import Envelope, Frozen
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.logs.base import Outgoing
-from palimpsest.streams.output import outgoing
-from palimpsest.streams.runner import STEPS, StageRunner
+from palimpsest.streams.runtime.output import outgoing
+from palimpsest.streams.runtime.runner import STEPS, StageRunner
 
 SEED = 20_260_301
 WORDS = 4_000

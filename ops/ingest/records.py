@@ -15,7 +15,7 @@ from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.logs.base import Outgoing
-from palimpsest.streams.output import outgoing
+from palimpsest.streams.runtime.output import outgoing
 
 BATCH_RECORDS: Final = 500
 BATCH_BYTES: Final = 4 * 1024 * 1024

@@ -29,17 +29,17 @@ from palimpsest.ops.usable import ModelGate
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard
-from palimpsest.streams.asking import ModelPort
 from palimpsest.streams.logs.base import UNAVAILABLE_SECONDS, LogUnavailable, Outgoing
-from palimpsest.streams.logs.fair_queue import FairQueue
 from palimpsest.streams.logs.kafka import FaustFlow, Member, quieten
 from palimpsest.streams.logs.kafka_base import ROLES, STATELESS, STORE, Cluster, role_of
 from palimpsest.streams.logs.kafka_log import KafkaLog
 from palimpsest.streams.logs.kafka_role import Busy, PartitionStore, Role, stages_of
 from palimpsest.streams.logs.kafka_sender import KafkaSender
 from palimpsest.streams.models.base import EmbeddingModel, LanguageModel
-from palimpsest.streams.partition_task import PartitionTask, by_stage
-from palimpsest.streams.runner import StageRunner
+from palimpsest.streams.runtime.fair_queue import FairQueue
+from palimpsest.streams.runtime.model_port import ModelPort
+from palimpsest.streams.runtime.partition_task import PartitionTask, by_stage
+from palimpsest.streams.runtime.runner import StageRunner
 from palimpsest.streams.topology import stages
 
 DRAINED_SECONDS = 0.5

@@ -22,7 +22,7 @@ from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.identity import items_of
 from palimpsest.schemas.topics import TOPICS
 from palimpsest.streams.logs.base import Outgoing
-from palimpsest.streams.output import HEADERS, trace_parent
+from palimpsest.streams.runtime.output import HEADERS, trace_parent
 
 COLUMNS = (
     "letter_id AS id, status, stage, failure, reason, scope, topic, partition, log_offset AS"

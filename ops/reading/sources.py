@@ -13,9 +13,9 @@ from pydantic import JsonValue
 from palimpsest.ops.requests import JsonObject, NotFoundError, NotOpenError
 from palimpsest.ops.settings import Settings
 from palimpsest.stores.shard import Shard
-from palimpsest.streams.asking import Outage
 from palimpsest.streams.logs.base import LogReader, Outgoing, partition_for
 from palimpsest.streams.models.base import EmbeddingModel, ModelError
+from palimpsest.streams.runtime.model_port import Outage
 
 if TYPE_CHECKING:
     from palimpsest.stores.intent import Exemplars

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from palimpsest.streams.logs.base import UNAVAILABLE_SECONDS, LogReader, LogUnavailable, Record
-from palimpsest.streams.logs.fair_queue import Gathering
-from palimpsest.streams.pace import Pace
-from palimpsest.streams.source import Interrupted, Lease
+from palimpsest.streams.runtime.fair_queue import Gathering
+from palimpsest.streams.runtime.pace import Pace
+from palimpsest.streams.runtime.source import Interrupted, Lease
 
 FULL_BATCHES = 4
 """A topic is not fetched further while this many batches of it wait; it goes on at half."""

@@ -15,18 +15,18 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from palimpsest.schemas.topics import MEMORY_WRITES
-from palimpsest.streams.failures import first_failure
 from palimpsest.streams.logs.base import UNAVAILABLE_SECONDS, LogError, LogUnavailable
 from palimpsest.streams.logs.delivery_source import Delivery, DeliverySource, Flow
-from palimpsest.streams.logs.fair_queue import STORE_SHARE, FairQueue, Gathering
 from palimpsest.streams.logs.kafka_base import Cluster, role_of
 from palimpsest.streams.logs.kafka_log import Identity, KafkaLog, Watermarks
 from palimpsest.streams.logs.kafka_sender import KafkaSender
-from palimpsest.streams.pace import pace_of
-from palimpsest.streams.partition_task import Barrier, PartitionTask, end_all
-from palimpsest.streams.runner import StageRunner
+from palimpsest.streams.runtime.failures import first_failure
+from palimpsest.streams.runtime.fair_queue import STORE_SHARE, FairQueue, Gathering
+from palimpsest.streams.runtime.pace import pace_of
+from palimpsest.streams.runtime.partition_task import Barrier, PartitionTask, end_all
+from palimpsest.streams.runtime.runner import StageRunner
+from palimpsest.streams.runtime.source import Lease
 from palimpsest.streams.settings import WorkerSettings
-from palimpsest.streams.source import Lease
 from palimpsest.streams.stage import Stage
 from palimpsest.streams.store_port import StorePort
 

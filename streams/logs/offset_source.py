@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from palimpsest.streams.logs.base import LogReader, Position, Record
-from palimpsest.streams.pace import Pace
-from palimpsest.streams.source import Lease, Owned
+from palimpsest.streams.runtime.pace import Pace
+from palimpsest.streams.runtime.source import Lease, Owned
 
 IDLE_SECONDS = 1.0
 """How long an idle stage waits before it looks again by itself; new records wake it at once."""

@@ -10,14 +10,14 @@ from typing import Protocol
 
 from palimpsest.schemas.codec import encode
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS
-from palimpsest.streams.asking import ModelPort
 from palimpsest.streams.logs.base import LogSender, Record
 from palimpsest.streams.models.hashing import HashingEmbeddingModel
 from palimpsest.streams.models.rules import RulesLanguageModel
-from palimpsest.streams.pace import Pace
-from palimpsest.streams.partition_task import PartitionTask, end_all
-from palimpsest.streams.runner import StageRunner
-from palimpsest.streams.source import Source
+from palimpsest.streams.runtime.model_port import ModelPort
+from palimpsest.streams.runtime.pace import Pace
+from palimpsest.streams.runtime.partition_task import PartitionTask, end_all
+from palimpsest.streams.runtime.runner import StageRunner
+from palimpsest.streams.runtime.source import Source
 from palimpsest.streams.stage import Stage, Step, without_asks
 from tests.harness import published, turn
 from tests.unit.memory_ports import MemoryStore

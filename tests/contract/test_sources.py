@@ -12,10 +12,10 @@ import pytest
 from palimpsest.streams.logs.base import LogSender, Outgoing, Record
 from palimpsest.streams.logs.delivery_source import Delivery, DeliverySource
 from palimpsest.streams.logs.embedded import EmbeddedLog
-from palimpsest.streams.logs.fair_queue import FairQueue, Gathering
 from palimpsest.streams.logs.offset_source import OffsetSource
-from palimpsest.streams.pace import Pace
-from palimpsest.streams.source import Owned, Source
+from palimpsest.streams.runtime.fair_queue import FairQueue, Gathering
+from palimpsest.streams.runtime.pace import Pace
+from palimpsest.streams.runtime.source import Owned, Source
 from tests.contract.source_contract import COMMANDS, NOW, TURNS, SourceContract
 from tests.unit.memory_ports import MemoryLog
 

@@ -25,7 +25,7 @@ from palimpsest.schemas.topics import (
     MEMORY_WRITES,
     TURNS_NORMALIZED,
 )
-from palimpsest.streams.runner import STEPS
+from palimpsest.streams.runtime.runner import STEPS
 from palimpsest.streams.topology import STAGE_NAMES
 from tests.harness import (
     FULL,

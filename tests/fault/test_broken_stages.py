@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.streams.runner import STEPS
+from palimpsest.streams.runtime.runner import STEPS
 from palimpsest.streams.stage import Context, Message, Process, Stage
 from palimpsest.streams.topology import STAGE_NAMES
 from tests.harness import FULL, Crash, Pipeline, ScriptedModel, differing, pipeline_settings, spoken

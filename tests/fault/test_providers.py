@@ -11,7 +11,7 @@ import pytest
 
 from palimpsest.schemas.topics import FACTS_EXTRACTED
 from palimpsest.streams.models.ollama import OllamaLanguageModel
-from palimpsest.streams.worker import Worker
+from palimpsest.streams.runtime.worker import Worker
 from tests.fault.failing_providers import (
     GARBAGE,
     GOOD,

@@ -23,7 +23,7 @@ from palimpsest.schemas.messages import (
     Triple,
 )
 from palimpsest.stores.graph_boost import graph_boost
-from palimpsest.streams.runner import STEPS
+from palimpsest.streams.runtime.runner import STEPS
 from palimpsest.streams.settings import Flags, GraphSettings
 from palimpsest.streams.topology import STAGE_NAMES
 from tests.harness import Crash, Pipeline, commanded, differing, pipeline_settings

@@ -14,7 +14,7 @@ from palimpsest.schemas.messages import (
     DismissProposalsCommand,
 )
 from palimpsest.stores.shard import DATABASE_FILE
-from palimpsest.streams.runner import STEPS
+from palimpsest.streams.runtime.runner import STEPS
 from tests.harness import CAREFUL, Pipeline, ScriptedModel, differing, pipeline_settings, spoken
 
 HELD_PROPOSALS = "0004-held-proposals"

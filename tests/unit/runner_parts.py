@@ -12,7 +12,6 @@ from palimpsest.schemas.topics import (
     DEAD_LETTERS,
     TURNS_NORMALIZED,
 )
-from palimpsest.streams.asking import ModelPort
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.models.base import (
     Prompt,
@@ -21,7 +20,8 @@ from palimpsest.streams.models.base import (
 )
 from palimpsest.streams.models.hashing import hashed
 from palimpsest.streams.normalize import normalized
-from palimpsest.streams.runner import StageRunner
+from palimpsest.streams.runtime.model_port import ModelPort
+from palimpsest.streams.runtime.runner import StageRunner
 from palimpsest.streams.stage import (
     Context,
     Emit,

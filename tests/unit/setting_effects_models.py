@@ -7,8 +7,8 @@ from typing import Any
 
 from palimpsest.ops import parts
 from palimpsest.ops.embedded import application
-from palimpsest.streams.asking import ModelPort
 from palimpsest.streams.models.base import ModelError, Prompt
+from palimpsest.streams.runtime.model_port import ModelPort
 from tests.servers import Late, ScriptedProvider, Text
 from tests.setting_lab import REMOTE_LLM, REMOTE_VECTORS, Case, Lab, happens
 

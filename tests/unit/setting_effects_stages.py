@@ -11,10 +11,10 @@ from palimpsest.ops.embedded import application, open_log
 from palimpsest.schemas.messages import ForgetCommand, RecoverCommand, RememberCommand
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.apply_writes import apply_writes_stage
-from palimpsest.streams.failures import StageFailed
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.models.base import Prompt, Reply
-from palimpsest.streams.output import outgoing
+from palimpsest.streams.runtime.failures import StageFailed
+from palimpsest.streams.runtime.output import outgoing
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Context, Message, Stage
 from palimpsest.streams.topology import stages

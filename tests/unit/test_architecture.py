@@ -76,7 +76,9 @@ EFFECTS = {
 }
 PURE_PACKAGES = {"pydantic", "pydantic_core", "numpy"}
 """Third-party packages that a stage or a helper of one may use; numpy.random is refused below."""
-EXCUSED = {("streams.store_port", "asyncio"): "names the type of a store's lock in a Protocol"}
+EXCUSED = {
+    ("palimpsest.streams.store_port", "asyncio"): "names the type of a store's lock in a Protocol"
+}
 """(module, import) to why it is no effect."""
 ALLOWED_BELOW = {
     "schemas": {"schemas"},
@@ -84,9 +86,9 @@ ALLOWED_BELOW = {
     "stores": {"schemas", "stores"},
     "ops": {"schemas", "streams", "stores", "ops"},
 }
-PORT = "streams.store_port"
+PORT = "palimpsest.streams.store_port"
 """All of `streams` that a store may see."""
-SCRIPTS = {"schemas.generate"}
+SCRIPTS = {"palimpsest.schemas.generate"}
 """Programs inside a pure package: what they do to files is what they are for."""
 
 
@@ -181,7 +183,7 @@ def test_nothing_in_the_product_imports_the_tests() -> None:
     )
 
 
-FAUST_MODULES = {"streams.logs.faust_app", "streams.logs.kafka"}
+FAUST_MODULES = {"palimpsest.streams.logs.faust_app", "palimpsest.streams.logs.kafka"}
 
 
 def test_only_two_modules_import_faust() -> None:
@@ -338,11 +340,13 @@ def test_purity_is_left_in_peace() -> None:
 
 def test_relative_imports_are_resolved() -> None:
     tree = ast.parse("from . import base\nfrom ..models import rules\nfrom .lock import X")
-    module = Module(ROOT / "streams" / "logs" / "example.py", "streams.logs.example", tree)
+    module = Module(
+        ROOT / "streams" / "logs" / "example.py", "palimpsest.streams.logs.example", tree
+    )
     assert [name for name, _ in module.imports()] == [
-        "streams.logs.base",
-        "streams.models.rules",
-        "streams.logs.lock.X",
+        "palimpsest.streams.logs.base",
+        "palimpsest.streams.models.rules",
+        "palimpsest.streams.logs.lock.X",
     ]
 
 
@@ -354,11 +358,14 @@ def test_a_circle_is_seen() -> None:
 def test_an_import_for_types_or_in_a_function_counts() -> None:
     source = (
         "from typing import TYPE_CHECKING\n"
-        "if TYPE_CHECKING:\n    from palimpsest.streams.runner import StageRunner\n"
+        "if TYPE_CHECKING:\n    from palimpsest.streams.runtime.runner import StageRunner\n"
         "def late():\n    from palimpsest.streams.models import rules\n"
     )
     module = Module(ROOT / "streams" / "example.py", "streams.example", ast.parse(source))
-    assert imports_of(module) == {"streams.runner", "streams.models.rules"}
+    assert imports_of(module) == {
+        "palimpsest.streams.runtime.runner",
+        "palimpsest.streams.models.rules",
+    }
 
 
 def test_runners_are_made_in_one_place() -> None:
@@ -371,4 +378,4 @@ def test_runners_are_made_in_one_place() -> None:
         and isinstance(node.func, ast.Name)
         and node.func.id == "StageRunner"
     }
-    assert places == {"ops.parts"}
+    assert places == {"palimpsest.ops.parts"}

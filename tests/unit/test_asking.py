@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from palimpsest.streams.asking import HARMLESS, ModelPort
 from palimpsest.streams.models.base import (
     PermanentModelError,
     Prompt,
@@ -17,6 +16,7 @@ from palimpsest.streams.models.base import (
 )
 from palimpsest.streams.models.hashing import hashed
 from palimpsest.streams.models.rules import RulesLanguageModel
+from palimpsest.streams.runtime.model_port import HARMLESS, ModelPort
 from palimpsest.streams.stage import ModelUnavailable
 
 REFUSED = "a text that is refused"

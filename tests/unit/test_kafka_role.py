@@ -10,11 +10,11 @@ from kafka.errors import KafkaConnectionError, KafkaError, TopicAuthorizationFai
 
 from palimpsest.streams.logs import kafka_role
 from palimpsest.streams.logs.base import LogUnavailable
-from palimpsest.streams.logs.fair_queue import FairQueue
 from palimpsest.streams.logs.kafka_base import Cluster
 from palimpsest.streams.logs.kafka_log import Identity
 from palimpsest.streams.logs.kafka_role import Role
 from palimpsest.streams.logs.kafka_sender import unreachable
+from palimpsest.streams.runtime.fair_queue import FairQueue
 
 
 class CommittingTask:

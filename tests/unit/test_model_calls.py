@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from palimpsest.streams.asking import ModelPort, backoff
 from palimpsest.streams.models.base import (
     PermanentModelError,
     Prompt,
     Reply,
     TransientModelError,
 )
-from palimpsest.streams.runner import StageRunner
+from palimpsest.streams.runtime.model_port import ModelPort, backoff
+from palimpsest.streams.runtime.runner import StageRunner
 from palimpsest.streams.stage import (
     Context,
     Embed,

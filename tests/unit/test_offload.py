@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from palimpsest.streams.offload import in_thread
+from palimpsest.streams.runtime.offload import in_thread
 
 
 async def test_gives_the_result_and_raises_the_error() -> None:

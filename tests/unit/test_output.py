@@ -20,7 +20,7 @@ from palimpsest.schemas.topics import (
 )
 from palimpsest.streams.logs.base import Outgoing, Record
 from palimpsest.streams.normalize import normalized
-from palimpsest.streams.output import dead_letter, emitted, outgoing, trace_parent
+from palimpsest.streams.runtime.output import dead_letter, emitted, outgoing, trace_parent
 from palimpsest.streams.stage import Emit, Failure, Message
 from tests.harness import BEGIN, published, turn
 

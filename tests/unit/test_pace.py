@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from palimpsest.streams.logs.base import Record
-from palimpsest.streams.pace import Pace
+from palimpsest.streams.runtime.pace import Pace
 from tests.harness import BEGIN
 
 

@@ -14,10 +14,15 @@ import pytest
 from palimpsest.streams.logs import delivery_source
 from palimpsest.streams.logs.base import LogError, LogUnavailable, Record
 from palimpsest.streams.logs.delivery_source import Delivery, DeliverySource
-from palimpsest.streams.logs.fair_queue import MOST_PATIENCE_SECONDS, FairQueue, Gathering, patience
-from palimpsest.streams.pace import Pace
-from palimpsest.streams.partition_task import Barrier, PartitionTask, end_all
-from palimpsest.streams.runner import Counts
+from palimpsest.streams.runtime.fair_queue import (
+    MOST_PATIENCE_SECONDS,
+    FairQueue,
+    Gathering,
+    patience,
+)
+from palimpsest.streams.runtime.pace import Pace
+from palimpsest.streams.runtime.partition_task import Barrier, PartitionTask, end_all
+from palimpsest.streams.runtime.runner import Counts
 
 TOPIC = "memory-writes"
 OTHER = "memory-changes"

@@ -10,10 +10,10 @@ from palimpsest.schemas.topics import (
     CONVERSATION_TURNS,
     MEMORY_COMMANDS,
 )
-from palimpsest.streams.failures import StageFailed
 from palimpsest.streams.logs.base import LogError, Record
-from palimpsest.streams.runner import STEPS
-from palimpsest.streams.source import Interrupted
+from palimpsest.streams.runtime.failures import StageFailed
+from palimpsest.streams.runtime.runner import STEPS
+from palimpsest.streams.runtime.source import Interrupted
 from palimpsest.streams.stage import (
     Context,
     Failure,

@@ -24,7 +24,7 @@ from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.models.base import Vector
 from palimpsest.streams.models.hashing import HashingEmbeddingModel
-from palimpsest.streams.output import outgoing
+from palimpsest.streams.runtime.output import outgoing
 from palimpsest.streams.settings import Flags
 from tests.harness import Clock, published, turn
 from tests.memory_rows import DIMENSIONS, MODEL, memory, open_shard, write

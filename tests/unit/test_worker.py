@@ -10,16 +10,16 @@ import pytest
 from palimpsest.schemas.codec import encode
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_WRITES, TURNS_NORMALIZED
-from palimpsest.streams.asking import ModelPort
 from palimpsest.streams.logs.base import LogError
 from palimpsest.streams.models.hashing import HashingEmbeddingModel
 from palimpsest.streams.models.rules import RulesLanguageModel
 from palimpsest.streams.normalize import normalized
-from palimpsest.streams.partition_task import PartitionTask
-from palimpsest.streams.runner import StageFailed, StageRunner
+from palimpsest.streams.runtime.model_port import ModelPort
+from palimpsest.streams.runtime.partition_task import PartitionTask
+from palimpsest.streams.runtime.runner import StageFailed, StageRunner
+from palimpsest.streams.runtime.worker import Worker
 from palimpsest.streams.settings import WorkerSettings
 from palimpsest.streams.stage import Context, Emit, Message, Stage, Step, without_asks
-from palimpsest.streams.worker import Worker
 from tests.harness import BEGIN, published, turn
 from tests.unit.memory_ports import MemoryLog, MemoryStore
 

@@ -10,9 +10,9 @@ from functools import partial
 from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.streams.logs.base import LogError
 from palimpsest.streams.logs.offset_source import OffsetSource, ReadableLog
-from palimpsest.streams.pace import pace_of
-from palimpsest.streams.partition_task import Barrier, PartitionTask, by_stage, end_all
-from palimpsest.streams.runner import StageRunner
+from palimpsest.streams.runtime.pace import pace_of
+from palimpsest.streams.runtime.partition_task import Barrier, PartitionTask, by_stage, end_all
+from palimpsest.streams.runtime.runner import StageRunner
 from palimpsest.streams.settings import WorkerSettings
 from palimpsest.streams.stage import Stage
 

@@ -22,14 +22,6 @@ from datetime import datetime
 from palimpsest.schemas.codec import DEFAULT_MAX_RECORD_BYTES, InvalidRecord, decode
 from palimpsest.schemas.identity import message_key
 from palimpsest.schemas.topics import TOPICS
-from palimpsest.streams.asking import ModelPort
-from palimpsest.streams.failures import (
-    StageFailed,
-    first_failure,
-    is_about_a_record,
-    told,
-    unexpected,
-)
 from palimpsest.streams.logs.base import (
     LogReader,
     LogSender,
@@ -38,10 +30,18 @@ from palimpsest.streams.logs.base import (
     Record,
     partition_for,
 )
-from palimpsest.streams.model_calls import ask_models, converse
-from palimpsest.streams.offload import in_thread
-from palimpsest.streams.output import HEADERS, dead_letter, emitted, missing, rerouted
-from palimpsest.streams.records import RecordRun
+from palimpsest.streams.runtime.batch_record import RecordRun
+from palimpsest.streams.runtime.failures import (
+    StageFailed,
+    first_failure,
+    is_about_a_record,
+    told,
+    unexpected,
+)
+from palimpsest.streams.runtime.model_calls import ask_models, converse
+from palimpsest.streams.runtime.model_port import ModelPort
+from palimpsest.streams.runtime.offload import in_thread
+from palimpsest.streams.runtime.output import HEADERS, dead_letter, emitted, missing, rerouted
 from palimpsest.streams.stage import (
     Context,
     Embed,

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from palimpsest.streams.pace import Pace
+from palimpsest.streams.runtime.pace import Pace
 
 CROWD = 4
 """This many waiting batches double the patience."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from palimpsest.streams.failures import StageRaised
 from palimpsest.streams.logs.base import Record
+from palimpsest.streams.runtime.failures import StageRaised
 from palimpsest.streams.stage import Answer, Ask, Failure, Message, ModelUnavailable, Process, Step
 from palimpsest.streams.store_port import Anticipated
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from palimpsest.streams.asking import ModelPort
-from palimpsest.streams.records import RecordRun
+from palimpsest.streams.runtime.batch_record import RecordRun
+from palimpsest.streams.runtime.model_port import ModelPort
 from palimpsest.streams.stage import Embed, Embedded, Generate, ModelUnavailable
 
 

@@ -1,6 +1,6 @@
 """One stage on one partition: batches one after another, on the embedded log and on Kafka alike.
 
-What differs between the two is behind `streams.source`.
+What differs between the two is behind `streams.runtime.source`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from palimpsest.schemas.topics import MEMORY_WRITES
-from palimpsest.streams.failures import first_failure
 from palimpsest.streams.logs.base import UNAVAILABLE_SECONDS, LogError, LogUnavailable, Record
-from palimpsest.streams.pace import Pace
-from palimpsest.streams.runner import StageRunner
-from palimpsest.streams.source import Interrupted, Source, Unsure
+from palimpsest.streams.runtime.failures import first_failure
+from palimpsest.streams.runtime.pace import Pace
+from palimpsest.streams.runtime.runner import StageRunner
+from palimpsest.streams.runtime.source import Interrupted, Source, Unsure
 from palimpsest.streams.stage import Stage
 from palimpsest.streams.store_port import Outbound
 
