@@ -53,7 +53,7 @@ from palimpsest.streams.outcomes import load_names, texts_after
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Answer, Ask, Embed, Embedded, Message, Step
 from palimpsest.streams.store_port import Load, Loaded, Put
-from palimpsest.streams.text import content_hash, normalized_content, storage_content
+from palimpsest.streams.text.normal_forms import content_hash, normalized_content, storage_content
 
 EXPLICIT_IMPORTANCE = 0.8
 PENDING = None

@@ -33,7 +33,7 @@ from palimpsest.streams.proposal_policy import Met, Verdict, archive_writes, edg
 from palimpsest.streams.settings import Flags, StageSettings
 from palimpsest.streams.stage import Answer, Ask, Message, Step
 from palimpsest.streams.store_port import Load, Loaded, Put
-from palimpsest.streams.text import content_hash, storage_content
+from palimpsest.streams.text.normal_forms import content_hash, storage_content
 
 ALLOWED = Flags(allow_update_delete=True)
 """A person's word stands for the flag."""

@@ -19,7 +19,6 @@ from palimpsest.schemas.rows import MemoryRow, embedding_key
 from palimpsest.schemas.topics import FACTS_EXTRACTED
 from palimpsest.streams.apply_held import held_row
 from palimpsest.streams.decision_rows import candidates_json
-from palimpsest.streams.linker import candidate_names, unspaced_part
 from palimpsest.streams.memory import Origin, effective, origin_of
 from palimpsest.streams.outcomes import changes, link_writes, outcome_row
 from palimpsest.streams.proposal_policy import (
@@ -42,7 +41,8 @@ from palimpsest.streams.store_port import (
     Vector,
     Write,
 )
-from palimpsest.streams.text import content_hash, storage_content
+from palimpsest.streams.text.linker import candidate_names, unspaced_part
+from palimpsest.streams.text.normal_forms import content_hash, storage_content
 
 
 @dataclass(slots=True)

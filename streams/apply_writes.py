@@ -23,10 +23,9 @@ from palimpsest.schemas.topics import MEMORY_WRITES, TURNS_NORMALIZED
 from palimpsest.streams.apply_commands import command_step
 from palimpsest.streams.apply_held import held_step
 from palimpsest.streams.apply_proposals import proposals_step
-from palimpsest.streams.linker import candidate_names, unspaced_part
 from palimpsest.streams.memory import effective, turn_memory
 from palimpsest.streams.outcomes import changes, link_writes, outcome_row
-from palimpsest.streams.prompts import MAX_CONTEXT_CHARACTERS, cut
+from palimpsest.streams.prompting.prompts import MAX_CONTEXT_CHARACTERS, cut
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import (
     Answer,
@@ -42,6 +41,7 @@ from palimpsest.streams.stage import (
     Step,
 )
 from palimpsest.streams.store_port import KeepVector, Load, Loaded, Put, Write
+from palimpsest.streams.text.linker import candidate_names, unspaced_part
 
 QUOTED_CHARACTERS = 500
 """Of each text in the reason of a refusal; the dead letter holds the record whole."""

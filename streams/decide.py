@@ -17,19 +17,17 @@ from palimpsest.schemas.messages import (
 )
 from palimpsest.schemas.rows import MemoryRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
-from palimpsest.streams.contradiction import ends, shared_tokens, told, words_oppose
 from palimpsest.streams.decision_rows import extraction_row, fact_row, proposal_row
 from palimpsest.streams.extract import model_call
 from palimpsest.streams.memory import effective, origin_of
 from palimpsest.streams.models.base import Reply
-from palimpsest.streams.prompts import (
+from palimpsest.streams.prompting.prompts import (
     DECISION_PROMPT_VERSION,
     contradiction_prompt,
     decision_prompt,
 )
+from palimpsest.streams.prompting.replies import MalformedReply, read_contradiction, read_decision
 from palimpsest.streams.proposal_policy import Met, decision_order, verdict
-from palimpsest.streams.replies import MalformedReply, read_contradiction, read_decision
-from palimpsest.streams.sameness import same_statement
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import (
     Answer,
@@ -55,7 +53,9 @@ from palimpsest.streams.store_port import (
     Put,
     Write,
 )
-from palimpsest.streams.text import content_hash, storage_content
+from palimpsest.streams.text.contradiction import ends, shared_tokens, told, words_oppose
+from palimpsest.streams.text.normal_forms import content_hash, storage_content
+from palimpsest.streams.text.sameness import same_statement
 
 MIN_SHARED_FOR_SEMANTIC_CHECK = 3
 WITHOUT_A_VECTOR = "decided without a vector: the embedding model refuses the text"

@@ -12,8 +12,8 @@ from palimpsest.schemas.messages import (
 )
 from palimpsest.schemas.topics import FACTS_EXTRACTED, TURNS_NORMALIZED
 from palimpsest.streams.models.base import Reply
-from palimpsest.streams.prompts import EXTRACTION_PROMPT_VERSION, extraction_prompt
-from palimpsest.streams.replies import ExtractionDraft, MalformedReply, read_extraction
+from palimpsest.streams.prompting.prompts import EXTRACTION_PROMPT_VERSION, extraction_prompt
+from palimpsest.streams.prompting.replies import ExtractionDraft, MalformedReply, read_extraction
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Context, Emit, Failure, Generate, Message, Process, Stage, Step
 

@@ -28,9 +28,9 @@ from palimpsest.schemas.rows import (
     RelationRow,
 )
 from palimpsest.schemas.topics import GRAPH_CHANGES, MEMORY_CHANGES
-from palimpsest.streams.linker import canonical_name, name_fault, names_in
 from palimpsest.streams.stage import Context, Emit, Message, Process, Stage, Step
 from palimpsest.streams.store_port import Graph, LoadGraph, MemoryText, Put, Write
+from palimpsest.streams.text.linker import canonical_name, name_fault, names_in
 
 VAGUE_TYPES = ("extracted", "unknown", "")
 _QUOTES = "\"“”„«»「」『』‘’'"

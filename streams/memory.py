@@ -18,7 +18,7 @@ from palimpsest.schemas.rows import (
     embedding_text,
 )
 from palimpsest.streams.settings import Flags
-from palimpsest.streams.text import content_hash, normalized_content, storage_content
+from palimpsest.streams.text.normal_forms import content_hash, normalized_content, storage_content
 
 EPISODIC_IMPORTANCE = 0.3
 CONFIRMED_DECAY_RATE = 0.0

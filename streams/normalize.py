@@ -20,7 +20,7 @@ from palimpsest.schemas.messages import (
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.stage import Context, Emit, Message, Salvaged, Stage, Step, without_asks
-from palimpsest.streams.text import content_hash, normalized_content, storage_content
+from palimpsest.streams.text.normal_forms import content_hash, normalized_content, storage_content
 
 EMPTY_CONTENT = "empty_content"
 PRIVATE = "privacy_full"

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from palimpsest.schemas.messages import CacheInvalidation, MemoryChange, ModifyCommand, Outcome
 from palimpsest.schemas.rows import MemoryRow, MentionRow, OutcomeRow, linked_text
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES
-from palimpsest.streams.linker import candidate_names, names_in, unspaced_part
 from palimpsest.streams.stage import Emit, Message
 from palimpsest.streams.store_port import Load, Put, Write
-from palimpsest.streams.text import storage_content
+from palimpsest.streams.text.linker import candidate_names, names_in, unspaced_part
+from palimpsest.streams.text.normal_forms import storage_content
 
 
 def load_names(scope: str, texts: Sequence[str]) -> Load:

@@ -32,7 +32,7 @@ from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard
 from palimpsest.stores.vector_column import Vector
 from palimpsest.streams.store_port import FindCandidates, KeepVector, Progress, Put, Write
-from palimpsest.streams.text import content_hash, normalized_content
+from palimpsest.streams.text.normal_forms import content_hash, normalized_content
 
 BEGIN: Final = datetime(2026, 3, 1, tzinfo=UTC)
 DIMENSIONS: Final = 384

@@ -18,7 +18,7 @@ import duckdb
 from palimpsest.schemas.identity import entity_id
 from palimpsest.schemas.rows import NameRow
 from palimpsest.stores.names import NameCache, NameView
-from palimpsest.streams.linker import candidate_names, names_in, unspaced_part
+from palimpsest.streams.text.linker import candidate_names, names_in, unspaced_part
 
 SCOPE = "bench"
 WORDS = "we met in spring and talked about work music food the harbour and a long walk".split()

@@ -15,7 +15,6 @@ from typing import Final
 from pydantic import JsonValue
 
 from palimpsest.schemas.messages import FactType
-from palimpsest.streams.contradiction import contradicts
 from palimpsest.streams.models.base import PermanentModelError, Prompt, Reply
 from palimpsest.streams.models.rules_dates import valid_until, with_dates
 from palimpsest.streams.models.rules_passages import passages
@@ -28,8 +27,9 @@ from palimpsest.streams.models.rules_sentences import (
     statements,
 )
 from palimpsest.streams.models.rules_triples import MAX_NAME_CHARACTERS, triples
-from palimpsest.streams.prompts import MAX_FACTS, MAX_TRIPLES, TRUNCATED
-from palimpsest.streams.replies import MIN_FACT_CHARACTERS
+from palimpsest.streams.prompting.prompts import MAX_FACTS, MAX_TRIPLES, TRUNCATED
+from palimpsest.streams.prompting.replies import MIN_FACT_CHARACTERS
+from palimpsest.streams.text.contradiction import contradicts
 
 MODEL: Final = "rules-1"
 MAX_SPEAKER_CHARACTERS: Final = 80

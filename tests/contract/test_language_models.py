@@ -25,8 +25,8 @@ from palimpsest.streams.models.base import (
 from palimpsest.streams.models.ollama import OllamaLanguageModel
 from palimpsest.streams.models.openai import OpenAILanguageModel
 from palimpsest.streams.models.rules import RulesLanguageModel
-from palimpsest.streams.prompts import extraction_prompt
-from palimpsest.streams.replies import MalformedReply, read_extraction
+from palimpsest.streams.prompting.prompts import extraction_prompt
+from palimpsest.streams.prompting.replies import MalformedReply, read_extraction
 from tests.servers import (
     MODEL,
     HalfBody,

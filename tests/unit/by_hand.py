@@ -56,7 +56,7 @@ from palimpsest.streams.store_port import (
     NearDuplicates,
     Put,
 )
-from palimpsest.streams.text import content_hash, normalized_content
+from palimpsest.streams.text.normal_forms import content_hash, normalized_content
 from tests.harness import BEGIN, envelope
 
 SCOPE = "ana"

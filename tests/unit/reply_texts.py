@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from palimpsest.streams.replies import (
+from palimpsest.streams.prompting.replies import (
     ExtractionDraft,
     read_extraction,
 )

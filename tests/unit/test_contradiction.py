@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palimpsest.streams.contradiction import (
+from palimpsest.streams.statements.parsing import MAX_CHARACTERS, read
+from palimpsest.streams.text.contradiction import (
     ANTONYMS,
     NEGATIONS,
     contradicts,
@@ -14,7 +15,6 @@ from palimpsest.streams.contradiction import (
     tokens,
     words_oppose,
 )
-from palimpsest.streams.statements.parsing import MAX_CHARACTERS, read
 
 
 @pytest.mark.parametrize(

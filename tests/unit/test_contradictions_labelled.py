@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from palimpsest.streams.sameness import same_statement
+from palimpsest.streams.text.sameness import same_statement
 from tests.unit.by_hand import candidate, memory
 from tests.unit.test_decide import decide, facts, finding, intent
 

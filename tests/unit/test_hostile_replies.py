@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palimpsest.streams.json_text import MAX_REPLY_CHARACTERS, find_object
-from palimpsest.streams.replies import (
+from palimpsest.streams.prompting.json_text import MAX_REPLY_CHARACTERS, find_object
+from palimpsest.streams.prompting.replies import (
     MalformedReply,
     read_contradiction,
     read_decision,

@@ -13,15 +13,15 @@ from palimpsest.schemas.rows import MemoryRow, NameRow, linked_text
 from palimpsest.stores.names import NameCache, NameView
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard
-from palimpsest.streams.linker import (
+from palimpsest.streams.memory import archived, changed, deleted, with_content
+from palimpsest.streams.store_port import Graph, LoadGraph, MemoryText, Progress, Put
+from palimpsest.streams.text.linker import (
     MAX_NAMES,
     candidate_names,
     canonical_name,
     names_in,
     unspaced_part,
 )
-from palimpsest.streams.memory import archived, changed, deleted, with_content
-from palimpsest.streams.store_port import Graph, LoadGraph, MemoryText, Progress, Put
 from tests.harness import BEGIN
 from tests.unit.by_hand import memory
 

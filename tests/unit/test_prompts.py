@@ -18,7 +18,7 @@ from palimpsest.schemas.messages import (
     NormalizedTurn,
     ScoredCandidate,
 )
-from palimpsest.streams.prompts import (
+from palimpsest.streams.prompting.prompts import (
     CONTRADICTION_SCHEMA,
     DECISION_SCHEMA,
     EXTRACTION_SCHEMA,
@@ -27,7 +27,7 @@ from palimpsest.streams.prompts import (
     decision_prompt,
     extraction_prompt,
 )
-from palimpsest.streams.replies import read_decision, read_extraction
+from palimpsest.streams.prompting.replies import read_decision, read_extraction
 
 AT = datetime(2024, 3, 12, 9, 30, tzinfo=UTC)
 PURE = [

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from palimpsest.streams.replies import (
+from palimpsest.streams.prompting.replies import (
     MAX_WARNINGS,
     ExtractionDraft,
     MalformedReply,

@@ -12,8 +12,12 @@ from palimpsest.schemas.messages import Fact, NormalizedTurn, ScoredCandidate
 from palimpsest.streams.models.base import PermanentModelError, Prompt
 from palimpsest.streams.models.rules import answer
 from palimpsest.streams.models.rules_dates import valid_until, with_dates
-from palimpsest.streams.prompts import contradiction_prompt, decision_prompt, extraction_prompt
-from palimpsest.streams.replies import (
+from palimpsest.streams.prompting.prompts import (
+    contradiction_prompt,
+    decision_prompt,
+    extraction_prompt,
+)
+from palimpsest.streams.prompting.replies import (
     ExtractionDraft,
     FactDraft,
     read_contradiction,

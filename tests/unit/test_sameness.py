@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from palimpsest.streams.sameness import same_statement
+from palimpsest.streams.text.sameness import same_statement
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from typing import Final, cast
 from pydantic import JsonValue
 
 from palimpsest.schemas.messages import FACT_TYPES, Action, FactType, TemporalKind, Triple
-from palimpsest.streams.json_text import JsonObject, find_object
-from palimpsest.streams.prompts import MAX_CATEGORIES, MAX_FACTS, MAX_TRIPLES
+from palimpsest.streams.prompting.json_text import JsonObject, find_object
+from palimpsest.streams.prompting.prompts import MAX_CATEGORIES, MAX_FACTS, MAX_TRIPLES
 
 MIN_FACT_CHARACTERS: Final = 10
 MAX_FACT_CHARACTERS: Final = 2_000

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from functools import lru_cache
 
-from palimpsest.streams.vague_names import is_vague
+from palimpsest.streams.text.vague_names import is_vague
 
 MAX_NAMES = 64
 MAX_WORDS = 5
