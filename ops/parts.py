@@ -64,7 +64,7 @@ def _language_model(settings: LlmSettings) -> LanguageModel:
         return anthropic.AnthropicLanguageModel(
             name, settings.api_key, url or anthropic.DEFAULT_BASE_URL, timeout_s=timeout
         )
-    from palimpsest.streams.models.rules import RulesLanguageModel
+    from palimpsest.streams.rules.model import RulesLanguageModel
 
     return RulesLanguageModel()
 

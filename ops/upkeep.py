@@ -25,7 +25,7 @@ from palimpsest.stores.readers import StoreClosed
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogError
 from palimpsest.streams.logs.embedded import EmbeddedLog
-from palimpsest.streams.memory import effective
+from palimpsest.streams.memory_rows import effective
 from palimpsest.streams.models.base import EmbeddingModel
 from palimpsest.streams.settings import Flags
 

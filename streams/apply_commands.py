@@ -41,7 +41,7 @@ from palimpsest.streams.command_work import (
     refusal,
     refuse_frozen,
 )
-from palimpsest.streams.memory import (
+from palimpsest.streams.memory_rows import (
     CONFIRMED_DECAY_RATE,
     archived,
     changed,

@@ -27,7 +27,7 @@ from palimpsest.streams.command_work import (
     refusal,
     refuse_frozen,
 )
-from palimpsest.streams.memory import Origin
+from palimpsest.streams.memory_rows import Origin
 from palimpsest.streams.outcomes import load_names, outcome_row
 from palimpsest.streams.proposal_policy import Met, Verdict, archive_writes, edge_writes, verdict
 from palimpsest.streams.settings import Flags, StageSettings

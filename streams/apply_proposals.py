@@ -19,7 +19,7 @@ from palimpsest.schemas.rows import MemoryRow, embedding_key
 from palimpsest.schemas.topics import FACTS_EXTRACTED
 from palimpsest.streams.apply_held import held_row
 from palimpsest.streams.decision_rows import candidates_json
-from palimpsest.streams.memory import Origin, effective, origin_of
+from palimpsest.streams.memory_rows import Origin, effective, origin_of
 from palimpsest.streams.outcomes import changes, link_writes, outcome_row
 from palimpsest.streams.proposal_policy import (
     Met,

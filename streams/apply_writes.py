@@ -23,7 +23,7 @@ from palimpsest.schemas.topics import MEMORY_WRITES, TURNS_NORMALIZED
 from palimpsest.streams.apply_commands import command_step
 from palimpsest.streams.apply_held import held_step
 from palimpsest.streams.apply_proposals import proposals_step
-from palimpsest.streams.memory import effective, turn_memory
+from palimpsest.streams.memory_rows import effective, turn_memory
 from palimpsest.streams.outcomes import changes, link_writes, outcome_row
 from palimpsest.streams.prompting.prompts import MAX_CONTEXT_CHARACTERS, cut
 from palimpsest.streams.settings import StageSettings

@@ -19,7 +19,7 @@ from palimpsest.schemas.messages import (
     RememberCommand,
 )
 from palimpsest.schemas.rows import CommandRow, MemoryRow, embedding_key
-from palimpsest.streams.memory import effective
+from palimpsest.streams.memory_rows import effective
 from palimpsest.streams.outcomes import changes, link_writes
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Failure, Message, Step

@@ -19,7 +19,7 @@ from palimpsest.schemas.rows import MemoryRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
 from palimpsest.streams.decision_rows import extraction_row, fact_row, proposal_row
 from palimpsest.streams.extract import model_call
-from palimpsest.streams.memory import effective, origin_of
+from palimpsest.streams.memory_rows import effective, origin_of
 from palimpsest.streams.models.base import Reply
 from palimpsest.streams.prompting.prompts import (
     DECISION_PROMPT_VERSION,

@@ -10,7 +10,7 @@ from typing import Literal
 
 from palimpsest.schemas.messages import OutcomeEvent, Proposal
 from palimpsest.schemas.rows import EdgeRow, MemoryRow
-from palimpsest.streams.memory import (
+from palimpsest.streams.memory_rows import (
     Origin,
     archived,
     archived_id,

@@ -46,7 +46,7 @@ from palimpsest.streams.logs.base import LogSender, Outgoing, Position, Record
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.models.base import EmbeddingModel, LanguageModel, Prompt, Reply
 from palimpsest.streams.models.hashing import HashingEmbeddingModel
-from palimpsest.streams.models.rules import RulesLanguageModel
+from palimpsest.streams.rules.model import RulesLanguageModel
 from palimpsest.streams.runtime.model_port import ModelPort
 from palimpsest.streams.runtime.output import HEADERS, outgoing
 from palimpsest.streams.runtime.partition_task import PartitionTask

@@ -12,7 +12,7 @@ from palimpsest.schemas.codec import encode
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS
 from palimpsest.streams.logs.base import LogSender, Record
 from palimpsest.streams.models.hashing import HashingEmbeddingModel
-from palimpsest.streams.models.rules import RulesLanguageModel
+from palimpsest.streams.rules.model import RulesLanguageModel
 from palimpsest.streams.runtime.model_port import ModelPort
 from palimpsest.streams.runtime.pace import Pace
 from palimpsest.streams.runtime.partition_task import PartitionTask, end_all

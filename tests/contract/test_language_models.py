@@ -24,9 +24,9 @@ from palimpsest.streams.models.base import (
 )
 from palimpsest.streams.models.ollama import OllamaLanguageModel
 from palimpsest.streams.models.openai import OpenAILanguageModel
-from palimpsest.streams.models.rules import RulesLanguageModel
 from palimpsest.streams.prompting.prompts import extraction_prompt
 from palimpsest.streams.prompting.replies import MalformedReply, read_extraction
+from palimpsest.streams.rules.model import RulesLanguageModel
 from tests.servers import (
     MODEL,
     HalfBody,

@@ -31,7 +31,7 @@ from palimpsest.schemas.rows import (
 )
 from palimpsest.schemas.topics import MEMORY_WRITES, Topic
 from palimpsest.streams.logs.base import Record
-from palimpsest.streams.memory import CONFIRMED_DECAY_RATE
+from palimpsest.streams.memory_rows import CONFIRMED_DECAY_RATE
 from palimpsest.streams.models.base import Reply
 from palimpsest.streams.models.hashing import hashed
 from palimpsest.streams.stage import (

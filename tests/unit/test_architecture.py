@@ -345,7 +345,7 @@ def test_relative_imports_are_resolved() -> None:
     )
     assert [name for name, _ in module.imports()] == [
         "palimpsest.streams.logs.base",
-        "palimpsest.streams.models.rules",
+        "palimpsest.streams.rules.model",
         "palimpsest.streams.logs.lock.X",
     ]
 
@@ -364,7 +364,7 @@ def test_an_import_for_types_or_in_a_function_counts() -> None:
     module = Module(ROOT / "streams" / "example.py", "streams.example", ast.parse(source))
     assert imports_of(module) == {
         "palimpsest.streams.runtime.runner",
-        "palimpsest.streams.models.rules",
+        "palimpsest.streams.rules.model",
     }
 
 

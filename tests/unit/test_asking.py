@@ -15,7 +15,7 @@ from palimpsest.streams.models.base import (
     Vector,
 )
 from palimpsest.streams.models.hashing import hashed
-from palimpsest.streams.models.rules import RulesLanguageModel
+from palimpsest.streams.rules.model import RulesLanguageModel
 from palimpsest.streams.runtime.model_port import HARMLESS, ModelPort
 from palimpsest.streams.stage import ModelUnavailable
 

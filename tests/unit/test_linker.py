@@ -13,7 +13,7 @@ from palimpsest.schemas.rows import MemoryRow, NameRow, linked_text
 from palimpsest.stores.names import NameCache, NameView
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard
-from palimpsest.streams.memory import archived, changed, deleted, with_content
+from palimpsest.streams.memory_rows import archived, changed, deleted, with_content
 from palimpsest.streams.store_port import Graph, LoadGraph, MemoryText, Progress, Put
 from palimpsest.streams.text.linker import (
     MAX_NAMES,

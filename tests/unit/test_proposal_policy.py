@@ -13,7 +13,7 @@ from palimpsest.schemas.rows import FlagsRow, MemoryRow, OutcomeRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
 from palimpsest.streams.apply_writes import apply_writes_stage
 from palimpsest.streams.decide import decide_stage
-from palimpsest.streams.memory import STATEMENT
+from palimpsest.streams.memory_rows import STATEMENT
 from palimpsest.streams.settings import Flags
 from palimpsest.streams.store_port import Anticipated
 from tests.harness import envelope, pipeline_settings

@@ -26,7 +26,7 @@ from palimpsest.stores.recall_types import Fusion, Query, RecallAnswer
 from palimpsest.stores.retrieval import RetrievalSettings, Retriever
 from palimpsest.stores.shard import Shard
 from palimpsest.stores.vector_column import Vector
-from palimpsest.streams.memory import with_content
+from palimpsest.streams.memory_rows import with_content
 from tests.memory_rows import (
     BEGIN,
     SCOPE,

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from palimpsest.schemas.messages import Fact, NormalizedTurn, ScoredCandidate
 from palimpsest.streams.models.base import PermanentModelError, Prompt
-from palimpsest.streams.models.rules import answer
-from palimpsest.streams.models.rules_dates import valid_until, with_dates
 from palimpsest.streams.prompting.prompts import (
     contradiction_prompt,
     decision_prompt,
@@ -24,6 +22,8 @@ from palimpsest.streams.prompting.replies import (
     read_decision,
     read_extraction,
 )
+from palimpsest.streams.rules.dates import valid_until, with_dates
+from palimpsest.streams.rules.model import answer
 
 AT = datetime(2023, 5, 8, 13, 56, tzinfo=UTC)  # a Monday
 

@@ -12,7 +12,7 @@ import pytest
 from palimpsest.schemas.rows import MemoryRow, MentionRow, OutcomeRow, dedup_key
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard
-from palimpsest.streams.memory import changed, deleted, with_content
+from palimpsest.streams.memory_rows import changed, deleted, with_content
 from palimpsest.streams.store_port import (
     Candidates,
     FindCandidates,

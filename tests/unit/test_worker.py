@@ -12,8 +12,8 @@ from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_WRITES, TURNS_NORMALIZED
 from palimpsest.streams.logs.base import LogError
 from palimpsest.streams.models.hashing import HashingEmbeddingModel
-from palimpsest.streams.models.rules import RulesLanguageModel
 from palimpsest.streams.normalize import normalized
+from palimpsest.streams.rules.model import RulesLanguageModel
 from palimpsest.streams.runtime.model_port import ModelPort
 from palimpsest.streams.runtime.partition_task import PartitionTask
 from palimpsest.streams.runtime.runner import StageFailed, StageRunner

@@ -11,7 +11,7 @@ import re
 from itertools import pairwise
 from typing import Final
 
-from palimpsest.streams.models.rules_words import AUXILIARY, BASE_VERBS, PAST, third_person
+from palimpsest.streams.rules.words import AUXILIARY, BASE_VERBS, PAST, third_person
 
 MIN_CLAUSE_WORDS: Final = 3
 

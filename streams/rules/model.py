@@ -16,19 +16,19 @@ from pydantic import JsonValue
 
 from palimpsest.schemas.messages import FactType
 from palimpsest.streams.models.base import PermanentModelError, Prompt, Reply
-from palimpsest.streams.models.rules_dates import valid_until, with_dates
-from palimpsest.streams.models.rules_passages import passages
-from palimpsest.streams.models.rules_quotes import Masked, masked, without_marks
-from palimpsest.streams.models.rules_sentences import (
+from palimpsest.streams.prompting.prompts import MAX_FACTS, MAX_TRIPLES, TRUNCATED
+from palimpsest.streams.prompting.replies import MIN_FACT_CHARACTERS
+from palimpsest.streams.rules.dates import valid_until, with_dates
+from palimpsest.streams.rules.passages import passages
+from palimpsest.streams.rules.quotes import Masked, masked, without_marks
+from palimpsest.streams.rules.sentences import (
     Statement,
     in_transcript,
     one_line,
     sentences,
     statements,
 )
-from palimpsest.streams.models.rules_triples import MAX_NAME_CHARACTERS, triples
-from palimpsest.streams.prompting.prompts import MAX_FACTS, MAX_TRIPLES, TRUNCATED
-from palimpsest.streams.prompting.replies import MIN_FACT_CHARACTERS
+from palimpsest.streams.rules.triples import MAX_NAME_CHARACTERS, triples
 from palimpsest.streams.text.contradiction import contradicts
 
 MODEL: Final = "rules-1"

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from palimpsest.schemas.messages import FactType
-from palimpsest.streams.models.rules_words import Phrases
+from palimpsest.streams.rules.words import Phrases
 
 _TAIL: Final = 40
 """Characters at the end of a sentence in which its last mark or word is looked for."""

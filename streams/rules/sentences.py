@@ -11,8 +11,8 @@ import re
 from typing import Final, NamedTuple
 
 from palimpsest.schemas.messages import FactType
-from palimpsest.streams.models.rules_clauses import clauses
-from palimpsest.streams.models.rules_kinds import (
+from palimpsest.streams.rules.clauses import clauses
+from palimpsest.streams.rules.kinds import (
     asks,
     is_chat,
     is_conditional,
@@ -23,9 +23,9 @@ from palimpsest.streams.models.rules_kinds import (
     takes_back,
     type_of,
 )
-from palimpsest.streams.models.rules_language import doubts, is_english, without_courtesy
-from palimpsest.streams.models.rules_quotes import ENDED_MARK
-from palimpsest.streams.models.rules_words import (
+from palimpsest.streams.rules.language import doubts, is_english, without_courtesy
+from palimpsest.streams.rules.quotes import ENDED_MARK
+from palimpsest.streams.rules.words import (
     AUXILIARY,
     BASE_VERBS,
     PAST,

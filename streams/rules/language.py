@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from palimpsest.streams.models.rules_words import AUXILIARY, BASE_VERBS, third_person
+from palimpsest.streams.rules.words import AUXILIARY, BASE_VERBS, third_person
 
 _ENGLISH_WORDS: Final = (
     "the i'm i've i'll i'd my you your and with have has had are were they she it his their this"
