@@ -12,7 +12,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from palimpsest.stores.settings import RecallSettings, SearchSettings, StoreSettings
-from palimpsest.streams.logs.kafka_base import DEFAULT_PARTITIONS, Cluster
+from palimpsest.streams.kafka.cluster import DEFAULT_PARTITIONS, Cluster
 from palimpsest.streams.logs.settings import KafkaSettings, LogSettings
 from palimpsest.streams.models.settings import EmbeddingSettings, LlmSettings
 from palimpsest.streams.settings import (

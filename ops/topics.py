@@ -14,9 +14,9 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from palimpsest.schemas.topics import ALL_TOPICS, Topic
+from palimpsest.streams.kafka.cluster import MAX_REQUEST_BYTES, Cluster
+from palimpsest.streams.kafka.sender import unreachable
 from palimpsest.streams.logs.base import LogError
-from palimpsest.streams.logs.kafka_base import MAX_REQUEST_BYTES, Cluster
-from palimpsest.streams.logs.kafka_sender import unreachable
 
 DAY_MILLISECONDS = 24 * 60 * 60 * 1000
 OPEN_RECORD_BYTES = 4 * 1024 * 1024

@@ -31,8 +31,8 @@ from palimpsest.ops.settings import Settings
 from palimpsest.ops.topics import create_topics
 from palimpsest.stores.migrations import use_tables
 from palimpsest.stores.state_hash import table_hashes
+from palimpsest.streams.kafka.log import KafkaLog
 from palimpsest.streams.logs.base import Outgoing
-from palimpsest.streams.logs.kafka_log import KafkaLog
 
 ROOT = Path(__file__).parents[2]
 LOOK_SECONDS = 0.2

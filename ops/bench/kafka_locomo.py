@@ -21,8 +21,8 @@ from palimpsest.ops.ingest.locomo import read_locomo
 from palimpsest.ops.ingest.records import RecordOptions
 from palimpsest.ops.kafka.broker import Broker
 from palimpsest.schemas.codec import DEFAULT_MAX_RECORD_BYTES
+from palimpsest.streams.kafka.cluster import ROLES, STATELESS, STORE
 from palimpsest.streams.logs.base import Outgoing, partition_for
-from palimpsest.streams.logs.kafka_base import ROLES, STATELESS, STORE
 
 
 def conversations(files: Sequence[Path]) -> Iterator[Outgoing]:

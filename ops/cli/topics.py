@@ -10,7 +10,7 @@ from palimpsest.ops.cli.common import AsJson, Cli, command, complain, print_json
 
 if TYPE_CHECKING:
     from palimpsest.ops.topics import TopicState
-    from palimpsest.streams.logs.kafka_base import Cluster
+    from palimpsest.streams.kafka.cluster import Cluster
 
 group = typer.Typer(help="Topics on Kafka.", no_args_is_help=True)
 

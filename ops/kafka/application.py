@@ -29,12 +29,12 @@ from palimpsest.ops.usable import ModelGate
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard
+from palimpsest.streams.kafka.cluster import ROLES, STATELESS, STORE, Cluster, role_of
+from palimpsest.streams.kafka.faust_agents import FaustFlow, Member, quieten
+from palimpsest.streams.kafka.log import KafkaLog
+from palimpsest.streams.kafka.role import Busy, PartitionStore, Role, stages_of
+from palimpsest.streams.kafka.sender import KafkaSender
 from palimpsest.streams.logs.base import UNAVAILABLE_SECONDS, LogUnavailable, Outgoing
-from palimpsest.streams.logs.kafka import FaustFlow, Member, quieten
-from palimpsest.streams.logs.kafka_base import ROLES, STATELESS, STORE, Cluster, role_of
-from palimpsest.streams.logs.kafka_log import KafkaLog
-from palimpsest.streams.logs.kafka_role import Busy, PartitionStore, Role, stages_of
-from palimpsest.streams.logs.kafka_sender import KafkaSender
 from palimpsest.streams.models.base import EmbeddingModel, LanguageModel
 from palimpsest.streams.runtime.fair_queue import FairQueue
 from palimpsest.streams.runtime.model_port import ModelPort

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from palimpsest.streams.kafka.delivery_source import Delivery, DeliverySource
 from palimpsest.streams.logs.base import LogSender, Outgoing, Record
-from palimpsest.streams.logs.delivery_source import Delivery, DeliverySource
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.logs.offset_source import OffsetSource
 from palimpsest.streams.runtime.fair_queue import FairQueue, Gathering

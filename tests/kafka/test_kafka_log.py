@@ -13,11 +13,11 @@ import pytest
 from palimpsest.ops.kafka.broker import Broker
 from palimpsest.ops.settings import Settings
 from palimpsest.ops.topics import create_topics
+from palimpsest.streams.kafka.cluster import ROLES, Cluster
+from palimpsest.streams.kafka.log import READ_BY, KafkaLog
+from palimpsest.streams.kafka.role import stages_of
+from palimpsest.streams.kafka.sender import KafkaSender
 from palimpsest.streams.logs.base import LogError, LogUnavailable, Outgoing, Position
-from palimpsest.streams.logs.kafka_base import ROLES, Cluster
-from palimpsest.streams.logs.kafka_log import READ_BY, KafkaLog
-from palimpsest.streams.logs.kafka_role import stages_of
-from palimpsest.streams.logs.kafka_sender import KafkaSender
 from palimpsest.streams.logs.settings import KafkaSettings
 from palimpsest.streams.topology import stages
 from tests.contract.log_contract import ANN, PARTITIONS, TURNS, Log, LogContract, outgoing

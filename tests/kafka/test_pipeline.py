@@ -31,8 +31,8 @@ from palimpsest.ops.doctor import examine
 from palimpsest.ops.kafka.broker import Broker
 from palimpsest.ops.requests import RecallRequest, SqlRequest
 from palimpsest.schemas.messages import RememberCommand
+from palimpsest.streams.kafka.cluster import ROLES, STATELESS, STORE
 from palimpsest.streams.logs.base import Outgoing, partition_for
-from palimpsest.streams.logs.kafka_base import ROLES, STATELESS, STORE
 
 PARTITIONS = 4
 TURNS = 160

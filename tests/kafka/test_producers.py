@@ -16,9 +16,9 @@ from palimpsest.ops.topics import create_topics
 from palimpsest.schemas.codec import decode
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.topics import CONVERSATION_TURNS
+from palimpsest.streams.kafka.cluster import Cluster
+from palimpsest.streams.kafka.log import KafkaLog
 from palimpsest.streams.logs.base import partition_for
-from palimpsest.streams.logs.kafka_base import Cluster
-from palimpsest.streams.logs.kafka_log import KafkaLog
 from palimpsest.streams.logs.settings import KafkaSettings
 
 ROOT = Path(__file__).parents[2]

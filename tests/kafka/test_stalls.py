@@ -12,7 +12,7 @@ from palimpsest.ops.bench.kafka_lab import Lab
 from palimpsest.ops.bench.throughput import Load, records
 from palimpsest.ops.kafka.application import kafka_application
 from palimpsest.ops.kafka.broker import Broker
-from palimpsest.streams.logs.kafka import Member
+from palimpsest.streams.kafka.faust_agents import Member
 
 
 async def test_records_that_were_dropped_come_again(

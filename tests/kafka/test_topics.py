@@ -16,9 +16,9 @@ from palimpsest.ops.cli.main import app
 from palimpsest.ops.kafka.broker import Broker
 from palimpsest.ops.topics import configuration, create_topics, describe_topics
 from palimpsest.schemas.topics import ALL_TOPICS, MEMORY_HISTORY
+from palimpsest.streams.kafka.cluster import Cluster
+from palimpsest.streams.kafka.log import KafkaLog
 from palimpsest.streams.logs.base import Outgoing, partition_for
-from palimpsest.streams.logs.kafka_base import Cluster
-from palimpsest.streams.logs.kafka_log import KafkaLog
 from palimpsest.streams.logs.settings import KafkaSettings
 
 

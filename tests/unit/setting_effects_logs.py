@@ -13,9 +13,9 @@ from palimpsest.ops.parts import SetupError
 from palimpsest.ops.service.local import Place, local_interface
 from palimpsest.ops.service.routing import RoutedQueries
 from palimpsest.ops.service.running import place_of
+from palimpsest.streams.kafka.faust_client import application as faust_application
+from palimpsest.streams.kafka.role import Role
 from palimpsest.streams.logs.base import Outgoing
-from palimpsest.streams.logs.faust_app import application as faust_application
-from palimpsest.streams.logs.kafka_role import Role
 from palimpsest.streams.runtime.fair_queue import FairQueue
 from tests.setting_lab import Case, Lab, happens
 

@@ -183,7 +183,7 @@ def test_nothing_in_the_product_imports_the_tests() -> None:
     )
 
 
-FAUST_MODULES = {"palimpsest.streams.logs.faust_app", "palimpsest.streams.logs.kafka"}
+FAUST_MODULES = {"palimpsest.streams.kafka.faust_client", "palimpsest.streams.kafka.faust_agents"}
 
 
 def test_only_two_modules_import_faust() -> None:

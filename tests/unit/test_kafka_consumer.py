@@ -11,7 +11,7 @@ from unittest.mock import AsyncMock, MagicMock
 import pytest
 from faust.types import TP
 
-from palimpsest.streams.logs.faust_app import FAUST_VERSION, _Consumer
+from palimpsest.streams.kafka.faust_client import FAUST_VERSION, _Consumer
 
 
 class Thread:
@@ -62,4 +62,4 @@ async def test_offsets_that_the_group_refused_are_not_taken_for_committed(
 def test_the_private_parts_of_faust_are_those_of_the_version_tried() -> None:
     installed = version("faust-streaming")
     if installed != FAUST_VERSION:
-        pytest.fail(f"faust-streaming {installed}: try streams/logs/faust_app.py on it first")
+        pytest.fail(f"faust-streaming {installed}: try streams/kafka/faust_client.py on it first")

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from kafka.errors import KafkaConnectionError, KafkaError, TopicAuthorizationFailedError
 
-from palimpsest.streams.logs import kafka_role
+from palimpsest.streams.kafka import role as kafka_role
+from palimpsest.streams.kafka.cluster import Cluster
+from palimpsest.streams.kafka.log import Identity
+from palimpsest.streams.kafka.role import Role
+from palimpsest.streams.kafka.sender import unreachable
 from palimpsest.streams.logs.base import LogUnavailable
-from palimpsest.streams.logs.kafka_base import Cluster
-from palimpsest.streams.logs.kafka_log import Identity
-from palimpsest.streams.logs.kafka_role import Role
-from palimpsest.streams.logs.kafka_sender import unreachable
 from palimpsest.streams.runtime.fair_queue import FairQueue
 
 

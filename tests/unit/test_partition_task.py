@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from palimpsest.streams.logs import delivery_source
+from palimpsest.streams.kafka import delivery_source
+from palimpsest.streams.kafka.delivery_source import Delivery, DeliverySource
 from palimpsest.streams.logs.base import LogError, LogUnavailable, Record
-from palimpsest.streams.logs.delivery_source import Delivery, DeliverySource
 from palimpsest.streams.runtime.fair_queue import (
     MOST_PATIENCE_SECONDS,
     FairQueue,

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from palimpsest.schemas.topics import MEMORY_WRITES
+from palimpsest.streams.kafka.cluster import Cluster, role_of
+from palimpsest.streams.kafka.delivery_source import Delivery, DeliverySource, Flow
+from palimpsest.streams.kafka.log import Identity, KafkaLog, Watermarks
+from palimpsest.streams.kafka.sender import KafkaSender
 from palimpsest.streams.logs.base import UNAVAILABLE_SECONDS, LogError, LogUnavailable
-from palimpsest.streams.logs.delivery_source import Delivery, DeliverySource, Flow
-from palimpsest.streams.logs.kafka_base import Cluster, role_of
-from palimpsest.streams.logs.kafka_log import Identity, KafkaLog, Watermarks
-from palimpsest.streams.logs.kafka_sender import KafkaSender
 from palimpsest.streams.runtime.failures import first_failure
 from palimpsest.streams.runtime.fair_queue import STORE_SHARE, FairQueue, Gathering
 from palimpsest.streams.runtime.pace import pace_of

@@ -1,7 +1,7 @@
 """Reading a Kafka log by offset, and appending to it from outside a worker.
 
 For start-up checks, catching up, balance, status and tools; the stages themselves are fed by
-`streams.logs.kafka`. Blocking calls, usable from any thread.
+`streams.kafka.faust_agents`. Blocking calls, usable from any thread.
 """
 
 from __future__ import annotations
@@ -21,15 +21,7 @@ from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
 from palimpsest.schemas.topics import TOPICS
-from palimpsest.streams.logs.base import (
-    LogError,
-    LogUnavailable,
-    Outgoing,
-    Position,
-    Record,
-    partition_for,
-)
-from palimpsest.streams.logs.kafka_base import (
+from palimpsest.streams.kafka.cluster import (
     MAX_REQUEST_BYTES,
     REQUEST_SECONDS,
     ROLES,
@@ -38,7 +30,15 @@ from palimpsest.streams.logs.kafka_base import (
     check_position,
     role_of,
 )
-from palimpsest.streams.logs.kafka_sender import unreachable
+from palimpsest.streams.kafka.sender import unreachable
+from palimpsest.streams.logs.base import (
+    LogError,
+    LogUnavailable,
+    Outgoing,
+    Position,
+    Record,
+    partition_for,
+)
 
 T = TypeVar("T")
 

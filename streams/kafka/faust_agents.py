@@ -1,7 +1,7 @@
 """The stages as Faust agents. Only this module and the consumer's import Faust.
 
 Faust forms the group, fetches, tells of rebalances and commits what is acknowledged. One agent a
-stage hands raw records to `streams.logs.kafka_role`; nothing escapes from it and it never waits
+stage hands raw records to `streams.kafka.role`; nothing escapes from it and it never waits
 for work. Serialization, processing, retries and order are the project's own runner's.
 """
 
@@ -20,12 +20,12 @@ import faust
 from faust.events import Event
 from faust.types import TP
 
+from palimpsest.streams.kafka.cluster import Cluster
+from palimpsest.streams.kafka.delivery_source import Delivery
+from palimpsest.streams.kafka.faust_client import application
+from palimpsest.streams.kafka.role import Role
+from palimpsest.streams.kafka.stall_detector import LOOK_SECONDS, StallDetector
 from palimpsest.streams.logs.base import LogError, Record
-from palimpsest.streams.logs.delivery_source import Delivery
-from palimpsest.streams.logs.faust_app import application
-from palimpsest.streams.logs.kafka_base import Cluster
-from palimpsest.streams.logs.kafka_role import Role
-from palimpsest.streams.logs.stall_detector import LOOK_SECONDS, StallDetector
 from palimpsest.streams.stage import Stage
 
 LEASE_SHARE: Final = 0.8

@@ -17,7 +17,7 @@ from faust.transport.drivers.aiokafka import Transport as FaustTransport
 from faust.types import TP
 from mode.services import WaitResults
 
-from palimpsest.streams.logs.kafka_base import MAX_REQUEST_BYTES, Cluster
+from palimpsest.streams.kafka.cluster import MAX_REQUEST_BYTES, Cluster
 
 FAUST_VERSION: Final = "0.15.3"
 """The version whose private parts are relied on below."""

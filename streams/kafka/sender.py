@@ -12,14 +12,14 @@ from typing import Final, Protocol, Self
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, KafkaTimeoutError
 
-from palimpsest.streams.logs.base import LogError, LogUnavailable, Outgoing, Position, partition_for
-from palimpsest.streams.logs.kafka_base import (
+from palimpsest.streams.kafka.cluster import (
     MAX_REQUEST_BYTES,
     REQUEST_SECONDS,
     Cluster,
     check_partition,
     check_position,
 )
+from palimpsest.streams.logs.base import LogError, LogUnavailable, Outgoing, Position, partition_for
 
 MAX_BATCH_BYTES: Final = 1024 * 1024
 OVERHEAD_BYTES: Final = 1024
