@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Protocol
 import duckdb
 
 from palimpsest.schemas.rows import embedding_text
-from palimpsest.stores.hashes import KnownKeys
+from palimpsest.stores.database.cursors import Readable
+from palimpsest.stores.database.membership import KnownKeys
+from palimpsest.stores.database.tables import Tables
 from palimpsest.stores.index_cache import IndexCache
-from palimpsest.stores.readers import Readable
 from palimpsest.stores.scope_index import ScopeIndex
-from palimpsest.stores.tables import Tables
 from palimpsest.streams.models.base import EmbeddingModel, ModelError, TransientModelError, Vector
 
 if TYPE_CHECKING:

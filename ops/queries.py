@@ -43,8 +43,8 @@ from palimpsest.ops.requests import (
     SqlRequest,
     StatusRequest,
 )
-from palimpsest.stores.readers import StoreClosed
-from palimpsest.stores.sql import QueryLimits, QueryRefused, read_only_query
+from palimpsest.stores.database.cursors import StoreClosed
+from palimpsest.stores.database.sql import QueryLimits, QueryRefused, read_only_query
 from palimpsest.streams.in_flight import items_in_flight
 from palimpsest.streams.logs.base import LogError, LogUnavailable
 

@@ -98,9 +98,9 @@ def render_tables() -> str:
     """Every view that analysts see, with what its columns hold."""
     import duckdb
 
-    from palimpsest.stores.migrations import migrate
-    from palimpsest.stores.sql import MATCH_BM25, install_terms
-    from palimpsest.stores.views import VIEWS, install_views
+    from palimpsest.stores.database.migrations import migrate
+    from palimpsest.stores.database.sql import MATCH_BM25, install_terms
+    from palimpsest.stores.database.views import VIEWS, install_views
 
     with duckdb.connect() as store:
         migrate(store)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from palimpsest.ops.embedding_tracker import catch_up, missing_count
-from palimpsest.stores.readers import StoreClosed
+from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogError
 from palimpsest.streams.logs.embedded import EmbeddedLog

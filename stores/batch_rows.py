@@ -15,8 +15,8 @@ from palimpsest.schemas.rows import (
     Row,
     SessionRow,
 )
+from palimpsest.stores.database.tables import Tables
 from palimpsest.stores.stored_rows import Key, StoredRows
-from palimpsest.stores.tables import Tables
 
 REWRITTEN = (MemoryRow, SessionRow, NameRow, RelationRow, FlagsRow, CommandRow)
 """Rows that stages read before they write them: the newest counts. Of all others the first does

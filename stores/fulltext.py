@@ -14,7 +14,7 @@ import duckdb
 
 from palimpsest.schemas.rows import MemoryRow, index_text
 from palimpsest.stores.analysis import tokens
-from palimpsest.stores.tables import Tables
+from palimpsest.stores.database.tables import Tables
 
 MAX_TERM_COUNT = 65_535
 

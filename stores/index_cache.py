@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from palimpsest.stores.readers import Reading
+from palimpsest.stores.database.cursors import Reading
 from palimpsest.stores.scope_index import DERIVED_FROM, ScopeIndex
 from palimpsest.stores.segment import META, NEVER, Block, Mask, Segment, digest
 from palimpsest.stores.settings import ShardOptions

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palimpsest.schemas.rows import NameRow
-from palimpsest.stores.readers import Reading
+from palimpsest.stores.database.cursors import Reading
 
 
 class NameCache:

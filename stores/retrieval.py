@@ -21,11 +21,11 @@ from typing import Final, ParamSpec, Protocol, TypeVar
 from palimpsest.stores.analysis import query_tokens
 from palimpsest.stores.context import Context, assemble
 from palimpsest.stores.context_lines import lines_of
+from palimpsest.stores.database.cursors import Readable
 from palimpsest.stores.graph_boost import GraphBoost, Milliseconds, graph_boost
 from palimpsest.stores.index_cache import IndexCache
 from palimpsest.stores.intent import Exemplars, Vector, classify, complexity
 from palimpsest.stores.ranking_steps import SECOND_LOOK, STEPS, Ranking, RankingContext, run
-from palimpsest.stores.readers import Readable
 from palimpsest.stores.recall_pool import Allowed, PoolSearch
 from palimpsest.stores.recall_results import shown
 from palimpsest.stores.recall_types import Fusion, Legs, Query, RecallAnswer, RecallResult

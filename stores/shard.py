@@ -11,13 +11,13 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
+from palimpsest.stores.database.migrations import migrate
+from palimpsest.stores.database.sql import MATCH_BM25, install_terms
+from palimpsest.stores.database.views import install_views
 from palimpsest.stores.lock import FolderLock
-from palimpsest.stores.migrations import migrate
 from palimpsest.stores.settings import ShardOptions
-from palimpsest.stores.sql import MATCH_BM25, install_terms
 from palimpsest.stores.state import ShardState
 from palimpsest.stores.unit import UnitOfWork
-from palimpsest.stores.views import install_views
 
 DATABASE_FILE = "memory.duckdb"
 BLOCK_BYTES = 16 * 1024

@@ -18,13 +18,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from palimpsest.schemas.rows import FlagsRow
-from palimpsest.stores.hashes import KnownKeys
+from palimpsest.stores.database.cursors import Readers
+from palimpsest.stores.database.membership import KnownKeys
+from palimpsest.stores.database.seen_messages import SeenMessages
+from palimpsest.stores.database.tables import Tables, select
 from palimpsest.stores.index_cache import IndexCache
 from palimpsest.stores.names import NameCache
-from palimpsest.stores.readers import Readers
-from palimpsest.stores.seen import SeenMessages
 from palimpsest.stores.settings import ShardOptions
-from palimpsest.stores.tables import Tables, select
 from palimpsest.streams.store_port import Outbound, Progress
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from palimpsest.schemas.rows import (
     Row,
     dedup_key,
 )
-from palimpsest.stores.hashes import Column
+from palimpsest.stores.database.membership import Column
+from palimpsest.stores.database.tables import select
 from palimpsest.stores.state import ShardState
-from palimpsest.stores.tables import select
 
 KNOWN: Mapping[type[Row], Column] = {MemoryRow: "memory_id", OutcomeRow: "item_id"}
 """Rows that are mostly not there when they are looked for, by a column of their key."""

@@ -10,7 +10,7 @@ from functools import cache
 
 from palimpsest.schemas.rows import MemoryRow, linked_text
 from palimpsest.stores.candidates import CandidateSearch
-from palimpsest.stores.readers import Readable
+from palimpsest.stores.database.cursors import Readable
 from palimpsest.streams.store_port import MemoryText
 
 _NO_WORD = re.compile(r"[\W_]+")

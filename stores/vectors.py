@@ -29,7 +29,7 @@ import pyarrow as pa
 from lancedb.index import Bitmap
 from numpy.typing import NDArray
 
-from palimpsest.stores.readers import Reading
+from palimpsest.stores.database.cursors import Reading
 
 Vector = NDArray[np.float32]
 

@@ -37,10 +37,10 @@ from palimpsest.schemas.topics import (
     TOPICS,
     Topic,
 )
-from palimpsest.stores.balance import Balance, read_balance
+from palimpsest.stores.database.balance import Balance, read_balance
+from palimpsest.stores.database.state_hash import state_hash, table_hashes
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard
-from palimpsest.stores.state_hash import state_hash, table_hashes
 from palimpsest.streams.in_flight import items_in_flight
 from palimpsest.streams.logs.base import LogSender, Outgoing, Position, Record
 from palimpsest.streams.logs.embedded import EmbeddedLog

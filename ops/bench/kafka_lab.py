@@ -29,8 +29,8 @@ from palimpsest.ops.service.routing import RoutedQueries
 from palimpsest.ops.setting_sources import load_settings
 from palimpsest.ops.settings import Settings
 from palimpsest.ops.topics import create_topics
-from palimpsest.stores.migrations import use_tables
-from palimpsest.stores.state_hash import table_hashes
+from palimpsest.stores.database.migrations import use_tables
+from palimpsest.stores.database.state_hash import table_hashes
 from palimpsest.streams.kafka.log import KafkaLog
 from palimpsest.streams.logs.base import Outgoing
 

@@ -22,7 +22,7 @@ from palimpsest.ops.reading.status import balance
 from palimpsest.ops.requests import JsonObject, RecallRequest
 from palimpsest.ops.service.running import serving_reads
 from palimpsest.ops.settings import Settings
-from palimpsest.stores.words import told_word
+from palimpsest.stores.database.outcome_words import told_word
 from palimpsest.streams.logs.base import Outgoing
 
 SCOPE = "demo"

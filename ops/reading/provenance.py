@@ -9,8 +9,8 @@ from pydantic import JsonValue
 from palimpsest.ops.reading.memories import COLUMNS, found
 from palimpsest.ops.reading.sources import Sources, rows
 from palimpsest.ops.requests import ExplainRequest, HistoryRequest, JsonObject
+from palimpsest.stores.database.outcome_words import told_word
 from palimpsest.stores.shard import Shard
-from palimpsest.stores.words import told_word
 
 MAX_HISTORY = 1_000
 

@@ -25,7 +25,7 @@ from palimpsest.schemas.messages import (
     Triple,
 )
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_HISTORY, TURNS_NORMALIZED
-from palimpsest.stores.state_hash import table_hashes
+from palimpsest.stores.database.state_hash import table_hashes
 from palimpsest.streams.settings import Flags
 from tests.flows.scripted import assert_settled, scripted
 from tests.harness import (

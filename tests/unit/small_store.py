@@ -9,9 +9,9 @@ from typing import Any
 import duckdb
 
 from palimpsest.schemas.rows import EdgeRow, MemoryRow, MentionRow, NameRow, RelationRow, Row
-from palimpsest.stores.migrations import migrate
-from palimpsest.stores.tables import Tables
-from palimpsest.stores.views import install_views
+from palimpsest.stores.database.migrations import migrate
+from palimpsest.stores.database.tables import Tables
+from palimpsest.stores.database.views import install_views
 
 BEGIN = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
 

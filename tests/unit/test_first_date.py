@@ -8,11 +8,11 @@ from pathlib import Path
 import duckdb
 
 from palimpsest.schemas.rows import MemoryRow
-from palimpsest.stores.migrations import MIGRATIONS
+from palimpsest.stores.database.migrations import MIGRATIONS
+from palimpsest.stores.database.tables import select
 from palimpsest.stores.recall_types import Query
 from palimpsest.stores.retrieval import Retriever
 from palimpsest.stores.shard import DATABASE_FILE, Shard
-from palimpsest.stores.tables import select
 from tests.harness import (
     FULL,
     Pipeline,

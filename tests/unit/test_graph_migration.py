@@ -10,9 +10,9 @@ import pytest
 
 from palimpsest.schemas.identity import entity_id
 from palimpsest.schemas.rows import embedding_key
-from palimpsest.stores import migrations
-from palimpsest.stores.migrations import MIGRATIONS, migrate
-from palimpsest.stores.views import install_views
+from palimpsest.stores.database import migrations
+from palimpsest.stores.database.migrations import MIGRATIONS, migrate
+from palimpsest.stores.database.views import install_views
 from palimpsest.streams.memory_rows import archived, changed, deleted, with_content
 from tests.unit.by_hand import memory
 from tests.unit.small_store import BEGIN, put

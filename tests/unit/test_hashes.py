@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palimpsest.stores import hashes
-from palimpsest.stores.hashes import KnownKeys
-from palimpsest.stores.readers import cursor_of
-from palimpsest.stores.tables import Tables
+from palimpsest.stores.database import membership as hashes
+from palimpsest.stores.database.cursors import cursor_of
+from palimpsest.stores.database.membership import KnownKeys
+from palimpsest.stores.database.tables import Tables
 from tests.unit.small_store import empty_store, memory
 
 KEYS = st.text(min_size=1, max_size=6)

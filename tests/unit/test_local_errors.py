@@ -10,7 +10,7 @@ import pytest
 from palimpsest.ops.queries import _errors_told
 from palimpsest.ops.requests import NotOpenError, RequestError
 from palimpsest.ops.service.local import interface
-from palimpsest.stores.readers import StoreClosed
+from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.streams.logs.base import LogError, LogUnavailable
 
 

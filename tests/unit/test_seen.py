@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palimpsest.stores import hashes
-from palimpsest.stores.readers import cursor_of
-from palimpsest.stores.seen import SeenMessages
+from palimpsest.stores.database import membership as hashes
+from palimpsest.stores.database.cursors import cursor_of
+from palimpsest.stores.database.seen_messages import SeenMessages
 from tests.unit.small_store import empty_store
 
 

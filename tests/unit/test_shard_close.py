@@ -16,8 +16,8 @@ import pytest
 from palimpsest.ops.queries import DirectQueries
 from palimpsest.ops.requests import RequestError, SqlRequest
 from palimpsest.stores import shard as shards
+from palimpsest.stores.database.cursors import StoreClosed, interrupted_after
 from palimpsest.stores.lock import FolderInUse
-from palimpsest.stores.readers import StoreClosed, interrupted_after
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard
 

@@ -9,8 +9,8 @@ import pytest
 
 from palimpsest.schemas.audit_rows import DeadLetterRow
 from palimpsest.schemas.rows import FlagsRow, MemoryRow, Row
-from palimpsest.stores import tables
-from palimpsest.stores.tables import Tables, select
+from palimpsest.stores.database import tables
+from palimpsest.stores.database.tables import Tables, select
 from tests.unit.small_store import empty_store, memory
 
 NEW_YEAR = datetime(2026, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)

@@ -7,9 +7,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from palimpsest.stores.migrations import MIGRATIONS, migrate
+from palimpsest.stores.database.migrations import MIGRATIONS, migrate
+from palimpsest.stores.database.views import VIEWS
 from palimpsest.stores.shard import Shard, StoreError
-from palimpsest.stores.views import VIEWS
 from tests.memory_rows import open_shard, turn, write
 from tests.memory_rows import options as shard_options
 

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import duckdb
 
-from palimpsest.stores.migrations import use_tables
+from palimpsest.stores.database.migrations import use_tables
 
 AGAIN_SECONDS = 0.01
 """How long after an interrupt the next one comes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from palimpsest.stores.balance import FACT_STATES, TURN_STATES
+from palimpsest.stores.database.balance import FACT_STATES, TURN_STATES
 
 COLUMNS: dict[str, str] = {
     # whose, what and where from

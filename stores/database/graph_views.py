@@ -7,7 +7,7 @@ texts count. So nothing has to be rewritten when names are told to be one, or a 
 
 from __future__ import annotations
 
-from palimpsest.stores.view_columns import View
+from palimpsest.stores.database.view_columns import View
 
 VAGUE_TYPES = "('extracted', 'unknown', '')"
 

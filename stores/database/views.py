@@ -12,10 +12,10 @@ import hashlib
 
 import duckdb
 
-from palimpsest.stores.balance import STORED_BALANCE, STORED_ITEMS, STORED_TOTAL
-from palimpsest.stores.graph_views import GRAPH_VIEWS, INTERNAL_GRAPH_VIEWS
-from palimpsest.stores.view_columns import COLUMNS, PIPELINE_COLUMNS, View
-from palimpsest.stores.words import told_word
+from palimpsest.stores.database.balance import STORED_BALANCE, STORED_ITEMS, STORED_TOTAL
+from palimpsest.stores.database.graph_views import GRAPH_VIEWS, INTERNAL_GRAPH_VIEWS
+from palimpsest.stores.database.outcome_words import told_word
+from palimpsest.stores.database.view_columns import COLUMNS, PIPELINE_COLUMNS, View
 
 VIEWS_STATE = "views"
 """What a store remembers of the views that it has."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import duckdb
 
 from palimpsest.schemas.identity import entity_id
-from palimpsest.stores.tables import parsed
+from palimpsest.stores.database.tables import parsed
 
 Statement = str | Callable[[duckdb.DuckDBPyConnection], None]
 """SQL, or what SQL cannot do."""
@@ -133,7 +133,7 @@ _TABLES = (
     """CREATE TABLE cursors (
         stage VARCHAR, topic VARCHAR, next_offset BIGINT NOT NULL,
         PRIMARY KEY (stage, topic))""",
-    # Without an index: see stores/seen.py.
+    # Without an index: see stores/database/seen_messages.py.
     """CREATE TABLE seen_messages (
         stage VARCHAR NOT NULL, message_id VARCHAR NOT NULL, seen_offset BIGINT NOT NULL)""",
     """CREATE TABLE outbox (
@@ -261,7 +261,7 @@ MIGRATIONS: tuple[Migration, ...] = (
 
 
 INTERNAL = "internal"
-"""The schema of the tables; what analysts see lies in `main` (stores/views.py)."""
+"""The schema of the tables; what analysts see lies in `main` (stores/database/views.py)."""
 _TAKEN = (
     "the store has tables in both schemas, main.{0} and internal.{0}: an older version of the"
     " program worked on it after a newer one; move its folder away, and the log rebuilds it"

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import duckdb
 import pyarrow as pa
 
-from palimpsest.stores.readers import Readable
-from palimpsest.stores.words import told_word
+from palimpsest.stores.database.cursors import Readable
+from palimpsest.stores.database.outcome_words import told_word
 from palimpsest.streams.store_port import FindItems, LogItem
 
 TURN_STATES = ("stored", "rejected", "dead", "in_flight", "lost")

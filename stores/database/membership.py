@@ -16,7 +16,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from palimpsest.stores.readers import Reading
+from palimpsest.stores.database.cursors import Reading
 
 MERGE_AT = 10_000
 """So many new hashes are cached as a set, at 70 bytes each, before they join the sorted array."""

@@ -6,7 +6,7 @@ import hashlib
 
 import duckdb
 
-from palimpsest.stores.tables import COLUMNS
+from palimpsest.stores.database.tables import COLUMNS
 
 APPEND_TIMES = frozenset(
     {

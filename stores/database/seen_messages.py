@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from palimpsest.stores.hashes import HashSet
-from palimpsest.stores.readers import Reading
+from palimpsest.stores.database.cursors import Reading
+from palimpsest.stores.database.membership import HashSet
 
 
 class SeenMessages:
