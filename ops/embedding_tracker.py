@@ -20,12 +20,12 @@ from palimpsest.schemas.rows import embedding_text
 from palimpsest.stores.database.cursors import Readable
 from palimpsest.stores.database.membership import KnownKeys
 from palimpsest.stores.database.tables import Tables
-from palimpsest.stores.index_cache import IndexCache
-from palimpsest.stores.scope_index import ScopeIndex
+from palimpsest.stores.index.cache import IndexCache
+from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.streams.models.base import EmbeddingModel, ModelError, TransientModelError, Vector
 
 if TYPE_CHECKING:
-    from palimpsest.stores.vectors import VectorTable
+    from palimpsest.stores.index.lance import VectorTable
 
 BATCH = 64
 BATCH_SECONDS = 1.0

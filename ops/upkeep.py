@@ -30,7 +30,7 @@ from palimpsest.streams.models.base import EmbeddingModel
 from palimpsest.streams.settings import Flags
 
 if TYPE_CHECKING:
-    from palimpsest.stores.vectors import VectorTable
+    from palimpsest.stores.index.lance import VectorTable
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Upkeep:
         flags: Flags = NO_FLAGS,
     ) -> None:
         # It takes more than a second: here, and not when stages and readers are at work.
-        import palimpsest.stores.vectors  # noqa: F401
+        import palimpsest.stores.index.lance  # noqa: F401
 
         self._shards = shards
         self._embedding = embedding

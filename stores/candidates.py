@@ -16,21 +16,28 @@ import numpy as np
 
 from palimpsest.schemas.messages import ScoredCandidate
 from palimpsest.schemas.rows import MemoryRow
-from palimpsest.stores.analysis import query_tokens, tokens
-from palimpsest.stores.fulltext import terms_of
-from palimpsest.stores.index_cache import IndexCache
-from palimpsest.stores.ranking import keyword_coverage
-from palimpsest.stores.scope_index import ScopeIndex
-from palimpsest.stores.scoring import (
+from palimpsest.stores.index.analysis import query_tokens, tokens
+from palimpsest.stores.index.cache import IndexCache
+from palimpsest.stores.index.fulltext import terms_of
+from palimpsest.stores.index.scope_index import ScopeIndex
+from palimpsest.stores.index.scoring import (
     at_least_best,
     best_of_segments,
     keyword_sums,
     masked,
     row_cosines,
 )
-from palimpsest.stores.segment import Floats, Integers, Mask, Segment, digest, from_microseconds
+from palimpsest.stores.index.segment import (
+    Floats,
+    Integers,
+    Mask,
+    Segment,
+    digest,
+    from_microseconds,
+)
+from palimpsest.stores.index.vector_column import Vector
+from palimpsest.stores.ranking import keyword_coverage
 from palimpsest.stores.settings import ShardOptions
-from palimpsest.stores.vector_column import Vector
 from palimpsest.streams.store_port import Candidates, FindCandidates, NearDuplicates
 
 POOL = 20

@@ -22,7 +22,7 @@ from types import MappingProxyType
 
 import duckdb
 
-from palimpsest.stores.analysis import query_tokens
+from palimpsest.stores.index.analysis import query_tokens
 
 MIN_TOKEN_CHARACTERS = 2
 MAX_ENTITIES = 20

@@ -16,6 +16,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from palimpsest.stores.index.scope_index import ScopeIndex
+from palimpsest.stores.index.segment import Floats, Integers, Mask, microseconds
 from palimpsest.stores.ranking import (
     DEFAULTS,
     TIE_DECIMALS,
@@ -33,8 +35,6 @@ from palimpsest.stores.ranking import (
 )
 from palimpsest.stores.recall_types import Fusion
 from palimpsest.stores.rerank import RerankSettings, mmr, reranked
-from palimpsest.stores.scope_index import ScopeIndex
-from palimpsest.stores.segment import Floats, Integers, Mask, microseconds
 from palimpsest.stores.time_words import TimeFilter
 
 BOOST_POOL: Final = 50

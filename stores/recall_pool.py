@@ -16,19 +16,26 @@ from typing import Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from palimpsest.stores.ranking import RankingParameters, centred, centring_share, keyword_coverage
-from palimpsest.stores.ranking_steps import Ranking
-from palimpsest.stores.recall_types import Fusion, Query
-from palimpsest.stores.scope_index import ScopeIndex
-from palimpsest.stores.scoring import (
+from palimpsest.stores.index.scope_index import ScopeIndex
+from palimpsest.stores.index.scoring import (
     at_least_best,
     best_of_segments,
     keyword_sums,
     masked,
     row_products,
 )
-from palimpsest.stores.segment import Floats, Integers, Mask, Segment, mean_vector, microseconds
-from palimpsest.stores.vector_column import Codes, Vector
+from palimpsest.stores.index.segment import (
+    Floats,
+    Integers,
+    Mask,
+    Segment,
+    mean_vector,
+    microseconds,
+)
+from palimpsest.stores.index.vector_column import Codes, Vector
+from palimpsest.stores.ranking import RankingParameters, centred, centring_share, keyword_coverage
+from palimpsest.stores.ranking_steps import Ranking
+from palimpsest.stores.recall_types import Fusion, Query
 
 TURNS, FACTS = 0, 1
 Scalar = TypeVar("Scalar", bound=np.generic)

@@ -18,12 +18,13 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final, ParamSpec, Protocol, TypeVar
 
-from palimpsest.stores.analysis import query_tokens
 from palimpsest.stores.context import Context, assemble
 from palimpsest.stores.context_lines import lines_of
 from palimpsest.stores.database.cursors import Readable
 from palimpsest.stores.graph_boost import GraphBoost, Milliseconds, graph_boost
-from palimpsest.stores.index_cache import IndexCache
+from palimpsest.stores.index.analysis import query_tokens
+from palimpsest.stores.index.cache import IndexCache
+from palimpsest.stores.index.segment import microseconds
 from palimpsest.stores.intent import Exemplars, Vector, classify, complexity
 from palimpsest.stores.ranking_steps import SECOND_LOOK, STEPS, Ranking, RankingContext, run
 from palimpsest.stores.recall_pool import Allowed, PoolSearch
@@ -31,7 +32,6 @@ from palimpsest.stores.recall_results import shown
 from palimpsest.stores.recall_types import Fusion, Legs, Query, RecallAnswer, RecallResult
 from palimpsest.stores.rerank import SecondLook, TextEmbedding, second_look
 from palimpsest.stores.retrieval_types import Explained, Retrieval, RetrievalSettings, TimesUsed
-from palimpsest.stores.segment import microseconds
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.strategies import Hit, Related, additions
 from palimpsest.stores.time_words import TimeFilter, read_times

@@ -22,13 +22,13 @@ from palimpsest.stores.database.cursors import Readers
 from palimpsest.stores.database.membership import KnownKeys
 from palimpsest.stores.database.seen_messages import SeenMessages
 from palimpsest.stores.database.tables import Tables, select
-from palimpsest.stores.index_cache import IndexCache
+from palimpsest.stores.index.cache import IndexCache
 from palimpsest.stores.names import NameCache
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.streams.store_port import Outbound, Progress
 
 if TYPE_CHECKING:
-    from palimpsest.stores.vectors import VectorTable
+    from palimpsest.stores.index.lance import VectorTable
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class ShardState:
     def vector_table(self) -> VectorTable:
         """The shard's vectors in LanceDB, not yet opened: the first sync does that."""
         if self._vector_table is None:
-            from palimpsest.stores.vectors import (
+            from palimpsest.stores.index.lance import (
                 VectorTable,
             )
 
@@ -85,7 +85,7 @@ class ShardState:
         return self._vector_table
 
     def _cached_vectors(self, scope: str) -> pa.Table | None:
-        """As `stores.index_cache.CopiedVectors`: LanceDB's copy, once open and worth it."""
+        """As `stores.index.cache.CopiedVectors`: LanceDB's copy, once open and worth it."""
         table = self._vector_table
         return None if table is None else table.held(scope)
 

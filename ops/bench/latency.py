@@ -26,11 +26,11 @@ from palimpsest.ops.requests import JsonObject
 from palimpsest.schemas.rows import EdgeRow, MemoryRow, embedding_key
 from palimpsest.stores.candidates import CandidateSearch
 from palimpsest.stores.graph_boost import GraphBoostSettings
+from palimpsest.stores.index.vector_column import Vector
 from palimpsest.stores.recall_types import Query
 from palimpsest.stores.retrieval import SEARCH_THREADS, RetrievalSettings, Retriever
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard
-from palimpsest.stores.vector_column import Vector
 from palimpsest.streams.store_port import FindCandidates, KeepVector, Progress, Put, Write
 from palimpsest.streams.text.normal_forms import content_hash, normalized_content
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import duckdb
 import pyarrow as pa
 
-from palimpsest.stores.analysis import query_tokens
 from palimpsest.stores.database.balance import install_balance
 from palimpsest.stores.database.cursors import Readable, interrupted_after
+from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.streams.store_port import FindItems
 
 ALLOWED = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)

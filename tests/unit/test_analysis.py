@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.stores.analysis import MAX_TERM_LENGTH, STOP_WORDS, algorithm, query_tokens, tokens
+from palimpsest.stores.index.analysis import (
+    MAX_TERM_LENGTH,
+    STOP_WORDS,
+    algorithm,
+    query_tokens,
+    tokens,
+)
 
 LANGUAGES = ["english", "german", "russian", "arabic", "hindi", "none"]
 

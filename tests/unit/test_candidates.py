@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 
 from palimpsest.schemas.rows import MemoryRow
 from palimpsest.stores.candidates import CandidateSearch
-from palimpsest.stores.scope_index import ScopeIndex
-from palimpsest.stores.scoring import at_least_best, best_of_segments, row_cosines, row_products
+from palimpsest.stores.index.scope_index import ScopeIndex
+from palimpsest.stores.index.scoring import (
+    at_least_best,
+    best_of_segments,
+    row_cosines,
+    row_products,
+)
 from palimpsest.streams.store_port import FindCandidates, NearDuplicates, Vector
 from tests.memory_rows import DIMENSIONS, SCOPE, embed, memory, options, vector_of
 

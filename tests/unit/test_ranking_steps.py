@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palimpsest.stores.index.scope_index import ScopeIndex
+from palimpsest.stores.index.segment import META, Floats
 from palimpsest.stores.ranking import DEFAULTS
 from palimpsest.stores.ranking_steps import SECOND_LOOK, STEPS, Ranking, RankingContext, fuse_legs
 from palimpsest.stores.recall_types import Fusion
-from palimpsest.stores.scope_index import ScopeIndex
-from palimpsest.stores.segment import META, Floats
 
 DOCS = Path(__file__).parents[2] / "ops" / "docs" / "retrieval.md"
 

@@ -20,12 +20,12 @@ from palimpsest.schemas.rows import (
     embedding_key,
     embedding_text,
 )
+from palimpsest.stores.index.vector_column import Vector
 from palimpsest.stores.ranking import DEFAULTS, PROFILES
 from palimpsest.stores.recall_pool import PoolSearch
 from palimpsest.stores.recall_types import Fusion, Query, RecallAnswer
 from palimpsest.stores.retrieval import RetrievalSettings, Retriever
 from palimpsest.stores.shard import Shard
-from palimpsest.stores.vector_column import Vector
 from palimpsest.streams.memory_rows import with_content
 from tests.memory_rows import (
     BEGIN,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.stores import scoring
-from palimpsest.stores.segment import Segment
+from palimpsest.stores.index import scoring
+from palimpsest.stores.index.segment import Segment
 from tests.unit.small_store import memory
 
 TERMS = ("tea", "cup", "green", "late", "door")

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from palimpsest.stores.segment import Segment
+from palimpsest.stores.index.segment import Segment
 from tests.unit.small_store import memory
 
 DIMENSIONS = 32

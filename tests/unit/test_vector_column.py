@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from palimpsest.stores.vector_column import MAPPED_FROM, VectorColumn
+from palimpsest.stores.index.vector_column import MAPPED_FROM, VectorColumn
 
 DIMENSIONS = 8
 DRAWN = np.random.default_rng(5).normal(size=(4 * MAPPED_FROM, DIMENSIONS)).astype(np.float32)

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from palimpsest.ops.embedding_tracker import catch_up, missing_count
-from palimpsest.stores import vectors
+from palimpsest.stores.index import lance as vectors
+from palimpsest.stores.index.lance import VectorTable
 from palimpsest.stores.recall_types import Query
 from palimpsest.stores.retrieval import Retriever
 from palimpsest.stores.shard import Shard
-from palimpsest.stores.vectors import VectorTable
 from palimpsest.streams.models.base import PermanentModelError, TransientModelError, Vector
 from tests.memory_rows import DIMENSIONS, MODEL, SCOPE, embed, memory, open_shard, turn, write
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palimpsest.schemas.rows import MemoryRow
-from palimpsest.stores.vector_column import Codes, Vector, VectorColumn, coded
+from palimpsest.stores.index.vector_column import Codes, Vector, VectorColumn, coded
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

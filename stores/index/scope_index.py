@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from palimpsest.schemas.rows import EdgeRow, MemoryRow
-from palimpsest.stores.analysis import query_tokens
-from palimpsest.stores.fulltext import terms_of
-from palimpsest.stores.segment import Numbers, Places, Segment
-from palimpsest.stores.vector_column import Codes, Vector
+from palimpsest.stores.index.analysis import query_tokens
+from palimpsest.stores.index.fulltext import terms_of
+from palimpsest.stores.index.segment import Numbers, Places, Segment
+from palimpsest.stores.index.vector_column import Codes, Vector
 
 DERIVED_FROM = "derived_from"
 STALE_SHARE = 0.02
@@ -30,7 +30,7 @@ class ScopeIndex:
     """Raw turns (`turns`) and everything else (`facts`) of a scope, and how they hang together."""
 
     def __init__(self, dimensions: int, folder: Path | None = None) -> None:
-        """`folder` is for the vectors of a large scope (`stores.vector_column`)."""
+        """`folder` is for the vectors of a large scope (`stores.index.vector_column`)."""
         self.lock = threading.RLock()
         self.numbers = Numbers()
         self.turns = Segment(dimensions, self.numbers, folder)

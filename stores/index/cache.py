@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from palimpsest.stores.database.cursors import Reading
-from palimpsest.stores.scope_index import DERIVED_FROM, ScopeIndex
-from palimpsest.stores.segment import META, NEVER, Block, Mask, Segment, digest
+from palimpsest.stores.index.scope_index import DERIVED_FROM, ScopeIndex
+from palimpsest.stores.index.segment import META, NEVER, Block, Mask, Segment, digest
+from palimpsest.stores.index.vector_column import Vector
 from palimpsest.stores.settings import ShardOptions
-from palimpsest.stores.vector_column import Vector
 
 LOAD_LOCKS = 64
 """A scope is loaded by one thread at a time; these are shared by all scopes."""

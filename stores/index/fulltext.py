@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import duckdb
 
 from palimpsest.schemas.rows import MemoryRow, index_text
-from palimpsest.stores.analysis import tokens
 from palimpsest.stores.database.tables import Tables
+from palimpsest.stores.index.analysis import tokens
 
 MAX_TERM_COUNT = 65_535
 

@@ -14,9 +14,9 @@ import numpy as np
 import simsimd
 from numpy.typing import NDArray
 
+from palimpsest.stores.index.segment import Counts, Floats, Integers, Mask, Places, Segment
+from palimpsest.stores.index.vector_column import Vector
 from palimpsest.stores.ranking import DEFAULTS, bm25_impact, idf, length_norms
-from palimpsest.stores.segment import Counts, Floats, Integers, Mask, Places, Segment
-from palimpsest.stores.vector_column import Vector
 
 BLOCK = 256
 MANY = 10_000
