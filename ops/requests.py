@@ -12,7 +12,7 @@ from typing import ClassVar, TypeAlias
 
 from pydantic import JsonValue
 
-from palimpsest.stores.recall_types import Query
+from palimpsest.stores.recall.query import Query
 
 JsonObject: TypeAlias = dict[str, JsonValue]
 

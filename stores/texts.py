@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from functools import cache
 
 from palimpsest.schemas.rows import MemoryRow, linked_text
-from palimpsest.stores.candidates import CandidateSearch
 from palimpsest.stores.database.cursors import Readable
+from palimpsest.stores.recall.candidates import CandidateSearch
 from palimpsest.streams.store_port import MemoryText
 
 _NO_WORD = re.compile(r"[\W_]+")

@@ -28,10 +28,10 @@ from palimpsest.schemas.rows import (
     SessionRow,
 )
 from palimpsest.stores.batch_rows import BatchRows
-from palimpsest.stores.candidates import CandidateSearch
 from palimpsest.stores.index.fulltext import write_postings
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.names import NameView
+from palimpsest.stores.recall.candidates import CandidateSearch
 from palimpsest.stores.state import ShardState
 from palimpsest.stores.stored_rows import Found, StoredRows
 from palimpsest.stores.texts import TextSearch

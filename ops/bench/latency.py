@@ -24,11 +24,11 @@ import numpy as np
 from palimpsest.ops.bench.throughput import vocabulary
 from palimpsest.ops.requests import JsonObject
 from palimpsest.schemas.rows import EdgeRow, MemoryRow, embedding_key
-from palimpsest.stores.candidates import CandidateSearch
-from palimpsest.stores.graph_boost import GraphBoostSettings
 from palimpsest.stores.index.vector_column import Vector
-from palimpsest.stores.recall_types import Query
-from palimpsest.stores.retrieval import SEARCH_THREADS, RetrievalSettings, Retriever
+from palimpsest.stores.recall.candidates import CandidateSearch
+from palimpsest.stores.recall.graph_boost import GraphBoostSettings
+from palimpsest.stores.recall.query import Query
+from palimpsest.stores.recall.retriever import SEARCH_THREADS, RetrievalSettings, Retriever
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.store_port import FindCandidates, KeepVector, Progress, Put, Write

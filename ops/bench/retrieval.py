@@ -28,11 +28,11 @@ from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.running import sources_of
 from palimpsest.ops.settings import Settings
-from palimpsest.stores.graph_boost import GraphBoostSettings
 from palimpsest.stores.index.vector_column import Vector
-from palimpsest.stores.ranking import DEFAULTS
-from palimpsest.stores.recall_types import Fusion, Query, RecallResult
-from palimpsest.stores.retrieval_types import RetrievalSettings
+from palimpsest.stores.recall.answers import RetrievalSettings
+from palimpsest.stores.recall.graph_boost import GraphBoostSettings
+from palimpsest.stores.recall.query import Fusion, Query, RecallResult
+from palimpsest.stores.recall.ranking import DEFAULTS
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.models.base import EmbeddingModel
 from palimpsest.streams.runtime.runner import StageRunner

@@ -9,13 +9,13 @@ from pydantic import JsonValue, TypeAdapter
 
 from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.requests import ContextRequest, RecallRequest, RequestError
-from palimpsest.stores.recall_types import Query
+from palimpsest.stores.recall.query import Query
 from palimpsest.streams.models.base import ModelError, Vector
 
 if TYPE_CHECKING:
     from palimpsest.ops.settings import Settings
-    from palimpsest.stores.recall_types import RecallAnswer
-    from palimpsest.stores.retrieval import Retrieval, RetrievalSettings, Retriever
+    from palimpsest.stores.recall.query import RecallAnswer
+    from palimpsest.stores.recall.retriever import Retrieval, RetrievalSettings, Retriever
 
 
 async def recall(sources: Sources, request: RecallRequest) -> JsonValue:
@@ -69,8 +69,8 @@ async def _retriever(
     sources: Sources, query: Query, settings: RetrievalSettings
 ) -> tuple[Retriever, Vector | None]:
     """With the question's vector. The exemplars are embedded when a question first needs them."""
-    from palimpsest.stores.intent import by_keyword
-    from palimpsest.stores.retrieval import Retriever
+    from palimpsest.stores.recall.intent import by_keyword
+    from palimpsest.stores.recall.retriever import Retriever
 
     vector = await _vector(sources, query.scope, query.text)
     exemplars = None
@@ -83,10 +83,10 @@ async def _retriever(
 
 def retrieval_settings(settings: Settings) -> RetrievalSettings:
     """How retrieval goes, as set."""
-    from palimpsest.stores.graph_boost import GraphBoostSettings
-    from palimpsest.stores.ranking import PROFILES, RankingParameters
-    from palimpsest.stores.rerank import RerankSettings
-    from palimpsest.stores.retrieval import RetrievalSettings
+    from palimpsest.stores.recall.graph_boost import GraphBoostSettings
+    from palimpsest.stores.recall.ranking import PROFILES, RankingParameters
+    from palimpsest.stores.recall.rerank import RerankSettings
+    from palimpsest.stores.recall.retriever import RetrievalSettings
 
     chosen, graph = settings.recall, settings.graph
     return RetrievalSettings(
@@ -123,6 +123,6 @@ async def _vector(sources: Sources, scope: str, text: str) -> Vector | None:
 
 @cache
 def _adapter() -> TypeAdapter[RecallAnswer]:
-    from palimpsest.stores.recall_types import RecallAnswer
+    from palimpsest.stores.recall.query import RecallAnswer
 
     return TypeAdapter(RecallAnswer)

@@ -18,7 +18,7 @@ from palimpsest.streams.models.base import EmbeddingModel, ModelError
 from palimpsest.streams.runtime.model_port import Outage
 
 if TYPE_CHECKING:
-    from palimpsest.stores.intent import Exemplars
+    from palimpsest.stores.recall.intent import Exemplars
 
 
 class EmbeddedExemplars:
@@ -30,7 +30,7 @@ class EmbeddedExemplars:
 
     async def of(self, model: EmbeddingModel) -> Exemplars | None:
         """None while the model cannot embed them: the next question tries again."""
-        from palimpsest.stores.intent import Exemplars  # with numpy: only when it is used
+        from palimpsest.stores.recall.intent import Exemplars  # with numpy: only when it is used
 
         async with self._lock:
             if self._found is None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from palimpsest.stores.index.segment import Counts, Floats, Integers, Mask, Places, Segment
 from palimpsest.stores.index.vector_column import Vector
-from palimpsest.stores.ranking import DEFAULTS, bm25_impact, idf, length_norms
+from palimpsest.stores.recall.ranking import DEFAULTS, bm25_impact, idf, length_norms
 
 BLOCK = 256
 MANY = 10_000

@@ -22,7 +22,7 @@ from palimpsest.schemas.messages import (
     StructuredAttribute,
     Triple,
 )
-from palimpsest.stores.graph_boost import graph_boost
+from palimpsest.stores.recall.graph_boost import graph_boost
 from palimpsest.streams.runtime.runner import STEPS
 from palimpsest.streams.settings import Flags, GraphSettings
 from palimpsest.streams.topology import STAGE_NAMES

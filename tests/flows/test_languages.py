@@ -24,9 +24,9 @@ import pytest
 
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.messages import ConversationTurn
-from palimpsest.stores.intent import Vector, classify
-from palimpsest.stores.recall_types import Query
-from palimpsest.stores.retrieval import RetrievalSettings, Retriever
+from palimpsest.stores.recall.intent import Vector, classify
+from palimpsest.stores.recall.query import Query
+from palimpsest.stores.recall.retriever import RetrievalSettings, Retriever
 from palimpsest.streams.models.base import EmbeddingModel
 from palimpsest.streams.models.hashing import HashingEmbeddingModel
 from palimpsest.streams.models.local import LocalEmbeddingModel

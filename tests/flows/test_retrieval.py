@@ -14,11 +14,11 @@ import pytest
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.rows import EdgeRow
-from palimpsest.stores.context import estimate_tokens
-from palimpsest.stores.recall_types import Query
-from palimpsest.stores.rerank import RerankSettings
-from palimpsest.stores.retrieval import RetrievalSettings, Retriever
-from palimpsest.stores.retrieval_types import Retrieval
+from palimpsest.stores.recall.answers import Retrieval
+from palimpsest.stores.recall.context import estimate_tokens
+from palimpsest.stores.recall.query import Query
+from palimpsest.stores.recall.rerank import RerankSettings
+from palimpsest.stores.recall.retriever import RetrievalSettings, Retriever
 from palimpsest.streams.models.base import Vector
 from tests.harness import (
     DIMENSIONS,

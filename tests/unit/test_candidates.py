@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palimpsest.schemas.rows import MemoryRow
-from palimpsest.stores.candidates import CandidateSearch
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.scoring import (
     at_least_best,
@@ -18,6 +17,7 @@ from palimpsest.stores.index.scoring import (
     row_cosines,
     row_products,
 )
+from palimpsest.stores.recall.candidates import CandidateSearch
 from palimpsest.streams.store_port import FindCandidates, NearDuplicates, Vector
 from tests.memory_rows import DIMENSIONS, SCOPE, embed, memory, options, vector_of
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.stores.context import (
+from palimpsest.stores.recall.context import (
     Context,
     ContextSettings,
     Line,

@@ -15,10 +15,10 @@ from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.requests import ListRequest
 from palimpsest.ops.settings import Settings
 from palimpsest.schemas.rows import EdgeRow, MemoryRow, MentionRow, NameRow, Row
-from palimpsest.stores.ranking import RankingParameters
-from palimpsest.stores.recall_types import Query
-from palimpsest.stores.retrieval import RetrievalSettings, Retriever
-from palimpsest.stores.retrieval_types import Retrieval
+from palimpsest.stores.recall.answers import Retrieval
+from palimpsest.stores.recall.query import Query
+from palimpsest.stores.recall.ranking import RankingParameters
+from palimpsest.stores.recall.retriever import RetrievalSettings, Retriever
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.models.hashing import HashingEmbeddingModel

@@ -10,8 +10,8 @@ import duckdb
 from palimpsest.schemas.rows import MemoryRow
 from palimpsest.stores.database.migrations import MIGRATIONS
 from palimpsest.stores.database.tables import select
-from palimpsest.stores.recall_types import Query
-from palimpsest.stores.retrieval import Retriever
+from palimpsest.stores.recall.query import Query
+from palimpsest.stores.recall.retriever import Retriever
 from palimpsest.stores.shard import DATABASE_FILE, Shard
 from tests.harness import (
     FULL,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import duckdb
 import pytest
 
-from palimpsest.stores.graph_boost import (
+from palimpsest.stores.recall.graph_boost import (
     GraphBoost,
     GraphBoostSettings,
     graph_boost,

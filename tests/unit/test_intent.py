@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from palimpsest.stores.intent import (
+from palimpsest.stores.recall.intent import (
     COMPLEX,
     EXEMPLARS,
     SIMPLE,

@@ -12,9 +12,15 @@ from hypothesis import strategies as st
 
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.segment import META, Floats
-from palimpsest.stores.ranking import DEFAULTS
-from palimpsest.stores.ranking_steps import SECOND_LOOK, STEPS, Ranking, RankingContext, fuse_legs
-from palimpsest.stores.recall_types import Fusion
+from palimpsest.stores.recall.query import Fusion
+from palimpsest.stores.recall.ranking import DEFAULTS
+from palimpsest.stores.recall.ranking_steps import (
+    SECOND_LOOK,
+    STEPS,
+    Ranking,
+    RankingContext,
+    fuse_legs,
+)
 
 DOCS = Path(__file__).parents[2] / "ops" / "docs" / "retrieval.md"
 

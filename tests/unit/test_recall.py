@@ -21,10 +21,10 @@ from palimpsest.schemas.rows import (
     embedding_text,
 )
 from palimpsest.stores.index.vector_column import Vector
-from palimpsest.stores.ranking import DEFAULTS, PROFILES
-from palimpsest.stores.recall_pool import PoolSearch
-from palimpsest.stores.recall_types import Fusion, Query, RecallAnswer
-from palimpsest.stores.retrieval import RetrievalSettings, Retriever
+from palimpsest.stores.recall.pool import PoolSearch
+from palimpsest.stores.recall.query import Fusion, Query, RecallAnswer
+from palimpsest.stores.recall.ranking import DEFAULTS, PROFILES
+from palimpsest.stores.recall.retriever import RetrievalSettings, Retriever
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.memory_rows import with_content
 from tests.memory_rows import (

@@ -6,7 +6,14 @@ from collections.abc import Awaitable, Sequence
 import numpy as np
 import pytest
 
-from palimpsest.stores.rerank import RerankSettings, SecondLook, Vector, mmr, reranked, second_look
+from palimpsest.stores.recall.rerank import (
+    RerankSettings,
+    SecondLook,
+    Vector,
+    mmr,
+    reranked,
+    second_look,
+)
 
 SCORES = [0.9, 0.8, 0.7, 0.6]
 TEXTS = ["a", "b", "c", "d"]

@@ -4,9 +4,9 @@ import duckdb
 import pytest
 
 from palimpsest.schemas.rows import Row
-from palimpsest.stores.graph_boost import NamedEntity
-from palimpsest.stores.intent import Intent
-from palimpsest.stores.strategies import DEFAULTS, Hit, Related, StrategySettings, additions
+from palimpsest.stores.recall.graph_boost import NamedEntity
+from palimpsest.stores.recall.intent import Intent
+from palimpsest.stores.recall.strategies import DEFAULTS, Hit, Related, StrategySettings, additions
 from tests.unit.small_store import edge, empty_store, entity, memory, mention, put, turn
 
 ANA = NamedEntity("ana", "Ana", "person", None, 3)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.stores.time_words import TimeFilter, read_times
+from palimpsest.stores.recall.time_words import TimeFilter, read_times
 
 # A Wednesday.
 NOW = datetime(2024, 3, 13, 15, 30, tzinfo=UTC)

@@ -14,8 +14,8 @@ import pytest
 from palimpsest.ops.embedding_tracker import catch_up, missing_count
 from palimpsest.stores.index import lance as vectors
 from palimpsest.stores.index.lance import VectorTable
-from palimpsest.stores.recall_types import Query
-from palimpsest.stores.retrieval import Retriever
+from palimpsest.stores.recall.query import Query
+from palimpsest.stores.recall.retriever import Retriever
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.models.base import PermanentModelError, TransientModelError, Vector
 from tests.memory_rows import DIMENSIONS, MODEL, SCOPE, embed, memory, open_shard, turn, write

@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 
 import duckdb
 
-from palimpsest.stores.graph_boost import NamedEntity
-from palimpsest.stores.intent import Intent
-from palimpsest.stores.recall_pool import Allowed
+from palimpsest.stores.recall.graph_boost import NamedEntity
+from palimpsest.stores.recall.intent import Intent
+from palimpsest.stores.recall.pool import Allowed
 
 CAUSAL_RELATIONS = ("causal", "derived_from", "supersedes")
 TEMPORAL_RELATIONS = ("temporal",)

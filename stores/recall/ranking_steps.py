@@ -4,7 +4,7 @@
 what follows once the cosines of whole contents are there. A row is a memory of the pool, and what
 each step adds to its score is kept under the step's name, so that the parts of a score add up to
 it. A new step is a function here and its place in the list; formulas and their measured parameters
-stand in `stores.ranking`.
+stand in `stores.recall.ranking`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.segment import Floats, Integers, Mask, microseconds
-from palimpsest.stores.ranking import (
+from palimpsest.stores.recall.query import Fusion
+from palimpsest.stores.recall.ranking import (
     DEFAULTS,
     TIE_DECIMALS,
     RankingParameters,
@@ -33,9 +34,8 @@ from palimpsest.stores.ranking import (
     top,
     worth_showing,
 )
-from palimpsest.stores.recall_types import Fusion
-from palimpsest.stores.rerank import RerankSettings, mmr, reranked
-from palimpsest.stores.time_words import TimeFilter
+from palimpsest.stores.recall.rerank import RerankSettings, mmr, reranked
+from palimpsest.stores.recall.time_words import TimeFilter
 
 BOOST_POOL: Final = 50
 """Results among which some are boosted: the first ten do not depend on the limit up to this."""

@@ -5,7 +5,7 @@ scope, never on which other candidates happen to be in the pool or on how many w
 the first ten are the same whether ten or fifty are asked for, and `min_score` means the same for
 every query of a scope.
 
-In which order a query takes them stands in `stores.ranking_steps`.
+In which order a query takes them stands in `stores.recall.ranking_steps`.
 
 The defaults were chosen on three LoCoMo conversations (480 questions) and checked on two others
 (306). The numbers below are recall@10 on the first, with MiniLM-L6 unless said otherwise: .84 with

@@ -1,7 +1,7 @@
 """A query's way through a shard, down and up once.
 
 What is asked, when and about whom is read from its words; the pool holds what may answer
-(`stores.recall_pool`); the steps of `stores.ranking_steps` make results of it; these are shown,
+(`stores.recall.pool`); the steps of `stores.recall.ranking_steps` make results of it; these are shown,
 with what the intent adds. Every part tells what it did (`Retrieval.explain`).
 """
 
@@ -18,23 +18,23 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final, ParamSpec, Protocol, TypeVar
 
-from palimpsest.stores.context import Context, assemble
-from palimpsest.stores.context_lines import lines_of
 from palimpsest.stores.database.cursors import Readable
-from palimpsest.stores.graph_boost import GraphBoost, Milliseconds, graph_boost
 from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.index.cache import IndexCache
 from palimpsest.stores.index.segment import microseconds
-from palimpsest.stores.intent import Exemplars, Vector, classify, complexity
-from palimpsest.stores.ranking_steps import SECOND_LOOK, STEPS, Ranking, RankingContext, run
-from palimpsest.stores.recall_pool import Allowed, PoolSearch
-from palimpsest.stores.recall_results import shown
-from palimpsest.stores.recall_types import Fusion, Legs, Query, RecallAnswer, RecallResult
-from palimpsest.stores.rerank import SecondLook, TextEmbedding, second_look
-from palimpsest.stores.retrieval_types import Explained, Retrieval, RetrievalSettings, TimesUsed
+from palimpsest.stores.recall.answers import Explained, Retrieval, RetrievalSettings, TimesUsed
+from palimpsest.stores.recall.context import Context, assemble
+from palimpsest.stores.recall.context_lines import lines_of
+from palimpsest.stores.recall.graph_boost import GraphBoost, Milliseconds, graph_boost
+from palimpsest.stores.recall.intent import Exemplars, Vector, classify, complexity
+from palimpsest.stores.recall.pool import Allowed, PoolSearch
+from palimpsest.stores.recall.query import Fusion, Legs, Query, RecallAnswer, RecallResult
+from palimpsest.stores.recall.ranking_steps import SECOND_LOOK, STEPS, Ranking, RankingContext, run
+from palimpsest.stores.recall.rerank import SecondLook, TextEmbedding, second_look
+from palimpsest.stores.recall.results import shown
+from palimpsest.stores.recall.strategies import Hit, Related, additions
+from palimpsest.stores.recall.time_words import TimeFilter, read_times
 from palimpsest.stores.settings import ShardOptions
-from palimpsest.stores.strategies import Hit, Related, additions
-from palimpsest.stores.time_words import TimeFilter, read_times
 
 __all__ = ["Retrieval", "RetrievalSettings", "Retriever"]
 

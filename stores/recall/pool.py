@@ -33,9 +33,14 @@ from palimpsest.stores.index.segment import (
     microseconds,
 )
 from palimpsest.stores.index.vector_column import Codes, Vector
-from palimpsest.stores.ranking import RankingParameters, centred, centring_share, keyword_coverage
-from palimpsest.stores.ranking_steps import Ranking
-from palimpsest.stores.recall_types import Fusion, Query
+from palimpsest.stores.recall.query import Fusion, Query
+from palimpsest.stores.recall.ranking import (
+    RankingParameters,
+    centred,
+    centring_share,
+    keyword_coverage,
+)
+from palimpsest.stores.recall.ranking_steps import Ranking
 
 TURNS, FACTS = 0, 1
 Scalar = TypeVar("Scalar", bound=np.generic)

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 
 import duckdb
 
-from palimpsest.stores.context import Line, Section
-from palimpsest.stores.recall_pool import Allowed
-from palimpsest.stores.recall_types import Neighbour, RecallResult
-from palimpsest.stores.retrieval_types import Retrieval
+from palimpsest.stores.recall.answers import Retrieval
+from palimpsest.stores.recall.context import Line, Section
+from palimpsest.stores.recall.pool import Allowed
+from palimpsest.stores.recall.query import Neighbour, RecallResult
 
 MAX_RELATIONS = 6
 """Of an entity, in its profile."""

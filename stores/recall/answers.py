@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from palimpsest.stores.context import ContextSettings
-from palimpsest.stores.graph_boost import GraphBoostSettings, NamedEntity
-from palimpsest.stores.intent import Complexity, Intent, IntentGuess
-from palimpsest.stores.ranking import DEFAULTS as RANKING
-from palimpsest.stores.ranking import RankingParameters
-from palimpsest.stores.recall_pool import Allowed
-from palimpsest.stores.recall_types import Fusion, RecallAnswer, RecallResult
-from palimpsest.stores.rerank import RerankSettings
-from palimpsest.stores.strategies import Related, StrategySettings
-from palimpsest.stores.time_words import TimeFilter
+from palimpsest.stores.recall.context import ContextSettings
+from palimpsest.stores.recall.graph_boost import GraphBoostSettings, NamedEntity
+from palimpsest.stores.recall.intent import Complexity, Intent, IntentGuess
+from palimpsest.stores.recall.pool import Allowed
+from palimpsest.stores.recall.query import Fusion, RecallAnswer, RecallResult
+from palimpsest.stores.recall.ranking import DEFAULTS as RANKING
+from palimpsest.stores.recall.ranking import RankingParameters
+from palimpsest.stores.recall.rerank import RerankSettings
+from palimpsest.stores.recall.strategies import Related, StrategySettings
+from palimpsest.stores.recall.time_words import TimeFilter
 
 TimesUsed = Literal["none", "prefer", "filter", "widened"]
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.segment import Floats, Segment, from_microseconds
-from palimpsest.stores.ranking import top
-from palimpsest.stores.ranking_steps import Ranking
-from palimpsest.stores.recall_pool import Allowed
-from palimpsest.stores.recall_types import Explanation, Neighbour, Query, RecallResult, Scores
+from palimpsest.stores.recall.pool import Allowed
+from palimpsest.stores.recall.query import Explanation, Neighbour, Query, RecallResult, Scores
+from palimpsest.stores.recall.ranking import top
+from palimpsest.stores.recall.ranking_steps import Ranking
 
 Ranks = Mapping[str, list[int | None]]
 

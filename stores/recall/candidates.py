@@ -36,7 +36,7 @@ from palimpsest.stores.index.segment import (
     from_microseconds,
 )
 from palimpsest.stores.index.vector_column import Vector
-from palimpsest.stores.ranking import keyword_coverage
+from palimpsest.stores.recall.ranking import keyword_coverage
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.streams.store_port import Candidates, FindCandidates, NearDuplicates
 
