@@ -17,7 +17,7 @@ from palimpsest.stores.database.views import install_views
 from palimpsest.stores.lock import FolderLock
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.state import ShardState
-from palimpsest.stores.unit import UnitOfWork
+from palimpsest.stores.writing.unit_of_work import UnitOfWork
 
 DATABASE_FILE = "memory.duckdb"
 BLOCK_BYTES = 16 * 1024

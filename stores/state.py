@@ -23,8 +23,8 @@ from palimpsest.stores.database.membership import KnownKeys
 from palimpsest.stores.database.seen_messages import SeenMessages
 from palimpsest.stores.database.tables import Tables, select
 from palimpsest.stores.index.cache import IndexCache
-from palimpsest.stores.names import NameCache
 from palimpsest.stores.settings import ShardOptions
+from palimpsest.stores.writing.known_names import NameCache
 from palimpsest.streams.store_port import Outbound, Progress
 
 if TYPE_CHECKING:

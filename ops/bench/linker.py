@@ -17,7 +17,7 @@ import duckdb
 
 from palimpsest.schemas.identity import entity_id
 from palimpsest.schemas.rows import NameRow
-from palimpsest.stores.names import NameCache, NameView
+from palimpsest.stores.writing.known_names import NameCache, NameView
 from palimpsest.streams.text.linker import candidate_names, names_in, unspaced_part
 
 SCOPE = "bench"

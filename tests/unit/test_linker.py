@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from palimpsest.schemas.identity import entity_id
 from palimpsest.schemas.rows import MemoryRow, NameRow, linked_text
-from palimpsest.stores.names import NameCache, NameView
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard
+from palimpsest.stores.writing.known_names import NameCache, NameView
 from palimpsest.streams.memory_rows import archived, changed, deleted, with_content
 from palimpsest.streams.store_port import Graph, LoadGraph, MemoryText, Progress, Put
 from palimpsest.streams.text.linker import (

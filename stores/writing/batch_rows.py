@@ -16,7 +16,7 @@ from palimpsest.schemas.rows import (
     SessionRow,
 )
 from palimpsest.stores.database.tables import Tables
-from palimpsest.stores.stored_rows import Key, StoredRows
+from palimpsest.stores.writing.stored_rows import Key, StoredRows
 
 REWRITTEN = (MemoryRow, SessionRow, NameRow, RelationRow, FlagsRow, CommandRow)
 """Rows that stages read before they write them: the newest counts. Of all others the first does

@@ -27,14 +27,14 @@ from palimpsest.schemas.rows import (
     Row,
     SessionRow,
 )
-from palimpsest.stores.batch_rows import BatchRows
 from palimpsest.stores.index.fulltext import write_postings
 from palimpsest.stores.index.scope_index import ScopeIndex
-from palimpsest.stores.names import NameView
 from palimpsest.stores.recall.candidates import CandidateSearch
 from palimpsest.stores.state import ShardState
-from palimpsest.stores.stored_rows import Found, StoredRows
-from palimpsest.stores.texts import TextSearch
+from palimpsest.stores.writing.batch_rows import BatchRows
+from palimpsest.stores.writing.known_names import NameView
+from palimpsest.stores.writing.memory_texts import TextSearch
+from palimpsest.stores.writing.stored_rows import Found, StoredRows
 from palimpsest.streams.store_port import (
     Anticipated,
     CommittedButNotShown,
