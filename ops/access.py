@@ -16,7 +16,7 @@ from palimpsest.stores.lock import FolderInUse
 
 if TYPE_CHECKING:
     from palimpsest.ops.queries import Queries
-    from palimpsest.ops.settings import Settings
+    from palimpsest.ops.settings.sections import Settings
     from palimpsest.streams.logs.base import Outgoing
 
 PATIENCE_SECONDS = 10.0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 
 from palimpsest.ops.embedded import Application, application, open_log
 from palimpsest.ops.parts import utc_now
-from palimpsest.ops.settings import Settings
+from palimpsest.ops.settings.sections import Settings
 from palimpsest.streams.logs.base import Outgoing
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.embedded import log_lock
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.requests import CommandRequest, RequestError
-from palimpsest.ops.settings import Settings
+from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import describe
 from palimpsest.schemas.envelope import Envelope, Frozen
 from palimpsest.schemas.messages import Command, MemoryCommand

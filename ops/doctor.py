@@ -23,7 +23,7 @@ from palimpsest.ops.parts import (
     shard_folder,
     shard_options,
 )
-from palimpsest.ops.settings import Settings
+from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.shard import StoreError
 from palimpsest.streams.logs.base import LogError

@@ -24,7 +24,7 @@ from palimpsest.ops.parts import (
     stage_runner,
     utc_now,
 )
-from palimpsest.ops.settings import Settings
+from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.usable import ModelGate
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.stores.settings import ShardOptions

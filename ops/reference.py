@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from palimpsest.ops.cli.common import as_written
-from palimpsest.ops.setting_sources import reference
+from palimpsest.ops.settings.sources import reference
 
 FOLDER = Path(__file__).parent / "docs"
 

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from pydantic import JsonValue
 
-from palimpsest.ops.settings import Settings
+from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import decode
 from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
 from palimpsest.schemas.messages import (

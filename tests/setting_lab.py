@@ -20,8 +20,8 @@ from palimpsest.ops.queries import DirectQueries
 from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.requests import RecallRequest
 from palimpsest.ops.service.running import sources_of
-from palimpsest.ops.setting_sources import load_settings
-from palimpsest.ops.settings import Settings
+from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.rows import Row
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS

@@ -26,8 +26,8 @@ from palimpsest.ops.kafka.broker import Broker
 from palimpsest.ops.requests import JsonObject, StatusRequest
 from palimpsest.ops.service.client import NotThereError
 from palimpsest.ops.service.routing import RoutedQueries
-from palimpsest.ops.setting_sources import load_settings
-from palimpsest.ops.settings import Settings
+from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.settings.sources import load_settings
 from palimpsest.ops.topics import create_topics
 from palimpsest.stores.database.migrations import use_tables
 from palimpsest.stores.database.state_hash import table_hashes

@@ -27,7 +27,7 @@ from palimpsest.ops.reading.recalling import retrieval_settings, retrieved
 from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.running import sources_of
-from palimpsest.ops.settings import Settings
+from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.index.vector_column import Vector
 from palimpsest.stores.recall.answers import RetrievalSettings
 from palimpsest.stores.recall.graph_boost import GraphBoostSettings

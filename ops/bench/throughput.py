@@ -16,8 +16,8 @@ from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.ingest.records import in_batches, turn_id_of_message
 from palimpsest.ops.requests import JsonObject
-from palimpsest.ops.setting_sources import load_settings
-from palimpsest.ops.settings import Settings
+from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.envelope import Envelope, Frozen
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.topics import CONVERSATION_TURNS

@@ -12,7 +12,7 @@ from palimpsest.ops.cli.options import MemoryId, Reason, Wait
 from palimpsest.ops.cli.scopes import tell_unknown
 
 if TYPE_CHECKING:
-    from palimpsest.ops.settings import Settings
+    from palimpsest.ops.settings.sections import Settings
     from palimpsest.schemas.messages import Command
 
 MemoryIds = Annotated[list[str], typer.Argument(metavar="ID…", help="Ids, or their first 8.")]

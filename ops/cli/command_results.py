@@ -9,7 +9,7 @@ import typer
 from palimpsest.ops.cli.common import complain
 
 if TYPE_CHECKING:
-    from palimpsest.ops.settings import Settings
+    from palimpsest.ops.settings.sections import Settings
     from palimpsest.schemas.messages import Command
 
 Said: TypeAlias = dict[str, object]

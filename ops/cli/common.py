@@ -24,8 +24,8 @@ from typer.models import ArgumentInfo, OptionInfo
 if TYPE_CHECKING:
     from palimpsest.ops.queries import Queries
     from palimpsest.ops.requests import Request
-    from palimpsest.ops.setting_sources import Loaded
-    from palimpsest.ops.settings import Settings
+    from palimpsest.ops.settings.sections import Settings
+    from palimpsest.ops.settings.sources import Loaded
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ class Cli:
 
     def load(self) -> Loaded:
         """The effective settings and where each is from. Raises SettingsError."""
-        from palimpsest.ops.setting_sources import load_settings
+        from palimpsest.ops.settings.sources import load_settings
 
         return load_settings(self.overrides, self.data_dir, self.config)
 
@@ -200,7 +200,7 @@ def _text_of(error: Exception) -> str | None:
         ("palimpsest.streams.logs.base", ("LogError",)),
         ("palimpsest.stores.shard", ("StoreError",)),
         ("palimpsest.stores.lock", ("FolderInUse",)),
-        ("palimpsest.ops.setting_sources", ("SettingsError",)),
+        ("palimpsest.ops.settings.sources", ("SettingsError",)),
         ("palimpsest.ops.parts", ("SetupError",)),
         ("palimpsest.ops.requests", ("RequestError",)),
         ("palimpsest.ops.service.client", ("NotThereError",)),

@@ -11,7 +11,7 @@ import typer
 from palimpsest.ops.cli.common import Cli, command, complain, wrong_use
 
 if TYPE_CHECKING:
-    from palimpsest.ops.settings import Settings
+    from palimpsest.ops.settings.sections import Settings
 
 
 def register(app: typer.Typer) -> None:

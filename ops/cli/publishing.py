@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from palimpsest.ops.ingest.base import DateOrder as DateOrderName
     from palimpsest.ops.ingest.known import Published
     from palimpsest.ops.ingest.opening import Found, IngestOptions
-    from palimpsest.ops.settings import Settings
+    from palimpsest.ops.settings.sections import Settings
     from palimpsest.streams.logs.base import Outgoing
 
     Append: TypeAlias = Callable[[Sequence[Outgoing]], object]

@@ -16,7 +16,7 @@ from palimpsest.ops.cli.common import AsJson, Cli, command, complain, on_termina
 if TYPE_CHECKING:
     from palimpsest.ops.bootstrap import AnyApplication
     from palimpsest.ops.requests import JsonObject
-    from palimpsest.ops.settings import Settings
+    from palimpsest.ops.settings.sections import Settings
 
 
 def register(app: typer.Typer) -> None:

@@ -21,7 +21,7 @@ from palimpsest.ops.reading.sources import Sources, rows
 from palimpsest.ops.reading.status import balance
 from palimpsest.ops.requests import JsonObject, RecallRequest
 from palimpsest.ops.service.running import serving_reads
-from palimpsest.ops.settings import Settings
+from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.database.outcome_words import told_word
 from palimpsest.streams.logs.base import Outgoing
 

@@ -12,7 +12,7 @@ from palimpsest.ops.requests import RequestError
 from palimpsest.ops.service.announcement import announced
 from palimpsest.ops.service.client import NotThereError, RemoteQueries
 from palimpsest.ops.service.routing import announcements
-from palimpsest.ops.setting_sources import SettingsError, load_settings
+from palimpsest.ops.settings.sources import SettingsError, load_settings
 
 
 async def healthy(gateway: bool) -> bool:

@@ -23,7 +23,7 @@ from palimpsest.ops.parts import (
     stage_runner,
     utc_now,
 )
-from palimpsest.ops.settings import Settings
+from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.upkeep import Upkeep
 from palimpsest.ops.usable import ModelGate
 from palimpsest.stores.lock import FolderInUse

@@ -13,7 +13,7 @@ from palimpsest.stores.recall.query import Query
 from palimpsest.streams.models.base import ModelError, Vector
 
 if TYPE_CHECKING:
-    from palimpsest.ops.settings import Settings
+    from palimpsest.ops.settings.sections import Settings
     from palimpsest.stores.recall.query import RecallAnswer
     from palimpsest.stores.recall.retriever import Retrieval, RetrievalSettings, Retriever
 

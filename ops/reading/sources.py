@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from palimpsest.ops.requests import JsonObject, NotFoundError, NotOpenError
-from palimpsest.ops.settings import Settings
+from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogReader, Outgoing, partition_for
 from palimpsest.streams.models.base import EmbeddingModel, ModelError

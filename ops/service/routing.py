@@ -42,7 +42,7 @@ from palimpsest.ops.requests import (
 )
 from palimpsest.ops.service.announcement import announced
 from palimpsest.ops.service.client import NotThereError, RemoteQueries
-from palimpsest.ops.settings import Settings
+from palimpsest.ops.settings.sections import Settings
 from palimpsest.streams.logs.base import partition_for
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from palimpsest.ops.queries import DirectQueries
 from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.service.local import Place, local_interface
 from palimpsest.ops.service.routing import own_folder
-from palimpsest.ops.settings import Settings
+from palimpsest.ops.settings.sections import Settings
 
 
 def sources_of(app: AnyApplication) -> Sources:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from palimpsest.ops.demo.show import QUESTIONS, conversation
-from palimpsest.ops.setting_sources import load_settings
+from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.codec import decode
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from tests.flows.program import Program

@@ -25,7 +25,7 @@ from palimpsest.ops.requests import (
     RecallRequest,
     Request,
 )
-from palimpsest.ops.settings import Settings
+from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.messages import ConversationTurn
 from tests.harness import Pipeline, ScriptedModel, pipeline_settings, published, spoken
 

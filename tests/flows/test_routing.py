@@ -24,7 +24,7 @@ from palimpsest.ops.requests import (
 from palimpsest.ops.service import routing
 from palimpsest.ops.service.local import local_interface
 from palimpsest.ops.service.routing import RoutedQueries, own_folder
-from palimpsest.ops.settings import Settings
+from palimpsest.ops.settings.sections import Settings
 from palimpsest.streams.logs.base import partition_for
 from tests.harness import Pipeline
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from palimpsest.ops.kafka.broker import Broker
-from palimpsest.ops.settings import Settings
+from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.topics import create_topics
 from palimpsest.streams.kafka.cluster import ROLES, Cluster
 from palimpsest.streams.kafka.log import READ_BY, KafkaLog

@@ -16,7 +16,7 @@ from palimpsest.ops.reference import (
     render_settings,
     render_tables,
 )
-from palimpsest.ops.setting_sources import reference
+from palimpsest.ops.settings.sources import reference
 from tests.flows.program import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

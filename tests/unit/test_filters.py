@@ -13,7 +13,7 @@ import pytest
 from palimpsest.ops.reading.memories import list_memories
 from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.requests import ListRequest
-from palimpsest.ops.settings import Settings
+from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.rows import EdgeRow, MemoryRow, MentionRow, NameRow, Row
 from palimpsest.stores.recall.answers import Retrieval
 from palimpsest.stores.recall.query import Query

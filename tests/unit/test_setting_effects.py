@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.setting_sources import reference
+from palimpsest.ops.settings.sources import reference
 from tests.servers import ScriptedProvider
 from tests.setting_lab import Lab, free_port
 from tests.unit import (

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from palimpsest.ops.parts import SetupError, embedding_model, language_model, shard_options
-from palimpsest.ops.setting_sources import MASK, SettingsError, load_settings, reference
-from palimpsest.ops.settings import Settings
+from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.settings.sources import MASK, SettingsError, load_settings, reference
 
 
 def loaded(*flags: str, file: Path | None = None, **environment: str) -> Settings:

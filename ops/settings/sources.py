@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic import BaseModel, JsonValue, SecretStr, ValidationError
 from pydantic_settings import EnvSettingsSource
 
-from palimpsest.ops.settings import Settings
+from palimpsest.ops.settings.sections import Settings
 
 FILE_NAME = "palimpsest.toml"
 PREFIX = "PALIMPSEST_"

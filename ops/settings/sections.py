@@ -1,6 +1,6 @@
 """All the settings: the sections, each from beside what it sets, and what follows from several.
 
-`ops.setting_sources.load_settings` fills them from file, environment and flags.
+`ops.settings.sources.load_settings` fills them from file, environment and flags.
 """
 
 from __future__ import annotations
