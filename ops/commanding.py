@@ -9,11 +9,11 @@ from typing import cast
 
 from pydantic import ValidationError
 
-from palimpsest.ops.access import queries, worker_runs
 from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.embedded import log_lock
 from palimpsest.ops.parts import utc_now
-from palimpsest.ops.requests import CommandRequest, RequestError
+from palimpsest.ops.queries.access import queries, worker_runs
+from palimpsest.ops.queries.requests import CommandRequest, RequestError
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import describe
 from palimpsest.schemas.envelope import Envelope, Frozen

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from palimpsest.ops.access import worker_runs
 from palimpsest.ops.embedded import has_log, log_folder, log_lock, open_log
 from palimpsest.ops.full_disk import full_disk
 from palimpsest.ops.parts import (
@@ -23,6 +22,7 @@ from palimpsest.ops.parts import (
     shard_folder,
     shard_options,
 )
+from palimpsest.ops.queries.access import worker_runs
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.shard import StoreError

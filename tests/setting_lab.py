@@ -16,9 +16,9 @@ import pytest
 from palimpsest.ops import embedded
 from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.parts import open_shard, shard_options
-from palimpsest.ops.queries import DirectQueries
-from palimpsest.ops.reading.sources import Sources
-from palimpsest.ops.requests import RecallRequest
+from palimpsest.ops.queries.dispatch import DirectQueries
+from palimpsest.ops.queries.requests import RecallRequest
+from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.service.running import sources_of
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings

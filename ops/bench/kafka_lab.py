@@ -23,7 +23,7 @@ from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.embedded import application
 from palimpsest.ops.ingest.records import in_batches
 from palimpsest.ops.kafka.broker import Broker
-from palimpsest.ops.requests import JsonObject, StatusRequest
+from palimpsest.ops.queries.requests import JsonObject, StatusRequest
 from palimpsest.ops.service.client import NotThereError
 from palimpsest.ops.service.routing import RoutedQueries
 from palimpsest.ops.settings.sections import Settings

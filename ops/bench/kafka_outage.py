@@ -23,7 +23,7 @@ from palimpsest.ops.bench.kafka_soak import SteadyLoad
 from palimpsest.ops.bench.provider import MODEL, running_provider
 from palimpsest.ops.bench.throughput import Load, records
 from palimpsest.ops.kafka.broker import Broker
-from palimpsest.ops.requests import JsonObject
+from palimpsest.ops.queries.requests import JsonObject
 
 WARM_SECONDS = 20.0
 LOOK_SECONDS = 1.0

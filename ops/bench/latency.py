@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 
 from palimpsest.ops.bench.throughput import vocabulary
-from palimpsest.ops.requests import JsonObject
+from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.schemas.rows import EdgeRow, MemoryRow, embedding_key
 from palimpsest.stores.index.vector_column import Vector
 from palimpsest.stores.recall.candidates import CandidateSearch

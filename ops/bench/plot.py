@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import cast
 
-from palimpsest.ops.requests import JsonObject
+from palimpsest.ops.queries.requests import JsonObject
 
 METHODS = ("keyword", "vector", "rrf", "hybrid")
 KS = (1, 5, 10, 50)

@@ -23,9 +23,9 @@ from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.ingest.base import Bad
 from palimpsest.ops.ingest.locomo import read_locomo
 from palimpsest.ops.ingest.records import RecordOptions, in_batches
-from palimpsest.ops.reading.recalling import retrieval_settings, retrieved
-from palimpsest.ops.reading.sources import Sources
-from palimpsest.ops.requests import JsonObject
+from palimpsest.ops.queries.recall import retrieval_settings, retrieved
+from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.service.running import sources_of
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.index.vector_column import Vector

@@ -211,7 +211,7 @@ def result(
 
     Example: palimpsest result 0b9e7c1a-6a53-4c0e-9f3e-5d1f6b0c7a11
     """
-    from palimpsest.ops.requests import CommandRequest
+    from palimpsest.ops.queries.requests import CommandRequest
 
     answer = cast("dict[str, object] | None", cli.ask(CommandRequest(command_id)))
     if answer is None:
@@ -220,7 +220,7 @@ def result(
 
 
 def _show_flags(cli: Cli, scope: str, as_json: bool) -> None:
-    from palimpsest.ops.requests import FlagsRequest
+    from palimpsest.ops.queries.requests import FlagsRequest
 
     answer = cast("dict[str, list[dict[str, object]]]", cli.ask(FlagsRequest(scope)))
     tell_unknown(cli, scope)
@@ -235,8 +235,8 @@ def _show_flags(cli: Cli, scope: str, as_json: bool) -> None:
 
 def _found(cli: Cli, memory_ids: list[str] | tuple[str, ...]) -> list[tuple[str, str]]:
     """Full id and scope of each memory."""
-    from palimpsest.ops.queries import Queries
-    from palimpsest.ops.requests import ScopeRequest
+    from palimpsest.ops.queries.dispatch import Queries
+    from palimpsest.ops.queries.requests import ScopeRequest
 
     async def asking(queries: Queries) -> list[tuple[str, str]]:
         found = []

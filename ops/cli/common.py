@@ -22,8 +22,8 @@ import typer
 from typer.models import ArgumentInfo, OptionInfo
 
 if TYPE_CHECKING:
-    from palimpsest.ops.queries import Queries
-    from palimpsest.ops.requests import Request
+    from palimpsest.ops.queries.dispatch import Queries
+    from palimpsest.ops.queries.requests import Request
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.ops.settings.sources import Loaded
 
@@ -89,7 +89,7 @@ class Cli:
     def with_queries(self, use: Callable[[Queries], Coroutine[None, None, T]]) -> T:
         import asyncio
 
-        from palimpsest.ops.access import queries
+        from palimpsest.ops.queries.access import queries
 
         async def using() -> T:
             async with queries(self.settings) as found:
@@ -202,7 +202,7 @@ def _text_of(error: Exception) -> str | None:
         ("palimpsest.stores.lock", ("FolderInUse",)),
         ("palimpsest.ops.settings.sources", ("SettingsError",)),
         ("palimpsest.ops.parts", ("SetupError",)),
-        ("palimpsest.ops.requests", ("RequestError",)),
+        ("palimpsest.ops.queries.requests", ("RequestError",)),
         ("palimpsest.ops.service.client", ("NotThereError",)),
     ):
         loaded = sys.modules.get(module)

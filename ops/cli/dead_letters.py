@@ -54,7 +54,7 @@ def list_(
 
     Example: palimpsest dead-letters list
     """
-    from palimpsest.ops.requests import DeadLettersRequest
+    from palimpsest.ops.queries.requests import DeadLettersRequest
 
     wanted = None if status is Status.all else status.value
     answer = cast("dict[str, object]", cli.ask(DeadLettersRequest(wanted, stage, limit)))
@@ -82,7 +82,7 @@ def show(
 
     Example: palimpsest dead-letters show 5b1f22aa
     """
-    from palimpsest.ops.requests import DeadLetterRequest
+    from palimpsest.ops.queries.requests import DeadLetterRequest
 
     answer = cast("dict[str, object]", cli.ask(DeadLetterRequest(dead_letter_id)))
     if record:
@@ -113,7 +113,7 @@ def redrive(
 
     Example: palimpsest dead-letters redrive --all
     """
-    from palimpsest.ops.requests import RedriveRequest
+    from palimpsest.ops.queries.requests import RedriveRequest
 
     if bool(dead_letter_ids) == all_:
         raise wrong_use("name the dead letters, or say --all")
@@ -145,7 +145,7 @@ def drop(cli: Cli, dead_letter_ids: DeadLetterIds, json: AsJson = False) -> None
 
 
 def _discard(cli: Cli, dead_letter_ids: list[str], as_json: bool, done: str) -> None:
-    from palimpsest.ops.requests import DiscardRequest
+    from palimpsest.ops.queries.requests import DiscardRequest
 
     answer = cast("dict[str, list[object]]", cli.ask(DiscardRequest(tuple(dead_letter_ids))))
     if as_json:

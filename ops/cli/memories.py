@@ -13,7 +13,7 @@ from palimpsest.ops.cli.scopes import tell_unknown
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from palimpsest.ops.requests import JsonObject, RecallRequest
+    from palimpsest.ops.queries.requests import JsonObject, RecallRequest
 
 
 def register(app: typer.Typer) -> None:
@@ -51,7 +51,7 @@ def recall(
 
     Example: palimpsest recall "what does Ana drink?" --scope support
     """
-    from palimpsest.ops.requests import RecallRequest
+    from palimpsest.ops.queries.requests import RecallRequest
 
     request = RecallRequest(
         scope=scope,
@@ -103,7 +103,7 @@ def context(
 
     Example: palimpsest context "what does Ana drink?" --scope support
     """
-    from palimpsest.ops.requests import ContextRequest
+    from palimpsest.ops.queries.requests import ContextRequest
 
     answer = cast("JsonObject", cli.ask(ContextRequest(scope, text, budget)))
     if answer["text"] is None:
@@ -127,7 +127,7 @@ def get(cli: Cli, memory_id: options.MemoryId, json: AsJson = False) -> None:
 
     Example: palimpsest get 1f0c9a52
     """
-    from palimpsest.ops.requests import GetRequest
+    from palimpsest.ops.queries.requests import GetRequest
 
     answer = cli.ask(GetRequest(memory_id))
     if json:
@@ -155,7 +155,7 @@ def list_(
 
     Example: palimpsest list --scope support --type preference
     """
-    from palimpsest.ops.requests import ListRequest
+    from palimpsest.ops.queries.requests import ListRequest
 
     request = ListRequest(scope, tuple(type or ()), session, who, deleted, limit, before)
     answer = cast("dict[str, object]", cli.ask(request))
@@ -181,7 +181,7 @@ def history(
 
     Example: palimpsest history 1f0c9a52
     """
-    from palimpsest.ops.requests import HistoryRequest
+    from palimpsest.ops.queries.requests import HistoryRequest
 
     answer = cast("dict[str, object]", cli.ask(HistoryRequest(memory_id, limit)))
     if json:
@@ -197,7 +197,7 @@ def explain(cli: Cli, memory_id: options.MemoryId, json: AsJson = False) -> None
 
     Example: palimpsest explain 1f0c9a52
     """
-    from palimpsest.ops.requests import ExplainRequest
+    from palimpsest.ops.queries.requests import ExplainRequest
 
     answer = cli.ask(ExplainRequest(memory_id))
     if json:

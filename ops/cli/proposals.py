@@ -43,7 +43,7 @@ def list_(
 
     Example: palimpsest proposals list --scope support
     """
-    from palimpsest.ops.requests import HeldProposalsRequest
+    from palimpsest.ops.queries.requests import HeldProposalsRequest
 
     answer = cast("dict[str, object]", cli.ask(HeldProposalsRequest(scope, (), limit)))
     if json:
@@ -111,7 +111,7 @@ def _held(
     cli: Cli, item_ids: list[str] | None, all_: bool, scope: str | None
 ) -> list[tuple[str, tuple[str, ...]]]:
     """Scopes, each with full ids of its held-back changes, at most MOST at a time."""
-    from palimpsest.ops.requests import HeldProposalsRequest
+    from palimpsest.ops.queries.requests import HeldProposalsRequest
 
     if bool(item_ids) == all_:
         raise wrong_use("name the proposals, or say --all")

@@ -15,7 +15,7 @@ from palimpsest.ops.cli.common import AsJson, Cli, command, complain, on_termina
 
 if TYPE_CHECKING:
     from palimpsest.ops.bootstrap import AnyApplication
-    from palimpsest.ops.requests import JsonObject
+    from palimpsest.ops.queries.requests import JsonObject
     from palimpsest.ops.settings.sections import Settings
 
 
@@ -63,7 +63,7 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
     from palimpsest.ops.bootstrap import running
     from palimpsest.ops.cli.run_progress import watched
     from palimpsest.ops.parts import SetupError
-    from palimpsest.ops.reading.status import balance as balance_of
+    from palimpsest.ops.queries.status import balance as balance_of
     from palimpsest.ops.service.running import serving_reads
 
     async with running(settings, only, patient=not once) as app:
@@ -136,7 +136,7 @@ def status(cli: Cli, json: AsJson = False) -> None:
 
     Example: palimpsest status
     """
-    from palimpsest.ops.requests import StatusRequest
+    from palimpsest.ops.queries.requests import StatusRequest
 
     answer = cli.ask(StatusRequest())
     if json:

@@ -51,7 +51,7 @@ def tell_unknown(cli: Cli, scope: str) -> None:
 
 
 def _scopes(cli: Cli) -> list[dict[str, object]]:
-    from palimpsest.ops.requests import ScopesRequest
+    from palimpsest.ops.queries.requests import ScopesRequest
 
     answer = cast("dict[str, object]", cli.ask(ScopesRequest()))
     return cast("list[dict[str, object]]", answer["scopes"])

@@ -70,8 +70,8 @@ def sql(
 
     Example: palimpsest sql "SELECT type, count(*) FROM memories GROUP BY type"
     """
-    from palimpsest.ops.queries import Queries
-    from palimpsest.ops.requests import SqlRequest
+    from palimpsest.ops.queries.dispatch import Queries
+    from palimpsest.ops.queries.requests import SqlRequest
 
     form = _form(Form.json if json else format, output)
     binary = form in (Form.arrow, Form.parquet)
@@ -163,7 +163,7 @@ def _flat(table: pa.Table) -> pa.Table:
 
 
 def _plain_rows(table: pa.Table) -> list[dict[str, object]]:
-    from palimpsest.ops.reading.sources import plain
+    from palimpsest.ops.queries.sources import plain
 
     return [{name: plain(value) for name, value in row.items()} for row in table.to_pylist()]
 

@@ -16,10 +16,10 @@ from palimpsest.ops.ingest.base import Bad
 from palimpsest.ops.ingest.lines import read_turns
 from palimpsest.ops.ingest.records import RecordOptions, in_batches
 from palimpsest.ops.parts import utc_now
-from palimpsest.ops.queries import DirectQueries
-from palimpsest.ops.reading.sources import Sources, rows
-from palimpsest.ops.reading.status import balance
-from palimpsest.ops.requests import JsonObject, RecallRequest
+from palimpsest.ops.queries.dispatch import DirectQueries
+from palimpsest.ops.queries.requests import JsonObject, RecallRequest
+from palimpsest.ops.queries.sources import Sources, rows
+from palimpsest.ops.queries.status import balance
 from palimpsest.ops.service.running import serving_reads
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.database.outcome_words import told_word

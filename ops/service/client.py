@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 import httpx
 from pydantic import JsonValue
 
-from palimpsest.ops.requests import (
+from palimpsest.ops.queries.requests import (
     ERRORS,
     NAMES,
     JsonObject,

@@ -27,8 +27,8 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from palimpsest.ops.queries import Queries
-from palimpsest.ops.requests import REQUESTS, RequestError, SqlRequest
+from palimpsest.ops.queries.dispatch import Queries
+from palimpsest.ops.queries.requests import REQUESTS, RequestError, SqlRequest
 from palimpsest.ops.service.announcement import Announcement, announce
 from palimpsest.schemas.codec import describe
 

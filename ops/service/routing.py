@@ -20,8 +20,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pydantic import JsonValue
 
-from palimpsest.ops.reading.scopes import newest_first
-from palimpsest.ops.requests import (
+from palimpsest.ops.queries.requests import (
     CommandRequest,
     ContextRequest,
     DeadLettersRequest,
@@ -40,6 +39,7 @@ from palimpsest.ops.requests import (
     SqlRequest,
     StatusRequest,
 )
+from palimpsest.ops.queries.scopes import newest_first
 from palimpsest.ops.service.announcement import announced
 from palimpsest.ops.service.client import NotThereError, RemoteQueries
 from palimpsest.ops.settings.sections import Settings

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Mapping
 
 from palimpsest.ops.bootstrap import AnyApplication
 from palimpsest.ops.parts import SetupError
-from palimpsest.ops.queries import DirectQueries
-from palimpsest.ops.reading.sources import Sources
+from palimpsest.ops.queries.dispatch import DirectQueries
+from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.service.local import Place, local_interface
 from palimpsest.ops.service.routing import own_folder
 from palimpsest.ops.settings.sections import Settings

@@ -14,9 +14,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from palimpsest.ops.queries import DirectQueries
-from palimpsest.ops.reading.sources import Sources
-from palimpsest.ops.requests import (
+from palimpsest.ops.queries.dispatch import DirectQueries
+from palimpsest.ops.queries.requests import (
     ContextRequest,
     ExplainRequest,
     GetRequest,
@@ -25,6 +24,7 @@ from palimpsest.ops.requests import (
     RecallRequest,
     Request,
 )
+from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.messages import ConversationTurn
 from tests.harness import Pipeline, ScriptedModel, pipeline_settings, published, spoken

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.queries import DirectQueries
-from palimpsest.ops.reading.sources import Sources
-from palimpsest.ops.requests import (
+from palimpsest.ops.queries.dispatch import DirectQueries
+from palimpsest.ops.queries.requests import (
     ContextRequest,
     GetRequest,
     ListRequest,
@@ -21,6 +20,7 @@ from palimpsest.ops.requests import (
     Request,
     RequestError,
 )
+from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.service import routing
 from palimpsest.ops.service.local import local_interface
 from palimpsest.ops.service.routing import RoutedQueries, own_folder

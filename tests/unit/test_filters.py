@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.reading.memories import list_memories
-from palimpsest.ops.reading.sources import Sources
-from palimpsest.ops.requests import ListRequest
+from palimpsest.ops.queries.memories import list_memories
+from palimpsest.ops.queries.requests import ListRequest
+from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.rows import EdgeRow, MemoryRow, MentionRow, NameRow, Row
 from palimpsest.stores.recall.answers import Retrieval

@@ -173,7 +173,7 @@ def test_a_base_url_that_is_none_is_told() -> None:
 
 
 def test_what_is_set_by_default_is_what_was_measured() -> None:
-    from palimpsest.ops.reading.recalling import retrieval_settings
+    from palimpsest.ops.queries.recall import retrieval_settings
     from palimpsest.stores.recall.answers import RetrievalSettings
 
     assert retrieval_settings(Settings()) == RetrievalSettings()

@@ -13,8 +13,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from palimpsest.ops.queries import DirectQueries
-from palimpsest.ops.requests import RequestError, SqlRequest
+from palimpsest.ops.queries.dispatch import DirectQueries
+from palimpsest.ops.queries.requests import RequestError, SqlRequest
 from palimpsest.stores import shard as shards
 from palimpsest.stores.database.cursors import StoreClosed, interrupted_after
 from palimpsest.stores.lock import FolderInUse

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-from palimpsest.ops.reading.sources import Sources, from_all, no_memory
-from palimpsest.ops.requests import (
+from palimpsest.ops.queries.requests import (
     CommandRequest,
     GetRequest,
     JsonObject,
@@ -13,6 +12,7 @@ from palimpsest.ops.requests import (
     RequestError,
     ScopeRequest,
 )
+from palimpsest.ops.queries.sources import Sources, from_all, no_memory
 
 SHORTEST_ID = 8
 _SAID_BY = (

@@ -7,8 +7,7 @@ import json
 
 from pydantic import JsonValue
 
-from palimpsest.ops.reading.sources import Sources, from_all
-from palimpsest.ops.requests import (
+from palimpsest.ops.queries.requests import (
     DeadLetterRequest,
     DeadLettersRequest,
     DiscardRequest,
@@ -17,6 +16,7 @@ from palimpsest.ops.requests import (
     RedriveRequest,
     RequestError,
 )
+from palimpsest.ops.queries.sources import Sources, from_all
 from palimpsest.schemas.codec import InvalidRecord, decode, encode
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.identity import items_of

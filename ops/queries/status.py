@@ -7,8 +7,8 @@ from functools import partial
 
 from pydantic import JsonValue
 
-from palimpsest.ops.reading.sources import Sources, from_all
-from palimpsest.ops.requests import JsonObject
+from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.queries.sources import Sources, from_all
 from palimpsest.stores.database.balance import Balance, add_balances, read_balance
 from palimpsest.streams.in_flight import items_in_flight
 from palimpsest.streams.topology import stages

@@ -6,9 +6,9 @@ import json
 
 from pydantic import JsonValue
 
-from palimpsest.ops.reading.memories import COLUMNS, found
-from palimpsest.ops.reading.sources import Sources, rows
-from palimpsest.ops.requests import ExplainRequest, HistoryRequest, JsonObject
+from palimpsest.ops.queries.memories import COLUMNS, found
+from palimpsest.ops.queries.requests import ExplainRequest, HistoryRequest, JsonObject
+from palimpsest.ops.queries.sources import Sources, rows
 from palimpsest.stores.database.outcome_words import told_word
 from palimpsest.stores.shard import Shard
 

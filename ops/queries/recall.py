@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, cast
 
 from pydantic import JsonValue, TypeAdapter
 
-from palimpsest.ops.reading.sources import Sources
-from palimpsest.ops.requests import ContextRequest, RecallRequest, RequestError
+from palimpsest.ops.queries.requests import ContextRequest, RecallRequest, RequestError
+from palimpsest.ops.queries.sources import Sources
 from palimpsest.stores.recall.query import Query
 from palimpsest.streams.models.base import ModelError, Vector
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from palimpsest.ops.reading.sources import Sources, from_all, rows
-from palimpsest.ops.requests import FlagsRequest, JsonObject, RequestError
+from palimpsest.ops.queries.requests import FlagsRequest, JsonObject, RequestError
+from palimpsest.ops.queries.sources import Sources, from_all, rows
 
 FLAGS = (
     "enabled",

@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from palimpsest.ops.requests import RequestError
+from palimpsest.ops.queries.requests import RequestError
 from palimpsest.stores.lock import FolderInUse
 
 if TYPE_CHECKING:
-    from palimpsest.ops.queries import Queries
+    from palimpsest.ops.queries.dispatch import Queries
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.streams.logs.base import Outgoing
 
@@ -108,8 +108,8 @@ async def _of_folder(
     settings: Settings, undo: contextlib.AsyncExitStack, late: bool
 ) -> Queries | None:
     from palimpsest.ops.embedded import open_log, readers
-    from palimpsest.ops.queries import DirectQueries
-    from palimpsest.ops.reading.sources import Sources
+    from palimpsest.ops.queries.dispatch import DirectQueries
+    from palimpsest.ops.queries.sources import Sources
 
     try:
         opened = await undo.enter_async_context(readers(settings))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from palimpsest.ops.requests import JsonObject, NotFoundError, NotOpenError
+from palimpsest.ops.queries.requests import JsonObject, NotFoundError, NotOpenError
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogReader, Outgoing, partition_for

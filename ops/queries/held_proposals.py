@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from palimpsest.ops.reading.memories import SHORTEST_ID
-from palimpsest.ops.reading.sources import Sources, from_all
-from palimpsest.ops.requests import HeldProposalsRequest, JsonObject
+from palimpsest.ops.queries.memories import SHORTEST_ID
+from palimpsest.ops.queries.requests import HeldProposalsRequest, JsonObject
+from palimpsest.ops.queries.sources import Sources, from_all
 
 HELD = f"""
 SELECT h.item_id AS id, h.scope, h.action, h.target_id AS memory_id, m.content AS memory,

@@ -11,17 +11,17 @@ from typing import Protocol
 import pyarrow as pa
 from pydantic import JsonValue
 
-from palimpsest.ops.reading import (
+from palimpsest.ops.queries import (
     dead_letters,
     held_proposals,
     memories,
     provenance,
-    recalling,
     scopes,
 )
-from palimpsest.ops.reading.sources import Sources
-from palimpsest.ops.reading.status import status
-from palimpsest.ops.requests import (
+from palimpsest.ops.queries import (
+    recall as recalling,
+)
+from palimpsest.ops.queries.requests import (
     CommandRequest,
     ContextRequest,
     DeadLetterRequest,
@@ -43,6 +43,8 @@ from palimpsest.ops.requests import (
     SqlRequest,
     StatusRequest,
 )
+from palimpsest.ops.queries.sources import Sources
+from palimpsest.ops.queries.status import status
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.stores.database.sql import QueryLimits, QueryRefused, read_only_query
 from palimpsest.streams.in_flight import items_in_flight
