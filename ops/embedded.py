@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from palimpsest.ops.maintenance.usable import ModelGate
 from palimpsest.ops.parts import (
     LOCK_PATIENCE_SECONDS,
     SetupError,
@@ -25,7 +26,6 @@ from palimpsest.ops.parts import (
     utc_now,
 )
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.ops.usable import ModelGate
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard
@@ -96,7 +96,7 @@ class Application:
     async def run(self, until_drained: bool) -> None:
         """Process until `stop`, or until all is processed."""
         # LanceDB and all that a worker needs, and a reader does not.
-        from palimpsest.ops.upkeep import Expiry, Upkeep
+        from palimpsest.ops.maintenance.upkeep import Expiry, Upkeep
 
         flags = self.settings.pipeline
         upkeep = Upkeep(lambda: dict(enumerate(self.shards)), self.embedding, flags)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from palimpsest.ops.maintenance.usable import ModelGate
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.ops.usable import ModelGate
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard, StoreError

@@ -23,12 +23,12 @@ from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.embedded import application
 from palimpsest.ops.ingest.records import in_batches
 from palimpsest.ops.kafka.broker import Broker
+from palimpsest.ops.kafka.topics import create_topics
 from palimpsest.ops.queries.requests import JsonObject, StatusRequest
 from palimpsest.ops.service.client import NotThereError
 from palimpsest.ops.service.routing import RoutedQueries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
-from palimpsest.ops.topics import create_topics
 from palimpsest.stores.database.migrations import use_tables
 from palimpsest.stores.database.state_hash import table_hashes
 from palimpsest.streams.kafka.log import KafkaLog

@@ -208,7 +208,7 @@ def _text_of(error: Exception) -> str | None:
         loaded = sys.modules.get(module)
         if loaded is not None and any(isinstance(error, getattr(loaded, n)) for n in names):
             return str(error)
-    from palimpsest.ops.full_disk import full_disk
+    from palimpsest.ops.maintenance.full_disk import full_disk
 
     full = full_disk(error)
     if full is not None:

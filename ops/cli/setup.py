@@ -50,7 +50,7 @@ def doctor(cli: Cli, json: AsJson = False) -> None:
     """
     import asyncio
 
-    from palimpsest.ops.doctor import examine
+    from palimpsest.ops.maintenance.doctor import examine
 
     findings = asyncio.run(examine(cli.settings))
     if json:

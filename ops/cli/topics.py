@@ -9,7 +9,7 @@ import typer
 from palimpsest.ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
 
 if TYPE_CHECKING:
-    from palimpsest.ops.topics import TopicState
+    from palimpsest.ops.kafka.topics import TopicState
     from palimpsest.streams.kafka.cluster import Cluster
 
 group = typer.Typer(help="Topics on Kafka.", no_args_is_help=True)
@@ -29,7 +29,7 @@ def create(cli: Cli, json: AsJson = False) -> None:
 
     Example: palimpsest topics create --set log.kind=kafka
     """
-    from palimpsest.ops.topics import create_topics
+    from palimpsest.ops.kafka.topics import create_topics
 
     settings = cli.settings
     _tell(create_topics(_options(cli), settings.kafka.replication_factor), json)
@@ -40,7 +40,7 @@ def describe(cli: Cli, json: AsJson = False) -> None:
 
     Example: palimpsest topics describe --set log.kind=kafka
     """
-    from palimpsest.ops.topics import describe_topics
+    from palimpsest.ops.kafka.topics import describe_topics
 
     _tell(describe_topics(_options(cli)), json)
 

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from palimpsest.ops.maintenance.upkeep import Upkeep
+from palimpsest.ops.maintenance.usable import ModelGate
 from palimpsest.ops.parts import (
     SetupError,
     check_embedding,
@@ -24,8 +26,6 @@ from palimpsest.ops.parts import (
     utc_now,
 )
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.ops.upkeep import Upkeep
-from palimpsest.ops.usable import ModelGate
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard

@@ -12,10 +12,10 @@ from typer.main import get_command
 from palimpsest.ops.cli.main import app
 from palimpsest.ops.kafka.application import roles_of
 from palimpsest.ops.kafka.jars import kafka_version
+from palimpsest.ops.kafka.topics import configuration
 from palimpsest.ops.parts import SetupError
 from palimpsest.ops.service.running import place_of
 from palimpsest.ops.settings.sources import load_settings
-from palimpsest.ops.topics import configuration
 from palimpsest.schemas.topics import ALL_TOPICS
 from palimpsest.streams.topology import STAGE_NAMES
 

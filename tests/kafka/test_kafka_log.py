@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from palimpsest.ops.kafka.broker import Broker
+from palimpsest.ops.kafka.topics import create_topics
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.ops.topics import create_topics
 from palimpsest.streams.kafka.cluster import ROLES, Cluster
 from palimpsest.streams.kafka.log import READ_BY, KafkaLog
 from palimpsest.streams.kafka.role import stages_of

@@ -26,8 +26,8 @@ from kafka import KafkaAdminClient, TopicPartition
 from palimpsest.ops.bench.kafka_lab import Lab, States, different, embedded_states
 from palimpsest.ops.bench.throughput import Load, records
 from palimpsest.ops.commanding import publish, result_of
-from palimpsest.ops.doctor import examine
 from palimpsest.ops.kafka.broker import Broker
+from palimpsest.ops.maintenance.doctor import examine
 from palimpsest.ops.queries.access import queries
 from palimpsest.ops.queries.requests import RecallRequest, SqlRequest
 from palimpsest.schemas.messages import RememberCommand

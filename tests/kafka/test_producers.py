@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from palimpsest.ops.kafka.broker import Broker
-from palimpsest.ops.topics import create_topics
+from palimpsest.ops.kafka.topics import create_topics
 from palimpsest.schemas.codec import decode
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.topics import CONVERSATION_TURNS

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from palimpsest.ops.cli.main import app
 from palimpsest.ops.kafka.broker import Broker
-from palimpsest.ops.topics import configuration, create_topics, describe_topics
+from palimpsest.ops.kafka.topics import configuration, create_topics, describe_topics
 from palimpsest.schemas.topics import ALL_TOPICS, MEMORY_HISTORY
 from palimpsest.streams.kafka.cluster import Cluster
 from palimpsest.streams.kafka.log import KafkaLog

@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 
-from palimpsest.ops import topics
 from palimpsest.ops.embedded import application, open_log
+from palimpsest.ops.kafka import topics
 from palimpsest.ops.parts import SetupError
 from palimpsest.ops.service.local import Place, local_interface
 from palimpsest.ops.service.routing import RoutedQueries

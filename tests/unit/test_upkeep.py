@@ -11,12 +11,19 @@ from typing import Any
 import duckdb
 import pytest
 
-from palimpsest.ops import upkeep
 from palimpsest.ops.embedded import application
-from palimpsest.ops.embedding_tracker import missing_count
+from palimpsest.ops.maintenance import upkeep
+from palimpsest.ops.maintenance.embedding_tracker import missing_count
+from palimpsest.ops.maintenance.upkeep import (
+    LOOK_SECONDS,
+    MOST_SECONDS,
+    SHARE,
+    Expiry,
+    Upkeep,
+    pause_after,
+)
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
-from palimpsest.ops.upkeep import LOOK_SECONDS, MOST_SECONDS, SHARE, Expiry, Upkeep, pause_after
 from palimpsest.schemas.rows import FlagsRow
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.stores.shard import Shard

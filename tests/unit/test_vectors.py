@@ -11,7 +11,7 @@ import lancedb
 import numpy as np
 import pytest
 
-from palimpsest.ops.embedding_tracker import catch_up, missing_count
+from palimpsest.ops.maintenance.embedding_tracker import catch_up, missing_count
 from palimpsest.stores.index import lance as vectors
 from palimpsest.stores.index.lance import VectorTable
 from palimpsest.stores.recall.query import Query

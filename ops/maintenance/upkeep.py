@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from palimpsest.ops.embedding_tracker import catch_up, missing_count
+from palimpsest.ops.maintenance.embedding_tracker import catch_up, missing_count
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogError

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from palimpsest.ops.embedded import has_log, log_folder, log_lock, open_log
-from palimpsest.ops.full_disk import full_disk
+from palimpsest.ops.maintenance.full_disk import full_disk
 from palimpsest.ops.parts import (
     EMBEDDING_STATE,
     SetupError,
@@ -133,7 +133,7 @@ def _log(settings: Settings) -> Finding:
 
 def _cluster(settings: Settings) -> Finding:
     try:
-        from palimpsest.ops.topics import describe_topics
+        from palimpsest.ops.kafka.topics import describe_topics
     except ImportError as error:
         return Finding("log", False, str(error), "install the extra: pip install palimpsest[kafka]")
     try:
