@@ -23,7 +23,6 @@ import duckdb
 import pytest
 from kafka import KafkaAdminClient, TopicPartition
 
-from palimpsest.ops.bench.kafka_lab import Lab, States, different, embedded_states
 from palimpsest.ops.bench.throughput import Load, records
 from palimpsest.ops.commanding import publish, result_of
 from palimpsest.ops.kafka.broker import Broker
@@ -33,6 +32,7 @@ from palimpsest.ops.queries.requests import RecallRequest, SqlRequest
 from palimpsest.schemas.messages import RememberCommand
 from palimpsest.streams.kafka.cluster import ROLES, STATELESS, STORE
 from palimpsest.streams.logs.base import Outgoing, partition_for
+from tests.soak.lab import Lab, States, different, embedded_states
 
 PARTITIONS = 4
 TURNS = 160

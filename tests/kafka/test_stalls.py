@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from faust.events import Event
 
-from palimpsest.ops.bench.kafka_lab import Lab
 from palimpsest.ops.bench.throughput import Load, records
 from palimpsest.ops.kafka.application import kafka_application
 from palimpsest.ops.kafka.broker import Broker
 from palimpsest.streams.kafka.faust_agents import Member
+from tests.soak.lab import Lab
 
 
 async def test_records_that_were_dropped_come_again(

@@ -88,7 +88,7 @@ class Lab:
         if stages:
             command.append(f"--stages={','.join(stages)}")
         with self.output(name).open("ab") as out:
-            self.workers[name] = subprocess.Popen(  # noqa: S603 (own arguments, no shell)
+            self.workers[name] = subprocess.Popen(
                 command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=ROOT
             )
 

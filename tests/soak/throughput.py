@@ -1,7 +1,7 @@
 """Turns a second through Kafka, and how long a turn takes to become searchable.
 
-    python -m palimpsest.ops.bench.kafka_throughput --turns 4000 --workers 1 2
-    python -m palimpsest.ops.bench.kafka_throughput --rate 100 --seconds 20
+    python -m tests.soak.throughput --turns 4000 --workers 1 2
+    python -m tests.soak.throughput --rate 100 --seconds 20
 
 Throughput: turns lie ready, workers start, and the clock runs from the first stored turn to the
 last one (`stored`), and on until every stage has acknowledged everything.
@@ -19,13 +19,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from palimpsest.ops.bench.kafka_lab import Lab, told
-from palimpsest.ops.bench.kafka_soak import SteadyLoad
 from palimpsest.ops.bench.throughput import Load, records
 from palimpsest.ops.kafka.broker import Broker
 from palimpsest.schemas.codec import decode
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_CHANGES, Topic
 from palimpsest.streams.logs.base import Record
+from tests.soak.lab import Lab, told
+from tests.soak.soak import SteadyLoad
 
 DRAIN_SECONDS = 1_200.0
 WARM_TURNS = 200
@@ -125,7 +125,7 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m palimpsest.ops.bench.kafka_throughput")
+    parser = argparse.ArgumentParser(prog="python -m tests.soak.throughput")
     parser.add_argument("--turns", type=int, default=4000, help="for throughput; 0 for none")
     parser.add_argument("--scopes", type=int, default=40)
     parser.add_argument("--partitions", type=int, default=8)

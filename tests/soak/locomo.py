@@ -1,6 +1,6 @@
 """Conversations through Kafka and through the embedded log: the same memory in every scope?
 
-    python -m palimpsest.ops.bench.kafka_locomo FOLDER_OF_CONVERSATIONS --store-workers 2
+    python -m tests.soak.locomo FOLDER_OF_CONVERSATIONS --store-workers 2
 
 Prints what differs, and the balance.
 """
@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from palimpsest.ops.bench.kafka_lab import Lab, different, embedded_states, told
 from palimpsest.ops.ingest.base import Bad
 from palimpsest.ops.ingest.locomo import read_locomo
 from palimpsest.ops.ingest.records import RecordOptions
@@ -23,6 +22,7 @@ from palimpsest.ops.kafka.broker import Broker
 from palimpsest.schemas.codec import DEFAULT_MAX_RECORD_BYTES
 from palimpsest.streams.kafka.cluster import ROLES, STATELESS, STORE
 from palimpsest.streams.logs.base import Outgoing, partition_for
+from tests.soak.lab import Lab, different, embedded_states, told
 
 
 def conversations(files: Sequence[Path]) -> Iterator[Outgoing]:
@@ -72,9 +72,7 @@ def compare(files: Sequence[Path], folder: Path, store_workers: int) -> dict[str
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 when every scope is the same."""
-    parser = argparse.ArgumentParser(
-        prog="python -m palimpsest.ops.bench.kafka_locomo", description=__doc__
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.soak.locomo", description=__doc__)
     parser.add_argument("conversations", type=Path, help="folder of LoCoMo files")
     parser.add_argument("--store-workers", type=int, default=2)
     parser.add_argument("--folder", type=Path, help="kept; else a temporary one")

@@ -1,6 +1,6 @@
 """An outage of the model provider under load on Kafka: what waits, and how it catches up.
 
-    python -m palimpsest.ops.bench.kafka_outage --minutes 5 --rate 10
+    python -m tests.soak.outage --minutes 5 --rate 10
 
 Turns are published at a steady rate before, during and after the outage. Told are the facts that
 waited, whether turns went on being stored, how often a partition was seen without an owner (a
@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from palimpsest.ops.bench.kafka_lab import Lab, told
-from palimpsest.ops.bench.kafka_soak import SteadyLoad
 from palimpsest.ops.bench.provider import MODEL, running_provider
 from palimpsest.ops.bench.throughput import Load, records
 from palimpsest.ops.kafka.broker import Broker
 from palimpsest.ops.queries.requests import JsonObject
+from tests.soak.lab import Lab, told
+from tests.soak.soak import SteadyLoad
 
 WARM_SECONDS = 20.0
 LOOK_SECONDS = 1.0
@@ -107,9 +107,7 @@ def _count(balance: JsonObject, kind: str, name: str) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 when every turn was stored, every fact settled and no letter is dead."""
-    parser = argparse.ArgumentParser(
-        prog="python -m palimpsest.ops.bench.kafka_outage", description=__doc__
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.soak.outage", description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0, help="how long the provider is away")
     parser.add_argument("--rate", type=int, default=10, help="turns a second")
     parser.add_argument("--workers", type=int, default=2)

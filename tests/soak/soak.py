@@ -1,6 +1,6 @@
 """Minutes of steady load on Kafka while workers and broker are killed, frozen and restarted.
 
-    python -m palimpsest.ops.bench.kafka_soak --minutes 5 --rate 100 --worker-kills 30
+    python -m tests.soak.soak --minutes 5 --rate 100 --worker-kills 30
 
 Prints what was done and what came of it: every turn counted once, the balance over all shards,
 and the state of every scope held against the same turns through the embedded log without a fault.
@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from palimpsest.ops.bench.kafka_lab import Lab, different, embedded_states, told
 from palimpsest.ops.bench.throughput import Load, records
 from palimpsest.ops.kafka.broker import Broker
 from palimpsest.streams.logs.base import LogError, Outgoing
+from tests.soak.lab import Lab, different, embedded_states, told
 
 SEED = 20_261_122
 BROKER_DOWN_SECONDS = 4.0
@@ -236,9 +236,7 @@ def soak(plan: Plan, folder: Path) -> dict[str, object]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 when nothing was lost, doubled or changed."""
-    parser = argparse.ArgumentParser(
-        prog="python -m palimpsest.ops.bench.kafka_soak", description=__doc__
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.soak.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--rate", type=int, default=100, help="turns a second")
     parser.add_argument("--scopes", type=int, default=40)
