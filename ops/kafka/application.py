@@ -128,7 +128,7 @@ class _Parts:
             store,
             self.clock,
             app.gate,
-            app.log.options.partitions,
+            app.log.cluster.partitions,
             None if before is None else before.counts,
         )
         return app.made[place]
@@ -213,12 +213,12 @@ class KafkaApplication:
                     await self._stop.wait()
 
 
-async def opened_log(options: Cluster, patient: bool) -> KafkaLog:
+async def opened_log(cluster: Cluster, patient: bool) -> KafkaLog:
     """The log. With `patient` a broker that is away is waited for, else raises LogUnavailable."""
     told = False
     while True:
         try:
-            return await asyncio.to_thread(KafkaLog.open, options)
+            return await asyncio.to_thread(KafkaLog.open, cluster)
         except LogUnavailable as error:
             if not patient:
                 raise
@@ -241,7 +241,7 @@ async def kafka_application(
     by `run`, when its partition is assigned. With `patient` a broker that is away is waited for.
     """
     names = roles_of(only)
-    options = settings.cluster
+    cluster = settings.cluster
     quieten()
     async with contextlib.AsyncExitStack() as undo:
         language = language_model(settings.llm)
@@ -249,28 +249,28 @@ async def kafka_application(
         embedding = embedding_model(settings.embedding)
         undo.push_async_callback(embedding.close)
         await check_embedding(embedding)
-        log = undo.enter_context(await opened_log(options, patient))
-        sender = await undo.enter_async_context(KafkaSender(options))
+        log = undo.enter_context(await opened_log(cluster, patient))
+        sender = await undo.enter_async_context(KafkaSender(cluster))
         models = ModelPort(language, embedding, settings.llm.concurrency, settings.embedding.batch)
         gate = ModelGate(language)
         if STATELESS in names:
             gate.unusable = await language.check()
         joined = KafkaApplication(settings, log, sender, language, embedding, models, gate, names)
         for name in names:
-            _add_role(joined, name, options, clock)
+            _add_role(joined, name, cluster, clock)
         yield joined
 
 
 def _add_role(
-    joined: KafkaApplication, name: str, options: Cluster, clock: Callable[[], datetime]
+    joined: KafkaApplication, name: str, cluster: Cluster, clock: Callable[[], datetime]
 ) -> None:
     settings = joined.settings
     own = stages_of(name, stages(settings))
     store = shard_options(settings, joined.embedding) if name == STORE else None
-    flow = FaustFlow(options)
+    flow = FaustFlow(cluster)
     role = Role(
         name,
-        options,
+        cluster,
         own,
         _Parts(joined, store, clock),
         joined.log,
@@ -282,7 +282,7 @@ def _add_role(
     )
     folder = settings.data_dir / "faust"
     folder.mkdir(parents=True, exist_ok=True)
-    member = Member(role, options, folder)
+    member = Member(role, cluster, folder)
     flow.member = member
     joined.roles.append(role)
     joined.members.append(member)

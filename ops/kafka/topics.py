@@ -59,10 +59,10 @@ def configuration(topic: Topic) -> dict[str, str]:
     }
 
 
-def create_topics(options: Cluster, replication_factor: int) -> list[TopicState]:
+def create_topics(cluster: Cluster, replication_factor: int) -> list[TopicState]:
     """Make the topics that are missing; the state of all of them. Raises LogError when Kafka
     cannot be reached or refuses."""
-    with _Admin(options) as admin:
+    with _Admin(cluster) as admin:
         there = {state.name for state in admin.describe() if state.partitions is not None}
         missing = [topic for topic in ALL_TOPICS if topic.name not in there]
         if missing:
@@ -74,25 +74,25 @@ def create_topics(options: Cluster, replication_factor: int) -> list[TopicState]
         ]
 
 
-def describe_topics(options: Cluster) -> list[TopicState]:
+def describe_topics(cluster: Cluster) -> list[TopicState]:
     """The state of every topic. Raises LogError when Kafka cannot be reached."""
-    with _Admin(options) as admin:
+    with _Admin(cluster) as admin:
         return admin.describe()
 
 
 class _Admin:
-    def __init__(self, options: Cluster) -> None:
-        self._options = options
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
 
     def __enter__(self) -> _Admin:
         deadline = time.monotonic() + TRY_SECONDS
         while True:
             try:
-                self._client = KafkaAdminClient(bootstrap_servers=self._options.servers)
+                self._client = KafkaAdminClient(bootstrap_servers=self._cluster.servers)
                 return self
             except KafkaError as error:
                 if time.monotonic() > deadline:
-                    raise unreachable(self._options, error) from error
+                    raise unreachable(self._cluster, error) from error
                 time.sleep(0.2)
 
     def __exit__(self, *_: object) -> None:
@@ -100,8 +100,8 @@ class _Admin:
 
     def create(self, topics: Iterable[Topic], replication_factor: int) -> None:
         wanted = {
-            self._options.physical(topic.name): {
-                "num_partitions": self._options.partitions,
+            self._cluster.physical(topic.name): {
+                "num_partitions": self._cluster.partitions,
                 "replication_factor": replication_factor,
                 "configs": configuration(topic),
             }
@@ -116,7 +116,7 @@ class _Admin:
         self._client.wait_for_topics([*wanted])
 
     def describe(self) -> list[TopicState]:
-        names = {self._options.physical(topic.name): topic for topic in ALL_TOPICS}
+        names = {self._cluster.physical(topic.name): topic for topic in ALL_TOPICS}
         try:
             found = {t["name"]: t for t in self._client.describe_topics([*names])}
             present = [name for name in names if not found[name]["error_code"]]
@@ -125,7 +125,7 @@ class _Admin:
                 self._client.describe_configs(resources, config_filter="all") if present else {}
             )
         except KafkaError as error:
-            raise unreachable(self._options, error) from error
+            raise unreachable(self._cluster, error) from error
         settings = described.get("topic", {})
         return [
             self._state(topic, found[name], settings[name])
@@ -154,10 +154,10 @@ class _Admin:
     def _differences(
         self, topic: Topic, partitions: int, values: Mapping[str, str]
     ) -> Iterable[str]:
-        name = self._options.physical(topic.name)
-        if partitions != self._options.partitions:
+        name = self._cluster.physical(topic.name)
+        if partitions != self._cluster.partitions:
             yield (
-                f"has {partitions} partitions, {self._options.partitions} are set; the number"
+                f"has {partitions} partitions, {self._cluster.partitions} are set; the number"
                 " never changes once there are records, because a scope stays in its partition:"
                 " set log.partitions to it"
             )

@@ -1,8 +1,8 @@
 """A query's way through a shard, down and up once.
 
 What is asked, when and about whom is read from its words; the pool holds what may answer
-(`stores.recall.pool`); the steps of `stores.recall.ranking_steps` make results of it; these are shown,
-with what the intent adds. Every part tells what it did (`Retrieval.explain`).
+(`stores.recall.pool`); the steps of `stores.recall.ranking_steps` make results of it; these are
+shown, with what the intent adds. Every part tells what it did (`Retrieval.explain`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The words for times that queries use, and the span of local time that each of them means.
 
-Data for `stores.recall.time_words`: a list of shapes (a pattern and what it stands for) and the little
-words before and after a time. English in full; the common words of German, Russian and Japanese.
-Spans are half-open pairs of wall-clock times. A time without its year is the latest one that has
-begun, as memories lie in the past. Pure.
+Data for `stores.recall.time_words`: a list of shapes (a pattern and what it stands for) and the
+little words before and after a time. English in full; the common words of German, Russian and
+Japanese. Spans are half-open pairs of wall-clock times. A time without its year is the latest one
+that has begun, as memories lie in the past. Pure.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Time filters read from a query: "what did Ana do last week", "since June", 2023-05..2023-07.
 
-An own small grammar (`stores.recall.time_grammar`) and not the `dateparser` package, which was tried:
+An own small grammar (`stores.recall.time_grammar`) and not the `dateparser` package. Tried:
 `search_dates` took 47 ms a query without a stated language and 1 ms with one (this: 0.3 ms),
 gives points in time where a filter needs spans ("last week" is one second seven days ago), splits
 "before 8 May 2023" into May and 2023, reads "what may I march" as two months, and what it finds

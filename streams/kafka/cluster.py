@@ -22,6 +22,19 @@ ROLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 """Which stages share a worker. All members of a role read the same topics and so get the same
 partition number of each: the stages of a scope that need its store are together."""
 
+READ_BY: Final[Mapping[str, tuple[str, ...]]] = {
+    "stateless": ("conversation-turns", "memory-commands", "turns-normalized"),
+    "store": (
+        "facts-extracted",
+        "memory-writes",
+        "memory-changes",
+        "conversation-turns",
+        "graph-changes",
+        "dead-letters",
+    ),
+}
+"""The topics that a role's group commits offsets in; a test holds it to the topology."""
+
 DEFAULT_PARTITIONS: Final = 8
 REQUEST_SECONDS: Final = 30.0
 """How long a broker has for an answer."""

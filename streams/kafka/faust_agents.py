@@ -44,10 +44,10 @@ class Crashed(LogError):
 class Member:
     """This process as a member of one role's group. Made and used inside a running loop."""
 
-    def __init__(self, role: Role, options: Cluster, folder: Path) -> None:
+    def __init__(self, role: Role, cluster: Cluster, folder: Path) -> None:
         self.role = role
-        self._options = options
-        self._app = application(options, role.name, folder)
+        self._cluster = cluster
+        self._app = application(cluster, role.name, folder)
         self._app.before_revocation = self.before_revocation
         self._beat = time.monotonic()
         self._watched: object = None
@@ -105,7 +105,7 @@ class Member:
             # What tasks want is assigned: they end before a revocation and begin after it, and
             # nothing here gives up the loop meanwhile.
             wanted = {
-                TP(self._options.physical(topic), partition): offset
+                TP(self._cluster.physical(topic), partition): offset
                 for (topic, partition), offset in self.role.wanted().items()
             }
             # As of the last fetch, which is enough: what it brought is what can be dropped.
@@ -133,7 +133,7 @@ class Member:
         self._closing = None
         generation = int(app.consumer_generation_id)
         numbers = {
-            topic: {tp.partition for tp in assigned if self._options.logical(tp.topic) == topic}
+            topic: {tp.partition for tp in assigned if self._cluster.logical(tp.topic) == topic}
             for topic in self.role.topics
         }
         first = next(iter(numbers.values()), set())
@@ -175,17 +175,17 @@ class Member:
         return None
 
     def sure(self) -> bool:
-        return time.monotonic() - self._beat < LEASE_SHARE * self._options.settings.session_seconds
+        return time.monotonic() - self._beat < LEASE_SHARE * self._cluster.settings.session_seconds
 
     # --- records -----------------------------------------------------------------------------
 
     def _add_agent(self, stage: Stage) -> None:
-        names = [self._options.physical(topic.name) for topic in stage.reads]
+        names = [self._cluster.physical(topic.name) for topic in stage.reads]
         source = self._app.topic(
             *names,
             key_serializer="raw",
             value_serializer="raw",
-            partitions=self._options.partitions,
+            partitions=self._cluster.partitions,
         )
 
         async def agent(stream: faust.Stream[bytes]) -> None:
@@ -201,7 +201,7 @@ class Member:
                 await asyncio.Event().wait()  # returning would make Faust start it again
 
         agent.__name__ = stage.name.replace("-", "_")
-        name = f"{self._options.settings.group}.{stage.name}"
+        name = f"{self._cluster.settings.group}.{stage.name}"
         self._app.agent(source, name=name, concurrency=1)(agent)
 
     def _deliver(self, stage: str, event: Event) -> None:
@@ -209,7 +209,7 @@ class Member:
         now = self._app.consumer_generation_id
         if message.generation_id != now or now == self._closing:
             return  # of an assignment that is over: its next owner reads it again
-        topic = self._options.logical(message.topic)
+        topic = self._cluster.logical(message.topic)
         delivery = Delivery(_record(topic, event), event.ack)
         self.role.put(stage, topic, message.partition, delivery)
 
@@ -232,18 +232,18 @@ class _GenerationLease:
 class FaustFlow:
     """Holds partitions by Faust's marks for full buffers. Its own pausing drops what is fetched."""
 
-    def __init__(self, options: Cluster) -> None:
-        self._options = options
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         self.member: Member | None = None
 
     def hold(self, topic: str, partition: int) -> None:
         if self.member is not None:
-            tp = TP(self._options.physical(topic), partition)
+            tp = TP(self._cluster.physical(topic), partition)
             self.member._app.consumer.on_buffer_full(tp)
 
     def let_go(self, topic: str, partition: int) -> None:
         if self.member is not None:
-            tp = TP(self._options.physical(topic), partition)
+            tp = TP(self._cluster.physical(topic), partition)
             self.member._app.consumer.on_buffer_drop(tp)
 
 

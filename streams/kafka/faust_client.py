@@ -124,18 +124,18 @@ class App(faust.App):  # type: ignore[misc]
     before_revocation: Callable[[], Awaitable[None]]
 
 
-def application(options: Cluster, role: str, folder: Path) -> App:
+def application(cluster: Cluster, role: str, folder: Path) -> App:
     """One role's client, to be used inside a running loop."""
-    session = options.settings.session_seconds
+    session = cluster.settings.session_seconds
     app = App(
-        options.group_of(role),
-        broker=[f"kafka://{server}" for server in options.servers],
+        cluster.group_of(role),
+        broker=[f"kafka://{server}" for server in cluster.servers],
         loop=asyncio.get_running_loop(),
         datadir=str(folder),
         web_enabled=False,
         worker_redirect_stdouts=False,
         cython_optimizations=True,
-        topic_partitions=options.partitions,
+        topic_partitions=cluster.partitions,
         topic_allow_declare=False,  # `palimpsest topics create` makes the topics
         topic_disable_leader=True,
         table_standby_replicas=1,  # 0 would let the topics of a scope part ways
@@ -145,8 +145,8 @@ def application(options: Cluster, role: str, folder: Path) -> App:
         consumer_max_fetch_size=MAX_REQUEST_BYTES,
         broker_session_timeout=session,
         broker_heartbeat_interval=session / 10,
-        broker_rebalance_timeout=max(session, 2 * options.settings.quiesce_seconds),
-        broker_request_timeout=max(session + 5, 2 * options.settings.quiesce_seconds + 5),
+        broker_rebalance_timeout=max(session, 2 * cluster.settings.quiesce_seconds),
+        broker_request_timeout=max(session + 5, 2 * cluster.settings.quiesce_seconds + 5),
         broker_commit_interval=COMMIT_INTERVAL_SECONDS,
         broker_commit_every=10_000,
         broker_max_poll_records=500,

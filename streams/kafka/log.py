@@ -23,6 +23,7 @@ from kafka.structs import OffsetAndMetadata
 from palimpsest.schemas.topics import TOPICS
 from palimpsest.streams.kafka.cluster import (
     MAX_REQUEST_BYTES,
+    READ_BY,
     REQUEST_SECONDS,
     ROLES,
     Cluster,
@@ -74,8 +75,8 @@ class KafkaLog:
     Partition counts are read from the cluster at `open`, and must be the same for all topics.
     """
 
-    def __init__(self, options: Cluster) -> None:
-        self.options = options
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
         self._lock = threading.RLock()
         self._admin: KafkaAdminClient | None = None
         self._consumer: KafkaConsumer | None = None
@@ -83,9 +84,9 @@ class KafkaLog:
         self._counts: dict[str, int] = {}
 
     @classmethod
-    def open(cls, options: Cluster) -> Self:
-        """Connect, and check that every topic is there with `options.partitions` partitions."""
-        log = cls(options)
+    def open(cls, cluster: Cluster) -> Self:
+        """Connect, and check that every topic is there with `cluster.partitions` partitions."""
+        log = cls(cluster)
         try:
             log._counts = log._count()
         except BaseException:
@@ -118,25 +119,25 @@ class KafkaLog:
         missing = [name for name in TOPICS if name not in found]
         if missing:
             raise LogError(
-                f"Kafka at {self.options.settings.bootstrap_servers} lacks the topics"
-                f" {', '.join(self.options.settings.topic_prefix + name for name in missing)};"
+                f"Kafka at {self.cluster.settings.bootstrap_servers} lacks the topics"
+                f" {', '.join(self.cluster.settings.topic_prefix + name for name in missing)};"
                 " `palimpsest topics create` makes them"
             )
         counts = {name: len(found[name]["partitions"]) for name in TOPICS}
         for name, count in counts.items():
-            if count != self.options.partitions:
+            if count != self.cluster.partitions:
                 raise LogError(
-                    f"topic {name} has {count} partitions, but {self.options.partitions} are set:"
+                    f"topic {name} has {count} partitions, but {self.cluster.partitions} are set:"
                     " all topics need the same number, and it never changes, because a scope"
                     " stays in its partition. Set log.partitions to what the topics have."
                 )
         return counts
 
     def _described(self) -> dict[str, dict[str, list[object]]]:
-        names = [self.options.physical(name) for name in TOPICS]
+        names = [self.cluster.physical(name) for name in TOPICS]
         answer = self._ask(lambda admin: admin.describe_topics(names))
         return {
-            self.options.logical(topic["name"]): topic
+            self.cluster.logical(topic["name"]): topic
             for topic in answer
             if not topic["error_code"]
         }
@@ -148,7 +149,7 @@ class KafkaLog:
         return Identity(str(cluster["cluster_id"]), ids)
 
     def partitions(self, topic: str) -> int:
-        self.options.physical(topic)
+        self.cluster.physical(topic)
         return self._counts[topic]
 
     def watermarks(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Watermarks]:
@@ -167,17 +168,17 @@ class KafkaLog:
 
     def end_offset(self, topic: str, partition: int) -> int:
         """The offset that the next appended record will get; 0 for an empty partition."""
-        check_partition(topic, partition, self.options.partitions)
+        check_partition(topic, partition, self.cluster.partitions)
         return self.watermarks([(topic, partition)])[topic, partition].end
 
     # --- positions ---------------------------------------------------------------------------
 
     def committed(self, role: str) -> dict[tuple[str, int], int]:
         """The next offset that the role's group will read, where it ever committed one."""
-        group = self.options.group_of(role)
+        group = self.cluster.group_of(role)
         answer = self._ask(lambda admin: admin.list_group_offsets({group: None})).get(group, {})
         return {
-            (self.options.logical(tp.topic), tp.partition): int(found.offset)
+            (self.cluster.logical(tp.topic), tp.partition): int(found.offset)
             for tp, found in answer.items()
             if found.offset >= 0
         }
@@ -185,12 +186,12 @@ class KafkaLog:
     def position(self, consumer: str, topic: str, partition: int) -> int:
         """The next offset that the group of the stage will read; 0 when it never committed one.
         The stages of the store role know better: see their shard's cursor."""
-        check_partition(topic, partition, self.options.partitions)
+        check_partition(topic, partition, self.cluster.partitions)
         return self.committed(role_of(consumer)).get((topic, partition), 0)
 
     def members(self, role: str) -> int:
         """How many workers are in the role's group now."""
-        group = self.options.group_of(role)
+        group = self.cluster.group_of(role)
         described = self._ask(lambda admin: admin.describe_groups([group]))
         return len(described[group]["members"])
 
@@ -198,7 +199,7 @@ class KafkaLog:
         """Commit positions for groups without members, never backwards: for tools and tests."""
         by_group: dict[str, dict[tuple[str, int], int]] = {}
         for position in positions:
-            check_position(position, self.options.partitions)
+            check_position(position, self.cluster.partitions)
             noted = by_group.setdefault(role_of(position.consumer), {})
             place = (position.topic, position.partition)
             noted[place] = max(noted.get(place, 0), position.next_offset)
@@ -210,7 +211,7 @@ class KafkaLog:
                 if offset > before.get(place, -1)
             }
             if ahead:
-                self._ask(self._altering(self.options.group_of(role), ahead))
+                self._ask(self._altering(self.cluster.group_of(role), ahead))
 
     @staticmethod
     def _altering(
@@ -234,7 +235,7 @@ class KafkaLog:
         for role in ROLES:
             committed = self.committed(role)
             for topic in READ_BY[role]:
-                for partition in range(self.options.partitions):
+                for partition in range(self.cluster.partitions):
                     places.add((topic, partition))
                     done[role, topic, partition] = committed.get((topic, partition), 0)
         # Ends are read after positions: what is equal then was equal at the time of the first.
@@ -285,7 +286,7 @@ class KafkaLog:
         try:
             return int(consumer.position(tp, timeout_ms=int(TRY_SECONDS * 1000)) or 0)
         except KafkaError as error:
-            raise unreachable(self.options, error) from error
+            raise unreachable(self.cluster, error) from error
 
     def _polled(
         self, consumer: KafkaConsumer, tp: TopicPartition, limit: int
@@ -293,14 +294,14 @@ class KafkaLog:
         try:
             found: list[ConsumerRecord] = consumer.poll(POLL_MILLISECONDS, limit).get(tp, [])
         except KafkaError as error:
-            raise unreachable(self.options, error) from error
+            raise unreachable(self.cluster, error) from error
         return found
 
     def _reading(self) -> KafkaConsumer:
         if self._consumer is None:
             try:
                 self._consumer = KafkaConsumer(
-                    bootstrap_servers=self.options.servers,
+                    bootstrap_servers=self.cluster.servers,
                     enable_auto_commit=False,
                     auto_offset_reset="earliest",
                     max_partition_fetch_bytes=MAX_REQUEST_BYTES,
@@ -308,7 +309,7 @@ class KafkaLog:
                     reconnect_backoff_max_ms=RECONNECT_MILLISECONDS,
                 )
             except KafkaError as error:
-                raise unreachable(self.options, error) from error
+                raise unreachable(self.cluster, error) from error
         return self._consumer
 
     # --- appending ---------------------------------------------------------------------------
@@ -320,7 +321,7 @@ class KafkaLog:
             try:
                 sent = [
                     producer.send(
-                        self.options.physical(out.topic),
+                        self.cluster.physical(out.topic),
                         value=out.value,
                         key=out.key,
                         headers=list(out.headers.items()),
@@ -337,13 +338,13 @@ class KafkaLog:
     def _place(self, out: Outgoing) -> int:
         if out.partition is not None:
             return out.partition
-        return partition_for(out.scope, self.options.partitions)
+        return partition_for(out.scope, self.cluster.partitions)
 
     def _publishing(self) -> KafkaProducer:
         if self._producer is None:
             try:
                 self._producer = KafkaProducer(
-                    bootstrap_servers=self.options.servers,
+                    bootstrap_servers=self.cluster.servers,
                     acks="all",
                     enable_idempotence=True,
                     linger_ms=0,
@@ -351,13 +352,13 @@ class KafkaLog:
                     reconnect_backoff_max_ms=RECONNECT_MILLISECONDS,
                 )
             except KafkaError as error:
-                raise unreachable(self.options, error) from error
+                raise unreachable(self.cluster, error) from error
         return self._producer
 
     # --- asking ------------------------------------------------------------------------------
 
     def _tp(self, topic: str, partition: int) -> TopicPartition:
-        return TopicPartition(self.options.physical(topic), partition)
+        return TopicPartition(self.cluster.physical(topic), partition)
 
     def _ask(self, question: Callable[[KafkaAdminClient], T]) -> T:
         """The answer, asked again while the broker is not ready to give one."""
@@ -367,14 +368,14 @@ class KafkaLog:
                 with self._lock:
                     if self._admin is None:
                         self._admin = KafkaAdminClient(
-                            bootstrap_servers=self.options.servers,
+                            bootstrap_servers=self.cluster.servers,
                             request_timeout_ms=10_000,
                             reconnect_backoff_max_ms=RECONNECT_MILLISECONDS,
                         )
                     return question(self._admin)
             except KafkaError as error:
                 if not error.retriable or time.monotonic() > deadline:
-                    raise unreachable(self.options, error) from error
+                    raise unreachable(self.cluster, error) from error
                 time.sleep(0.1)
 
 
@@ -388,17 +389,3 @@ def record_of(topic: str, found: ConsumerRecord) -> Record:
         _EPOCH + timedelta(milliseconds=found.timestamp),
         dict(found.headers or ()),
     )
-
-
-READ_BY: Final[Mapping[str, tuple[str, ...]]] = {
-    "stateless": ("conversation-turns", "memory-commands", "turns-normalized"),
-    "store": (
-        "facts-extracted",
-        "memory-writes",
-        "memory-changes",
-        "conversation-turns",
-        "graph-changes",
-        "dead-letters",
-    ),
-}
-"""The topics that a role's group commits offsets in; a test holds it to the topology."""

@@ -80,7 +80,7 @@ class Role:
     waits for. `failed` has the exception that the worker must end for."""
 
     name: str
-    options: Cluster
+    cluster: Cluster
     stages: Sequence[Stage]
     parts: Parts
     log: KafkaLog
@@ -159,7 +159,7 @@ class Role:
             tasks = [*self.tasks.values()]
             self.tasks.clear()
             self._sources.clear()
-            limits = self.options.settings
+            limits = self.cluster.settings
             try:
                 await end_all(tasks, limits.grace_seconds, limits.quiesce_seconds)
             except Exception as error:

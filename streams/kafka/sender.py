@@ -44,8 +44,8 @@ class KafkaSender:
     worker notes them itself, by acknowledging.
     """
 
-    def __init__(self, options: Cluster, note: Note | None = None) -> None:
-        self._options = options
+    def __init__(self, cluster: Cluster, note: Note | None = None) -> None:
+        self._cluster = cluster
         self._note = note
         self._turn = asyncio.Lock()
         self._producer: AIOKafkaProducer | None = None
@@ -54,7 +54,7 @@ class KafkaSender:
 
     async def __aenter__(self) -> Self:
         producer = AIOKafkaProducer(
-            bootstrap_servers=self._options.servers,
+            bootstrap_servers=self._cluster.servers,
             acks="all",
             enable_idempotence=True,
             linger_ms=0,
@@ -66,7 +66,7 @@ class KafkaSender:
             await producer.start()
         except KafkaError as error:
             await producer.stop()
-            raise unreachable(self._options, error) from error
+            raise unreachable(self._cluster, error) from error
         self._producer = producer
         return self
 
@@ -90,7 +90,7 @@ class KafkaSender:
         for out in outgoing:
             places[out.topic, self._partition(out)].append(out)
         for position in positions:
-            check_position(position, self._options.partitions)
+            check_position(position, self._cluster.partitions)
         cut = {place: _chunks(records) for place, records in places.items()}
         waiting = []
         async with self._turn:  # the batches of one call are queued before those of the next
@@ -102,7 +102,7 @@ class KafkaSender:
             await self._note(positions)
 
     def _partition(self, out: Outgoing) -> int:
-        count = self._options.partitions
+        count = self._cluster.partitions
         place = _place(out.scope, count) if out.partition is None else out.partition
         check_partition(out.topic, place, count)
         return place
@@ -138,7 +138,7 @@ class KafkaSender:
         self, chunk: Sequence[Outgoing], topic: str, partition: int
     ) -> asyncio.Future[_Sent]:
         assert self._producer is not None
-        name = self._options.physical(topic)
+        name = self._cluster.physical(topic)
         while True:
             batch = self._producer.create_batch()
             for out in chunk:
@@ -190,10 +190,10 @@ def _bytes(out: Outgoing) -> int:
     return len(out.key) + len(out.value or b"") + headers + 40
 
 
-def unreachable(options: Cluster, error: BaseException) -> LogError:
+def unreachable(cluster: Cluster, error: BaseException) -> LogError:
     """LogUnavailable for what may pass; a refused right or password does not."""
     kind = LogUnavailable if getattr(error, "retriable", False) else LogError
     return kind(
-        f"cannot reach Kafka at {options.settings.bootstrap_servers}: {type(error).__name__}:"
+        f"cannot reach Kafka at {cluster.settings.bootstrap_servers}: {type(error).__name__}:"
         f" {error}; start it, or set kafka.bootstrap_servers"
     )

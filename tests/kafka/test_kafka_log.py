@@ -13,8 +13,8 @@ import pytest
 from palimpsest.ops.kafka.broker import Broker
 from palimpsest.ops.kafka.topics import create_topics
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.streams.kafka.cluster import ROLES, Cluster
-from palimpsest.streams.kafka.log import READ_BY, KafkaLog
+from palimpsest.streams.kafka.cluster import READ_BY, ROLES, Cluster
+from palimpsest.streams.kafka.log import KafkaLog
 from palimpsest.streams.kafka.role import stages_of
 from palimpsest.streams.kafka.sender import KafkaSender
 from palimpsest.streams.logs.base import LogError, LogUnavailable, Outgoing, Position
@@ -27,15 +27,15 @@ class BothHalves(KafkaLog):
     """The worker's sender and the reader as one log. A producer belongs to its event loop, so
     each loop gets its own."""
 
-    def __init__(self, options: Cluster) -> None:
-        super().__init__(options)
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
         self._loop: asyncio.AbstractEventLoop | None = None
         self.refuse_positions = False
 
     async def commit(self, outgoing: Sequence[Outgoing], positions: Sequence[Position]) -> None:
         if self._loop is not asyncio.get_running_loop():
             self._loop = asyncio.get_running_loop()
-            self._ready = asyncio.create_task(KafkaSender(self.options, self._note).__aenter__())
+            self._ready = asyncio.create_task(KafkaSender(self.cluster, self._note).__aenter__())
         sender = await self._ready
         await sender.commit(outgoing, positions)
 
@@ -45,16 +45,16 @@ class BothHalves(KafkaLog):
         await asyncio.to_thread(self.note, positions)
 
 
-def cluster(broker: Broker, prefix: str, group: str) -> Cluster:
+def cluster_named(broker: Broker, prefix: str, group: str) -> Cluster:
     servers = broker.bootstrap_servers
     settings = KafkaSettings(bootstrap_servers=servers, topic_prefix=prefix, group=group)
     return Cluster(settings, PARTITIONS)
 
 
 @pytest.fixture
-def options(broker: Broker) -> Cluster:
+def cluster(broker: Broker) -> Cluster:
     prefix = f"c{uuid.uuid4().hex[:8]}"
-    chosen = cluster(broker, f"{prefix}-", prefix)
+    chosen = cluster_named(broker, f"{prefix}-", prefix)
     create_topics(chosen, 1)
     return chosen
 
@@ -63,8 +63,8 @@ class TestKafkaLog(LogContract):
     ATOMIC_POSITIONS = False
 
     @pytest.fixture
-    def log(self, options: Cluster) -> Iterator[Log]:
-        with BothHalves.open(options) as log:
+    def log(self, cluster: Cluster) -> Iterator[Log]:
+        with BothHalves.open(cluster) as log:
             yield log
 
 
@@ -73,16 +73,16 @@ class TestKafkaLog(LogContract):
     reason="records and positions are noted in two steps, not in a broker's transaction: what a"
     " crash between them repeats is known by its id and drops out",
 )
-async def test_records_without_their_positions_are_nowhere(options: Cluster) -> None:
-    with BothHalves.open(options) as log:
+async def test_records_without_their_positions_are_nowhere(cluster: Cluster) -> None:
+    with BothHalves.open(cluster) as log:
         log.refuse_positions = True
         with pytest.raises(LogError, match="crashed"):
             await log.commit([outgoing("good")], [Position("normalize", TURNS, ANN, 0)])
         assert log.read(TURNS, ANN, 0, 10) == []
 
 
-async def test_nothing_of_a_commit_with_too_large_a_record_is_sent(options: Cluster) -> None:
-    with BothHalves.open(options) as log:
+async def test_nothing_of_a_commit_with_too_large_a_record_is_sent(cluster: Cluster) -> None:
+    with BothHalves.open(cluster) as log:
         too_large = outgoing("x" * 9_000_000, scope="ben")
         with pytest.raises(LogError, match="bytes; Kafka takes"):
             await log.commit([outgoing("good"), too_large], [])
@@ -91,11 +91,11 @@ async def test_nothing_of_a_commit_with_too_large_a_record_is_sent(options: Clus
 
 def test_a_missing_topic_is_told(broker: Broker) -> None:
     with pytest.raises(LogError, match="topics create"):
-        KafkaLog.open(cluster(broker, "nobody-made-these-", "nobody"))
+        KafkaLog.open(cluster_named(broker, "nobody-made-these-", "nobody"))
 
 
-def test_another_number_of_partitions_is_told(options: Cluster) -> None:
-    other = replace(options, partitions=3)
+def test_another_number_of_partitions_is_told(cluster: Cluster) -> None:
+    other = replace(cluster, partitions=3)
     with pytest.raises(LogError, match=r"has 4 partitions, but 3 are set"):
         KafkaLog.open(other)
 
@@ -107,8 +107,8 @@ def test_the_roles_read_what_the_topology_says() -> None:
         assert {topic.name for stage in own for topic in stage.reads} == set(READ_BY[role])
 
 
-async def test_lag_counts_what_is_not_acknowledged(options: Cluster) -> None:
-    with BothHalves.open(options) as log:
+async def test_lag_counts_what_is_not_acknowledged(cluster: Cluster) -> None:
+    with BothHalves.open(cluster) as log:
         assert log.drained()
         await log.commit([outgoing(str(n)) for n in range(3)], [])
         assert log.lag() == {"stateless": 3, "store": 3}
@@ -121,7 +121,7 @@ async def test_lag_counts_what_is_not_acknowledged(options: Cluster) -> None:
 def test_a_broker_that_is_back_is_reached_again_at_once(tmp_path: Path) -> None:
     """Its clients wait ever longer between attempts; an outage must not outlast the broker's."""
     with Broker(tmp_path / "broker") as own:
-        chosen = replace(cluster(own, "back-", "back"), partitions=1)
+        chosen = replace(cluster_named(own, "back-", "back"), partitions=1)
         create_topics(chosen, 1)
         with KafkaLog.open(chosen) as log:
             own.kill()

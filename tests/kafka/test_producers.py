@@ -58,16 +58,16 @@ def test_turns_arrive_in_their_partitions_in_order(
     prefix = f"e{uuid.uuid4().hex[:8]}-"
     servers = broker.bootstrap_servers
     settings = KafkaSettings(bootstrap_servers=servers, topic_prefix=prefix)
-    options = Cluster(settings, PARTITIONS)
-    create_topics(options, 1)
+    cluster = Cluster(settings, PARTITIONS)
+    create_topics(cluster, 1)
     turns = tmp_path / "turns.jsonl"
     turns.write_text("\n".join(json.dumps(line) for line in lines()), encoding="utf-8")
-    topic = options.physical("conversation-turns")
+    topic = cluster.physical("conversation-turns")
     given = (broker.bootstrap_servers, "conversation-turn-1.json", str(turns), topic)
     done = run(example, tmp_path, *given)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "30 turns published"
-    with KafkaLog.open(options) as log:
+    with KafkaLog.open(cluster) as log:
         found: dict[str, list[str]] = {}
         for partition in range(PARTITIONS):
             for record in log.read("conversation-turns", partition, 0, 100):

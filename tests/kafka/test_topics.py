@@ -23,17 +23,17 @@ from palimpsest.streams.logs.settings import KafkaSettings
 
 
 @pytest.fixture
-def options(broker: Broker) -> Cluster:
+def cluster(broker: Broker) -> Cluster:
     prefix = f"t{uuid.uuid4().hex[:8]}-"
     return Cluster(
         KafkaSettings(bootstrap_servers=broker.bootstrap_servers, topic_prefix=prefix), 2
     )
 
 
-def test_topics_are_made_as_listed_and_only_once(options: Cluster) -> None:
-    before = describe_topics(options)
+def test_topics_are_made_as_listed_and_only_once(cluster: Cluster) -> None:
+    before = describe_topics(cluster)
     assert all(state.partitions is None and state.differences for state in before)
-    made = create_topics(options, 1)
+    made = create_topics(cluster, 1)
     assert [state.name for state in made] == [topic.name for topic in ALL_TOPICS]
     assert all(state.created and state.partitions == 2 for state in made)
     assert not any(state.differences for state in made)
@@ -41,29 +41,29 @@ def test_topics_are_made_as_listed_and_only_once(options: Cluster) -> None:
         assert dict(state.settings) == configuration(topic)
         assert state.settings["message.timestamp.type"] == "LogAppendTime"
         assert (state.settings["cleanup.policy"] == "compact") == (topic is MEMORY_HISTORY)
-    again = create_topics(options, 1)
+    again = create_topics(cluster, 1)
     assert not any(state.created or state.differences for state in again)
 
 
-def test_a_missing_topic_is_made_beside_the_others(options: Cluster) -> None:
-    create_topics(options, 1)
-    gone = options.physical("dead-letters")
-    with closing(KafkaAdminClient(bootstrap_servers=options.servers)) as admin:
+def test_a_missing_topic_is_made_beside_the_others(cluster: Cluster) -> None:
+    create_topics(cluster, 1)
+    gone = cluster.physical("dead-letters")
+    with closing(KafkaAdminClient(bootstrap_servers=cluster.servers)) as admin:
         admin.delete_topics([gone])
         while gone in admin.list_topics():
             pass
-    made = [state.name for state in create_topics(options, 1) if state.created]
+    made = [state.name for state in create_topics(cluster, 1) if state.created]
     assert made == ["dead-letters"]
 
 
-def test_a_topic_that_is_other_is_told_and_left(options: Cluster) -> None:
-    with closing(KafkaAdminClient(bootstrap_servers=options.servers)) as admin:
-        name = options.physical("conversation-turns")
+def test_a_topic_that_is_other_is_told_and_left(cluster: Cluster) -> None:
+    with closing(KafkaAdminClient(bootstrap_servers=cluster.servers)) as admin:
+        name = cluster.physical("conversation-turns")
         settings = {"retention.ms": "1000", "message.timestamp.type": "CreateTime"}
         wanted = {"num_partitions": 3, "replication_factor": 1, "configs": settings}
         admin.create_topics({name: wanted})
         admin.wait_for_topics([name])
-    for states in (create_topics(options, 1), describe_topics(options)):
+    for states in (create_topics(cluster, 1), describe_topics(cluster)):
         turns = next(state for state in states if state.name == "conversation-turns")
         told = " ".join(turns.differences)
         assert "has 3 partitions, 2 are set" in told
@@ -74,12 +74,12 @@ def test_a_topic_that_is_other_is_told_and_left(options: Cluster) -> None:
         assert turns.settings["retention.ms"] == "1000"
 
 
-def test_the_command_line_makes_and_describes(options: Cluster) -> None:
+def test_the_command_line_makes_and_describes(cluster: Cluster) -> None:
     chosen = [
         "--set=log.kind=kafka",
         "--set=log.partitions=2",
-        f"--set=kafka.bootstrap_servers={options.settings.bootstrap_servers}",
-        f"--set=kafka.topic_prefix={options.settings.topic_prefix}",
+        f"--set=kafka.bootstrap_servers={cluster.settings.bootstrap_servers}",
+        f"--set=kafka.topic_prefix={cluster.settings.topic_prefix}",
     ]
     runner = CliRunner()
     missing = runner.invoke(app, ["topics", "describe", *chosen])
@@ -105,19 +105,19 @@ def log_of(runner: CliRunner, chosen: list[str]) -> dict[str, object]:
     return next(finding for finding in findings if finding["check"] == "log")
 
 
-def test_a_null_value_purges_an_event_from_the_history(options: Cluster) -> None:
-    create_topics(options, 1)
-    name = options.physical("memory-history")
+def test_a_null_value_purges_an_event_from_the_history(cluster: Cluster) -> None:
+    create_topics(cluster, 1)
+    name = cluster.physical("memory-history")
     fast = {"segment.ms": "1000", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "100"}
-    with closing(KafkaAdminClient(bootstrap_servers=options.servers)) as admin:
+    with closing(KafkaAdminClient(bootstrap_servers=cluster.servers)) as admin:
         admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, fast)])
     scope = "ana"
-    place = partition_for(scope, options.partitions)
+    place = partition_for(scope, cluster.partitions)
 
     def event(key: str, value: bytes | None) -> Outgoing:
         return Outgoing("memory-history", scope, key.encode(), value)
 
-    with KafkaLog.open(options) as log:
+    with KafkaLog.open(cluster) as log:
         log.append([event("gone", b"secret"), event("stays", b"1"), event("gone", None)])
         deadline = time.monotonic() + 30
         while True:

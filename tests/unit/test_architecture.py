@@ -35,6 +35,7 @@ FUNCTIONS_TOO_LONG_FOR_NOW = {
 }
 
 STAGES = ("normalize", "extract", "decide", "apply_writes", "graph_persist", "audit")
+PURE_FOLDERS = ("streams.prompting.", "streams.rules.", "streams.statements.", "streams.text.")
 PURE_STDLIB = {
     "__future__",
     "abc",
@@ -76,9 +77,7 @@ EFFECTS = {
 }
 PURE_PACKAGES = {"pydantic", "pydantic_core", "numpy"}
 """Third-party packages that a stage or a helper of one may use; numpy.random is refused below."""
-EXCUSED = {
-    ("palimpsest.streams.store_port", "asyncio"): "names the type of a store's lock in a Protocol"
-}
+EXCUSED = {("streams.store_port", "asyncio"): "names the type of a store's lock in a Protocol"}
 """(module, import) to why it is no effect."""
 ALLOWED_BELOW = {
     "schemas": {"schemas"},
@@ -86,16 +85,17 @@ ALLOWED_BELOW = {
     "stores": {"schemas", "stores"},
     "ops": {"schemas", "streams", "stores", "ops"},
 }
-PORT = "palimpsest.streams.store_port"
+PORT = "streams.store_port"
 """All of `streams` that a store may see."""
-SCRIPTS = {"palimpsest.schemas.generate"}
+SCRIPTS = {"schemas.generate"}
 """Programs inside a pure package: what they do to files is what they are for."""
 
 
 def stage_modules() -> dict[str, Module]:
-    """The stage files and every module of streams that they import, however far."""
+    """The stage files, their pure helpers, and every module of streams that these import."""
     found: dict[str, Module] = {}
     waiting = [f"streams.{stage}" for stage in STAGES]
+    waiting += [name for name in MODULES if name.startswith(PURE_FOLDERS)]
     while waiting:
         name = waiting.pop()
         if name in found or name not in MODULES or name == "streams":
@@ -183,7 +183,7 @@ def test_nothing_in_the_product_imports_the_tests() -> None:
     )
 
 
-FAUST_MODULES = {"palimpsest.streams.kafka.faust_client", "palimpsest.streams.kafka.faust_agents"}
+FAUST_MODULES = {"streams.kafka.faust_client", "palimpsest.streams.kafka.faust_agents"}
 
 
 def test_only_two_modules_import_faust() -> None:
@@ -340,13 +340,11 @@ def test_purity_is_left_in_peace() -> None:
 
 def test_relative_imports_are_resolved() -> None:
     tree = ast.parse("from . import base\nfrom ..models import rules\nfrom .lock import X")
-    module = Module(
-        ROOT / "streams" / "logs" / "example.py", "palimpsest.streams.logs.example", tree
-    )
+    module = Module(ROOT / "streams" / "logs" / "example.py", "streams.logs.example", tree)
     assert [name for name, _ in module.imports()] == [
-        "palimpsest.streams.logs.base",
-        "palimpsest.streams.rules.model",
-        "palimpsest.streams.logs.lock.X",
+        "streams.logs.base",
+        "streams.rules.model",
+        "streams.logs.lock.X",
     ]
 
 
@@ -363,8 +361,8 @@ def test_an_import_for_types_or_in_a_function_counts() -> None:
     )
     module = Module(ROOT / "streams" / "example.py", "streams.example", ast.parse(source))
     assert imports_of(module) == {
-        "palimpsest.streams.runtime.runner",
-        "palimpsest.streams.rules.model",
+        "streams.runtime.runner",
+        "streams.rules.model",
     }
 
 
@@ -378,4 +376,4 @@ def test_runners_are_made_in_one_place() -> None:
         and isinstance(node.func, ast.Name)
         and node.func.id == "StageRunner"
     }
-    assert places == {"palimpsest.ops.parts"}
+    assert places == {"ops.parts"}

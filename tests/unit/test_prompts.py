@@ -1,16 +1,13 @@
 from __future__ import annotations
 
-import ast
 import json
 from datetime import UTC, datetime, timedelta, timezone
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from palimpsest import streams
 from palimpsest.schemas.messages import (
     FACT_TYPES,
     ContextTurn,
@@ -30,24 +27,6 @@ from palimpsest.streams.prompting.prompts import (
 from palimpsest.streams.prompting.replies import read_decision, read_extraction
 
 AT = datetime(2024, 3, 12, 9, 30, tzinfo=UTC)
-PURE = [
-    "prompts.py",
-    "replies.py",
-    "json_text.py",
-    "contradiction.py",
-    "models/rules.py",
-    "models/rules_clauses.py",
-    "models/rules_dates.py",
-    "models/rules_kinds.py",
-    "models/rules_language.py",
-    "models/rules_passages.py",
-    "models/rules_quotes.py",
-    "models/rules_sentences.py",
-    "models/rules_triples.py",
-    "models/rules_words.py",
-    "models/hashing.py",
-    "models/vectors.py",
-]
 
 
 def a_turn(content: str, speaker: str = "Ana", intent: bool = False) -> NormalizedTurn:
@@ -212,14 +191,3 @@ def test_the_worked_examples_are_valid_by_schema_and_reader() -> None:
 def test_every_fact_type_is_explained() -> None:
     system = extraction_prompt(a_turn("hello"), AT, []).system
     assert all(f"{name}:" in system or f"{name} |" in system for name in FACT_TYPES)
-
-
-@pytest.mark.parametrize("name", PURE)
-def test_pure_modules_import_nothing_effectful(name: str) -> None:
-    folder = Path(streams.__file__).parent
-    effectful = {"time", "random", "os", "asyncio", "httpx", "socket", "threading", "secrets"}
-    for node in ast.walk(ast.parse((folder / name).read_text())):
-        if isinstance(node, ast.Import):
-            assert not {alias.name.partition(".")[0] for alias in node.names} & effectful
-        elif isinstance(node, ast.ImportFrom):
-            assert (node.module or "").partition(".")[0] not in effectful
