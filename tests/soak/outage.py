@@ -23,7 +23,7 @@ from palimpsest.ops.bench.throughput import Load, records
 from palimpsest.ops.kafka.broker import Broker
 from palimpsest.ops.queries.requests import JsonObject
 from tests.soak.lab import Lab, told
-from tests.soak.soak import SteadyLoad
+from tests.soak.steady_load import SteadyLoad
 
 WARM_SECONDS = 20.0
 LOOK_SECONDS = 1.0

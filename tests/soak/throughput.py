@@ -25,7 +25,7 @@ from palimpsest.schemas.codec import decode
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_CHANGES, Topic
 from palimpsest.streams.logs.base import Record
 from tests.soak.lab import Lab, told
-from tests.soak.soak import SteadyLoad
+from tests.soak.steady_load import SteadyLoad
 
 DRAIN_SECONDS = 1_200.0
 WARM_TURNS = 200

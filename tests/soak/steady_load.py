@@ -1,6 +1,6 @@
 """Minutes of steady load on Kafka while workers and broker are killed, frozen and restarted.
 
-    python -m tests.soak.soak --minutes 5 --rate 100 --worker-kills 30
+    python -m tests.soak.steady_load --minutes 5 --rate 100 --worker-kills 30
 
 Prints what was done and what came of it: every turn counted once, the balance over all shards,
 and the state of every scope held against the same turns through the embedded log without a fault.
@@ -236,7 +236,7 @@ def soak(plan: Plan, folder: Path) -> dict[str, object]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 when nothing was lost, doubled or changed."""
-    parser = argparse.ArgumentParser(prog="python -m tests.soak.soak", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.soak.steady_load", description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--rate", type=int, default=100, help="turns a second")
     parser.add_argument("--scopes", type=int, default=40)
