@@ -134,13 +134,7 @@ def shard_folder(settings: Settings, partition: int) -> Path:
 
 
 def shard_options(settings: Settings, embedding: EmbeddingModel) -> ShardOptions:
-    return ShardOptions(
-        embedding.model,
-        embedding.dimensions,
-        settings.store,
-        settings.search,
-        settings.decision.min_score,
-    )
+    return ShardOptions(embedding.model, embedding.dimensions, settings.store, settings.search)
 
 
 def open_shard(settings: Settings, partition: int, options: ShardOptions) -> Shard:

@@ -35,14 +35,19 @@ class RecallSettings(Section):
         le=1.0,
         description="weight of the vector against the keywords, from 0 to 1",
     )
+    """Measured as in `stores.recall.ranking`: .846 with multilingual e5-small, .840 with MiniLM-L6;
+    .45 and .55 lose at most .01 with either. Keyword alone .792, MiniLM's vectors alone .629."""
     profile: Literal["relevance", "balanced"] = Field(
         default="relevance",
         description="the final order: relevance alone, or .55 with .20 recency, .15 importance and"
         " .10 frequency",
     )
+    """Relevance alone: a conversation of months has its answers anywhere."""
     pool: int = Field(
         default=100, ge=10, le=5_000, description="candidates taken from keywords and from vectors"
     )
+    """Then widened by their neighbours. From 50 on, recall is that of the exhaustive ranking;
+    without the neighbours 200 are needed."""
     graph_weight: float = Field(
         default=0.05,
         ge=0.0,
@@ -57,6 +62,8 @@ class RecallSettings(Section):
         description="what times in a question do: favour what was told then, leave out the rest,"
         " or nothing",
     )
+    """Measured on two LoCoMo conversations (34 questions with times), recall@10: off .863, filter
+    .814, prefer .873."""
     intent: Literal["words", "exemplars"] = Field(
         default="words",
         description="what tells whether a question asks why, when, who or what: its words, or where"
@@ -97,11 +104,9 @@ class StoreSettings(Section):
 @dataclass(frozen=True, slots=True)
 class ShardOptions:
     """How a shard is opened: the embedding model that its vectors are of, with as many numbers as
-    `dimensions`, and two sections. `min_score` is that of decisions: candidates below it are not
-    shown to them."""
+    `dimensions`, and two sections."""
 
     embedding_model: str
     dimensions: int
     store: StoreSettings = StoreSettings()
     search: SearchSettings = SearchSettings()
-    min_score: float = 0.1

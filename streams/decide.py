@@ -28,7 +28,7 @@ from palimpsest.streams.prompting.prompts import (
 )
 from palimpsest.streams.prompting.replies import MalformedReply, read_contradiction, read_decision
 from palimpsest.streams.proposal_policy import Met, decision_order, verdict
-from palimpsest.streams.settings import StageSettings
+from palimpsest.streams.settings import DecisionSettings, StageSettings
 from palimpsest.streams.stage import (
     Answer,
     Ask,
@@ -51,6 +51,7 @@ from palimpsest.streams.store_port import (
     Load,
     Loaded,
     Put,
+    Vector,
     Write,
 )
 from palimpsest.streams.text.contradiction import ends, shared_tokens, told, words_oppose
@@ -91,9 +92,7 @@ def decide_stage(settings: StageSettings) -> Stage:
         as_of = 0
         for fact in facts:
             vector = vectors[fact.item_id]
-            found = yield FindCandidates(
-                message.scope, storage_content(fact.content), vector, settings.decision.candidates
-            )
+            found = yield _candidates_of(message.scope, fact, vector, settings.decision)
             assert isinstance(found, Candidates)
             as_of = found.as_of
             writes.append(Put(fact_row(message, body, fact)))
@@ -124,6 +123,13 @@ def decide_stage(settings: StageSettings) -> Stage:
         asks_in_order=True,
         waits_for="apply-writes",
     )
+
+
+def _candidates_of(
+    scope: str, fact: Fact, vector: Vector | None, settings: DecisionSettings
+) -> FindCandidates:
+    text = storage_content(fact.content)
+    return FindCandidates(scope, text, vector, settings.candidates, settings.min_score)
 
 
 def _warned(proposal: Proposal) -> Proposal:

@@ -34,12 +34,14 @@ Vector = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class FindCandidates:
-    """Active memories of the scope (raw turns excluded) closest to a fact, best first."""
+    """Active memories of the scope (raw turns excluded) closest to a fact, best first; those that
+    score below `min_score` are not shown."""
 
     scope: str
     text: str
     vector: Vector | None
     limit: int
+    min_score: float
 
 
 @dataclass(frozen=True, slots=True)

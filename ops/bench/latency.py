@@ -26,11 +26,11 @@ from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.schemas.rows import EdgeRow, MemoryRow, embedding_key
 from palimpsest.stores.index.vector_column import Vector
 from palimpsest.stores.recall.candidates import CandidateSearch
-from palimpsest.stores.recall.graph_boost import GraphBoostSettings
 from palimpsest.stores.recall.query import Query
-from palimpsest.stores.recall.retriever import SEARCH_THREADS, RetrievalSettings, Retriever
-from palimpsest.stores.settings import ShardOptions
+from palimpsest.stores.recall.retriever import SEARCH_THREADS, Retriever
+from palimpsest.stores.settings import RecallSettings, ShardOptions
 from palimpsest.stores.shard import Shard
+from palimpsest.streams.settings import DecisionSettings
 from palimpsest.streams.store_port import FindCandidates, KeepVector, Progress, Put, Write
 from palimpsest.streams.text.normal_forms import content_hash, normalized_content
 
@@ -41,10 +41,9 @@ TURNS_PER_SESSION: Final = 20
 WORDS: Final = 14
 QUERY_WORDS: Final = 8
 SEED: Final = 20_260_301
-SEARCH: Final = RetrievalSettings(
-    time_words="off", use_strategies=False, boost=GraphBoostSettings(enabled=False)
-)
+SEARCH: Final = RecallSettings(time_words="off")
 """The search and its ranking alone: what is made up has no graph."""
+DECISION: Final = DecisionSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +195,7 @@ def _loads(shard: Shard, queries: Sequence[tuple[Query, Vector]]) -> JsonObject:
 
 
 def _alone(shard: Shard, queries: Sequence[tuple[Query, Vector]], with_vectors: bool) -> JsonObject:
-    recall = Retriever(shard, SEARCH)
+    recall = Retriever(shard, SEARCH, graph=False)
     times = _Times()
     for query, vector in queries:
         began = time.perf_counter()
@@ -213,7 +212,14 @@ def _candidates(shard: Shard, made: _Made, load: Load) -> JsonObject:
         search = CandidateSearch(shard)
         began = time.perf_counter()
         for text, vector in facts:
-            search.candidates(FindCandidates(f"bench-{number % load.scopes}", text, vector, 5), 0)
+            ask = FindCandidates(
+                f"bench-{number % load.scopes}",
+                text,
+                vector,
+                DECISION.candidates,
+                DECISION.min_score,
+            )
+            search.candidates(ask, 0)
         times.ms.append(1000 * (time.perf_counter() - began))
     return {"facts": 20, **times.told()}
 
@@ -231,7 +237,7 @@ def _together(
     times = [_Times() for _ in range(count)]
 
     def read(own: _Times, first: int) -> None:
-        recall = Retriever(shard, SEARCH)
+        recall = Retriever(shard, SEARCH, graph=False)
         number = first
         while not done.is_set():
             query, vector = queries[number % len(queries)]

@@ -23,24 +23,22 @@ from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.ingest.base import Bad
 from palimpsest.ops.ingest.locomo import read_locomo
 from palimpsest.ops.ingest.records import RecordOptions, in_batches
-from palimpsest.ops.queries.recall import retrieval_settings, retrieved
+from palimpsest.ops.queries.recall import retrieved
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.service.running import sources_of
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.index.vector_column import Vector
-from palimpsest.stores.recall.answers import RetrievalSettings
-from palimpsest.stores.recall.graph_boost import GraphBoostSettings
-from palimpsest.stores.recall.query import Fusion, Query, RecallResult
-from palimpsest.stores.recall.ranking import DEFAULTS
+from palimpsest.stores.recall.answers import RetrievalConstants
+from palimpsest.stores.recall.query import Query, RecallResult
+from palimpsest.stores.recall.ranking import DEFAULTS, RankingParameters
+from palimpsest.stores.settings import RecallSettings
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.models.base import EmbeddingModel
 from palimpsest.streams.runtime.runner import StageRunner
 
 KS: Final = (1, 5, 10, 50)
 CATEGORIES: Final = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
-AS_USED: Final = retrieval_settings(Settings())
-"""As a recall goes when nothing is set."""
 _TURN = re.compile(r"D\d+:\d+")
 
 
@@ -56,54 +54,45 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A way to recall, measured under its name."""
+    """A way to recall, measured under its name; as it goes when nothing is set, but for what is
+    given."""
 
     name: str
-    settings: RetrievalSettings = AS_USED
+    settings: RecallSettings = RecallSettings()
+    parameters: RankingParameters = DEFAULTS
     types: tuple[str, ...] = ()
     group: bool = True
 
 
-def _by_rank(fusion: Fusion = "hybrid", **parameters: object) -> RetrievalSettings:
-    """With other parameters of the ranking."""
-    ranking = replace(DEFAULTS, **parameters)  # type: ignore[arg-type]
-    return replace(AS_USED, fusion=fusion, ranking=ranking)
-
-
+_NO_NEIGHBOURS = replace(DEFAULTS, neighbour_weights=())
+_NO_FACTS = replace(DEFAULTS, fact_to_turn=0.0, turn_to_fact=0.0)
+_BARE = replace(_NO_FACTS, neighbour_weights=(), named_boost=0.0)
+_TEXT = RecallSettings(time_words="off", graph_weight=0.0)
 METHODS: Final = (
-    Variant("keyword", _by_rank("keyword")),
-    Variant("vector", _by_rank("vector")),
+    Variant("keyword", RecallSettings(fusion="keyword")),
+    Variant("vector", RecallSettings(fusion="vector")),
     Variant("hybrid"),
-    Variant("rrf", _by_rank("rrf")),
-)
-_TEXT = replace(AS_USED, time_words="off", boost=GraphBoostSettings(enabled=False))
-_BARE = replace(
-    _TEXT,
-    ranking=replace(
-        DEFAULTS, neighbour_weights=(), named_boost=0.0, fact_to_turn=0.0, turn_to_fact=0.0
-    ),
+    Variant("rrf", RecallSettings(fusion="rrf")),
 )
 ABLATIONS: Final = (
-    Variant("hybrid, no times of the words", replace(AS_USED, time_words="off")),
-    Variant("hybrid, no graph", replace(AS_USED, boost=GraphBoostSettings(enabled=False))),
+    Variant("hybrid, no times of the words", RecallSettings(time_words="off")),
+    Variant("hybrid, no graph", RecallSettings(graph_weight=0.0)),
     Variant("hybrid, neither times nor graph", _TEXT),
-    Variant("hybrid, no propagation to neighbours", _by_rank(neighbour_weights=())),
-    Variant("hybrid, no boost of the named", _by_rank(named_boost=0.0)),
-    Variant("hybrid, no centring", _by_rank(centring=0.0)),
-    Variant(
-        "hybrid, no propagation between turn and fact", _by_rank(fact_to_turn=0.0, turn_to_fact=0.0)
-    ),
+    Variant("hybrid, no propagation to neighbours", parameters=_NO_NEIGHBOURS),
+    Variant("hybrid, no boost of the named", parameters=replace(DEFAULTS, named_boost=0.0)),
+    Variant("hybrid, no centring", parameters=replace(DEFAULTS, centring=0.0)),
+    Variant("hybrid, no propagation between turn and fact", parameters=_NO_FACTS),
     Variant("hybrid, turns only", types=("episodic",)),
     Variant("hybrid, not grouped", group=False),
-    Variant("hybrid, b 0.75", _by_rank(b=0.75)),
-    Variant("hybrid, alpha 0.3", _by_rank(alpha=0.3)),
-    Variant("hybrid, alpha 0.7", _by_rank(alpha=0.7)),
-    Variant("hybrid, pool 50", _by_rank(pool=50)),
-    Variant("hybrid, pool 200", _by_rank(pool=200)),
-    Variant("both legs alone", _BARE),
-    Variant("keyword alone", replace(_BARE, fusion="keyword")),
-    Variant("vector alone", replace(_BARE, fusion="vector")),
-    Variant("rrf alone", replace(_BARE, fusion="rrf")),
+    Variant("hybrid, b 0.75", parameters=replace(DEFAULTS, b=0.75)),
+    Variant("hybrid, alpha 0.3", RecallSettings(alpha=0.3)),
+    Variant("hybrid, alpha 0.7", RecallSettings(alpha=0.7)),
+    Variant("hybrid, pool 50", RecallSettings(pool=50)),
+    Variant("hybrid, pool 200", RecallSettings(pool=200)),
+    Variant("both legs alone", _TEXT, _BARE),
+    Variant("keyword alone", _TEXT.model_copy(update={"fusion": "keyword"}), _BARE),
+    Variant("vector alone", _TEXT.model_copy(update={"fusion": "vector"}), _BARE),
+    Variant("rrf alone", _TEXT.model_copy(update={"fusion": "rrf"}), _BARE),
 )
 
 
@@ -210,8 +199,11 @@ class _Embedded:
 async def _recalled(sources: Sources, variant: Variant, question: Question) -> Found:
     """As `palimpsest recall` does it."""
     query = Query(question.scope, question.text, max(KS), types=variant.types, group=variant.group)
+    settings = sources.settings.model_copy(update={"recall": variant.settings})
+    sources = replace(sources, settings=settings)
+    constants = RetrievalConstants(ranking=variant.parameters)
     began = time.perf_counter()
-    found = await retrieved(sources, query, variant.settings)
+    found = await retrieved(sources, query, constants)
     ms = 1000 * (time.perf_counter() - began)
     return judged(question, found.results, ms)
 
@@ -256,7 +248,7 @@ def _means(found: Sequence[Found]) -> JsonObject:
 
 
 def _told(app: Application, data: Path, files: Sequence[Path], captions: bool) -> JsonObject:
-    parameters: Mapping[str, object] = asdict(DEFAULTS)
+    parameters = RecallSettings().model_dump(mode="json") | asdict(DEFAULTS)
     return {
         "data": data.name,
         "conversations": [file.stem for file in files],

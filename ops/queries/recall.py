@@ -13,16 +13,16 @@ from palimpsest.stores.recall.query import Query
 from palimpsest.streams.models.base import ModelError, Vector
 
 if TYPE_CHECKING:
-    from palimpsest.ops.settings.sections import Settings
+    from palimpsest.stores.recall.answers import Retrieval, RetrievalConstants
     from palimpsest.stores.recall.query import RecallAnswer
-    from palimpsest.stores.recall.retriever import Retrieval, RetrievalSettings, Retriever
+    from palimpsest.stores.recall.retriever import Retriever
 
 
 async def recall(sources: Sources, request: RecallRequest) -> JsonValue:
     """The answer in the shape of `recall --json`, with what the question's intent adds (`related`)
     and, for `explain`, how the question was understood. Raises RequestError for what cannot be
     asked."""
-    found = await retrieved(sources, request, retrieval_settings(sources.settings))
+    found = await retrieved(sources, request)
     told: JsonValue = _adapter().dump_python(found.answer, mode="json")
     assert isinstance(told, dict)
     told["related"] = [
@@ -45,7 +45,7 @@ async def recall(sources: Sources, request: RecallRequest) -> JsonValue:
 async def context(sources: Sources, request: ContextRequest) -> JsonValue:
     """The Markdown block with its size in tokens; `text` is None where nothing matches."""
     query = Query(request.scope, request.text)
-    retriever, vector = await _retriever(sources, query, retrieval_settings(sources.settings))
+    retriever, vector = await _retriever(sources, query)
     made = await retriever.context(query, vector, request.budget)
     if made is None:
         return {"query": request.text, "text": None, "tokens": 0, "ids": {}}
@@ -58,56 +58,39 @@ async def context(sources: Sources, request: ContextRequest) -> JsonValue:
     }
 
 
-async def retrieved(sources: Sources, query: Query, settings: RetrievalSettings) -> Retrieval:
-    """What every recall comes from, also what `bench retrieval` measures. Raises RequestError for
+async def retrieved(
+    sources: Sources, query: Query, constants: RetrievalConstants | None = None
+) -> Retrieval:
+    """What every recall comes from, also what `bench retrieval` measures, which tries other
+    constants. Raises RequestError for
     what cannot be asked."""
-    retriever, vector = await _retriever(sources, query, settings)
+    retriever, vector = await _retriever(sources, query, constants)
     return await retriever.retrieve(query, vector)
 
 
 async def _retriever(
-    sources: Sources, query: Query, settings: RetrievalSettings
+    sources: Sources, query: Query, constants: RetrievalConstants | None = None
 ) -> tuple[Retriever, Vector | None]:
     """With the question's vector. The exemplars are embedded when a question first needs them."""
+    from palimpsest.stores.recall.answers import CONSTANTS
     from palimpsest.stores.recall.intent import by_keyword
     from palimpsest.stores.recall.retriever import Retriever
 
     vector = await _vector(sources, query.scope, query.text)
     exemplars = None
-    by_exemplars = sources.settings.recall.intent == "exemplars"
+    settings = sources.settings
+    by_exemplars = settings.recall.intent == "exemplars"
     if by_exemplars and vector is not None and by_keyword(query.text).intent == "general":
         exemplars = await sources.exemplars.of(sources.embedding)
-    shard = sources.shard_of(query.scope)
-    return Retriever(shard, settings, exemplars=exemplars, model=sources.embedding), vector
-
-
-def retrieval_settings(settings: Settings) -> RetrievalSettings:
-    """How retrieval goes, as set."""
-    from palimpsest.stores.recall.graph_boost import GraphBoostSettings
-    from palimpsest.stores.recall.ranking import PROFILES, RankingParameters
-    from palimpsest.stores.recall.rerank import RerankSettings
-    from palimpsest.stores.recall.retriever import RetrievalSettings
-
-    chosen, graph = settings.recall, settings.graph
-    return RetrievalSettings(
-        fusion=chosen.fusion,
-        ranking=RankingParameters(
-            alpha=chosen.alpha, pool=chosen.pool, weights=PROFILES[chosen.profile]
-        ),
-        time_words=chosen.time_words,
-        use_strategies=graph.enabled,
-        boost=GraphBoostSettings(
-            enabled=graph.enabled and chosen.graph_weight > 0.0,
-            weight=chosen.graph_weight,
-            timeout_ms=chosen.graph_timeout_ms,
-        ),
-        rerank=RerankSettings(
-            method=chosen.rerank,
-            top_n=chosen.rerank_top_n,
-            timeout_ms=chosen.rerank_timeout_ms,
-            mmr=chosen.mmr,
-        ),
+    retriever = Retriever(
+        sources.shard_of(query.scope),
+        settings.recall,
+        settings.graph.enabled,
+        constants or CONSTANTS,
+        exemplars,
+        sources.embedding,
     )
+    return retriever, vector
 
 
 async def _vector(sources: Sources, scope: str, text: str) -> Vector | None:

@@ -1,20 +1,19 @@
-"""What a retrieval is set to and what it answers, as plain frozen data."""
+"""What a retrieval goes by and what it answers, as plain frozen data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal
 
 from palimpsest.stores.recall.context import ContextSettings
-from palimpsest.stores.recall.graph_boost import GraphBoostSettings, NamedEntity
+from palimpsest.stores.recall.graph_boost import LIMITS, GraphBoostLimits, NamedEntity
 from palimpsest.stores.recall.intent import Complexity, Intent, IntentGuess
 from palimpsest.stores.recall.pool import Allowed
-from palimpsest.stores.recall.query import Fusion, RecallAnswer, RecallResult
+from palimpsest.stores.recall.query import RecallAnswer, RecallResult
 from palimpsest.stores.recall.ranking import DEFAULTS as RANKING
 from palimpsest.stores.recall.ranking import RankingParameters
-from palimpsest.stores.recall.rerank import RerankSettings
 from palimpsest.stores.recall.strategies import Related, StrategySettings
 from palimpsest.stores.recall.time_words import TimeFilter
 
@@ -22,31 +21,26 @@ TimesUsed = Literal["none", "prefer", "filter", "widened"]
 
 
 @dataclass(frozen=True, slots=True)
-class RetrievalSettings:
-    """`time_words`, what times in the query's words do. `prefer`: in a sentence they only boost
-    what was told then (others' scores are divided by 1 + `time_bonus`), as what happened in May may
-    be told in June; written as a filter (`last_week`, a range with two dots) they are one.
-    `filter`: they always are. `off`: they are words like others. A filter that leaves fewer than
-    `least_in_time` results is dropped, which is told. Measured on two LoCoMo conversations (34
-    questions with times), recall@10: off .863, filter .814, prefer .873.
-
-    `fusion` and `ranking` are recall's.
+class RetrievalConstants:
+    """What is not set (`RecallSettings`) but measured or chosen. Where the times of a sentence are
+    preferred, others' scores are divided by 1 + `time_bonus`, as what happened in May may be told
+    in June. A filter by time that leaves fewer than `least_in_time` results is dropped, which is
+    told.
 
     In a context a turn is shown with `context_neighbours` turns on each side, and at most
     `context_profiles` entities are."""
 
-    fusion: Fusion = "hybrid"
     ranking: RankingParameters = RANKING
-    time_words: Literal["prefer", "filter", "off"] = "prefer"
     time_bonus: float = 0.25
     least_in_time: int = 1
-    use_strategies: bool = True
-    boost: GraphBoostSettings = GraphBoostSettings()
+    boost: GraphBoostLimits = LIMITS
     strategies: StrategySettings = StrategySettings()
-    rerank: RerankSettings = RerankSettings()
     context: ContextSettings = ContextSettings()
     context_neighbours: int = 1
     context_profiles: int = 10
+
+
+CONSTANTS: Final = RetrievalConstants()
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,10 +156,8 @@ class CandidateSearch:
         seen = self._segments(index, ask.scope)
         segments = [segment for segment, _ in seen]
         masks = [visible for _, visible in seen]
-        options = self._shard.options
-        sums, query_idf = keyword_sums(
-            segments, query_tokens(ask.text, options.search.language), masks
-        )
+        search = self._shard.options.search
+        sums, query_idf = keyword_sums(segments, query_tokens(ask.text, search.language), masks)
         near = [at_least_best(found, POOL) for found in sums]
         hits = [found[places] for found, places in zip(sums, near, strict=True)]
         pools = best_of_segments(segments, near, hits, POOL)
@@ -169,7 +167,7 @@ class CandidateSearch:
         for segment, found, places in zip(segments, sums, pools, strict=True):
             if len(places):
                 keyword = keyword_coverage(found[places], query_idf)
-                scored += _scores(segment, places, keyword, ask.vector, options)
+                scored += _scores(segment, places, keyword, ask, search.candidate_alpha)
         scored.sort(key=lambda found: (-found.score, found.memory_id))
         return tuple(_shown(found) for found in scored[: ask.limit])
 
@@ -257,15 +255,14 @@ def _scores(
     segment: Segment,
     places: Integers,
     keyword: Floats,
-    vector: Vector | None,
-    options: ShardOptions,
+    ask: FindCandidates,
+    alpha: float,
 ) -> list[_Score]:
     """The places of the pool that are worth showing, scored to six digits."""
     cosines: list[float | None] = [None] * len(places)
     scores = keyword
-    if vector is not None:
-        exact = row_cosines(segment.vectors[places], vector)
-        alpha = options.search.candidate_alpha
+    if ask.vector is not None:
+        exact = row_cosines(segment.vectors[places], ask.vector)
         scores = alpha * np.maximum(exact, 0.0) + (1.0 - alpha) * keyword
         cosines = list(np.round(exact, 6).tolist())
     rounded = np.round(scores, 6).tolist()
@@ -273,7 +270,7 @@ def _scores(
     return [
         _Score(segment, place, segment.ids[place], rounded[n], cosines[n], keywords[n])
         for n, place in enumerate(places.tolist())
-        if rounded[n] >= options.min_score
+        if rounded[n] >= ask.min_score
     ]
 
 

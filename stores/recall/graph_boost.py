@@ -23,6 +23,7 @@ from types import MappingProxyType
 import duckdb
 
 from palimpsest.stores.index.analysis import query_tokens
+from palimpsest.stores.settings import RecallSettings
 
 MIN_TOKEN_CHARACTERS = 2
 MAX_ENTITIES = 20
@@ -34,15 +35,10 @@ Milliseconds = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
-class GraphBoostSettings:
-    """`weight` is the share of its own score that a memory of full strength gains; `timeout_ms` in
-    milliseconds; the limits in rows. A memory that mentions only neighbours of what the query
-    names gets `neighbour_share` of the strength. Entities less telling than `min_telling` boost
-    nothing."""
+class GraphBoostLimits:
+    """The limits in rows. A memory that mentions only neighbours of what the query names gets
+    `neighbour_share` of the strength. Entities less telling than `min_telling` boost nothing."""
 
-    enabled: bool = True
-    weight: float = 0.05
-    timeout_ms: float = 500.0
     max_entities: int = MAX_ENTITIES
     max_neighbours: int = 50
     max_memories: int = 200
@@ -50,7 +46,7 @@ class GraphBoostSettings:
     min_telling: float = 0.4
 
 
-DEFAULTS = GraphBoostSettings()
+LIMITS = GraphBoostLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,23 +90,24 @@ def graph_boost(
     scope: str,
     query: str,
     clock: Milliseconds,
-    settings: GraphBoostSettings = DEFAULTS,
+    settings: RecallSettings,
     language: str = "english",
+    limits: GraphBoostLimits = LIMITS,
 ) -> GraphBoost:
     """The boost for a query over the entities of one scope. Never raises."""
-    if not settings.enabled:
+    if settings.graph_weight == 0.0:
         return GraphBoost()
     try:
-        deadline = clock() + settings.timeout_ms
-        named = named_entities(cursor, scope, query, settings.max_entities, language)
+        deadline = clock() + settings.graph_timeout_ms
+        named = named_entities(cursor, scope, query, limits.max_entities, language)
         if not named or clock() > deadline:
             return GraphBoost(named=named, timed_out=bool(named))
         names = {entity.entity_id: entity.name for entity in named}
-        around = _neighbours(cursor, scope, list(names), settings.max_neighbours)
+        around = _neighbours(cursor, scope, list(names), limits.max_neighbours)
         timed_out = clock() > deadline
         if timed_out:
             return GraphBoost(named=named, timed_out=True)
-        hits = _memories(cursor, scope, names, around, settings)
+        hits = _memories(cursor, scope, names, around, limits)
         return GraphBoost(hits, named, clock() > deadline)
     except Exception as error:  # recall goes on without a boost, and says so
         return GraphBoost(error=f"{type(error).__name__}: {error}")
@@ -232,7 +229,7 @@ def _memories(
     scope: str,
     named: Mapping[str, str],
     around: Mapping[str, str],
-    settings: GraphBoostSettings,
+    limits: GraphBoostLimits,
 ) -> dict[str, BoostHit]:
     """The active memories that mention telling ones of these entities, the strongest first."""
     rows = cursor.execute(
@@ -254,10 +251,10 @@ def _memories(
         LIMIT $5""",
         [
             [*named, *around],
-            [1.0] * len(named) + [settings.neighbour_share] * len(around),
+            [1.0] * len(named) + [limits.neighbour_share] * len(around),
             scope,
-            settings.min_telling,
-            settings.max_memories,
+            limits.min_telling,
+            limits.max_memories,
         ],
     )
     names = {**around, **named}

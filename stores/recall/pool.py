@@ -33,14 +33,16 @@ from palimpsest.stores.index.segment import (
     microseconds,
 )
 from palimpsest.stores.index.vector_column import Codes, Vector
-from palimpsest.stores.recall.query import Fusion, Query
+from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.ranking import (
+    DEFAULTS,
     RankingParameters,
     centred,
     centring_share,
     keyword_coverage,
 )
 from palimpsest.stores.recall.ranking_steps import Ranking
+from palimpsest.stores.settings import RecallSettings
 
 TURNS, FACTS = 0, 1
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -109,12 +111,14 @@ class PoolSearch:
         query: Query,
         terms: Sequence[str],
         vector: Vector | None,
-        parameters: RankingParameters,
         language: str,
+        settings: RecallSettings,
+        parameters: RankingParameters = DEFAULTS,
     ) -> None:
         self._index = index
         self._query = query
         self._terms = terms
+        self._settings = settings
         self._parameters = parameters
         self._language = language
         with index.lock:
@@ -133,7 +137,7 @@ class PoolSearch:
     def has_vectors(self) -> bool:
         return self._side is not None
 
-    def pool(self, fusion: Fusion, graph: Mapping[str, float]) -> tuple[Ranking, Allowed]:
+    def pool(self, graph: Mapping[str, float]) -> tuple[Ranking, Allowed]:
         """All that is considered, turns first, with the scores of both legs; and what of the scope
         the query may show."""
         index = self._index
@@ -144,8 +148,8 @@ class PoolSearch:
                 pairs = pairs[known]
             self._pairs = pairs
             allowed = Allowed.by(index, self._query, self._sizes)
-            sums, query_idf = self._keyword(fusion)
-            hits = self._hits(fusion, sums, allowed.passes)
+            sums, query_idf = self._keyword()
+            hits = self._hits(sums, allowed.passes)
             turns, facts = self._widened(
                 np.union1d(hits[TURNS], self._known(TURNS, graph)),
                 np.union1d(hits[FACTS], self._known(FACTS, graph)),
@@ -205,8 +209,8 @@ class PoolSearch:
         assert self._side is not None
         return [self._index.rest_lengths(number, self._side.off) for number in (TURNS, FACTS)]
 
-    def _keyword(self, fusion: Fusion) -> tuple[list[Floats], float]:
-        if fusion == "vector" and self.has_vectors:
+    def _keyword(self) -> tuple[list[Floats], float]:
+        if self._settings.fusion == "vector" and self.has_vectors:
             return [np.zeros(size) for size in self._sizes], 0.0
         segments = self._index.segments
         alive = [None if segment.is_full_of_life else segment.alive for segment in segments]
@@ -216,12 +220,10 @@ class PoolSearch:
         # A document that came meanwhile counts in the statistics, and is not yet found.
         return [found[:size] for found, size in zip(sums, self._sizes, strict=True)], query_idf
 
-    def _hits(
-        self, fusion: Fusion, sums: Sequence[Floats], visible: Sequence[Mask | None]
-    ) -> list[Integers]:
+    def _hits(self, sums: Sequence[Floats], visible: Sequence[Mask | None]) -> list[Integers]:
         """The best of each leg over both segments, ascending."""
         legs: list[Sequence[NDArray[np.floating]]] = [sums]
-        if self._near is not None and fusion != "keyword":
+        if self._near is not None and self._settings.fusion != "keyword":
             legs.append(self._near)
         found = [np.zeros(0, dtype=np.int64) for _ in self._sizes]
         for leg in legs:
@@ -231,7 +233,7 @@ class PoolSearch:
         return found
 
     def _best(self, leg: Sequence[NDArray[np.floating]]) -> list[Integers]:
-        count = self._parameters.pool
+        count = self._settings.pool
         places = [at_least_best(scores, count) for scores in leg]
         scores = [s[p].astype(np.float64) for s, p in zip(leg, places, strict=True)]
         return best_of_segments(self._index.segments, places, scores, count)

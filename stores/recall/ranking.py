@@ -15,7 +15,7 @@ everything (held out .78; with multilingual e5-small .85 and .80).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -50,11 +50,8 @@ PROFILES: Mapping[str, ProfileWeights] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class RankingParameters:
-    """The frozen defaults, each with the reason it was measured to be so."""
-
-    alpha: float = 0.5
-    """Share of the vector leg: .846 with multilingual e5-small, .840 with MiniLM-L6; .45 and .55
-    lose at most .01 with either. Keyword alone .792, MiniLM's vectors alone .629."""
+    """What is not set but measured, each with the reason that it is so; what is set stands in
+    `RecallSettings`."""
 
     k1: float = 1.2
     """BM25 term saturation: .9 and 1.2 are alike."""
@@ -92,10 +89,6 @@ class RankingParameters:
     """Rank constant of reciprocal rank fusion. Measured below the weighted mean of the scores
     (.741; with 10, .807)."""
 
-    pool: int = 100
-    """Candidates taken from each leg, then widened by their neighbours. From 50 on, recall
-    is that of the exhaustive ranking; without the neighbours 200 are needed."""
-
     min_score: float = 0.05
     """Scores below are left out. Of the evidence among the first fifty 99 % has .058 and more."""
 
@@ -114,8 +107,11 @@ class RankingParameters:
     frequency_full: int = 50
     """Accesses at which frequency reaches 1. Chosen, not measured."""
 
-    weights: ProfileWeights = field(default_factory=ProfileWeights)
-    """Relevance alone: a conversation of months has its answers anywhere."""
+    cosine_weight: float = 0.3
+    """Share of a whole content's cosine beside the score, in a second look."""
+
+    mmr_relevance: float = 0.7
+    """Share of relevance in MMR, which is off: measured elsewhere to halve recall."""
 
 
 DEFAULTS = RankingParameters()

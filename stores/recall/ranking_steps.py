@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.segment import Floats, Integers, Mask, microseconds
-from palimpsest.stores.recall.query import Fusion
 from palimpsest.stores.recall.ranking import (
     DEFAULTS,
+    PROFILES,
     TIE_DECIMALS,
     RankingParameters,
     boost_named,
@@ -34,8 +34,9 @@ from palimpsest.stores.recall.ranking import (
     top,
     worth_showing,
 )
-from palimpsest.stores.recall.rerank import RerankSettings, mmr, reranked
+from palimpsest.stores.recall.rerank import mmr, reranked
 from palimpsest.stores.recall.time_words import TimeFilter
+from palimpsest.stores.settings import RecallSettings
 
 BOOST_POOL: Final = 50
 """Results among which some are boosted: the first ten do not depend on the limit up to this."""
@@ -105,20 +106,18 @@ class Ranking:
 @dataclass(frozen=True, slots=True)
 class RankingContext:
     """What the steps go by beside the rows. `now` is in microseconds since 1970; `graph` are
-    strengths, 0..1 by memory id, and `graph_weight` the share of its score that a full one adds;
-    `times` are those that the query prefers; `cosines` those of the first results' contents."""
+    strengths, 0..1 by memory id; `times` are those that the query prefers; `cosines` those of the
+    first results' contents."""
 
     index: ScopeIndex
     limit: int
     now: int
+    settings: RecallSettings = RecallSettings()
     parameters: RankingParameters = DEFAULTS
-    fusion: Fusion = "hybrid"
     group: bool = True
     graph: Mapping[str, float] = field(default_factory=dict)
-    graph_weight: float = 0.0
     times: TimeFilter | None = None
     time_bonus: float = 0.0
-    rerank: RerankSettings = RerankSettings()
     cosines: Sequence[float] = ()
 
 
@@ -132,15 +131,16 @@ def fuse_legs(rows: Ranking, context: RankingContext) -> None:
     """Parts `keyword` and `vector`: alpha x vector + (1 - alpha) x keyword, or the one leg that
     there is; `rrf`: by the ranks in both. A memory without a vector has 0 there, so that one poor
     score never passes two good ones."""
-    if context.fusion == "keyword" and rows.keyword is not None:
+    fusion = context.settings.fusion
+    if fusion == "keyword" and rows.keyword is not None:
         rows.vector = None
-    if context.fusion == "vector" and rows.vector is not None:
+    if fusion == "vector" and rows.vector is not None:
         rows.keyword = None
     keyword, vector, parameters = rows.keyword, rows.vector, context.parameters
-    if context.fusion == "rrf" and keyword is not None and vector is not None:
+    if fusion == "rrf" and keyword is not None and vector is not None:
         rows.rescore("rrf", reciprocal_rank_fusion((keyword, vector), rows.ids, k=parameters.rrf_k))
     else:
-        share = 1.0 if keyword is None else 0.0 if vector is None else parameters.alpha
+        share = 1.0 if keyword is None else 0.0 if vector is None else context.settings.alpha
         if keyword is not None:
             rows.rescore("keyword", (1.0 - share) * np.nan_to_num(keyword))
         if vector is not None:
@@ -190,7 +190,7 @@ def lower_ended(rows: Ranking, context: RankingContext) -> None:
 def weigh_profile(rows: Ranking, context: RankingContext) -> None:
     """Part `profile`: relevance beside recency, importance and frequency, where that is set."""
     parameters = context.parameters
-    weights, meta = parameters.weights, rows.meta
+    weights, meta = PROFILES[context.settings.profile], rows.meta
     age = (context.now - meta["occurred"]) / DAY
     rows.recency = recency(age, parameters.recency_half_life_days)
     if weights.recency or weights.importance or weights.frequency:
@@ -241,7 +241,9 @@ def boost_graph(rows: Ranking, context: RankingContext) -> None:
         for row in rows.results:
             shown = rows.shown_id(row)
             reached = (strengths.get(each, 0.0) for each in (shown, *drawn_from.get(shown, ())))
-            scores[row] = float(rows.scores[row]) * (1.0 + context.graph_weight * max(reached))
+            scores[row] = float(rows.scores[row]) * (
+                1.0 + context.settings.graph_weight * max(reached)
+            )
     rows.rescore_results("graph", scores)
     if rows.graph.any():
         rows.parts["graph"] = np.nan_to_num(rows.parts["graph"])
@@ -275,18 +277,18 @@ def rerank_by_cosine(rows: Ranking, context: RankingContext) -> None:
     if not context.cosines:
         return
     scores = rows.scores[rows.results].tolist()
-    order, given = reranked(scores, context.cosines, context.rerank.cosine_weight)
+    order, given = reranked(scores, context.cosines, context.parameters.cosine_weight)
     rows.rescore_results("rerank", dict(zip(rows.results, given, strict=False)))
     rows.results = [rows.results[place] for place in order]
 
 
 def vary(rows: Ranking, context: RankingContext) -> None:
     """The first results in the order of MMR; those without a vector are unlike all others."""
-    if not context.rerank.mmr:
+    if not context.settings.mmr:
         return
-    first = rows.results[: context.rerank.top_n]
+    first = rows.results[: context.settings.rerank_top_n]
     vectors = context.index.vectors_of([rows.shown_id(row) for row in first])
-    order = mmr(rows.scores[first].tolist(), vectors, context.rerank.mmr_relevance)
+    order = mmr(rows.scores[first].tolist(), vectors, context.parameters.mmr_relevance)
     rows.results[: len(first)] = [first[place] for place in order]
 
 

@@ -9,28 +9,16 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from palimpsest.stores.settings import RecallSettings
+
 Vector = NDArray[np.float32]
 Within = Callable[[Awaitable[list[Vector]], float], Awaitable[list[Vector]]]
 """Awaits a value for so many seconds, else raises TimeoutError."""
-
-
-@dataclass(frozen=True, slots=True)
-class RerankSettings:
-    """`top_n` results are looked at again, within `timeout_ms` milliseconds. `cosine_weight` is
-    the cosine's share beside the score. MMR (`mmr`, with the share of relevance in
-    `mmr_relevance`) is off: measured elsewhere to halve recall."""
-
-    method: Literal["off", "cosine"] = "off"
-    top_n: int = 20
-    timeout_ms: float = 2_000.0
-    cosine_weight: float = 0.3
-    mmr: bool = False
-    mmr_relevance: float = 0.7
 
 
 class TextEmbedding(Protocol):
@@ -52,28 +40,30 @@ async def second_look(
     vector: Vector | None,
     texts: Sequence[str],
     model: TextEmbedding | None,
-    settings: RerankSettings,
+    settings: RecallSettings,
     within: Within = asyncio.wait_for,
 ) -> SecondLook:
-    """The cosines of the first `top_n` whole texts (best first) to the query, whose unit vector is
-    `vector`. Raises nothing but the cancellation of the caller."""
-    if settings.method == "off":
+    """The cosines of the first `rerank_top_n` whole texts (best first) to the query, whose unit
+    vector is `vector`. Raises nothing but the cancellation of the caller."""
+    if settings.rerank == "off":
         return SecondLook("off")
     if not texts:
         return SecondLook("no results")
     if model is None or vector is None:
         return SecondLook("no model" if model is None else "no vector of the query")
-    count = min(settings.top_n, len(texts))
+    count = min(settings.rerank_top_n, len(texts))
     try:
-        passages = await within(model.embed_passages(texts[:count]), settings.timeout_ms / 1000.0)
+        passages = await within(
+            model.embed_passages(texts[:count]), settings.rerank_timeout_ms / 1000.0
+        )
         cosines = tuple(min(max(float(passage @ vector), 0.0), 1.0) for passage in passages)
     except TimeoutError:
-        return SecondLook(f"longer than {settings.timeout_ms:g} ms")
+        return SecondLook(f"longer than {settings.rerank_timeout_ms:g} ms")
     except Exception as error:  # recall does without a second look, and tells why
         return SecondLook(f"{type(error).__name__}: {error}")
     if len(cosines) != count or not all(map(math.isfinite, cosines)):
         return SecondLook(f"{len(cosines)} usable vectors for {count} texts")
-    return SecondLook(settings.method, cosines)
+    return SecondLook(settings.rerank, cosines)
 
 
 def reranked(

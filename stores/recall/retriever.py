@@ -22,7 +22,13 @@ from palimpsest.stores.database.cursors import Readable
 from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.index.cache import IndexCache
 from palimpsest.stores.index.segment import microseconds
-from palimpsest.stores.recall.answers import Explained, Retrieval, RetrievalSettings, TimesUsed
+from palimpsest.stores.recall.answers import (
+    CONSTANTS,
+    Explained,
+    Retrieval,
+    RetrievalConstants,
+    TimesUsed,
+)
 from palimpsest.stores.recall.context import Context, assemble
 from palimpsest.stores.recall.context_lines import lines_of
 from palimpsest.stores.recall.graph_boost import GraphBoost, Milliseconds, graph_boost
@@ -34,9 +40,7 @@ from palimpsest.stores.recall.rerank import SecondLook, TextEmbedding, second_lo
 from palimpsest.stores.recall.results import shown
 from palimpsest.stores.recall.strategies import Hit, Related, additions
 from palimpsest.stores.recall.time_words import TimeFilter, read_times
-from palimpsest.stores.settings import ShardOptions
-
-__all__ = ["Retrieval", "RetrievalSettings", "Retriever"]
+from palimpsest.stores.settings import RecallSettings, ShardOptions
 
 MAX_QUERY_TERMS: Final = 256
 """Distinct terms that are searched for: far more than a question has."""
@@ -81,7 +85,7 @@ class _Ranked:
         if self.rows is None or self.context is None or not self.rows.results:
             return ""
         run(SECOND_LOOK, self.rows, replace(self.context, limit=limit, cosines=look.cosines))
-        varied = "+mmr" if self.context.rerank.mmr else ""
+        varied = "+mmr" if self.context.settings.mmr else ""
         return (f"+{look.reason}" if look.cosines else "") + varied
 
 
@@ -96,6 +100,7 @@ def monotonic_ms() -> float:
 class Retriever:
     """Retrievals from one shard; may be used by any thread.
 
+    Without `graph` nothing is boosted by it and no intent adds anything.
     `exemplars` are asked where no word tells the intent, and `model` makes the vectors of a second
     look (None: neither takes place). `clock` dates recency, what has ended and "last week" (a
     query's `as_of` comes before it), in the zone whose days are meant; `milliseconds` measures the
@@ -105,14 +110,18 @@ class Retriever:
     def __init__(
         self,
         shard: RecallShard,
-        settings: RetrievalSettings | None = None,
+        settings: RecallSettings | None = None,
+        graph: bool = True,
+        constants: RetrievalConstants = CONSTANTS,
         exemplars: Exemplars | None = None,
         model: TextEmbedding | None = None,
         clock: Callable[[], datetime] = utc_now,
         milliseconds: Milliseconds = monotonic_ms,
     ) -> None:
         self._shard = shard
-        self._settings = settings or RetrievalSettings()
+        self._settings = settings or RecallSettings()
+        self._graph = graph
+        self._constants = constants
         self._exemplars = exemplars
         self._model = model
         self._clock = clock
@@ -127,13 +136,13 @@ class Retriever:
     async def retrieve(self, query: Query, vector: Vector | None = None) -> Retrieval:
         """As `search`, in a thread, and with the second look where that is on.
 
-        The first `top_n` are looked at again whatever the limit, so that the first ten are the
-        same whether ten or fifty are asked for.
+        The first `rerank_top_n` are looked at again whatever the limit, so that the first ten are
+        the same whether ten or fifty are asked for.
         """
-        settings = self._settings.rerank
-        if settings.method == "off" and not settings.mmr:
+        settings = self._settings
+        if settings.rerank == "off" and not settings.mmr:
             return await _in_search_thread(self.search, query, vector)
-        wider = replace(query, limit=max(query.limit, settings.top_n))
+        wider = replace(query, limit=max(query.limit, settings.rerank_top_n))
         found, ranked = await _in_search_thread(self._searched, wider, vector)
         texts = [result.content for result in found.results]
         look = await second_look(vector, texts, self._model, settings)
@@ -145,9 +154,9 @@ class Retriever:
         """What is known about a query as a Markdown block of at most `budget` tokens; None when
         nothing matches. Limit and budget are those of the query's complexity, but for a budget
         that is given. A turn is shown with the turns beside it."""
-        effort, settings = complexity(query.text), self._settings
+        effort, constants = complexity(query.text), self._constants
         asked = replace(
-            query, limit=effort.limit, neighbours=settings.context_neighbours, explain=False
+            query, limit=effort.limit, neighbours=constants.context_neighbours, explain=False
         )
         found = await self.retrieve(asked, vector)
         if not found.results and not found.related:
@@ -155,8 +164,8 @@ class Retriever:
 
         def assembled() -> Context | None:
             with self._shard.reading() as reader:
-                lines = lines_of(reader, query.scope, found, settings.context_profiles)
-            return assemble(lines, effort.budget if budget is None else budget, settings.context)
+                lines = lines_of(reader, query.scope, found, constants.context_profiles)
+            return assemble(lines, effort.budget if budget is None else budget, constants.context)
 
         return await _in_search_thread(assembled)
 
@@ -182,7 +191,7 @@ class Retriever:
         )
         answer = RecallAnswer(query.text, ranked.method, results)
         found = Retrieval(answer, (), boost.named, explained, ranked.allowed)
-        if self._settings.use_strategies and intent.intent != "general":
+        if self._graph and intent.intent != "general":
             found = replace(found, related=self._related(query.scope, found))
         return found, ranked
 
@@ -201,10 +210,17 @@ class Retriever:
                 raise ValueError(f"{name} needs a time zone, for example 2026-03-01T00:00:00Z")
 
     def _boost(self, query: Query) -> GraphBoost:
-        language = self._shard.options.search.language
+        if not self._graph:
+            return GraphBoost()
         with self._shard.reading() as reader:
             return graph_boost(
-                reader, query.scope, query.text, self._milliseconds, self._settings.boost, language
+                reader,
+                query.scope,
+                query.text,
+                self._milliseconds,
+                self._settings,
+                self._shard.options.search.language,
+                self._constants.boost,
             )
 
     def _within_times(self, query: Query, vector: Vector | None, boost: GraphBoost) -> _Ranked:
@@ -223,7 +239,7 @@ class Retriever:
         # Words that became a filter are not looked for in texts, unless they are all there is.
         text = times.rest if _WORD.search(times.rest) else query.text
         ranked = self._ranked(timed, text, vector, boost)
-        if ranked.rows is not None and len(ranked.rows.results) >= settings.least_in_time:
+        if ranked.rows is not None and len(ranked.rows.results) >= self._constants.least_in_time:
             return replace(ranked, times=times, used="filter")
         ranked = self._ranked(query, query.text, vector, boost)
         return replace(ranked, times=times, used="widened")
@@ -242,23 +258,23 @@ class Retriever:
         terms = query_tokens(text, language)[:MAX_QUERY_TERMS]
         if not text.strip():
             return _Ranked(query, "none", Allowed.by(index, query))
-        search = PoolSearch(index, query, terms, vector, settings.ranking, language)
+        search = PoolSearch(
+            index, query, terms, vector, language, settings, self._constants.ranking
+        )
         method = _method(bool(terms), search.has_vectors, settings.fusion)
         if method == "none":
             return _Ranked(query, method, Allowed.by(index, query))
-        rows, allowed = search.pool(settings.fusion, boost.strengths)
+        rows, allowed = search.pool(boost.strengths)
         context = RankingContext(
             index=index,
             limit=query.limit,
             now=microseconds(query.as_of or self._clock()),
-            parameters=settings.ranking,
-            fusion=settings.fusion,
+            settings=settings,
+            parameters=self._constants.ranking,
             group=query.group,
             graph=boost.strengths,
-            graph_weight=settings.boost.weight,
             times=times,
-            time_bonus=settings.time_bonus,
-            rerank=settings.rerank,
+            time_bonus=self._constants.time_bonus,
         )
         run(STEPS, rows, context)
         return _Ranked(query, method, allowed, rows, context)
@@ -274,7 +290,7 @@ class Retriever:
                 hits,
                 found.named,
                 told.complexity.depth,
-                self._settings.strategies,
+                self._constants.strategies,
                 found.allowed,
             )
 

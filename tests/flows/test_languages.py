@@ -26,7 +26,7 @@ from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.stores.recall.intent import Vector, classify
 from palimpsest.stores.recall.query import Query
-from palimpsest.stores.recall.retriever import RetrievalSettings, Retriever
+from palimpsest.stores.recall.retriever import Retriever
 from palimpsest.streams.models.base import EmbeddingModel
 from palimpsest.streams.models.hashing import HashingEmbeddingModel
 from palimpsest.streams.models.local import LocalEmbeddingModel
@@ -79,7 +79,7 @@ def by_meaning(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
 def recall_at(
     pipeline: Pipeline, language: str, vectors: list[Vector] | None = None, k: int = 5
 ) -> float:
-    retriever = Retriever(pipeline.shard, RetrievalSettings(), clock=pipeline.clock)
+    retriever = Retriever(pipeline.shard, clock=pipeline.clock)
     asked = questions(language)
     found = 0
     for number, question in enumerate(asked):

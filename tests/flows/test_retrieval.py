@@ -14,11 +14,12 @@ import pytest
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.rows import EdgeRow
-from palimpsest.stores.recall.answers import Retrieval
+from palimpsest.stores.recall.answers import Retrieval, RetrievalConstants
 from palimpsest.stores.recall.context import estimate_tokens
 from palimpsest.stores.recall.query import Query
-from palimpsest.stores.recall.rerank import RerankSettings
-from palimpsest.stores.recall.retriever import RetrievalSettings, Retriever
+from palimpsest.stores.recall.ranking import RankingParameters
+from palimpsest.stores.recall.retriever import Retriever
+from palimpsest.stores.settings import RecallSettings
 from palimpsest.streams.models.base import Vector
 from tests.harness import (
     DIMENSIONS,
@@ -68,7 +69,7 @@ def turn_id(number: int) -> str:
 
 
 def retriever(pipeline: Pipeline, **settings: object) -> Retriever:
-    chosen = RetrievalSettings(**settings)  # type: ignore[arg-type]
+    chosen = RecallSettings.model_validate(settings)
     return Retriever(pipeline.shard, chosen, clock=pipeline.clock, milliseconds=lambda: 0.0)
 
 
@@ -228,9 +229,13 @@ class Backwards:
 
 
 def test_the_second_look_is_over_the_same_results_whatever_the_limit(pipeline: Pipeline) -> None:
-    rerank = RerankSettings(method="cosine", top_n=4, cosine_weight=1.0)
-    settings = RetrievalSettings(rerank=rerank)
-    looking = Retriever(pipeline.shard, settings, model=Backwards(), clock=pipeline.clock)
+    looking = Retriever(
+        pipeline.shard,
+        RecallSettings(rerank="cosine", rerank_top_n=4),
+        constants=RetrievalConstants(ranking=RankingParameters(cosine_weight=1.0)),
+        model=Backwards(),
+        clock=pipeline.clock,
+    )
     query = Query("ana", "Ana works at Globex, Ben lives in Lima", explain=True)
     vector = np.full(DIMENSIONS, 0.25 / DIMENSIONS, dtype=np.float32)
     alone = Retriever(pipeline.shard, clock=pipeline.clock)
@@ -248,7 +253,7 @@ def test_the_second_look_is_over_the_same_results_whatever_the_limit(pipeline: P
 
 
 def test_mmr_keeps_all_results(pipeline: Pipeline) -> None:
-    settings = RetrievalSettings(rerank=RerankSettings(mmr=True))
+    settings = RecallSettings(mmr=True)
     query = Query("ana", "Ana works at Globex, Ben lives in Lima")
     varied = asyncio.run(Retriever(pipeline.shard, settings, clock=pipeline.clock).retrieve(query))
     plain = search(pipeline, query.text)

@@ -83,7 +83,7 @@ def test_a_batch_over_the_index_is_as_one_index(
 ) -> None:
     at = data.draw(st.integers(0, len(rows)))
     vector = data.draw(st.sampled_from((embed(text), None)))
-    ask = FindCandidates(SCOPE, text, vector, 5)
+    ask = FindCandidates(SCOPE, text, vector, 5, 0.1)
     near = NearDuplicates(
         SCOPE,
         text,
@@ -124,7 +124,7 @@ def test_without_a_vector_words_tell_what_is_nearly_the_same(asked: bool) -> Non
 
 def test_many_equal_scores_are_cut_by_id() -> None:
     rows = [memory(f"m{number:03}", "Ana likes tea", number) for number in range(200)]
-    ask = FindCandidates(SCOPE, "Ana likes tea", embed("Ana likes tea"), 5)
+    ask = FindCandidates(SCOPE, "Ana likes tea", embed("Ana likes tea"), 5, 0.1)
     for at in (0, 100, 200):
         found = split(rows, at).candidates(ask, 0).found
         assert [candidate.memory_id for candidate in found] == [f"m00{n}" for n in range(5)]
@@ -138,7 +138,7 @@ def test_the_same_words_elsewhere_rank_below_the_same_statement() -> None:
         memory("other", "Ben moved his piano", 2),
         memory("far", "The garden needs water", 3),
     ]
-    ask = FindCandidates(SCOPE, "Ana moved to Oslo", embed("Ana moved to Oslo"), 5)
+    ask = FindCandidates(SCOPE, "Ana moved to Oslo", embed("Ana moved to Oslo"), 5, 0.1)
     found = split(rows, 2).candidates(ask, 7)
     assert found.as_of == 7
     assert found.found[0].memory_id == "same"
@@ -147,8 +147,8 @@ def test_the_same_words_elsewhere_rank_below_the_same_statement() -> None:
 
 def test_nothing_is_found_where_nothing_is() -> None:
     search = split([], 0)
-    assert search.candidates(FindCandidates(SCOPE, "tea", embed("tea"), 5), 0).found == ()
-    assert search.candidates(FindCandidates(SCOPE, "", None, 5), 0).found == ()
+    assert search.candidates(FindCandidates(SCOPE, "tea", embed("tea"), 5, 0.1), 0).found == ()
+    assert search.candidates(FindCandidates(SCOPE, "", None, 5, 0.1), 0).found == ()
 
 
 @given(st.integers(1, 40), st.integers(0, 2**32 - 1))

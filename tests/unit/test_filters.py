@@ -15,10 +15,11 @@ from palimpsest.ops.queries.requests import ListRequest
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.rows import EdgeRow, MemoryRow, MentionRow, NameRow, Row
-from palimpsest.stores.recall.answers import Retrieval
+from palimpsest.stores.recall.answers import Retrieval, RetrievalConstants
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.ranking import RankingParameters
-from palimpsest.stores.recall.retriever import RetrievalSettings, Retriever
+from palimpsest.stores.recall.retriever import Retriever
+from palimpsest.stores.settings import RecallSettings
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.models.hashing import HashingEmbeddingModel
@@ -135,8 +136,13 @@ def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shard]:
 def retriever(shard: Shard) -> Retriever:
     # Everything is much alike here: what matches poorly is shown, too.
     ranking = RankingParameters(min_score=0.0, answer_floor=0.0)
-    settings = RetrievalSettings(time_words="off", ranking=ranking)
-    return Retriever(shard, settings, clock=lambda: BEGIN, milliseconds=lambda: 0.0)
+    return Retriever(
+        shard,
+        RecallSettings(time_words="off"),
+        constants=RetrievalConstants(ranking=ranking),
+        clock=lambda: BEGIN,
+        milliseconds=lambda: 0.0,
+    )
 
 
 def shown(found: Retrieval) -> set[str]:

@@ -7,10 +7,11 @@ import pytest
 
 from palimpsest.stores.recall.graph_boost import (
     GraphBoost,
-    GraphBoostSettings,
+    GraphBoostLimits,
     graph_boost,
     named_entities,
 )
+from palimpsest.stores.settings import RecallSettings
 from tests.unit.small_store import alias, empty_store, entity, memory, mention, put, relation
 
 
@@ -66,7 +67,8 @@ def store() -> duckdb.DuckDBPyConnection:
 
 
 def boost(store: duckdb.DuckDBPyConnection, query: str, **settings: object) -> GraphBoost:
-    return graph_boost(store, "s", query, standing, GraphBoostSettings(**settings))  # type: ignore[arg-type]
+    limits = GraphBoostLimits(**settings)  # type: ignore[arg-type]
+    return graph_boost(store, "s", query, standing, RecallSettings(), limits=limits)
 
 
 @pytest.mark.parametrize(
@@ -137,12 +139,14 @@ def test_the_more_telling_an_entity_the_stronger() -> None:
 
 def test_nothing_deleted_and_nothing_of_another_scope(store: duckdb.DuckDBPyConnection) -> None:
     assert set(boost(store, "Ana").hits) == {"m-ana", "m-ben", "m-both"}
-    assert set(graph_boost(store, "t", "Ana Ben", standing).hits) == {"m-other"}
-    assert graph_boost(store, "u", "Ana", standing) == GraphBoost()
+    assert set(graph_boost(store, "t", "Ana Ben", standing, RecallSettings()).hits) == {"m-other"}
+    assert graph_boost(store, "u", "Ana", standing, RecallSettings()) == GraphBoost()
 
 
 def test_a_boost_that_is_off_is_empty(store: duckdb.DuckDBPyConnection) -> None:
-    assert boost(store, "Ana", enabled=False) == GraphBoost()
+    assert (
+        graph_boost(store, "s", "Ana", standing, RecallSettings(graph_weight=0.0)) == GraphBoost()
+    )
 
 
 def test_the_limits_hold() -> None:
@@ -164,13 +168,15 @@ def test_the_limits_hold() -> None:
 def test_past_the_deadline_what_was_gathered_counts(
     store: duckdb.DuckDBPyConnection, times: tuple[float, ...], named: int, hits: int
 ) -> None:
-    found = graph_boost(store, "s", "Ana", ticking(*times))
+    found = graph_boost(store, "s", "Ana", ticking(*times), RecallSettings())
     assert found.timed_out
     assert (len(found.named), len(found.hits)) == (named, hits)
 
 
 def test_in_time_is_not_timed_out(store: duckdb.DuckDBPyConnection) -> None:
-    assert not graph_boost(store, "s", "Ana", ticking(0.0, 100.0, 300.0, 500.0)).timed_out
+    assert not graph_boost(
+        store, "s", "Ana", ticking(0.0, 100.0, 300.0, 500.0), RecallSettings()
+    ).timed_out
 
 
 def test_an_error_gives_an_empty_boost_and_is_told(store: duckdb.DuckDBPyConnection) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from palimpsest.stores.recall import ranking
-from palimpsest.stores.recall.ranking import DEFAULTS, PROFILES, Floats, ProfileWeights
+from palimpsest.stores.recall.ranking import PROFILES, Floats, ProfileWeights
 
 scores_0_to_1 = st.lists(st.floats(0, 1), min_size=1, max_size=30).map(
     lambda values: np.array(values, dtype=np.float64)
@@ -160,7 +160,7 @@ class TestFinalOrder:
         def ordered(weights: ProfileWeights) -> Floats:
             return ranking.profile(floats(0.8), floats(0.4), floats(0.6), floats(0.2), weights)
 
-        assert ordered(DEFAULTS.weights).tolist() == [0.8]
+        assert ordered(PROFILES["relevance"]).tolist() == [0.8]
         balanced = ordered(PROFILES["balanced"])
         assert balanced == pytest.approx([0.55 * 0.8 + 0.2 * 0.4 + 0.15 * 0.6 + 0.1 * 0.2])
         for wrong in (ProfileWeights(0, 0, 0, 0), ProfileWeights(1, -0.5)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.segment import META, Floats
 from palimpsest.stores.recall.query import Fusion
-from palimpsest.stores.recall.ranking import DEFAULTS
 from palimpsest.stores.recall.ranking_steps import (
     SECOND_LOOK,
     STEPS,
@@ -21,6 +19,7 @@ from palimpsest.stores.recall.ranking_steps import (
     RankingContext,
     fuse_legs,
 )
+from palimpsest.stores.settings import RecallSettings
 
 DOCS = Path(__file__).parents[2] / "ops" / "docs" / "retrieval.md"
 
@@ -45,7 +44,7 @@ def fused(
         links=np.zeros((0, 2), dtype=np.int64),
         shown=np.ones(count, dtype=np.bool_),
     )
-    context = RankingContext(ScopeIndex(8), 10, 0, replace(DEFAULTS, alpha=alpha), fusion)
+    context = RankingContext(ScopeIndex(8), 10, 0, RecallSettings(alpha=alpha, fusion=fusion))
     fuse_legs(rows, context)
     assert sum(rows.parts.values()) == pytest.approx(rows.scores)
     return rows.scores

@@ -23,8 +23,9 @@ from palimpsest.schemas.rows import (
 from palimpsest.stores.index.vector_column import Vector
 from palimpsest.stores.recall.pool import PoolSearch
 from palimpsest.stores.recall.query import Fusion, Query, RecallAnswer
-from palimpsest.stores.recall.ranking import DEFAULTS, PROFILES
-from palimpsest.stores.recall.retriever import RetrievalSettings, Retriever
+from palimpsest.stores.recall.ranking import PROFILES
+from palimpsest.stores.recall.retriever import Retriever
+from palimpsest.stores.settings import RecallSettings
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.memory_rows import with_content
 from tests.memory_rows import (
@@ -179,13 +180,12 @@ def test_the_first_ten_do_not_depend_on_how_many_are_asked_for(talk: Shard) -> N
 
 def test_the_parts_of_a_score_add_up(talk: Shard) -> None:
     write(talk, [memory("f1", "Ana adopted a kitten", 30), drawn("f1", "ana-s1-0")])
-    weighed = replace(DEFAULTS, weights=PROFILES["balanced"])
     write(talk, NAMED)
     fusions: tuple[Fusion, ...] = ("hybrid", "rrf", "keyword", "vector")
     query = Query(SCOPE, "What did Ana adopt in Chamonix yesterday?", explain=True)
     for fusion in fusions:
-        for parameters in (DEFAULTS, weighed):
-            chosen = RetrievalSettings(fusion=fusion, ranking=parameters)
+        for profile in PROFILES:
+            chosen = RecallSettings.model_validate({"fusion": fusion, "profile": profile})
             found = Retriever(talk, chosen, clock=lambda: BEGIN).search(query, embed(query.text))
             assert found.results
             for result in found.results:
@@ -200,9 +200,11 @@ def test_what_the_graph_supports_is_in_the_pool_and_gains_a_share_of_its_score(
     talk: Shard,
 ) -> None:
     index = talk.indexes.get(SCOPE)
-    search = PoolSearch(index, Query(SCOPE, "kitten"), ["kitten"], None, DEFAULTS, "english")
-    assert "ana-s1-6" not in search.pool("hybrid", {})[0].ids
-    rows, _ = search.pool("hybrid", {"ana-s1-6": 1.0, "unknown": 1.0})
+    search = PoolSearch(
+        index, Query(SCOPE, "kitten"), ["kitten"], None, "english", RecallSettings()
+    )
+    assert "ana-s1-6" not in search.pool({})[0].ids
+    rows, _ = search.pool({"ana-s1-6": 1.0, "unknown": 1.0})
     assert rows.graph[rows.ids.index("ana-s1-6")] == 1.0
     write(talk, NAMED)
     found = {r.id: r for r in ask(talk, "ski Chamonix", explain=True).results}["ana-s1-6"]

@@ -6,14 +6,15 @@ from collections.abc import Awaitable, Sequence
 import numpy as np
 import pytest
 
+from palimpsest.stores.recall.ranking import DEFAULTS
 from palimpsest.stores.recall.rerank import (
-    RerankSettings,
     SecondLook,
     Vector,
     mmr,
     reranked,
     second_look,
 )
+from palimpsest.stores.settings import RecallSettings
 
 SCORES = [0.9, 0.8, 0.7, 0.6]
 TEXTS = ["a", "b", "c", "d"]
@@ -41,14 +42,14 @@ async def never_in_time(made: Awaitable[list[Vector]], seconds: float) -> list[V
 
 
 def look(model: Fixed | None, vector: Vector | None = ASKED, **settings: object) -> SecondLook:
-    chosen = RerankSettings(**{"method": "cosine", **settings})  # type: ignore[arg-type]
+    chosen = RecallSettings.model_validate({"rerank": "cosine", **settings})
     return asyncio.run(second_look(vector, TEXTS, model, chosen))
 
 
 def test_cosine_is_seven_to_three() -> None:
     found = look(Fixed([0.0, 1.0, 0.5, 0.9]))
     assert found.reason == "cosine"
-    order, scores = reranked(SCORES, found.cosines, RerankSettings().cosine_weight)
+    order, scores = reranked(SCORES, found.cosines, DEFAULTS.cosine_weight)
     assert scores == pytest.approx((0.63, 0.86, 0.64, 0.69))
     assert order == [1, 3, 2, 0]
 
@@ -60,7 +61,7 @@ def test_ties_keep_their_order_and_opposite_is_no_worse_than_unrelated() -> None
 
 def test_only_the_first_are_looked_at() -> None:
     model = Fixed([0.0, 1.0])
-    assert reranked(SCORES, look(model, top_n=2).cosines, 0.3)[0] == [1, 0, 2, 3]
+    assert reranked(SCORES, look(model, rerank_top_n=2).cosines, 0.3)[0] == [1, 0, 2, 3]
     assert model.asked == [("a", "b")]
 
 
@@ -78,7 +79,7 @@ def test_on_an_error_the_order_stays(answer: Sequence[float] | Exception, reason
 
 
 def test_past_the_time_the_order_stays() -> None:
-    settings = RerankSettings(method="cosine")
+    settings = RecallSettings(rerank="cosine")
     model = Fixed([0, 0, 0, 1])
     found = asyncio.run(second_look(ASKED, TEXTS, model, settings, never_in_time))
     assert found == SecondLook("longer than 2000 ms")
@@ -90,7 +91,7 @@ def test_a_real_clock_ends_it_too() -> None:
             await asyncio.Event().wait()
             return []
 
-    settings = RerankSettings(method="cosine", timeout_ms=1.0)
+    settings = RecallSettings(rerank="cosine", rerank_timeout_ms=1.0)
     assert not asyncio.run(second_look(ASKED, TEXTS, Slow(), settings)).cosines
 
 
@@ -99,17 +100,17 @@ def test_cancellation_is_not_swallowed() -> None:
         async def embed_passages(self, texts: Sequence[str]) -> list[Vector]:
             raise asyncio.CancelledError
 
-    settings = RerankSettings(method="cosine")
+    settings = RecallSettings(rerank="cosine")
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(second_look(ASKED, TEXTS, Cancelled(), settings))
 
 
 def test_off_without_a_model_a_vector_and_without_results() -> None:
     model = Fixed([])
-    assert look(model, method="off").reason == "off"
+    assert look(model, rerank="off").reason == "off"
     assert look(None).reason == "no model"
     assert look(model, None).reason == "no vector of the query"
-    empty = second_look(ASKED, [], model, RerankSettings(method="cosine"))
+    empty = second_look(ASKED, [], model, RecallSettings(rerank="cosine"))
     assert asyncio.run(empty) == SecondLook("no results")
     assert model.asked == []
 

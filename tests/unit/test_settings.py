@@ -173,7 +173,21 @@ def test_a_base_url_that_is_none_is_told() -> None:
 
 
 def test_what_is_set_by_default_is_what_was_measured() -> None:
-    from palimpsest.ops.queries.recall import retrieval_settings
-    from palimpsest.stores.recall.answers import RetrievalSettings
+    """`bench retrieval` measures recall as it goes when nothing is set, and told these values."""
+    from palimpsest.ops.bench.retrieval import METHODS
 
-    assert retrieval_settings(Settings()) == RetrievalSettings()
+    defaults = Settings()
+    [hybrid] = [variant for variant in METHODS if variant.name == "hybrid"]
+    assert hybrid.settings == defaults.recall
+    assert defaults.graph.enabled
+    measured = {
+        "fusion": "hybrid",
+        "alpha": 0.5,
+        "profile": "relevance",
+        "pool": 100,
+        "graph_weight": 0.05,
+        "time_words": "prefer",
+        "rerank": "off",
+        "mmr": False,
+    }
+    assert {name: getattr(defaults.recall, name) for name in measured} == measured

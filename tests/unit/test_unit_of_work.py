@@ -114,7 +114,7 @@ def test_what_is_resident_is_what_a_restart_would_load(tmp_path: Path) -> None:
     shard = Shard(folder, OPTIONS)
     cake = memory("cake", "Ana bakes cake", write_seq=2)
     commit(shard, *kept(TEA), *kept(cake))
-    asked = FindCandidates(SCOPE, "green tea and cake", vector_of("green tea and cake"), 5)
+    asked = FindCandidates(SCOPE, "green tea and cake", vector_of("green tea and cake"), 5, 0.1)
     shard.unit().answer(asked)  # makes it resident
     gone = deleted(changed(TEA, BEGIN, "x", 3), BEGIN)
     back = replace(
