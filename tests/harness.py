@@ -6,34 +6,28 @@ It joins the parts by hand, so that a test can replace any of them.
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import JsonValue
-
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import decode
-from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
+from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.messages import (
     Actor,
     Command,
     ConversationTurn,
     DeadLetter,
-    MemoryCommand,
 )
 from palimpsest.schemas.topics import (
-    CONVERSATION_TURNS,
     DEAD_LETTERS,
-    MEMORY_COMMANDS,
     TOPICS,
     Topic,
 )
@@ -44,7 +38,7 @@ from palimpsest.stores.shard import Shard
 from palimpsest.streams.in_flight import items_in_flight
 from palimpsest.streams.logs.base import LogSender, Outgoing, Position, Record
 from palimpsest.streams.logs.embedded import EmbeddedLog
-from palimpsest.streams.models.base import EmbeddingModel, LanguageModel, Prompt, Reply
+from palimpsest.streams.models.base import EmbeddingModel, LanguageModel
 from palimpsest.streams.models.hashing import HashingEmbeddingModel
 from palimpsest.streams.rules.model import RulesLanguageModel
 from palimpsest.streams.runtime.model_port import ModelPort
@@ -55,10 +49,9 @@ from palimpsest.streams.runtime.worker import Worker
 from palimpsest.streams.settings import DecisionSettings, Flags, PipelineSettings, WorkerSettings
 from palimpsest.streams.stage import Message, Stage
 from palimpsest.streams.topology import stages
+from tests.messages import BEGIN, HUMAN, commanded, published, topic_of, turn
 
-BEGIN = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 DIMENSIONS = 256
-HUMAN = Actor()
 CAREFUL = Flags()
 FULL = Flags(allow_update_delete=True)
 
@@ -87,115 +80,6 @@ def pipeline_settings(flags: Flags = CAREFUL, decider: str = "rules", **decision
             {"decider": decider, "exact": 0.98, "near": 0.70, **decision}
         ),
         pipeline=PipelineSettings(**dict(flags)),
-    )
-
-
-def turn(content: str, number: int | str = 1, **fields: Any) -> ConversationTurn:
-    """A turn; `number` makes its id."""
-    return ConversationTurn.model_validate(
-        {"turn_id": f"t{number}", "session_id": "s1", "speaker": "Ana", **fields}
-        | {"content": content}
-    )
-
-
-def envelope(
-    body: Frozen, topic: Topic, message_id: str, scope: str = "ana", **fields: Any
-) -> Message:
-    """`body` as it lies on `topic`."""
-    return Envelope[Frozen].model_validate(
-        {
-            "id": message_id,
-            "schema": topic.schemas[0],
-            "scope": scope,
-            "occurred_at": BEGIN,
-            "correlation_id": message_id,
-            "body": body,
-            **fields,
-        }
-    )
-
-
-def published(body: ConversationTurn, scope: str = "ana", **fields: Any) -> Message:
-    """A turn as its producer published it; the same turn in the same scope has the same id."""
-    message_id = fields.pop("message_id", None) or derived_id("test", scope, body.turn_id)
-    return envelope(body, CONVERSATION_TURNS, message_id, scope, **fields)
-
-
-def commanded(
-    command: Command, number: int | str, scope: str = "ana", actor: Actor = HUMAN
-) -> Message:
-    body = MemoryCommand(command=command, actor=actor)
-    return envelope(body, MEMORY_COMMANDS, derived_id("test-command", scope, number), scope)
-
-
-# --- models -----------------------------------------------------------------------------------
-
-
-class ScriptedModel:
-    """Answers by a function of the prompt, and counts."""
-
-    provider = "scripted"
-    model = "scripted-1"
-
-    def __init__(self, answer: Callable[[Prompt], str]) -> None:
-        self._answer = answer
-        self.prompts: list[Prompt] = []
-
-    async def generate(self, prompt: Prompt) -> Reply:
-        self.prompts.append(prompt)
-        # Let the others have a turn, as a model would.
-        await asyncio.sleep(0)
-        return Reply(self._answer(prompt), self.model, self.provider, 10, 5, 0.0)
-
-    async def check(self) -> str | None:
-        return None
-
-    async def close(self) -> None:
-        return None
-
-
-def spoken(prompt: Prompt) -> str:
-    """The answer of a model that does what the turn says, so that a test can say what it wants.
-
-    The turn's content is cut at ` / `: `a > likes > b` is a triple, `?…` a reply that is no JSON,
-    anything else a fact (`…~0.4` with its confidence). Facts that begin with `Now` update the
-    nearest candidate, with `Gone` delete it, with `Same` are known; `Odd` names no candidate and
-    `Garbled` gets no JSON.
-    """
-    if prompt.purpose == "extract":
-        return _extraction(str(prompt.subject["content"]))
-    fact, candidates = prompt.subject["fact"], prompt.subject["candidates"]
-    assert isinstance(fact, dict)
-    assert isinstance(candidates, list)
-    return _decision(str(fact["content"]), [c["id"] for c in candidates if isinstance(c, dict)])
-
-
-def _extraction(content: str) -> str:
-    facts: list[JsonValue] = []
-    entities: list[JsonValue] = []
-    for part in content.split(" / "):
-        if part.startswith("?"):
-            return "I would rather not say."
-        if part.count(" > ") == 2:
-            source, relationship, target = part.split(" > ")
-            entities.append(
-                {"source": source, "relationship": relationship, "target": target}
-                | {"source_type": "person", "target_type": "place", "confidence": 0.8}
-            )
-        else:
-            text, _, confidence = part.partition("~")
-            facts.append({"content": text, "type": "fact", "confidence": float(confidence or 0.9)})
-    return json.dumps({"facts": facts, "entities": entities})
-
-
-def _decision(content: str, ids: Sequence[JsonValue]) -> str:
-    first = content.split(maxsplit=1)[0]
-    if first == "Garbled":
-        return "{"
-    action = {"Now": "UPDATE", "Gone": "DELETE", "Same": "NONE", "Odd": "UPDATE"}.get(first, "ADD")
-    target = None if action == "ADD" else "nobody" if first == "Odd" else ids[0]
-    return json.dumps(
-        {"action": action, "targetId": target, "confidence": 0.9, "reason": f"it says {first}"}
     )
 
 
@@ -280,7 +164,7 @@ class Pipeline:
     # --- going in ---------------------------------------------------------------------------
 
     def publish(self, *messages: Message, topic: Topic | None = None) -> None:
-        self.log.append([outgoing(topic or _topic_of(message), message) for message in messages])
+        self.log.append([outgoing(topic or topic_of(message), message) for message in messages])
 
     def ingest(self, *bodies: ConversationTurn, scope: str = "ana") -> None:
         self.publish(*(published(body, scope) for body in bodies))
@@ -431,19 +315,6 @@ class Pipeline:
     def dead_letters(self) -> list[DeadLetter]:
         bodies = [message.body for message in self.messages(DEAD_LETTERS)]
         return [body for body in bodies if isinstance(body, DeadLetter)]
-
-
-def _topic_of(message: Message) -> Topic:
-    return next(topic for topic in TOPICS.values() if message.schema_ in topic.schemas)
-
-
-def redriven(letter: DeadLetter, count: int = 1) -> tuple[Topic, Message]:
-    """The message of a dead letter as a redrive sends it: under another id, marked."""
-    topic = TOPICS[letter.topic]
-    raw = json.loads(base64.b64decode(letter.value_base64))
-    raw["id"] = derived_id("redrive", raw["id"], count)
-    raw["redrive"] = count
-    return topic, decode(json.dumps(raw).encode(), topic, None)
 
 
 def differing(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:

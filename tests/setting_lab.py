@@ -30,9 +30,11 @@ from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.models.base import Prompt
 from palimpsest.streams.runtime.output import outgoing
 from palimpsest.streams.stage import Message
-from tests.harness import Clock, ScriptedModel, published, spoken, turn
+from tests.harness import Clock
 from tests.memory_rows import write
+from tests.messages import published, turn
 from tests.servers import ScriptedProvider
+from tests.spoken_model import ScriptedModel, spoken
 
 REMOTE_LLM = ("llm.provider=openai", "llm.base_url={server}", "llm.model=scripted")
 REMOTE_VECTORS = (
@@ -86,7 +88,7 @@ class Lab:
     @contextlib.asynccontextmanager
     async def ran(self, *messages: Message | str, scripted: bool = True) -> AsyncIterator[Seen]:
         """The program after it has processed these (a text is a turn of Ana's). `scripted`: the
-        language model does what is said (`tests.harness.spoken`)."""
+        language model does what is said (`tests.spoken_model.spoken`)."""
         model = ScriptedModel(_answer)
         if scripted:
             self.patch.setattr(embedded, "language_model", lambda settings: model)

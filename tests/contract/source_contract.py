@@ -19,7 +19,7 @@ from palimpsest.streams.runtime.partition_task import PartitionTask, end_all
 from palimpsest.streams.runtime.runner import StageRunner
 from palimpsest.streams.runtime.source import Source
 from palimpsest.streams.stage import Stage, Step, without_asks
-from tests.harness import published, turn
+from tests.messages import published, turn
 from tests.unit.memory_ports import MemoryStore
 
 TURNS, COMMANDS = CONVERSATION_TURNS.name, MEMORY_COMMANDS.name

@@ -9,7 +9,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
-from tests.harness import FULL, Pipeline, ScriptedModel, pipeline_settings, spoken
+from tests.harness import FULL, Pipeline, pipeline_settings
+from tests.spoken_model import ScriptedModel, spoken
 
 BATCH = 3
 

@@ -10,10 +10,7 @@ from typing import Any
 
 from palimpsest.streams.models.ollama import OllamaLanguageModel
 from palimpsest.streams.models.openai import OpenAILanguageModel
-from tests.harness import (
-    Pipeline,
-    pipeline_settings,
-)
+from tests.harness import Pipeline, pipeline_settings
 from tests.servers import (
     MODEL,
     Behaviour,

@@ -24,7 +24,9 @@ from palimpsest.schemas.topics import (
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.shard import Shard, StoreError
 from palimpsest.streams.logs.base import LogError
-from tests.harness import BEGIN, Pipeline, ScriptedModel, pipeline_settings, spoken
+from tests.harness import Pipeline, pipeline_settings
+from tests.messages import BEGIN
+from tests.spoken_model import ScriptedModel, spoken
 
 
 def record(**fields: Any) -> dict[str, Any]:

@@ -27,16 +27,9 @@ from palimpsest.schemas.topics import (
 )
 from palimpsest.streams.runtime.runner import STEPS
 from palimpsest.streams.topology import STAGE_NAMES
-from tests.harness import (
-    FULL,
-    Crash,
-    Pipeline,
-    ScriptedModel,
-    differing,
-    pipeline_settings,
-    spoken,
-    turn,
-)
+from tests.harness import FULL, Crash, Pipeline, differing, pipeline_settings
+from tests.messages import turn
+from tests.spoken_model import ScriptedModel, spoken
 
 # Adds, updates, deletes, repeats, a rephrasing, two names of one place, low confidence, a reply
 # that is no JSON, decisions that name nobody and that cannot be read.

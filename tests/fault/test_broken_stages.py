@@ -12,7 +12,8 @@ import pytest
 from palimpsest.streams.runtime.runner import STEPS
 from palimpsest.streams.stage import Context, Message, Process, Stage
 from palimpsest.streams.topology import STAGE_NAMES
-from tests.harness import FULL, Crash, Pipeline, ScriptedModel, differing, pipeline_settings, spoken
+from tests.harness import FULL, Crash, Pipeline, differing, pipeline_settings
+from tests.spoken_model import ScriptedModel, spoken
 
 TALK = (
     "Ana lives in Oslo / Ana > lives_in > Oslo",

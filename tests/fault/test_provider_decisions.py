@@ -20,15 +20,7 @@ from tests.fault.failing_providers import (
     facts,
     run,
 )
-from tests.harness import (
-    DIMENSIONS,
-    FULL,
-    Pipeline,
-    ScriptedModel,
-    differing,
-    pipeline_settings,
-    spoken,
-)
+from tests.harness import DIMENSIONS, FULL, Pipeline, differing, pipeline_settings
 from tests.servers import (
     MODEL,
     Behaviour,
@@ -39,6 +31,7 @@ from tests.servers import (
     Text,
     fails,
 )
+from tests.spoken_model import ScriptedModel, spoken
 
 # --- embeddings -------------------------------------------------------------------------------
 

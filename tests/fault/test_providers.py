@@ -23,10 +23,7 @@ from tests.fault.failing_providers import (
     run,
     warnings,
 )
-from tests.harness import (
-    Pipeline,
-    pipeline_settings,
-)
+from tests.harness import Pipeline, pipeline_settings
 from tests.servers import (
     MODEL,
     Behaviour,

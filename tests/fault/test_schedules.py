@@ -9,7 +9,8 @@ import pytest
 
 from palimpsest.streams.runtime.runner import STEPS
 from palimpsest.streams.topology import STAGE_NAMES
-from tests.harness import FULL, Crash, Pipeline, ScriptedModel, differing, pipeline_settings, spoken
+from tests.harness import FULL, Crash, Pipeline, differing, pipeline_settings
+from tests.spoken_model import ScriptedModel, spoken
 
 SEEDS = range(12)
 PEOPLE = ("Ana", "Ben", "Rita", "東京", "علي")

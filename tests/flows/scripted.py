@@ -5,13 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from palimpsest.streams.settings import Flags
-from tests.harness import (
-    CAREFUL,
-    Pipeline,
-    ScriptedModel,
-    pipeline_settings,
-    spoken,
-)
+from tests.harness import CAREFUL, Pipeline, pipeline_settings
+from tests.spoken_model import ScriptedModel, spoken
 
 
 def scripted(folder: Path, flags: Flags = CAREFUL, batch: int = 256) -> Pipeline:

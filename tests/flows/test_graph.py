@@ -26,7 +26,8 @@ from palimpsest.stores.recall.graph_boost import graph_boost
 from palimpsest.streams.runtime.runner import STEPS
 from palimpsest.streams.settings import Flags, GraphSettings
 from palimpsest.streams.topology import STAGE_NAMES
-from tests.harness import Crash, Pipeline, commanded, differing, pipeline_settings
+from tests.harness import Crash, Pipeline, differing, pipeline_settings
+from tests.messages import commanded
 
 
 def told(text: str, *triples: tuple[str, str, str], confidence: float = 0.8) -> RememberCommand:

@@ -15,7 +15,8 @@ from palimpsest.schemas.messages import (
 )
 from palimpsest.stores.shard import DATABASE_FILE
 from palimpsest.streams.runtime.runner import STEPS
-from tests.harness import CAREFUL, Pipeline, ScriptedModel, differing, pipeline_settings, spoken
+from tests.harness import CAREFUL, Pipeline, differing, pipeline_settings
+from tests.spoken_model import ScriptedModel, spoken
 
 HELD_PROPOSALS = "0004-held-proposals"
 OLD = "Ana lives in Oslo near the harbour"

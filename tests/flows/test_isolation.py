@@ -27,7 +27,9 @@ from palimpsest.ops.queries.requests import (
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.messages import ConversationTurn
-from tests.harness import Pipeline, ScriptedModel, pipeline_settings, published, spoken
+from tests.harness import Pipeline, pipeline_settings
+from tests.messages import published
+from tests.spoken_model import ScriptedModel, spoken
 
 MARKS = {"ana": "quokka", "ana ": "narwhal", "ANA": "axolotl", "ben": "pangolin"}
 """A word of its own for every scope; three names differ in a space and in case only."""

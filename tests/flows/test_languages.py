@@ -30,7 +30,8 @@ from palimpsest.stores.recall.retriever import Retriever
 from palimpsest.streams.models.base import EmbeddingModel
 from palimpsest.streams.models.hashing import HashingEmbeddingModel
 from palimpsest.streams.models.local import LocalEmbeddingModel
-from tests.harness import BEGIN, Pipeline, published
+from tests.harness import Pipeline
+from tests.messages import BEGIN, published
 
 DATA = Path(__file__).parents[1] / "data"
 LANGUAGES = ("ja", "ru")

@@ -28,17 +28,9 @@ from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_HISTORY, TURNS_
 from palimpsest.stores.database.state_hash import table_hashes
 from palimpsest.streams.settings import Flags
 from tests.flows.scripted import assert_settled, scripted
-from tests.harness import (
-    FULL,
-    Pipeline,
-    ScriptedModel,
-    commanded,
-    differing,
-    interleaved,
-    published,
-    spoken,
-    turn,
-)
+from tests.harness import FULL, Pipeline, differing, interleaved
+from tests.messages import commanded, published, turn
+from tests.spoken_model import ScriptedModel, spoken
 
 # --- with the rules, nothing else installed ---------------------------------------------------
 

@@ -10,15 +10,8 @@ import pytest
 from palimpsest.schemas.messages import ConfirmCommand, ForgetCommand, MemoryPatch, ModifyCommand
 from palimpsest.streams.runtime.runner import STEPS
 from palimpsest.streams.settings import Flags
-from tests.harness import (
-    CAREFUL,
-    FULL,
-    Pipeline,
-    ScriptedModel,
-    differing,
-    pipeline_settings,
-    spoken,
-)
+from tests.harness import CAREFUL, FULL, Pipeline, differing, pipeline_settings
+from tests.spoken_model import ScriptedModel, spoken
 
 OLD = "Ana lives in Oslo near the harbour"
 WHERE = "SELECT memory_id FROM memory_rows WHERE type <> 'episodic'"

@@ -7,17 +7,9 @@ from pathlib import Path
 
 from palimpsest.streams.models.base import Prompt
 from tests.flows.scripted import assert_settled, scripted
-from tests.harness import (
-    FULL,
-    Pipeline,
-    ScriptedModel,
-    differing,
-    pipeline_settings,
-    published,
-    redriven,
-    spoken,
-    turn,
-)
+from tests.harness import FULL, Pipeline, differing, pipeline_settings
+from tests.messages import published, redriven, turn
+from tests.spoken_model import ScriptedModel, spoken
 
 
 def test_the_same_turn_under_another_envelope_is_the_same_turn(tmp_path: Path) -> None:

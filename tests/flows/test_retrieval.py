@@ -21,15 +21,9 @@ from palimpsest.stores.recall.ranking import RankingParameters
 from palimpsest.stores.recall.retriever import Retriever
 from palimpsest.stores.settings import RecallSettings
 from palimpsest.streams.models.base import Vector
-from tests.harness import (
-    DIMENSIONS,
-    Clock,
-    Pipeline,
-    ScriptedModel,
-    pipeline_settings,
-    published,
-    spoken,
-)
+from tests.harness import DIMENSIONS, Clock, Pipeline, pipeline_settings
+from tests.messages import published
+from tests.spoken_model import ScriptedModel, spoken
 
 # A Sunday; the first turns are of the Monday before.
 NOW = datetime(2026, 3, 8, 12, 0, tzinfo=UTC)

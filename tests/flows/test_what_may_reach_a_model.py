@@ -12,7 +12,9 @@ from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.messages import ForgetCommand, MemoryPatch, ModifyCommand, SetFlagsCommand
 from palimpsest.schemas.topics import MEMORY_COMMANDS
 from palimpsest.streams.settings import Flags
-from tests.harness import Pipeline, ScriptedModel, pipeline_settings, published, spoken, turn
+from tests.harness import Pipeline, pipeline_settings
+from tests.messages import published, turn
+from tests.spoken_model import ScriptedModel, spoken
 
 
 def everything_shown(model: ScriptedModel) -> str:

@@ -57,7 +57,7 @@ from palimpsest.streams.store_port import (
     Put,
 )
 from palimpsest.streams.text.normal_forms import content_hash, normalized_content
-from tests.harness import BEGIN, envelope
+from tests.messages import BEGIN, envelope
 
 SCOPE = "ana"
 TURN = TurnReference(

@@ -18,7 +18,7 @@ from palimpsest.streams.store_port import (
     StoreAsk,
     Write,
 )
-from tests.harness import BEGIN
+from tests.messages import BEGIN
 
 
 class MemoryLog:

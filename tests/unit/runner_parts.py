@@ -31,7 +31,7 @@ from palimpsest.streams.stage import (
     Step,
     without_asks,
 )
-from tests.harness import BEGIN, published, turn
+from tests.messages import BEGIN, published, turn
 from tests.unit.memory_ports import MemoryLog, MemoryStore
 
 PROMPT = Prompt("extract", "", "", {}, 10, {})

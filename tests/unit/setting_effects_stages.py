@@ -18,7 +18,7 @@ from palimpsest.streams.runtime.output import outgoing
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Context, Message, Stage
 from palimpsest.streams.topology import stages
-from tests.harness import commanded, published, turn
+from tests.messages import commanded, published, turn
 from tests.setting_lab import REMOTE_LLM, Case, Lab
 from tests.unit import by_hand
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from palimpsest.schemas.rows import MentionRow, NameRow, Row, embedding_key
-from tests.harness import BEGIN
 from tests.memory_rows import memory
+from tests.messages import BEGIN
 from tests.setting_lab import REMOTE_VECTORS, Case, Lab, recall_of
 
 LONG_VECTORS = ("embedding.dimensions=2048",)

@@ -23,7 +23,7 @@ from palimpsest.schemas.messages import (
 from palimpsest.schemas.rows import ArchiveRow, FlagsRow, MemoryRow
 from palimpsest.schemas.topics import MEMORY_CHANGES
 from palimpsest.streams.settings import Flags
-from tests.harness import BEGIN
+from tests.messages import BEGIN
 from tests.unit.by_hand import Driven, Store, memory
 from tests.unit.commands_by_hand import AGENT, HUMAN, TEA, carry_out, error, result
 

@@ -21,7 +21,8 @@ from palimpsest.schemas.rows import ArchiveRow, EdgeRow, FlagsRow, HeldRow, Memo
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS
 from palimpsest.streams.apply_writes import apply_writes_stage
 from palimpsest.streams.store_port import KeepVector
-from tests.harness import BEGIN, CAREFUL, pipeline_settings
+from tests.harness import CAREFUL, pipeline_settings
+from tests.messages import BEGIN
 from tests.unit.by_hand import (
     SCOPE,
     TURN,

@@ -20,7 +20,8 @@ from palimpsest.schemas.topics import CACHE_INVALIDATIONS, FACTS_EXTRACTED
 from palimpsest.streams.apply_writes import apply_writes_stage
 from palimpsest.streams.settings import Flags
 from palimpsest.streams.store_port import KeepVector, NearDuplicates
-from tests.harness import BEGIN, CAREFUL, FULL, pipeline_settings
+from tests.harness import CAREFUL, FULL, pipeline_settings
+from tests.messages import BEGIN
 from tests.unit.by_hand import (
     SCOPE,
     TURN,

@@ -21,7 +21,8 @@ from palimpsest.streams.normalize import normalized
 from palimpsest.streams.settings import ExtractionSettings, Flags
 from palimpsest.streams.stage import Embed, Step
 from palimpsest.streams.store_port import KeepVector
-from tests.harness import BEGIN, pipeline_settings, turn
+from tests.harness import pipeline_settings
+from tests.messages import BEGIN, turn
 from tests.unit.by_hand import Driven, Store, context, drive, memory, write_message
 
 STAGE = apply_writes_stage(pipeline_settings())

@@ -25,14 +25,6 @@ MAX_LINES = 400
 MAX_FUNCTION_LINES = 50
 CATALOGUES = {"schemas/messages.py"}
 """The catalogue of messages, which is longer than a program."""
-TOO_LONG_FOR_NOW = {
-    "tests/harness.py",
-    "tests/unit/test_recall.py",
-}
-FUNCTIONS_TOO_LONG_FOR_NOW = {
-    "tests/unit/test_filters.py:_rows",
-    "tests/unit/test_graph_migration.py:store",
-}
 
 STAGES = ("normalize", "extract", "decide", "apply_writes", "graph_persist", "audit")
 PURE_FOLDERS = ("streams.prompting.", "streams.rules.", "streams.statements.", "streams.text.")
@@ -274,12 +266,11 @@ def test_files_stay_readable_in_one_go() -> None:
         for lines in [len(module.path.read_text(encoding="utf-8").splitlines())]
         if lines > MAX_LINES
     }
-    excused = CATALOGUES | TOO_LONG_FOR_NOW
     report(
         [
             f"{name}: {lines} lines: it is two things"
             for name, lines in long.items()
-            if name not in excused
+            if name not in CATALOGUES
         ]
     )
 
@@ -293,7 +284,6 @@ def test_functions_stay_readable_at_a_glance() -> None:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
             for length in [code_lines(node)]
             if length > MAX_FUNCTION_LINES
-            and f"{module.path.relative_to(ROOT)}:{node.name}" not in FUNCTIONS_TOO_LONG_FOR_NOW
         ]
     )
 

@@ -29,7 +29,7 @@ from palimpsest.streams.audit import audit_stage
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.runtime.output import dead_letter
 from palimpsest.streams.stage import Context, Failure
-from tests.harness import BEGIN, envelope, published, turn
+from tests.messages import BEGIN, envelope, published, turn
 from tests.unit.by_hand import Driven, drive, record
 
 STAGE = audit_stage()

@@ -21,7 +21,8 @@ from palimpsest.streams.decide import decide_stage
 from palimpsest.streams.settings import Flags
 from palimpsest.streams.stage import Embed, Generate, ModelUnavailable
 from palimpsest.streams.store_port import Anticipated, FindCandidates
-from tests.harness import BEGIN, CAREFUL, FULL, envelope, pipeline_settings
+from tests.harness import CAREFUL, FULL, pipeline_settings
+from tests.messages import BEGIN, envelope
 from tests.unit.by_hand import (
     CALL,
     SCOPE,

@@ -14,7 +14,8 @@ from palimpsest.streams.extract import extract_stage
 from palimpsest.streams.models.base import Prompt
 from palimpsest.streams.normalize import normalized
 from palimpsest.streams.stage import Generate, Message
-from tests.harness import BEGIN, envelope, pipeline_settings, turn
+from tests.harness import pipeline_settings
+from tests.messages import BEGIN, envelope, turn
 from tests.unit.by_hand import Driven, Store, context, drive
 
 STAGE = extract_stage(pipeline_settings())

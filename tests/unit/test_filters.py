@@ -65,6 +65,33 @@ FILTERS: dict[str, tuple[dict[str, object], Passes]] = {
 }
 
 
+FERRY = NameRow(
+    name_id="ferry",
+    entity_id="ferry",
+    scope=SCOPE,
+    name="the ferry",
+    canonical_name="the ferry",
+    entity_type="thing",
+    first_seen=BEGIN,
+    updated_at=BEGIN,
+)
+
+
+def _mention(fact: MemoryRow) -> MentionRow:
+    return MentionRow(
+        memory_id=fact.memory_id,
+        text_key=fact.embedding_key,
+        name_id="ferry",
+        scope=SCOPE,
+        mention_text="ferry",
+        confidence=0.9,
+    )
+
+
+def _because(effect: str, cause: str) -> EdgeRow:
+    return EdgeRow(source_id=effect, target_id=cause, relation_type="causal", scope=SCOPE)
+
+
 def _rows() -> list[Row]:
     """Two who talk in two sessions, and what was drawn from each of their turns."""
     rows: list[Row] = []
@@ -84,40 +111,11 @@ def _rows() -> list[Row]:
         kind = "decision" if number % 5 == 0 else "fact"
         fact = memory(f"f{number:02}", f"ferry trip {number}", 2 * number + 2, type=kind, **fields)
         rows += [said, fact, drawn(fact.memory_id, said.memory_id)]
-        rows.append(
-            MentionRow(
-                memory_id=fact.memory_id,
-                text_key=fact.embedding_key,
-                name_id="ferry",
-                scope=SCOPE,
-                mention_text="ferry",
-                confidence=0.9,
-            )
-        )
+        rows.append(_mention(fact))
         if previous and number != 8:
-            rows.append(after(previous, said.memory_id))
-            rows.append(
-                EdgeRow(
-                    source_id=said.memory_id,
-                    target_id=previous,
-                    relation_type="causal",
-                    scope=SCOPE,
-                )
-            )
+            rows += [after(previous, said.memory_id), _because(said.memory_id, previous)]
         previous = said.memory_id
-    rows.append(
-        NameRow(
-            name_id="ferry",
-            entity_id="ferry",
-            scope=SCOPE,
-            name="the ferry",
-            canonical_name="the ferry",
-            entity_type="thing",
-            first_seen=BEGIN,
-            updated_at=BEGIN,
-        )
-    )
-    return rows
+    return [*rows, FERRY]
 
 
 ROWS = _rows()

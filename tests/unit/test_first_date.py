@@ -13,16 +13,10 @@ from palimpsest.stores.database.tables import select
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.retriever import Retriever
 from palimpsest.stores.shard import DATABASE_FILE, Shard
-from tests.harness import (
-    FULL,
-    Pipeline,
-    ScriptedModel,
-    pipeline_settings,
-    published,
-    spoken,
-    turn,
-)
+from tests.harness import FULL, Pipeline, pipeline_settings
 from tests.memory_rows import memory, open_shard, write
+from tests.messages import published, turn
+from tests.spoken_model import ScriptedModel, spoken
 
 FIRST = datetime(2026, 1, 5, 12, tzinfo=UTC)
 NEWEST = datetime(2026, 2, 7, 12, tzinfo=UTC)

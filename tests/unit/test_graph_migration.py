@@ -20,15 +20,7 @@ from tests.unit.small_store import BEGIN, put
 ANA, OSLO = entity_id("ana", "ana"), entity_id("ana", "oslo")
 
 
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(config={"threads": 1})
-    connection.execute("SET GLOBAL TimeZone = 'UTC'")
-    with monkeypatch.context() as before:
-        earlier = [m.name for m in MIGRATIONS].index("0005-names-and-texts")
-        before.setattr(migrations, "MIGRATIONS", MIGRATIONS[:earlier])
-        migrate(connection)
-    connection.execute("CREATE VIEW mentions AS SELECT * FROM memory_entity_mentions")
+def put_entities(connection: duckdb.DuckDBPyConnection) -> None:
     entities = [(ANA, "Ana", "person", ["annie"], 4), (OSLO, "Oslo", "place", [], 2)]
     for key, name, kind, aliases, mentions in entities:
         connection.execute(
@@ -44,6 +36,9 @@ def store(monkeypatch: pytest.MonkeyPatch) -> duckdb.DuckDBPyConnection:
     connection.execute(
         "INSERT INTO entity_attributes VALUES ('a1', 'plain', 'ana', 'attribute', 'active', 1, 1)"
     )
+
+
+def put_memories(connection: duckdb.DuckDBPyConnection) -> None:
     first = memory("moved", "Ana lives in Oslo")
     second = with_content(changed(first, BEGIN, "test", 2), "Ana lives in a tent")
     gone = memory("gone", "Oslo is far")
@@ -71,6 +66,19 @@ def store(monkeypatch: pytest.MonkeyPatch) -> duckdb.DuckDBPyConnection:
             "INSERT INTO memory_entity_mentions VALUES (?, ?, 'ana', ?, 1.0)",
             [memory_id, entity, text],
         )
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(config={"threads": 1})
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    with monkeypatch.context() as before:
+        earlier = [m.name for m in MIGRATIONS].index("0005-names-and-texts")
+        before.setattr(migrations, "MIGRATIONS", MIGRATIONS[:earlier])
+        migrate(connection)
+    connection.execute("CREATE VIEW mentions AS SELECT * FROM memory_entity_mentions")
+    put_entities(connection)
+    put_memories(connection)
     migrate(connection)
     install_views(connection, "SELECT 1")
     return connection

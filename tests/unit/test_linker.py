@@ -22,7 +22,7 @@ from palimpsest.streams.text.linker import (
     names_in,
     unspaced_part,
 )
-from tests.harness import BEGIN
+from tests.messages import BEGIN
 from tests.unit.by_hand import memory
 
 

@@ -23,7 +23,7 @@ from palimpsest.streams.stage import (
     Step,
 )
 from palimpsest.streams.store_port import Load, Loaded, Put
-from tests.harness import BEGIN
+from tests.messages import BEGIN
 from tests.unit.memory_ports import MemoryLog, MemoryStore
 from tests.unit.runner_parts import (
     PROMPT,

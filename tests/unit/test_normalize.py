@@ -30,7 +30,7 @@ from palimpsest.streams.logs.base import Record
 from palimpsest.streams.normalize import normalize_stage
 from palimpsest.streams.stage import Context
 from palimpsest.streams.text.normal_forms import content_hash, normalized_content, storage_content
-from tests.harness import BEGIN, commanded, published, turn
+from tests.messages import BEGIN, commanded, published, turn
 from tests.unit.by_hand import Driven, context, drive, record
 
 STAGE = normalize_stage()

@@ -22,7 +22,7 @@ from palimpsest.streams.logs.base import Outgoing, Record
 from palimpsest.streams.normalize import normalized
 from palimpsest.streams.runtime.output import dead_letter, emitted, outgoing, trace_parent
 from palimpsest.streams.stage import Emit, Failure, Message
-from tests.harness import BEGIN, published, turn
+from tests.messages import BEGIN, published, turn
 
 CAUSE = published(turn("I like tea"), correlation_id="trace")
 BODY = normalized("ana", turn("I like tea"))

@@ -6,7 +6,7 @@ import pytest
 
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.runtime.pace import Pace
-from tests.harness import BEGIN
+from tests.messages import BEGIN
 
 
 def records(*scopes: str) -> list[Record]:

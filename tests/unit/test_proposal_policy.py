@@ -16,7 +16,8 @@ from palimpsest.streams.decide import decide_stage
 from palimpsest.streams.memory_rows import STATEMENT
 from palimpsest.streams.settings import Flags
 from palimpsest.streams.store_port import Anticipated
-from tests.harness import envelope, pipeline_settings
+from tests.harness import pipeline_settings
+from tests.messages import envelope
 from tests.unit.by_hand import (
     CALL,
     SCOPE,

@@ -24,7 +24,7 @@ from palimpsest.streams.stage import (
     without_asks,
 )
 from palimpsest.streams.store_port import CommittedButNotShown, Put
-from tests.harness import BEGIN
+from tests.messages import BEGIN
 from tests.unit.memory_ports import MemoryLog, MemoryStore
 from tests.unit.runner_parts import (
     ECHO,

@@ -24,7 +24,8 @@ from palimpsest.streams.store_port import (
     Put,
     Write,
 )
-from tests.harness import BEGIN, DIMENSIONS
+from tests.harness import DIMENSIONS
+from tests.messages import BEGIN
 from tests.unit.by_hand import SCOPE, memory, vector_of
 
 TEA = memory("tea", "Ana likes green tea", write_seq=1)

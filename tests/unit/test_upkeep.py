@@ -33,8 +33,9 @@ from palimpsest.streams.models.base import Vector
 from palimpsest.streams.models.hashing import HashingEmbeddingModel
 from palimpsest.streams.runtime.output import outgoing
 from palimpsest.streams.settings import Flags
-from tests.harness import Clock, published, turn
+from tests.harness import Clock
 from tests.memory_rows import DIMENSIONS, MODEL, memory, open_shard, write
+from tests.messages import published, turn
 
 
 def test_syncs_take_their_share_of_the_time_and_no_more() -> None:

@@ -20,7 +20,7 @@ from palimpsest.streams.runtime.runner import StageFailed, StageRunner
 from palimpsest.streams.runtime.worker import Worker
 from palimpsest.streams.settings import WorkerSettings
 from palimpsest.streams.stage import Context, Emit, Message, Stage, Step, without_asks
-from tests.harness import BEGIN, published, turn
+from tests.messages import BEGIN, published, turn
 from tests.unit.memory_ports import MemoryLog, MemoryStore
 
 
