@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from palimpsest.ops.maintenance.usable import ModelGate
 from palimpsest.ops.parts import (
     LOCK_PATIENCE_SECONDS,
+    ModelGate,
     SetupError,
     check_embedding,
     check_stages,

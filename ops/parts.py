@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from palimpsest.ops.maintenance.usable import ModelGate
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.settings import ShardOptions
@@ -18,10 +19,12 @@ from palimpsest.streams.models.settings import EmbeddingSettings, LlmSettings
 from palimpsest.streams.runtime.model_port import ModelPort
 from palimpsest.streams.runtime.partition_task import PartitionTask
 from palimpsest.streams.runtime.runner import Counts, StageRunner
+from palimpsest.streams.runtime.source import Interrupted
 from palimpsest.streams.store_port import StorePort
 from palimpsest.streams.topology import STAGE_NAMES
 
 MODEL_STAGES = ("extract", "decide")
+CHECK_AGAIN_SECONDS = 5.0
 LOCK_PATIENCE_SECONDS = 1.0
 """A reader may hold a shard for a moment; who wants it for long waits that long for it."""
 EMBEDDING_STATE = "embedding_model"
@@ -124,6 +127,27 @@ async def check_embedding(model: EmbeddingModel) -> None:
     wrong = await model.check()
     if wrong is not None:
         raise SetupError(f"the embedding model {model.model} cannot be used: {wrong}")
+
+
+@dataclass(slots=True)
+class ModelGate:
+    """`unusable` tells what is wrong with the language model, and is None again once it answers;
+    until then extraction waits and everything else goes on. With `stopping` nobody waits."""
+
+    language: LanguageModel
+    unusable: str | None = None
+    stopping: bool = False
+
+    async def opened(self) -> None:
+        """Wait for the language model. Raises Interrupted when the worker stops meanwhile."""
+        while self.unusable is not None:
+            waited = 0.0
+            while waited < CHECK_AGAIN_SECONDS:
+                if self.stopping:
+                    raise Interrupted
+                await asyncio.sleep(0.1)
+                waited += 0.1
+            self.unusable = await self.language.check()
 
 
 # --- stores ---------------------------------------------------------------------------------

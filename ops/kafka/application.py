@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from palimpsest.ops.maintenance.upkeep import Upkeep
-from palimpsest.ops.maintenance.usable import ModelGate
 from palimpsest.ops.parts import (
+    ModelGate,
     SetupError,
     check_embedding,
     check_stages,

@@ -260,8 +260,6 @@ MIGRATIONS: tuple[Migration, ...] = (
 )
 
 
-INTERNAL = "internal"
-"""The schema of the tables; what analysts see lies in `main` (stores/database/views.py)."""
 _TAKEN = (
     "the store has tables in both schemas, main.{0} and internal.{0}: an older version of the"
     " program worked on it after a newer one; move its folder away, and the log rebuilds it"

@@ -9,12 +9,7 @@ TOLD = {"modified": "updated"}
 """From the stored word to the one that is told, where they differ."""
 
 
-def told(word: str) -> str:
-    """The word of an outcome as it is told."""
-    return TOLD.get(word, word)
-
-
 def told_word(column: str) -> str:
-    """The same as SQL over a column."""
+    """The word of a column's outcome as it is told, as SQL."""
     cases = " ".join(f"WHEN '{stored}' THEN '{word}'" for stored, word in TOLD.items())
     return f"CASE {column} {cases} ELSE {column} END"

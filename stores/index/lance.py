@@ -27,11 +27,8 @@ import lancedb
 import numpy as np
 import pyarrow as pa
 from lancedb.index import Bitmap
-from numpy.typing import NDArray
 
 from palimpsest.stores.database.cursors import Reading
-
-Vector = NDArray[np.float32]
 
 TABLE = "vectors"
 FOLDER = "vectors.lance"
