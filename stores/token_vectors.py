@@ -23,10 +23,13 @@ from numpy.typing import NDArray
 
 Vectors = NDArray[np.float32]
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 LEVELS: Final = 16
 BEST_STEP: Final = 0.3352
 """Of a standard deviation, for 16 equal steps: Max, "Quantizing for Minimum Distortion" (1960)."""
+BEFORE_SHARE: Final = np.float32(0.9)
+"""Of the turn before: see the decision note on ranking by token vectors."""
 _LENGTH: Final = np.dtype("<f2")
 _LARGEST: Final = 127
 _SMALLEST: Final = 1e-9
@@ -90,9 +93,15 @@ class TokenCodec:
         offsets = (projected * self.low).sum(axis=1)
         return QueryTokens(numbers, scales.astype(np.float32), offsets.astype(np.float32))
 
-    def similarities(self, query: QueryTokens, packed: Sequence[bytes]) -> Floats:
+    def similarities(
+        self, query: QueryTokens, packed: Sequence[bytes], before: Integers | None = None
+    ) -> Floats:
         """MaxSim (n,) of a question and memories, -1..1 but for rounding; NaN where either has no
-        token. Raises ValueError for cut bytes."""
+        token. Raises ValueError for cut bytes.
+
+        `before` (n,) is the place among `packed` of the turn before, -1 for none: what that says
+        counts as the memory's own, `BEFORE_SHARE` of it, so an answer need not repeat its question.
+        """
         found = np.full(len(packed), np.nan)
         sizes = np.array([len(one) for one in packed], dtype=np.int64) // self.token_bytes
         some = np.flatnonzero(sizes)
@@ -106,6 +115,8 @@ class TokenCodec:
         nearness /= lengths
         starts = np.concatenate(([0], np.cumsum(sizes[some])[:-1]))
         best = np.maximum.reduceat(nearness, starts, axis=1)
+        if before is not None:
+            best = _with_what_was_before(best, some, before)
         total = np.zeros(len(some))
         # Token by token: a sum along an axis may differ with how many memories there are.
         for row in best:
@@ -126,6 +137,17 @@ class TokenCodec:
         np.bitwise_and(both, LEVELS - 1, out=levels[:, :half], casting="unsafe")
         np.right_shift(both, 4, out=levels[:, half:], casting="unsafe")
         return levels, np.frombuffer(lengths, dtype=_LENGTH).astype(np.float32)
+
+
+def _with_what_was_before(best: Vectors, some: Integers, before: Integers) -> Vectors:
+    """`best` (tokens, memories of `some`), each column raised by that of the turn before it."""
+    column = np.full(len(before) + 1, -1)
+    column[some] = np.arange(len(some))
+    earlier = column[before[some]]
+    raised = best.copy()
+    has = earlier >= 0
+    raised[:, has] = np.maximum(best[:, has], BEFORE_SHARE * best[:, earlier[has]])
+    return raised
 
 
 def learned(tokens: Vectors, directions: int) -> TokenCodec:

@@ -126,3 +126,17 @@ def test_other_numbers_of_directions_work_alike() -> None:
     tokens = unit(4, 2, 32)
     assert len(codec.pack(tokens)) == 4 * (4 + 2)
     assert codec.unpack(codec.pack(tokens)).shape == (4, 32)
+
+
+def test_what_was_said_before_counts_for_the_most_part() -> None:
+    question, answer, strange = unit(6, 11), unit(8, 12), unit(9, 13)
+    packed = [CODEC.pack(question), CODEC.pack(answer), b"", CODEC.pack(strange)]
+    query = CODEC.query(question)
+    alone = CODEC.similarities(query, packed)
+    found = CODEC.similarities(query, packed, np.array([-1, 0, 1, 2]))
+    assert found[0] == alone[0]
+    assert found[1] >= max(alone[1], 0.9 * alone[0] - 1e-6)
+    assert np.isnan(found[2])
+    assert found[3] == alone[3]
+    moved = CODEC.similarities(query, [packed[1], packed[0]], np.array([1, -1]))
+    np.testing.assert_array_equal(moved, found[[1, 0]])
