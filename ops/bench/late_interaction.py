@@ -19,12 +19,15 @@ import numpy as np
 from ops.bench.retrieval import conversation_files, questions
 from stores.token_vectors import TokenCodec, token_codec
 from streams.models.base import EmbeddingModel
+from streams.models.cross_encoder import CrossEncoder
 from streams.models.late_interaction import LateInteractionModel, TokenEmbeddingModel
 from streams.models.local import LocalEmbeddingModel
 
 TEXTS = 200
 QUESTIONS = 40
 POOL = 250
+RERANKED = 10
+RERANKED_QUESTIONS = 10
 Json = dict[str, object]
 
 
@@ -76,6 +79,20 @@ async def packing(
     }
 
 
+async def reranking(texts: Sequence[str], asked: Sequence[str]) -> Json:
+    """Milliseconds a question of a cross-encoder over `RERANKED` passages."""
+    model = CrossEncoder()
+    took = []
+    try:
+        for number in range(-1, RERANKED_QUESTIONS):
+            began = time.perf_counter()
+            await model.scores(asked[number], texts[:RERANKED], 60.0)
+            took.append(1000 * (time.perf_counter() - began))
+    finally:
+        await model.close()
+    return {"model": model.model, f"of_{RERANKED}_ms": _quantiles(took[1:])}
+
+
 def _ms(work: Callable[[int], None], number: int) -> float:
     began = time.perf_counter()
     work(number)
@@ -102,7 +119,11 @@ async def measure(data: Path, with_local: bool) -> Json:
         models.append(LocalEmbeddingModel())
     try:
         speeds: list[object] = [await speed(model, texts, asked) for model in models]
-        return {"models": speeds, "packing": await packing(late, codec, texts, asked)}
+        return {
+            "models": speeds,
+            "packing": await packing(late, codec, texts, asked),
+            "rerank": await reranking(texts, asked),
+        }
     finally:
         for model in models:
             await model.close()

@@ -114,8 +114,8 @@ def model_folder(package: str = PACKAGE, folder: str = FOLDER) -> Path:
         if (found / "model.onnx").is_file():
             return found
     raise PermanentModelError(
-        f"the embedding model for English is not there: install the package {package}, or set"
-        " embedding.provider to another"
+        f"the models for English are not there: install the package {package}, or set"
+        " embedding.provider to another and rerank to off"
     )
 
 
