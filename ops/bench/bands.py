@@ -1,4 +1,4 @@
-"""Where an embedding model puts labelled pairs: python -m ops.bench.bands [--provider local]
+"""Where an embedding model puts labelled pairs: python -m palimpsest.ops.bench.bands
 
 What it prints is what `decide.exact` and `decide.near` are set by: how near two texts that say the
 same, that contradict each other, that are about one thing and that have nothing in common are.
@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.models.base import EmbeddingModel
-from streams.models.late_interaction import LateInteractionModel
-from streams.models.local import LocalEmbeddingModel
-from streams.sameness import same_statement
+from palimpsest.streams.models.base import EmbeddingModel
+from palimpsest.streams.models.late_interaction import LateInteractionModel
+from palimpsest.streams.models.local import LocalEmbeddingModel
+from palimpsest.streams.text.sameness import same_statement
 
 QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 NEAR = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)

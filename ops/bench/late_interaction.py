@@ -1,4 +1,4 @@
-"""What token vectors cost: python -m ops.bench.late_interaction --data FOLDER [--local]
+"""What token vectors cost: python -m palimpsest.ops.bench.late_interaction --data FOLDER [--local]
 
 Texts a second, milliseconds a question, milliseconds of MaxSim over a pool, bytes a memory and the
 error of packing; with --local also texts and milliseconds of the multilingual model.
@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ops.bench.retrieval import conversation_files, questions
-from stores.token_vectors import TokenCodec, token_codec
-from streams.models.base import EmbeddingModel
-from streams.models.cross_encoder import CrossEncoder
-from streams.models.late_interaction import LateInteractionModel, TokenEmbeddingModel
-from streams.models.local import LocalEmbeddingModel
+from palimpsest.ops.bench.retrieval import conversation_files, questions
+from palimpsest.stores.index.token_vectors import TokenCodec, token_codec
+from palimpsest.streams.models.base import EmbeddingModel
+from palimpsest.streams.models.cross_encoder import CrossEncoder
+from palimpsest.streams.models.late_interaction import LateInteractionModel, TokenEmbeddingModel
+from palimpsest.streams.models.local import LocalEmbeddingModel
 
 TEXTS = 200
 QUESTIONS = 40

@@ -16,9 +16,9 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from streams.models.base import PermanentModelError
-from streams.models.late_interaction import model_folder
-from streams.models.wordpiece import WordPieces
+from palimpsest.streams.models.base import PermanentModelError
+from palimpsest.streams.models.late_interaction import model_folder
+from palimpsest.streams.models.wordpiece import WordPieces
 
 MODEL: Final = "ms-marco-minilm-l12-int8"
 FOLDER: Final = "models/data/reranker_en"

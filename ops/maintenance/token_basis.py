@@ -1,8 +1,11 @@
-"""Make the directions that token vectors are kept in: python -m ops.token_basis
+"""The directions that token vectors are kept in: python -m palimpsest.ops.maintenance.token_basis
 
 They are learned from the tokens of the project's own texts: its pages, its demo and the labelled
 statements of its tests. Measured on two sets of conversations they find as much as directions
 learned from such conversations (R@10 .787 and .640 against .787 and .654).
+
+Other directions give stored bytes another meaning, and the texts change with the project: made
+anew, they need another name of the model, so that stores of the old ones are embedded again.
 """
 
 from __future__ import annotations
@@ -15,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from stores.token_vectors import learned
-from streams.models.late_interaction import MODEL, LateInteractionModel
+from palimpsest.stores.index.token_vectors import learned
+from palimpsest.streams.models.late_interaction import MODEL, LateInteractionModel
 
 DIRECTIONS = 128
 LEAST_CHARACTERS = 40
@@ -56,7 +59,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", type=Path, default=Path())
     given = parser.parse_args()
-    asyncio.run(write_basis(given.root, given.root / "stores" / "data" / f"{MODEL}.tokens.npz"))
+    asyncio.run(
+        write_basis(given.root, given.root / "stores" / "index" / "data" / f"{MODEL}.tokens.npz")
+    )
 
 
 if __name__ == "__main__":
