@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from palimpsest.streams.models.base import EmbeddingModel
+from palimpsest.streams.models.base import EmbeddingModel, PermanentModelError
 from palimpsest.streams.models.late_interaction import LateInteractionModel
 from palimpsest.streams.models.local import LocalEmbeddingModel
 from palimpsest.streams.text.sameness import same_statement
@@ -91,6 +91,8 @@ async def main() -> None:
     model = LateInteractionModel() if given.provider == "late" else LocalEmbeddingModel()
     try:
         await measure(model, labelled(given.data, given.language))
+    except PermanentModelError as error:
+        sys.exit(str(error))
     finally:
         await model.close()
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from palimpsest.ops.bench.retrieval import conversation_files, questions
 from palimpsest.stores.index.token_vectors import TokenCodec, token_codec
-from palimpsest.streams.models.base import EmbeddingModel
+from palimpsest.streams.models.base import EmbeddingModel, PermanentModelError
 from palimpsest.streams.models.cross_encoder import CrossEncoder
 from palimpsest.streams.models.late_interaction import LateInteractionModel, TokenEmbeddingModel
 from palimpsest.streams.models.local import LocalEmbeddingModel
@@ -134,7 +134,10 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--local", action="store_true")
     given = parser.parse_args()
-    result = asyncio.run(measure(given.data, given.local))
+    try:
+        result = asyncio.run(measure(given.data, given.local))
+    except (PermanentModelError, ValueError) as error:
+        sys.exit(str(error))
     sys.stdout.write(json.dumps(result, indent=2) + "\n")
 
 

@@ -13,12 +13,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from palimpsest.stores.index.token_vectors import learned
+from palimpsest.streams.models.base import PermanentModelError
 from palimpsest.streams.models.late_interaction import MODEL, LateInteractionModel
 
 DIRECTIONS = 128
@@ -59,9 +61,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", type=Path, default=Path())
     given = parser.parse_args()
-    asyncio.run(
-        write_basis(given.root, given.root / "stores" / "index" / "data" / f"{MODEL}.tokens.npz")
-    )
+    target = given.root / "stores" / "index" / "data" / f"{MODEL}.tokens.npz"
+    try:
+        asyncio.run(write_basis(given.root, target))
+    except PermanentModelError as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

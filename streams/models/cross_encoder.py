@@ -17,7 +17,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from palimpsest.streams.models.base import PermanentModelError
-from palimpsest.streams.models.late_interaction import model_folder
+from palimpsest.streams.models.late_interaction import INSTALL, model_folder
 from palimpsest.streams.models.wordpiece import WordPieces
 
 MODEL: Final = "ms-marco-minilm-l12-int8"
@@ -71,7 +71,9 @@ def load_pair_scorer() -> PairScorer:
     try:
         return OnnxPairScorer(folder)
     except Exception as error:  # the errors of onnxruntime have no class in common
-        raise PermanentModelError(f"the model {MODEL} cannot be loaded: {error}") from error
+        raise PermanentModelError(
+            f"the model {MODEL} cannot be loaded ({error}): {INSTALL}"
+        ) from error
 
 
 class CrossEncoder:

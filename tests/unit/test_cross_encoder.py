@@ -48,7 +48,7 @@ async def test_what_there_is_no_time_for_has_no_score() -> None:
 async def test_what_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(late_interaction.importlib.util, "find_spec", lambda name: None)
     model = CrossEncoder()
-    with pytest.raises(PermanentModelError, match="install the package"):
+    with pytest.raises(PermanentModelError, match="pip install"):
         await model.scores("q", ["a"], 1.0)
     await model.close()
 

