@@ -82,9 +82,7 @@ def embedding_model(settings: EmbeddingSettings) -> EmbeddingModel:
 
 def _embedding_model(settings: EmbeddingSettings) -> EmbeddingModel:
     if settings.provider == "local":
-        from palimpsest.streams.models.local import LocalEmbeddingModel
-
-        return LocalEmbeddingModel()
+        return _local_embedding_model(settings.model_name)
     if settings.provider == "hashing":
         from palimpsest.streams.models.hashing import HashingEmbeddingModel
 
@@ -119,6 +117,19 @@ def _embedding_model(settings: EmbeddingSettings) -> EmbeddingModel:
         query_prefix=query,
         passage_prefix=passage,
         timeout_s=settings.timeout_seconds,
+    )
+
+
+def _local_embedding_model(name: str) -> EmbeddingModel:
+    from palimpsest.streams.models import late_interaction, local
+
+    if name == local.MODEL:
+        return local.LocalEmbeddingModel()
+    if name == late_interaction.MODEL:
+        return late_interaction.LateInteractionModel()
+    raise ValueError(
+        f"there is no local model {name}; set embedding.model to {local.MODEL}, or for English to"
+        f" {late_interaction.MODEL}"
     )
 
 

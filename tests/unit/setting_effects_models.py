@@ -92,6 +92,13 @@ async def texts_sent(lab: Lab) -> object:
     return server.posts[0].body["input"][0], server.posts[-1].body["input"][0]  # type: ignore[index]
 
 
+async def local_model(lab: Lab) -> object:
+    """The model that is made, and from where on decide takes two facts to be near."""
+    model = parts.embedding_model(lab.settings.embedding)
+    await model.close()
+    return model.model, lab.settings.near
+
+
 CASES: dict[str, Case] = {
     "llm.provider": Case(
         calls_for_a_turn, ("rules", "openai"), ((0, 0), (1, 0)),
@@ -138,3 +145,15 @@ CASES: dict[str, Case] = {
         REMOTE_VECTORS,
     ),
 }  # fmt: skip
+MORE_CASES: list[tuple[str, Case]] = [
+    (
+        "embedding.model",
+        Case(
+            local_model,
+            ("multilingual-e5-small-q4", "answerai-colbert-small-int8"),
+            (("multilingual-e5-small-q4", 0.88), ("answerai-colbert-small-int8", 0.85)),
+            ("embedding.provider=local",),
+        ),
+    ),
+]
+"""Of settings that mean something else with another provider."""

@@ -11,7 +11,7 @@ import pytest
 
 from palimpsest.ops.settings.sources import reference
 from tests.servers import ScriptedProvider
-from tests.setting_lab import Lab, free_port
+from tests.setting_lab import Case, Lab, free_port
 from tests.unit import (
     setting_effects_logs,
     setting_effects_models,
@@ -26,16 +26,18 @@ CASES = {
     **setting_effects_stores.CASES,
 }
 
+ALL = [*CASES.items(), *setting_effects_models.MORE_CASES]
+
 
 def test_every_setting_has_a_case() -> None:
     assert set(CASES) == {setting.key for setting in reference()}
 
 
-@pytest.mark.parametrize("key", CASES)
+@pytest.mark.parametrize(("key", "case"), ALL, ids=[key for key, _ in ALL])
 async def test_every_setting_changes_what_it_says(
-    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    key: str, case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case, seen = CASES[key], []
+    seen = []
     for number, value in enumerate(case.values):
         async with (
             ScriptedProvider(models=["scripted", "second"], dimensions=64) as server,

