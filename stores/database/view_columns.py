@@ -16,7 +16,7 @@ COLUMNS: dict[str, str] = {
     "normalized_content": "the text lower-cased, without punctuation at its end: what is searched",
     "content_hash": "SHA-256 of the normalized text: equal texts have equal hashes",
     "embedding_key": "which text its vector is of",
-    "embedding_model": "the model of its vector; NULL while it has none",
+    "embedding_model": "the models that it has vectors of, with commas; NULL while it has none",
     "importance": "from 0 to 1",
     "confidence": "how sure it is, from 0 to 1",
     "decay_rate": "how fast its importance fades; 0 never, as when confirmed",

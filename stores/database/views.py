@@ -31,9 +31,9 @@ VIEWS: dict[str, View] = {
     "memories": View(
         "Active memories, one row each, conversation turns (type episodic) included.",
         """SELECT m.* EXCLUDE (dedup_key, write_seq, decision_order, is_deleted, deleted_at),
-               e.model AS embedding_model
-           FROM internal.memory_rows m LEFT JOIN internal.embeddings e USING (embedding_key)
-           WHERE NOT m.is_deleted""",
+               (SELECT string_agg(e.model, ', ' ORDER BY e.model) FROM internal.embeddings e
+                WHERE e.embedding_key = m.embedding_key) AS embedding_model
+           FROM internal.memory_rows m WHERE NOT m.is_deleted""",
     ),
     "memories_all": View(
         "Every state of every memory: active, tombstoned, and the archived ones before.",

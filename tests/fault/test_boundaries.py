@@ -183,7 +183,8 @@ def test_a_stop_after_each_batch_changes_nothing(
                     stops += 1
                     pipeline.reopen()
         pipeline.run()
-        assert stops > 7
+        # How many stages have something left to do after a stop depends on which others it met.
+        assert stops >= len(STAGE_NAMES)
         assert differing(pipeline.state_by_table(), uninterrupted.state) == []
         assert_nothing_lost(pipeline)
 

@@ -10,7 +10,7 @@ import pytest
 from palimpsest.stores.database.migrations import MIGRATIONS, migrate
 from palimpsest.stores.database.views import VIEWS
 from palimpsest.stores.shard import Shard, StoreError
-from tests.memory_rows import open_shard, turn, write
+from tests.memory_rows import MODEL, open_shard, turn, write
 from tests.memory_rows import options as shard_options
 
 PRIMARY_KEYS = (
@@ -99,3 +99,16 @@ def test_a_store_that_cannot_be_brought_up_to_date_is_told(tmp_path: Path) -> No
         store.execute("CREATE TABLE internal.migrations (other INTEGER)")
     with pytest.raises(StoreError, match="cannot be brought up to date"):
         Shard(tmp_path, shard_options())
+
+
+def test_a_memory_with_vectors_of_two_models_is_one_row(tmp_path: Path) -> None:
+    shard = open_shard(tmp_path)
+    write(shard, [turn("t1", "Ana moved to Lisbon")])
+    shard.close()
+    with duckdb.connect(str(tmp_path / "memory.duckdb")) as store:
+        store.execute(
+            "INSERT INTO internal.embeddings SELECT embedding_key, 'a newer one', vector"
+            " FROM internal.embeddings"
+        )
+        found = store.execute("SELECT memory_id, embedding_model FROM memories").fetchall()
+    assert found == [("t1", f"a newer one, {MODEL}")]
