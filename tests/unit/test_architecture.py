@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from palimpsest.streams.topology import STAGE_NAMES
 from tests.source_modules import (
     INSTALLED,
     MODULES,
@@ -34,7 +35,7 @@ FUNCTIONS_TOO_LONG_FOR_NOW = {
     "tests/unit/test_graph_migration.py:store",
 }
 
-STAGES = ("normalize", "extract", "decide", "apply_writes", "graph_persist", "audit")
+STAGES = tuple(name.replace("-", "_") for name in STAGE_NAMES)
 PURE_FOLDERS = ("streams.prompting.", "streams.rules.", "streams.statements.", "streams.text.")
 PURE_STDLIB = {
     "__future__",
