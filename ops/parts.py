@@ -25,6 +25,7 @@ from palimpsest.streams.topology import STAGE_NAMES
 
 MODEL_STAGES = ("extract", "decide")
 CHECK_AGAIN_SECONDS = 5.0
+EMBEDDING_STAGES = ("decide", "apply-writes")
 LOCK_PATIENCE_SECONDS = 1.0
 """A reader may hold a shard for a moment; who wants it for long waits that long for it."""
 EMBEDDING_STATE = "embedding_model"
@@ -253,9 +254,12 @@ def stage_runner(
 
 
 def model_stages(settings: Settings) -> dict[str, int]:
-    """The stages that ask a model which takes its time, with how many questions it answers at the
-    same time."""
-    if settings.llm.provider == "rules":
-        return {}
-    asking = MODEL_STAGES if settings.decider == "model" else MODEL_STAGES[:1]
-    return dict.fromkeys(asking, settings.llm.concurrency)
+    """The stages that ask a model which takes its time, with how many questions a language model
+    answers at the same time; 0 for one that asks for embeddings only."""
+    asking: dict[str, int] = {}
+    if settings.embedding.provider != "hashing":
+        asking = dict.fromkeys(EMBEDDING_STAGES, 0)
+    if settings.llm.provider != "rules":
+        deciding = MODEL_STAGES if settings.decider == "model" else MODEL_STAGES[:1]
+        asking.update(dict.fromkeys(deciding, settings.llm.concurrency))
+    return asking

@@ -202,12 +202,16 @@ def _by_rules(
     nothing is proposed but ADD. And it must not be told later than the fact, as when an old
     conversation is read in. Candidates are looked at in their order, best first.
     """
-    news = told(fact.content)
-    for candidate in candidates:
+
+    def may_be_ended(candidate: ScoredCandidate) -> bool:
         is_near = candidate.cosine is not None and candidate.cosine >= near
         when = candidate.occurred_at
-        is_earlier = when is None or when <= message.occurred_at
-        if is_near and is_earlier and ends(news, candidate.content):
+        return is_near and (when is None or when <= message.occurred_at)
+
+    known = list(filter(may_be_ended, candidates))
+    news = told(fact.content) if known else ()
+    for candidate in known:
+        if ends(news, candidate.content):
             return _proposal(
                 fact, "UPDATE", candidates, "contradicts a known memory", candidate, risk=True
             )

@@ -85,20 +85,31 @@ class UnitOfWork:
             return
         self._stored.fetch_memories("dedup_key", self._by_hash, _wanted(loads, "content_hashes"))
         self._stored.fetch_memories("source_id", self._by_source, _wanted(loads, "source_ids"))
-        self._stored.fetch(MemoryRow, [(key,) for load in loads for key in load.memory_ids])
+        turns = self._prefetch_sessions(loads)
+        memories = [(key,) for load in loads for key in load.memory_ids]
+        self._stored.fetch(MemoryRow, [*memories, *turns])
         items = [key for load in loads for key in _item_keys(load)]
         items += [("fact", item_id) for load in loads for item_id in load.held_ids]
         self._stored.fetch(OutcomeRow, items)
         held = [(item_id,) for load in loads for item_id in load.held_ids]
         self._stored.fetch(HeldRow, held)
-        self._stored.fetch(
-            SessionRow,
-            [(load.scope, load.session_id) for load in loads if load.session_id is not None],
-        )
         self._stored.fetch(FactRow, [(item_id,) for load in loads for item_id in load.fact_ids])
         # New facts are searched for next; loading a scope's index is not for the event loop.
         for scope in {load.scope for load in loads if load.fact_ids}:
             self._shard.indexes.get(scope)
+
+    def _prefetch_sessions(self, loads: Sequence[Load]) -> list[tuple[str]]:
+        """The keys of the turns that are asked for next, once the sessions are known."""
+        keys = [(load.scope, load.session_id) for load in loads if load.session_id is not None]
+        self._stored.fetch(SessionRow, keys)
+        known = self._stored.rows[SessionRow]
+        sessions = [known[key] for key in dict.fromkeys(keys)]
+        return [
+            (turn_id,)
+            for session in sessions
+            if isinstance(session, SessionRow)
+            for turn_id in session.extracted_turns
+        ]
 
     def answer(self, ask: StoreAsk) -> StoreAnswer:
         """The answer as the batch stands now."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.runtime.failures import StageRaised
 from palimpsest.streams.stage import Answer, Ask, Failure, Message, ModelUnavailable, Process, Step
-from palimpsest.streams.store_port import Anticipated
+from palimpsest.streams.store_port import Anticipated, StoreAsk, UnitPort
 
 
 @dataclass(slots=True)
@@ -31,6 +31,17 @@ class RecordRun:
             self.ask, self.step = None, stop.value
         except Exception as error:
             raise StageRaised from error
+
+    def tell(self, unit: UnitPort) -> None:
+        """Tell the store what the stage anticipates, or the stage what the store holds. Raises
+        StageRaised."""
+        if isinstance(self.ask, Anticipated):
+            unit.anticipate(self.ask)
+            self.resume(None)
+        elif isinstance(self.ask, StoreAsk):
+            self.resume(unit.answer(self.ask))
+        else:
+            raise TypeError(f"neither an ask nor a step: {type(self.ask).__name__}")
 
     def refuse(self, refusal: ModelUnavailable) -> None:
         """Let the stage say what a model's final refusal means for the record. Raises

@@ -33,3 +33,9 @@ async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
         running.exception()  # looked at, so that it is not told as forgotten
         raise cancelled
     return running.result()
+
+
+def timed(now: Callable[[], float], call: Callable[[], T]) -> tuple[T, float]:
+    """The result of `call`, and the seconds that it took."""
+    began = now()
+    return call(), now() - began

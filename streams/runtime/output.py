@@ -50,6 +50,8 @@ def outgoing(topic: Topic, message: Message, key: str | None = None) -> Outgoing
 
 def emitted(stage: str, cause: Message, emits: Sequence[Emit]) -> list[Outgoing]:
     """The messages that a stage emits because of `cause`, each with its deterministic id."""
+    if not emits:
+        return []
     key = message_key(cause)
     return [
         outgoing(

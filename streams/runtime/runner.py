@@ -13,11 +13,13 @@ the worker: the log, the store, the disk, memory, and a stage that fails at many
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 from palimpsest.schemas.codec import DEFAULT_MAX_RECORD_BYTES, InvalidRecord, decode
 from palimpsest.schemas.identity import message_key
@@ -40,7 +42,7 @@ from palimpsest.streams.runtime.failures import (
 )
 from palimpsest.streams.runtime.model_calls import ask_models, converse
 from palimpsest.streams.runtime.model_port import ModelPort
-from palimpsest.streams.runtime.offload import in_thread
+from palimpsest.streams.runtime.offload import P, T, in_thread, timed
 from palimpsest.streams.runtime.output import HEADERS, dead_letter, emitted, missing, rerouted
 from palimpsest.streams.stage import (
     Context,
@@ -52,7 +54,6 @@ from palimpsest.streams.stage import (
     Step,
 )
 from palimpsest.streams.store_port import (
-    Anticipated,
     Outbound,
     Progress,
     StoreAsk,
@@ -77,11 +78,13 @@ class Counts:
     unexpected: int = 0
     batches: int = 0
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STEPS, 0.0))
+    waited: float = 0.0
+    """Seconds among those in which other stages had the store or the event loop."""
 
     @property
     def spent(self) -> float:
-        """Seconds of all steps, without the waiting for other stages before each batch."""
-        return sum(self.seconds.values())
+        """Seconds that the records themselves cost: of all steps, without waiting for others."""
+        return sum(self.seconds.values()) - self.waited
 
     @property
     def stored(self) -> float:
@@ -243,7 +246,7 @@ class StageRunner:
         keys = [run.key for run in runs if run.key is not None]
         done: set[str] = set()
         if self.store is not None:
-            done = await in_thread(self.store.seen, self.stage.name, keys)
+            done = await self._in_thread(self.store.seen, self.stage.name, keys)
         kept = []
         for run in runs:
             if run.key is not None:
@@ -267,9 +270,9 @@ class StageRunner:
         if self.stage.asks_in_order:
             unit = self.store.unit()
             await self._settle_by_scope(unit, runs)
-            async with self.store.lock:
+            async with self._alone(self.store):
                 return await self._commit(unit, records, runs)
-        async with self.store.lock:
+        async with self._alone(self.store):
             unit = self.store.unit()
             await self._settle_in_order(unit, runs)
             return await self._commit(unit, records, runs)
@@ -279,13 +282,13 @@ class StageRunner:
     ) -> Sequence[Outbound]:
         self._stepped()
         progress = self._progress(records, runs)
-        await in_thread(unit.commit, progress)
+        await self._in_thread(unit.commit, progress)
         self._done("commit")
         return progress.outbox
 
     async def _prefetch(self, unit: UnitPort, runs: Sequence[RecordRun]) -> None:
         asks = [run.ask for run in runs if isinstance(run.ask, StoreAsk)]
-        await in_thread(unit.prefetch, asks)
+        await self._in_thread(unit.prefetch, asks)
 
     async def _settle_in_order(self, unit: UnitPort, runs: Sequence[RecordRun]) -> None:
         await self._prefetch(unit, runs)
@@ -293,7 +296,7 @@ class StageRunner:
             while run.step is None:
                 if isinstance(run.ask, Embed | Generate):
                     raise TypeError(f"a model ask after a store ask: {type(run.ask).__name__}")
-                _tell(unit, run)
+                run.tell(unit)
             unit.stage(run.step.writes)
 
     async def _settle_by_scope(self, unit: UnitPort, runs: Sequence[RecordRun]) -> None:
@@ -311,7 +314,7 @@ class StageRunner:
                 if isinstance(run.ask, Embed | Generate):
                     await converse(run, self.models)
                 else:
-                    _tell(unit, run)
+                    run.tell(unit)
             unit.stage(run.step.writes)
 
     def _progress(self, records: Sequence[Record], runs: Sequence[RecordRun]) -> Progress:
@@ -364,6 +367,21 @@ class StageRunner:
             for topic, record in last.items()
         ]
 
+    # --- what of the time is its own ---------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def _alone(self, store: StorePort) -> AsyncIterator[None]:
+        began = self.monotonic()
+        async with store.lock:
+            self.counts.waited += self.monotonic() - began
+            yield
+
+    async def _in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        began = self.monotonic()
+        result, seconds = await in_thread(timed, self.monotonic, partial(call, *args, **kwargs))
+        self.counts.waited += self.monotonic() - began - seconds
+        return result
+
     def _stepped(self) -> None:
         self._done("step")
         if self.before_commit is not None:
@@ -374,14 +392,3 @@ class StageRunner:
         self.counts.seconds[step] += now - self._clock
         self._clock = now
         self.after(self.stage.name, step)
-
-
-def _tell(unit: UnitPort, run: RecordRun) -> None:
-    """Tell the store what the stage anticipates, or the stage what the store holds."""
-    if isinstance(run.ask, Anticipated):
-        unit.anticipate(run.ask)
-        run.resume(None)
-    elif isinstance(run.ask, StoreAsk):
-        run.resume(unit.answer(run.ask))
-    else:
-        raise TypeError(f"neither an ask nor a step: {type(run.ask).__name__}")

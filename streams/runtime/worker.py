@@ -29,7 +29,7 @@ class Worker:
     """Runs stages once: until told to stop, or until all is processed.
 
     `make_runner` makes the runner of a task, with the task's edges. `model_stages` are those that
-    ask a language model in this set-up, each with how many questions it answers at the same time.
+    ask a model which takes its time in this set-up, each with its width (see `pace_of`).
     `on_batch` is awaited after every batch, with the runner that has finished it.
     """
 

@@ -74,7 +74,8 @@ def _read(body: str, speaker: str, grammar: Grammar, as_news: bool) -> Claims:
     held = () if whole is None else _claims(whole, grammar, as_news=False)
     if not as_news:
         return Claims(held)
-    first = _sense(_first_clause(tokens, grammar), qualifiers, grammar)
+    clause = _first_clause(tokens, grammar)
+    first = _sense(clause, qualifiers, grammar) if clause else None
     told: tuple[Claim, ...] = ()
     for sense in (whole, first):
         if sense is not None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from palimpsest.streams.logs.base import Record
-from palimpsest.streams.runtime.pace import Pace
+from palimpsest.streams.runtime.pace import Pace, pace_of
+from palimpsest.streams.settings import WorkerSettings
 from tests.messages import BEGIN
+from tests.unit.runner_parts import ECHO, stage
 
 
 def records(*scopes: str) -> list[Record]:
@@ -44,6 +46,14 @@ def test_a_model_that_becomes_slow_is_met_by_smaller_batches_at_once() -> None:
 
 def test_what_a_batch_costs_by_itself_does_not_keep_batches_small() -> None:
     assert worked(Pace(1.0, 512), 0.0005, 10, fixed=0.4)[-1] == 512
+
+
+@pytest.mark.parametrize(("width", "sizes"), [(None, [512, 512]), (0, [1, 16]), (4, [4, 8])])
+def test_where_no_model_is_waited_for_the_first_batch_is_a_full_one(
+    width: int | None, sizes: list[int]
+) -> None:
+    pace = pace_of(stage(ECHO), WorkerSettings(), width)
+    assert worked(pace, 0.0005, 2) == sizes
 
 
 def test_few_records_at_a_time_leave_the_size_as_it_was() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -322,6 +323,26 @@ async def test_ready_is_awaited_first() -> None:
     what = runner(stage(ECHO), log, ready=ready, after=lambda _, step: order.append(step))
     await what.process(turns(log, "a"))
     assert order[:2] == ["ready", "decode"]
+
+
+async def test_what_is_waited_for_others_is_no_cost_of_the_records() -> None:
+    log, store, seconds, asked = MemoryLog(), MemoryStore(), [0.0], asyncio.Event()
+
+    def after(_: str, step: str) -> None:
+        seconds[0] += 0.25
+        if step == "ask":
+            asked.set()
+
+    working = runner(stage(ECHO, True), log, store, after=after)
+    working.monotonic = lambda: seconds[0]
+    async with store.lock:
+        processing = asyncio.create_task(working.process(turns(log, "a")))
+        await asked.wait()
+        seconds[0] += 30.0
+    await processing
+    assert working.counts.seconds["step"] == 30.25
+    assert working.counts.waited == 30.0
+    assert working.counts.spent == 1.25
 
 
 async def test_what_is_raised_before_the_commit_keeps_nothing() -> None:
