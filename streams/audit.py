@@ -48,8 +48,8 @@ def _process(message: Message, context: Context) -> Step:
             return _events(message, change.outcomes, change.session_id)
         case GraphChange() as graph:
             return _events(message, (_graph_outcome(message, graph),), graph.session_id)
-        case DeadLetter() as letter:
-            return Step(writes=(Put(_dead_letter_row(message, letter)),))
+        case DeadLetter() as dead_letter:
+            return Step(writes=(Put(_dead_letter_row(message, dead_letter)),))
         case ConversationTurn() if context.misrouted:
             return Step()  # normalize reroutes it to its partition, where it counts
         case ConversationTurn() as turn:
@@ -132,23 +132,23 @@ def _history_row(message: Message, event: HistoryEvent) -> HistoryRow:
     )
 
 
-def _dead_letter_row(message: Message, letter: DeadLetter) -> DeadLetterRow:
+def _dead_letter_row(message: Message, dead_letter: DeadLetter) -> DeadLetterRow:
     return DeadLetterRow(
         letter_id=message.id,
         scope=message.scope,
-        stage=letter.stage,
-        topic=letter.topic,
-        partition=letter.partition,
-        log_offset=letter.offset,
-        record_key=letter.key,
-        value_base64=letter.value_base64,
-        headers=json.dumps(letter.headers, sort_keys=True),
-        failure=letter.failure,
-        reason=letter.reason,
-        raw_output=letter.raw_output,
-        attempts=letter.attempts,
-        item_kind=letter.item_kind,
-        item_ids=letter.item_ids,
-        first_failed_at=letter.first_failed_at,
-        last_failed_at=letter.last_failed_at,
+        stage=dead_letter.stage,
+        topic=dead_letter.topic,
+        partition=dead_letter.partition,
+        log_offset=dead_letter.offset,
+        record_key=dead_letter.key,
+        value_base64=dead_letter.value_base64,
+        headers=json.dumps(dead_letter.headers, sort_keys=True),
+        failure=dead_letter.failure,
+        reason=dead_letter.reason,
+        raw_output=dead_letter.raw_output,
+        attempts=dead_letter.attempts,
+        item_kind=dead_letter.item_kind,
+        item_ids=dead_letter.item_ids,
+        first_failed_at=dead_letter.first_failed_at,
+        last_failed_at=dead_letter.last_failed_at,
     )

@@ -119,8 +119,8 @@ def _dead_items(value: bytes | None) -> Iterator[LogItem]:
         message = decode(value, DEAD_LETTERS, None)
     except InvalidRecord:
         return  # audit dead-letters the unreadable dead letter; it names no item
-    letter = message.body
-    assert isinstance(letter, DeadLetter)
-    if letter.item_kind in ("turn", "fact"):
-        for item_id in letter.item_ids:
-            yield LogItem(letter.item_kind, item_id, message.scope, "dead", letter.reason)
+    dead_letter = message.body
+    assert isinstance(dead_letter, DeadLetter)
+    if dead_letter.item_kind in ("turn", "fact"):
+        for item_id in dead_letter.item_ids:
+            yield LogItem(dead_letter.item_kind, item_id, message.scope, "dead", dead_letter.reason)

@@ -61,10 +61,10 @@ def commanded(
     return envelope(body, MEMORY_COMMANDS, derived_id("test-command", scope, number), scope)
 
 
-def redriven(letter: DeadLetter, count: int = 1) -> tuple[Topic, Message]:
+def redriven(dead_letter: DeadLetter, count: int = 1) -> tuple[Topic, Message]:
     """The message of a dead letter as a redrive sends it: under another id, marked."""
-    topic = TOPICS[letter.topic]
-    raw = json.loads(base64.b64decode(letter.value_base64))
+    topic = TOPICS[dead_letter.topic]
+    raw = json.loads(base64.b64decode(dead_letter.value_base64))
     raw["id"] = derived_id("redrive", raw["id"], count)
     raw["redrive"] = count
     return topic, decode(json.dumps(raw).encode(), topic, None)

@@ -86,7 +86,7 @@ def dead_letter(
     """
     key = None if record.key is None else record.key.decode(errors="replace")
     items = _items(record, message)
-    letter = DeadLetter(
+    body = DeadLetter(
         topic=record.topic,
         partition=record.partition,
         offset=record.offset,
@@ -105,17 +105,17 @@ def dead_letter(
     )
     if message is None:
         place = (record.topic, record.partition, record.offset)
-        letter_id = derived_id("dead-letter", stage, *place)
+        dead_letter_id = derived_id("dead-letter", stage, *place)
     else:
-        letter_id = derived_id("dead-letter", stage, record.topic, message_key(message))
+        dead_letter_id = derived_id("dead-letter", stage, record.topic, message_key(message))
     envelope = Envelope[Frozen](
-        id=letter_id,
+        id=dead_letter_id,
         schema=DEAD_LETTERS.schemas[0],
         scope=message.scope if message else _scope_of(key),
         occurred_at=message.occurred_at if message else record.timestamp,
-        correlation_id=message.correlation_id if message else letter_id,
+        correlation_id=message.correlation_id if message else dead_letter_id,
         causation_id=message.id if message else None,
-        body=letter,
+        body=body,
     )
     return Outgoing(
         DEAD_LETTERS.name,

@@ -34,7 +34,7 @@ class Barrier:
     proposed: Callable[[], int]
     proposed_before: int = 0
     applied: int = 0
-    _moved: asyncio.Event = field(default_factory=asyncio.Event)
+    _advanced: asyncio.Event = field(default_factory=asyncio.Event)
 
     def note(self, applied: int) -> None:
         self.applied = max(self.applied, applied)
@@ -42,8 +42,8 @@ class Barrier:
 
     def wake(self) -> None:
         """Let everyone who waits look again."""
-        self._moved.set()
-        self._moved = asyncio.Event()
+        self._advanced.set()
+        self._advanced = asyncio.Event()
 
     async def passed(self, given_up: Callable[[], bool]) -> None:
         """Until all that is proposed now is in the store. Raises Interrupted once `given_up`."""
@@ -51,7 +51,7 @@ class Barrier:
         while self.applied < target:
             if given_up():
                 raise Interrupted("while waiting for what was proposed before")
-            await self._moved.wait()
+            await self._advanced.wait()
 
 
 class PartitionTask:

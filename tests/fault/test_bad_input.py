@@ -94,12 +94,12 @@ def test_a_bad_record_is_kept_with_its_reason_and_stops_nothing(
     value: bytes | None, reason: str, tmp_path: Path
 ) -> None:
     with fed(tmp_path, value) as pipeline:
-        [letter] = pipeline.dead_letters()
-        assert reason in letter.reason
-        assert (letter.stage, letter.failure) == ("normalize", "invalid")
+        [dead_letter] = pipeline.dead_letters()
+        assert reason in dead_letter.reason
+        assert (dead_letter.stage, dead_letter.failure) == ("normalize", "invalid")
         assert pipeline.balance().turns["dead"] == 1
         [row] = pipeline.rows("SELECT * FROM dead_letter_rows")
-        assert row["reason"] == letter.reason
+        assert row["reason"] == dead_letter.reason
 
 
 ODD = {
@@ -157,7 +157,7 @@ def test_garbage_on_other_topics_stops_nothing(topic: Any, key: bytes, tmp_path:
         pipeline.raw(topic, b"{", key)
         pipeline.raw(CONVERSATION_TURNS, GOOD)
         pipeline.run()
-        assert [letter.topic for letter in pipeline.dead_letters()] == [topic.name]
+        assert [dead_letter.topic for dead_letter in pipeline.dead_letters()] == [topic.name]
         assert pipeline.memories() == ["Ana has a bicycle"]
         assert pipeline.balance().holds
 

@@ -58,9 +58,9 @@ def test_one_record_that_a_stage_fails_at_is_dead_and_counted(stage: str, tmp_pa
     for batch in (1, 3, 256):
         with prepare(tmp_path / str(batch), stage, batch) as pipeline:
             pipeline.run()
-            letters = [x for x in pipeline.dead_letters() if x.failure == "unexpected"]
-            assert {letter.stage for letter in letters} == {stage}
-            assert all("ZeroDivisionError" in letter.reason for letter in letters)
+            dead_letters = [x for x in pipeline.dead_letters() if x.failure == "unexpected"]
+            assert {dead_letter.stage for dead_letter in dead_letters} == {stage}
+            assert all("ZeroDivisionError" in dead_letter.reason for dead_letter in dead_letters)
             balance = pipeline.balance()
             assert balance.holds
             assert (balance.turns["in_flight"], balance.facts["in_flight"]) == (0, 0)

@@ -132,8 +132,8 @@ async def test_a_decision_that_cannot_be_read_leaves_the_fact_dead(
     said: Behaviour, tmp_path: Path
 ) -> None:
     pipeline, _ = await decided(tmp_path, said, said, said)
-    [letter] = pipeline.dead_letters()
-    assert (letter.stage, letter.failure, letter.item_kind) == (
+    [dead_letter] = pipeline.dead_letters()
+    assert (dead_letter.stage, dead_letter.failure, dead_letter.item_kind) == (
         "decide",
         "malformed-output",
         "fact",
@@ -173,7 +173,7 @@ async def test_a_decision_about_nobody_is_dropped_on_record(
 async def test_a_decision_refused_for_good_leaves_the_fact_dead(tmp_path: Path) -> None:
     refused = fails(400, "not this text")
     pipeline, _ = await decided(tmp_path, refused, HARMLESS_REPLY)
-    [letter] = pipeline.dead_letters()
-    assert (letter.stage, letter.failure) == ("decide", "invalid")
+    [dead_letter] = pipeline.dead_letters()
+    assert (dead_letter.stage, dead_letter.failure) == ("decide", "invalid")
     assert pipeline.balance().facts["dead"] == 1
     assert_accounted(pipeline)

@@ -45,12 +45,16 @@ async def test_garbage_is_asked_again_and_then_kept_as_a_dead_letter(
 ) -> None:
     pipeline, server = await run(tmp_path, [said, said, said, SECOND])
     assert len(server.posts) == 4
-    [letter] = pipeline.dead_letters()
-    assert (letter.stage, letter.failure, letter.attempts) == ("extract", "malformed-output", 3)
-    assert letter.raw_output is not None
+    [dead_letter] = pipeline.dead_letters()
+    assert (dead_letter.stage, dead_letter.failure, dead_letter.attempts) == (
+        "extract",
+        "malformed-output",
+        3,
+    )
+    assert dead_letter.raw_output is not None
     [row] = pipeline.rows("SELECT reason, raw_output, item_kind FROM dead_letter_rows")
     # The turn itself is stored, so no item of the balance is dead.
-    assert (row["raw_output"], row["item_kind"]) == (letter.raw_output, None)
+    assert (row["raw_output"], row["item_kind"]) == (dead_letter.raw_output, None)
     # The next turn is not held up.
     assert pipeline.memories() == ["Ana has a bicycle"]
     assert_accounted(pipeline)
@@ -68,9 +72,9 @@ async def test_garbage_once_costs_one_more_call(said: Behaviour, tmp_path: Path)
 
 async def test_more_than_any_model_says_is_refused_for_good(tmp_path: Path) -> None:
     pipeline, _ = await run(tmp_path, [Text("tea " * 2_000_000), SECOND])
-    [letter] = pipeline.dead_letters()
-    assert letter.failure == "invalid"
-    assert "bytes" in letter.reason
+    [dead_letter] = pipeline.dead_letters()
+    assert dead_letter.failure == "invalid"
+    assert "bytes" in dead_letter.reason
     assert pipeline.memories() == ["Ana has a bicycle"]
     assert_accounted(pipeline)
 
@@ -229,9 +233,9 @@ async def test_what_a_provider_refuses_of_one_turn_is_a_dead_letter_at_once(
     pipeline, server = await run(tmp_path, [said, HARMLESS_REPLY, SECOND], waits)
     assert len(server.posts) == 3
     assert waits.delays == []
-    [letter] = pipeline.dead_letters()
-    assert (letter.stage, letter.failure) == ("extract", "invalid")
-    assert told in letter.reason
+    [dead_letter] = pipeline.dead_letters()
+    assert (dead_letter.stage, dead_letter.failure) == ("extract", "invalid")
+    assert told in dead_letter.reason
     assert pipeline.memories() == ["Ana has a bicycle"]
     assert_accounted(pipeline)
 

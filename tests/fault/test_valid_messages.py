@@ -62,8 +62,8 @@ def test_any_valid_message_leaves_the_worker_running_and_the_balance_equal(tmp_p
             balance = pipeline.balance()
             assert balance.holds, balance
             assert balance.turns["in_flight"] == balance.facts["in_flight"] == 0
-            letters = pipeline.dead_letters()
-            unexpected = [x.reason for x in letters if x.failure == "unexpected"]
+            dead_letters = pipeline.dead_letters()
+            unexpected = [x.reason for x in dead_letters if x.failure == "unexpected"]
             assert unexpected == []
 
         @settings(
@@ -91,7 +91,9 @@ def test_any_valid_message_leaves_the_worker_running_and_the_balance_equal(tmp_p
         assert balance.turns["stored"] > EXAMPLES // 20
         # Only what a schema cannot say is refused: another text under a turn id, a time beyond the
         # calendar in UTC.
-        reasons = Counter(letter.reason.partition(":")[0] for letter in pipeline.dead_letters())
+        reasons = Counter(
+            dead_letter.reason.partition(":")[0] for dead_letter in pipeline.dead_letters()
+        )
         assert set(reasons) <= {
             "turn_id_conflict",
             "command_id_conflict",

@@ -38,9 +38,9 @@ def test_ingest_run_recall_explain_status(program: Program) -> None:
     for name in ("keyword", "vector", "graph", "recency", "importance"):
         assert name in best["scores"]
 
-    story = program.json("explain", str(one(program, "Lisbon")["id"]))
-    assert story["derived_from"][0]["content"] == SAID[0]
-    assert story["decisions"][0]["action"] == "ADD"
+    provenance = program.json("explain", str(one(program, "Lisbon")["id"]))
+    assert provenance["derived_from"][0]["content"] == SAID[0]
+    assert provenance["decisions"][0]["action"] == "ADD"
 
     status = program.json("status")
     assert set(status) == {"stages", "balance", "dead_letters", "providers"}
@@ -64,10 +64,10 @@ def test_publishing_again_doubles_nothing(program: Program) -> None:
 def test_an_update_keeps_what_was_before(told: Program) -> None:
     coffee = one(told, "coffee")
     assert coffee["version"] == 2
-    story = told.json("explain", str(coffee["id"]))
-    assert story["before"][0]["id"] == f"{coffee['id']}@1"
-    assert "don't" not in story["before"][0]["content"]
-    update = story["decisions"][-1]
+    provenance = told.json("explain", str(coffee["id"]))
+    assert provenance["before"][0]["id"] == f"{coffee['id']}@1"
+    assert "don't" not in provenance["before"][0]["content"]
+    update = provenance["decisions"][-1]
     assert (update["action"], update["outcome"]) == ("UPDATE", "updated")
     assert any("drinks coffee" in str(seen["content"]) for seen in update["candidates"])
     shown = told.ok("explain", str(coffee["id"])[:8])

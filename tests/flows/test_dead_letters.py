@@ -17,16 +17,18 @@ def test_dead_letters_are_redriven_and_discarded(program: Program) -> None:
     program.ok("ingest", turns, "--scope", "home")
     program.ok("run", "--once", "--set", "log.max_record_bytes=2000")
     listed = program.json("dead-letters", "list")
-    letter = listed["dead_letters"][0]
-    assert letter["stage"] == "normalize"
-    letter_id = str(letter["id"])
+    dead_letter = listed["dead_letters"][0]
+    assert dead_letter["stage"] == "normalize"
+    dead_letter_id = str(dead_letter["id"])
     assert "max_record_bytes" in program.ok("dead-letters", "list")
-    shown = program.json("dead-letters", "show", letter_id[:8])
+    shown = program.json("dead-letters", "show", dead_letter_id[:8])
     assert "word899" in str(shown["record"])
-    told = program.fails("dead-letters", "redrive", letter_id, "--set", "log.max_record_bytes=2000")
+    told = program.fails(
+        "dead-letters", "redrive", dead_letter_id, "--set", "log.max_record_bytes=2000"
+    )
     assert "would fail the same way" in told
     assert "publish it again" in program.fails("dead-letters", "redrive", "--all")
-    record = program.ok("dead-letters", "show", letter_id, "--record")
+    record = program.ok("dead-letters", "show", dead_letter_id, "--record")
     program.ok("ingest", "-", stdin=record.encode())
     result = program.json("run", "--once")
     assert result["balance"]["turns"]["accepted"] == 2
@@ -75,26 +77,28 @@ def test_a_redriven_turn_is_extracted_after_all(program: Program) -> None:
             "run", "--once", "--set", "llm.provider=openai", "--set", f"llm.base_url={url}",
             "--set", "llm.model=mute",
         )  # fmt: skip
-    letters = program.json("dead-letters", "list")["dead_letters"]
-    assert [letter["stage"] for letter in letters] == ["extract"]
+    dead_letters = program.json("dead-letters", "list")["dead_letters"]
+    assert [dead_letter["stage"] for dead_letter in dead_letters] == ["extract"]
     assert "1 sent again" in program.ok("dead-letters", "redrive", "--all")
     assert program.json("run", "--once")["balance"]["holds"] is True
     assert "Lisbon" in str(one(program, "Lisbon")["content"])
     assert program.json("dead-letters", "list") == {"dead_letters": []}
     assert program.json("dead-letters", "list", "--status", "redriven") != {"dead_letters": []}
-    letter_id = letters[0]["id"]
-    assert "redriven" in program.fails("dead-letters", "discard", letter_id)
-    assert "already" in program.fails("dead-letters", "redrive", letter_id)
+    dead_letter_id = dead_letters[0]["id"]
+    assert "redriven" in program.fails("dead-letters", "discard", dead_letter_id)
+    assert "already" in program.fails("dead-letters", "redrive", dead_letter_id)
 
 
 def test_a_discarded_dead_letter_stays_counted(program: Program) -> None:
     program.ok("ingest", program.turns("I keep " + "bees and " * 400), "--scope", "home")
     program.ok("run", "--once", "--set", "log.max_record_bytes=2000")
-    letters = program.json("dead-letters", "list")
-    letter_id = str(letters["dead_letters"][0]["id"])
-    assert program.json("dead-letters", "discard", letter_id) == {"discarded": [letter_id]}
+    dead_letters = program.json("dead-letters", "list")
+    dead_letter_id = str(dead_letters["dead_letters"][0]["id"])
+    assert program.json("dead-letters", "discard", dead_letter_id) == {
+        "discarded": [dead_letter_id]
+    }
     # As it was called before.
-    assert program.json("dead-letters", "drop", letter_id) == {"dropped": [letter_id]}
+    assert program.json("dead-letters", "drop", dead_letter_id) == {"dropped": [dead_letter_id]}
     status = program.json("status")
     assert status["dead_letters"] == 0
     assert status["balance"]["turns"]["dead"] == 1

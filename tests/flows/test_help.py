@@ -47,14 +47,14 @@ def test_a_dead_letter_is_short_unless_all_is_asked_for(program: Program) -> Non
     big = "I keep " + " ".join(f"word{number}" for number in range(900)) + "."
     program.ok("ingest", program.turns(big), "--scope", "home")
     program.ok("run", "--once", "--set", "log.max_record_bytes=2000")
-    letter = program.json("dead-letters", "list")["dead_letters"][0]["id"]
-    short = program.ok("dead-letters", "show", letter)
+    dead_letter = program.json("dead-letters", "list")["dead_letters"][0]["id"]
+    short = program.ok("dead-letters", "show", dead_letter)
     assert len(short.splitlines()) < 20
     assert "word99" not in short
     assert "max_record_bytes" in short
     assert "--full shows all" in short
-    assert "word899" in program.ok("dead-letters", "show", letter, "--full")
-    assert "word899" in program.json("dead-letters", "show", letter)["record"]
+    assert "word899" in program.ok("dead-letters", "show", dead_letter, "--full")
+    assert "word899" in program.json("dead-letters", "show", dead_letter)["record"]
 
 
 def test_a_wish_says_who_carries_it_out(program: Program) -> None:

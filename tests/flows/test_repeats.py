@@ -61,10 +61,10 @@ def test_a_turn_id_used_for_something_else_is_refused_and_counted(tmp_path: Path
             # Nothing is derived from what was refused.
             assert pipeline.memories() == ["Ana is tall", "Ana lives in Oslo"]
             assert pipeline.values("SELECT count(*) FROM entities") == [0]
-            letters = pipeline.dead_letters()
-            assert {letter.stage for letter in letters} == {"apply-writes"}
-            assert "Ana lives in Oslo / Ana is tall" in letters[0].reason
-            assert "Ana sails a lot" in letters[0].reason
+            dead_letters = pipeline.dead_letters()
+            assert {dead_letter.stage for dead_letter in dead_letters} == {"apply-writes"}
+            assert "Ana lives in Oslo / Ana is tall" in dead_letters[0].reason
+            assert "Ana sails a lot" in dead_letters[0].reason
             states.append(pipeline.state_by_table())
     assert differing(*states) == []
 
@@ -80,13 +80,16 @@ def test_redrive(tmp_path: Path) -> None:
         pipeline.say("Ana lives in Oslo", "Ana likes green tea")
         pipeline.say("Ana sails often / Now Ana lives in Bergen / Ana > lives_in > Bergen", first=3)
         pipeline.run()
-        letters = pipeline.dead_letters()
-        assert Counter(letter.stage for letter in letters) == {"extract": 1, "decide": 1}
+        dead_letters = pipeline.dead_letters()
+        assert Counter(dead_letter.stage for dead_letter in dead_letters) == {
+            "extract": 1,
+            "decide": 1,
+        }
         assert pipeline.balance().facts["dead"] == 1
         mentions = pipeline.values("SELECT mentions FROM relations")
         broken = False
-        for letter in letters:
-            topic, message = redriven(letter)
+        for dead_letter in dead_letters:
+            topic, message = redriven(dead_letter)
             pipeline.publish(message, topic=topic)
         pipeline.run()
         assert pipeline.memories() == [

@@ -114,8 +114,8 @@ def test_a_command_id_used_again_for_something_else_is_refused(tmp_path: Path) -
             pipeline.raw(MEMORY_COMMANDS, json.dumps(record).encode())
         pipeline.run()
         assert pipeline.memories() == ["Ana likes tea"]
-        [letter] = pipeline.dead_letters()
-        assert letter.reason.startswith("command_id_conflict: ")
+        [dead_letter] = pipeline.dead_letters()
+        assert dead_letter.reason.startswith("command_id_conflict: ")
 
 
 def test_an_invalid_command_has_a_result(tmp_path: Path) -> None:

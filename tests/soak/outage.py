@@ -106,7 +106,7 @@ def _count(balance: JsonObject, kind: str, name: str) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0 when every turn was stored, every fact settled and no letter is dead."""
+    """Exit code 0 when every turn was stored, every fact settled and there is no dead letter."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak.outage", description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0, help="how long the provider is away")
     parser.add_argument("--rate", type=int, default=10, help="turns a second")

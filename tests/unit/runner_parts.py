@@ -131,7 +131,7 @@ def contents(log: MemoryLog) -> list[str]:
     return [body.content for body in bodies if isinstance(body, ConversationTurn)]
 
 
-def letters(log: MemoryLog) -> list[DeadLetter]:
+def dead_letters(log: MemoryLog) -> list[DeadLetter]:
     sent = [out for out in log.sent() if out.topic == DEAD_LETTERS.name]
     bodies = [decode(out.value, DEAD_LETTERS, None).body for out in sent]
     return [body for body in bodies if isinstance(body, DeadLetter)]

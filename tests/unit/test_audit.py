@@ -123,12 +123,12 @@ def test_a_dead_letter_is_kept_with_the_record() -> None:
     lying = Record(CONVERSATION_TURNS.name, 0, 4, b"ana", encode(message), BEGIN, {"h": b"1"})
     failure = Failure("no", "malformed-output", raw_output="{", attempts=3)
     out = dead_letter("extract", lying, message, failure, BEGIN)
-    letter = decode(out.value, DEAD_LETTERS, BEGIN)
-    assert isinstance(letter.body, DeadLetter)
-    driven = drive(STAGE.process(letter, Context(record(0, DEAD_LETTERS.name))))
+    message = decode(out.value, DEAD_LETTERS, BEGIN)
+    assert isinstance(message.body, DeadLetter)
+    driven = drive(STAGE.process(message, Context(record(0, DEAD_LETTERS.name))))
     [row] = driven.rows(DeadLetterRow)
     assert (row.letter_id, row.stage, row.topic, row.log_offset, row.record_key) == (
-        letter.id,
+        message.id,
         "extract",
         CONVERSATION_TURNS.name,
         4,

@@ -30,8 +30,8 @@ from tests.unit.runner_parts import (
     Embedding,
     Model,
     contents,
+    dead_letters,
     echo,
-    letters,
     runner,
     stage,
     turns,
@@ -113,7 +113,7 @@ async def test_a_final_refusal_is_a_dead_letter_unless_the_stage_knows_better() 
     no = PermanentModelError("400: too long")
     refused = runner(stage(asking), log, language=Model(no, "harmless"))
     await refused.process(turns(log, "a"))
-    assert letters(log)[0].reason == "400: too long"
+    assert dead_letters(log)[0].reason == "400: too long"
 
     def stubborn(message: Message, context: Context) -> Process:
         try:
@@ -160,7 +160,7 @@ async def test_a_stage_that_asks_in_order_may_ask_a_model_after_the_store() -> N
     assert contents(log) == ["a", "b"]
     log, store = MemoryLog(), MemoryStore()
     await runner(stage(process, True), log, store).process(turns(log, "a"))
-    assert "a model ask after a store ask" in letters(log)[0].reason
+    assert "a model ask after a store ask" in dead_letters(log)[0].reason
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_the_trace_is_the_correlation_and_the_span_the_message() -> None:
     assert trace_parent("another", "a")[:36] != first[:36]
 
 
-def letter_of(out: Outgoing) -> tuple[Message, DeadLetter]:
+def dead_letter_in(out: Outgoing) -> tuple[Message, DeadLetter]:
     message = decode(out.value, DEAD_LETTERS, None)
     assert isinstance(message.body, DeadLetter)
     return message, message.body
@@ -82,16 +82,16 @@ def lying(value: bytes | None, key: bytes | None = b"ana", offset: int = 3) -> R
 def test_a_dead_letter_holds_the_record_as_it_was() -> None:
     value = encode(CAUSE)
     out = dead_letter("extract", lying(value), CAUSE, Failure("no"), BEGIN)
-    message, letter = letter_of(out)
-    assert base64.b64decode(letter.value_base64) == value
-    assert (letter.topic, letter.partition, letter.offset, letter.key) == (
+    message, body = dead_letter_in(out)
+    assert base64.b64decode(body.value_base64) == value
+    assert (body.topic, body.partition, body.offset, body.key) == (
         "conversation-turns",
         2,
         3,
         "ana",
     )
-    assert (letter.stage, letter.reason, letter.failure) == ("extract", "no", "invalid")
-    assert (letter.item_kind, letter.item_ids) == (
+    assert (body.stage, body.reason, body.failure) == ("extract", "no", "invalid")
+    assert (body.item_kind, body.item_ids) == (
         "turn",
         items_of(CAUSE).item_ids,
     )
@@ -118,39 +118,39 @@ def test_an_unreadable_record_is_kept_under_its_key(
     key: bytes | None, scope: str, shown: str | None
 ) -> None:
     out = dead_letter("normalize", lying(b"\x00{", key), None, Failure("not JSON"), BEGIN)
-    message, letter = letter_of(out)
-    assert base64.b64decode(letter.value_base64) == b"\x00{"
-    assert (message.scope, letter.key) == (scope, shown)
+    message, body = dead_letter_in(out)
+    assert base64.b64decode(body.value_base64) == b"\x00{"
+    assert (message.scope, body.key) == (scope, shown)
     place = unreadable_item_id("conversation-turns", 2, 3)
-    assert (letter.item_kind, letter.item_ids) == ("turn", (place,))
+    assert (body.item_kind, body.item_ids) == ("turn", (place,))
     assert out.key == (key or scope.encode())
 
 
 def test_a_record_without_a_value() -> None:
-    _, letter = letter_of(dead_letter("normalize", lying(None), None, Failure("none"), BEGIN))
-    assert letter.value_base64 == ""
+    _, body = dead_letter_in(dead_letter("normalize", lying(None), None, Failure("none"), BEGIN))
+    assert body.value_base64 == ""
 
 
-def test_the_same_failure_is_the_same_letter() -> None:
-    def letter_id(stage: str, record: Record, message: Message | None) -> str:
-        return letter_of(dead_letter(stage, record, message, Failure("no"), BEGIN))[0].id
+def test_the_same_failure_is_the_same_dead_letter() -> None:
+    def dead_letter_id(stage: str, record: Record, message: Message | None) -> str:
+        return dead_letter_in(dead_letter(stage, record, message, Failure("no"), BEGIN))[0].id
 
     value = encode(CAUSE)
-    first = letter_id("extract", lying(value), CAUSE)
-    # A broker may hold the message twice: one letter, not two.
-    assert letter_id("extract", lying(value, offset=9), CAUSE) == first
-    assert letter_id("decide", lying(value), CAUSE) != first
+    first = dead_letter_id("extract", lying(value), CAUSE)
+    # A broker may hold the message twice: one dead letter, not two.
+    assert dead_letter_id("extract", lying(value, offset=9), CAUSE) == first
+    assert dead_letter_id("decide", lying(value), CAUSE) != first
     redriven = published(turn("I like tea"), message_id="again", redrive=1)
-    assert letter_id("extract", lying(value), redriven) != first
-    unread = letter_id("normalize", lying(b"{"), None)
-    assert letter_id("normalize", lying(b"{"), None) == unread
-    assert letter_id("normalize", lying(b"{", offset=9), None) != unread
+    assert dead_letter_id("extract", lying(value), redriven) != first
+    unread = dead_letter_id("normalize", lying(b"{"), None)
+    assert dead_letter_id("normalize", lying(b"{"), None) == unread
+    assert dead_letter_id("normalize", lying(b"{", offset=9), None) != unread
 
 
 def test_only_the_items_that_failed() -> None:
     failure = Failure("no", item_ids=("f1",))
-    _, letter = letter_of(dead_letter("decide", lying(encode(CAUSE)), CAUSE, failure, BEGIN))
-    assert letter.item_ids == ("f1",)
+    _, body = dead_letter_in(dead_letter("decide", lying(encode(CAUSE)), CAUSE, failure, BEGIN))
+    assert body.item_ids == ("f1",)
 
 
 def test_a_body_on_the_wrong_topic_is_refused() -> None:

@@ -29,8 +29,8 @@ from tests.unit.memory_ports import MemoryLog, MemoryStore
 from tests.unit.runner_parts import (
     ECHO,
     contents,
+    dead_letters,
     echo,
-    letters,
     runner,
     stage,
     turns,
@@ -148,7 +148,7 @@ async def test_an_undecodable_key_stops_nothing() -> None:
     log, store = MemoryLog(), MemoryStore()
     record = Record(CONVERSATION_TURNS.name, 0, 0, b"\xff", b"{", BEGIN)
     await runner(stage(ECHO, True), log, store).process([record])
-    assert len(letters(log)) == 1
+    assert len(dead_letters(log)) == 1
 
 
 # --- dead letters and failures ----------------------------------------------------------------
@@ -173,9 +173,9 @@ async def test_a_bad_record_is_a_dead_letter_and_the_next_goes_on(
     records = log.put(CONVERSATION_TURNS.name, bad, value("b", 2))
     echoing = runner(stage(ECHO), log, max_record_bytes=1000)
     await echoing.process(records)
-    [letter] = letters(log)
-    assert reason in letter.reason
-    assert (letter.offset, letter.stage, letter.failure) == (0, "echo", "invalid")
+    [dead_letter] = dead_letters(log)
+    assert reason in dead_letter.reason
+    assert (dead_letter.offset, dead_letter.stage, dead_letter.failure) == (0, "echo", "invalid")
     assert contents(log) == ["b"]
     assert log.noted == {("echo", "conversation-turns"): 2}
     assert echoing.counts.dead == 1
@@ -186,7 +186,7 @@ async def test_a_stage_may_take_an_unreadable_record_otherwise() -> None:
         log = MemoryLog()
         taking = stage(ECHO, on_invalid=lambda record, why, step=step: step and Salvaged(step))
         await runner(taking, log).process(log.put(CONVERSATION_TURNS.name, b"{"))
-        assert len(letters(log)) == dead
+        assert len(dead_letters(log)) == dead
 
 
 async def test_a_failed_step_is_a_dead_letter_with_its_output_beside() -> None:
@@ -195,7 +195,7 @@ async def test_a_failed_step_is_a_dead_letter_with_its_output_beside() -> None:
 
     log = MemoryLog()
     await runner(stage(without_asks(fail)), log).process(turns(log, "a"))
-    assert letters(log)[0].raw_output == "{"
+    assert dead_letters(log)[0].raw_output == "{"
     assert contents(log) == ["a"]
 
 
@@ -214,10 +214,10 @@ async def test_what_a_stage_raises_over_a_record_is_its_dead_letter(stateful: bo
     store = MemoryStore() if stateful else None
     raising = runner(stage(failing_at(1), stateful), log, store)
     await raising.process(turns(log, "a", "b", "c"))
-    [letter] = letters(log)
-    assert (letter.offset, letter.failure) == (1, "unexpected")
-    assert "KeyError at process" in letter.reason
-    assert "oops" in letter.reason
+    [dead_letter] = dead_letters(log)
+    assert (dead_letter.offset, dead_letter.failure) == (1, "unexpected")
+    assert "KeyError at process" in dead_letter.reason
+    assert "oops" in dead_letter.reason
     assert contents(log) == ["a", "c"]
     assert log.noted == {("echo", "conversation-turns"): 3}
     assert (raising.counts.unexpected, raising.counts.dead) == (1, 1)
@@ -240,7 +240,7 @@ async def test_a_stage_that_fails_at_every_record_stops() -> None:
     raising = runner(stage(failing_at(*range(9))), log, max_failures=2)
     with pytest.raises(StageFailed, match=r"conversation-turns\[0\] offset 2: KeyError"):
         await raising.process(turns(log, "a", "b", "c", "d"))
-    assert [letter.offset for letter in letters(log)] == [0, 1]
+    assert [dead_letter.offset for dead_letter in dead_letters(log)] == [0, 1]
     assert log.noted == {("echo", "conversation-turns"): 2}
 
 
@@ -248,7 +248,7 @@ async def test_failures_between_successes_stop_nothing() -> None:
     log = MemoryLog()
     raising = runner(stage(failing_at(0, 1, 3, 4)), log, max_failures=2)
     await raising.process(turns(log, *"abcdef"))
-    assert [letter.offset for letter in letters(log)] == [0, 1, 3, 4]
+    assert [dead_letter.offset for dead_letter in dead_letters(log)] == [0, 1, 3, 4]
     assert contents(log) == ["c", "f"]
 
 
@@ -275,7 +275,7 @@ async def test_a_value_that_the_store_refuses_is_its_records_dead_letter() -> No
 
     log, store = MemoryLog(), Refusing()
     await runner(stage(without_asks(process), True), log, store).process(turns(log, *"abc"))
-    assert [letter.offset for letter in letters(log)] == [1]
+    assert [dead_letter.offset for dead_letter in dead_letters(log)] == [1]
     assert store.rows == ["a", "c"]
     assert contents(log) == ["a", "c"]
 
@@ -284,7 +284,7 @@ async def test_an_error_after_the_commit_stops_the_worker() -> None:
     log, store = MemoryLog(), MemoryStore(fails_with=CommittedButNotShown("start again"))
     with pytest.raises(CommittedButNotShown):
         await runner(stage(ECHO, True), log, store).process(turns(log, "a"))
-    assert letters(log) == []
+    assert dead_letters(log) == []
 
 
 async def test_the_same_id_with_another_text_or_scope_is_another_message() -> None:
@@ -350,4 +350,4 @@ async def test_commands_and_turns_are_read_from_their_own_topics() -> None:
     log = MemoryLog()
     both = stage(ECHO, reads=(CONVERSATION_TURNS, MEMORY_COMMANDS))
     await runner(both, log).process(log.put(MEMORY_COMMANDS.name, value("a")))
-    assert "does not belong on memory-commands" in letters(log)[0].reason
+    assert "does not belong on memory-commands" in dead_letters(log)[0].reason
