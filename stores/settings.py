@@ -59,7 +59,7 @@ class RecallSettings(Section):
     )
     time_words: Literal["prefer", "filter", "off"] = Field(
         default="prefer",
-        description="what times in a question do: favour what was told then, leave out the rest,"
+        description="what times in a question do: boost what was told then, leave out the rest,"
         " or nothing",
     )
     """Measured on two LoCoMo conversations (34 questions with times), recall@10: off .863, filter

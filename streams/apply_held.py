@@ -1,5 +1,5 @@
-"""Changes that were held back (UPDATE and DELETE where the flags do not allow them): a person
-applies or dismisses them."""
+"""Held proposals: changes that the flags do not allow (UPDATE and DELETE). A person applies or
+dismisses them."""
 
 from __future__ import annotations
 

@@ -116,8 +116,8 @@ class Postings:
         self._late_size += len(terms)
 
     def get(self, term: str) -> tuple[Places, Counts] | None:
-        """Places and counts of a term in order of arrival; None where it never occurs. Views of
-        the loaded block where nothing came after it: not to be written to."""
+        """Places and counts of a term in the order in which they were added; None where it never
+        occurs. Views of the loaded block where nothing came after it: not to be written to."""
         number = self._number.get(term)
         late = self._late.get(term)
         if number is None:

@@ -5,7 +5,7 @@ order. Its six steps: decode; deduplicate, that is, leave out what was done; ask
 commit; send, and note how far the stage has come. A crash after any of them leaves a state from
 which the next run ends where an uninterrupted one would have.
 
-What fails on one record ends that record: where a batch fails, its records are processed one by
+A failure on one record ends that record: where a batch fails, its records are processed one by
 one, in order, and the one that fails alone becomes a dead letter. What concerns every record stops
 the worker: the log, the store, the disk, memory, and a stage that fails at many records in a row.
 """
