@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 from pydantic import JsonValue
@@ -50,6 +50,28 @@ from palimpsest.stores.database.sql import QueryLimits, QueryRefused, read_only_
 from palimpsest.streams.in_flight import items_in_flight
 from palimpsest.streams.logs.base import LogError, LogUnavailable
 
+WAITED: Final[Mapping[type[Request], Callable[[Sources, Any], Awaitable[JsonValue]]]] = {
+    RecallRequest: recalling.recall,
+    ContextRequest: recalling.context,
+    RedriveRequest: dead_letters.redrive,
+    DiscardRequest: dead_letters.discard,
+    StatusRequest: lambda sources, _: status(sources),
+}
+READS: Final[Mapping[type[Request], Callable[[Sources, Any], JsonValue]]] = {
+    GetRequest: memories.get,
+    ListRequest: memories.list_memories,
+    ScopeRequest: memories.scope_of,
+    CommandRequest: memories.command_result,
+    HistoryRequest: provenance.history,
+    ExplainRequest: provenance.explain,
+    DeadLettersRequest: dead_letters.list_dead_letters,
+    DeadLetterRequest: dead_letters.show,
+    HeldProposalsRequest: held_proposals.list_held,
+    ScopesRequest: lambda sources, _: scopes.scopes(sources),
+    FlagsRequest: scopes.flags,
+}
+"""What blocks: run in a thread."""
+
 
 class Queries(Protocol):
     """Answers to requests. Both methods raise RequestError with what is wrong."""
@@ -70,44 +92,10 @@ class DirectQueries:
             return await self._answer(request)
 
     async def _answer(self, request: Request) -> JsonValue:
-        match request:
-            case RecallRequest():
-                return await recalling.recall(self.sources, request)
-            case ContextRequest():
-                return await recalling.context(self.sources, request)
-            case RedriveRequest():
-                return await dead_letters.redrive(self.sources, request)
-            case DiscardRequest():
-                return await dead_letters.discard(self.sources, request)
-            case StatusRequest():
-                return await status(self.sources)
-        return await asyncio.to_thread(self._read, request)
-
-    def _read(self, request: Request) -> JsonValue:
-        match request:
-            case GetRequest():
-                return memories.get(self.sources, request)
-            case ListRequest():
-                return memories.list_memories(self.sources, request)
-            case ScopeRequest():
-                return memories.scope_of(self.sources, request)
-            case HistoryRequest():
-                return provenance.history(self.sources, request)
-            case ExplainRequest():
-                return provenance.explain(self.sources, request)
-            case DeadLettersRequest():
-                return dead_letters.list_dead_letters(self.sources, request)
-            case DeadLetterRequest():
-                return dead_letters.show(self.sources, request)
-            case HeldProposalsRequest():
-                return held_proposals.list_held(self.sources, request)
-            case CommandRequest():
-                return memories.command_result(self.sources, request)
-            case ScopesRequest():
-                return scopes.scopes(self.sources)
-            case FlagsRequest():
-                return scopes.flags(self.sources, request)
-        raise TypeError(f"no query answers {type(request).__name__}")
+        waited = WAITED.get(type(request))
+        if waited is not None:
+            return await waited(self.sources, request)
+        return await asyncio.to_thread(READS[type(request)], self.sources, request)
 
     async def table(self, request: SqlRequest) -> pa.Table:
         with _errors_told():

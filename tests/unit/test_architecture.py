@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from palimpsest.streams.topology import STAGE_NAMES
 from tests.source_modules import (
     INSTALLED,
     MODULES,
@@ -26,7 +27,7 @@ MAX_FUNCTION_LINES = 50
 CATALOGUES = {"schemas/messages.py"}
 """The catalogue of messages, which is longer than a program."""
 
-STAGES = ("normalize", "extract", "decide", "apply_writes", "graph_persist", "audit")
+STAGES = tuple(name.replace("-", "_") for name in STAGE_NAMES)
 PURE_FOLDERS = ("streams.prompting.", "streams.rules.", "streams.statements.", "streams.text.")
 PURE_STDLIB = {
     "__future__",
