@@ -51,8 +51,8 @@ class Shard(ShardState):
     def close(self) -> None:
         """Checkpoint and close; the folder may then be opened by another process.
 
-        Who reads or writes is waited for. Who still reads after `READERS_SECONDS` is interrupted;
-        they, and who comes later, get StoreClosed.
+        Waits for readers and writers. Interrupts readers after `READERS_SECONDS`; they, and all
+        that come later, get StoreClosed.
         """
         if self._vector_table is not None:
             self._vector_table.close()

@@ -1,9 +1,8 @@
 """Cursors to read a store with, which may be closed at any moment.
 
-Closing a connection of DuckDB while one of its cursors is at work is refused, or is not and the
-query goes on without an owner, as the moment falls; and an interrupt that comes just before a query
-begins is forgotten. So who reads is counted, closing waits for them, and what is to be interrupted
-is interrupted until it has ended.
+DuckDB may refuse to close a connection while one of its cursors is at work, or close it and let the
+query go on without an owner; and it forgets an interrupt that comes just before a query begins. So
+readers are counted, closing waits for them, and an interrupt is repeated until the query has ended.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class StoreClosed(Exception):
 
 
 class Readers:
-    """Who reads one connection's database at this moment. May be asked by any thread."""
+    """The readers of one connection's database at this moment. Any thread may ask."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection

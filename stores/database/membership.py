@@ -67,8 +67,8 @@ class HashSet:
 class KnownKeys:
     """Which keys may be stored: all that are, and perhaps others. Any thread may ask.
 
-    A column is read when it is first asked for. What is committed must be told by `add` after it;
-    what is removed stays known, and is looked for in vain.
+    A column is read when it is first asked for. The caller must `add` what it has committed.
+    A removed key stays known, and is looked for in vain.
     """
 
     def __init__(self, reading: Reading) -> None:

@@ -322,7 +322,7 @@ WHERE schema_name = 'main' AND database_name = current_database() ORDER BY table
 
 def _move_tables(connection: duckdb.DuckDBPyConnection) -> None:
     """Bring the tables of a store from before there was a schema of their own into it, each in a
-    transaction: who is interrupted goes on with the next one."""
+    transaction: after an interruption the next call goes on with the rest."""
     tables = connection.execute(_IN_MAIN).fetchall()
     if not tables:
         return

@@ -26,7 +26,7 @@ class Flow(Protocol):
     """The stream of records of one role."""
 
     def hold(self, topic: str, partition: int) -> None:
-        """Fetch no more of the partition for now; what is fetched still comes."""
+        """Fetch no more of the partition for now; records that were fetched still come."""
         ...
 
     def let_go(self, topic: str, partition: int) -> None: ...

@@ -110,7 +110,7 @@ class KafkaSender:
     async def _queue(
         self, topic: str, partition: int, chunks: Sequence[Sequence[Outgoing]]
     ) -> Awaitable[None]:
-        """Hand the records to the producer; what is returned waits for the broker's word."""
+        """Hand the records to the producer; the result waits for the broker's word."""
         batches = [(chunk, await self._send(chunk, topic, partition)) for chunk in chunks]
         return self._confirmed(batches, topic, partition)
 

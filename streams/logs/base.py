@@ -49,7 +49,7 @@ class LogError(Exception):
 
 
 UNAVAILABLE_SECONDS = 1.0
-"""Between two attempts of who waits for a log that does not answer."""
+"""Between two attempts to reach a log that does not answer."""
 
 
 class LogUnavailable(LogError):

@@ -18,8 +18,8 @@ _POOL: Final = ThreadPoolExecutor(8, "stage")
 async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """The result of `call`, run in a thread while the event loop goes on.
 
-    A thread cannot be stopped: who is cancelled while waiting learns of it only when the call has
-    ended, so that a lock around the call is never let go of while it still runs.
+    A thread cannot be stopped: a caller that is cancelled while waiting learns of it only when the
+    call has ended, so that a lock around the call is never let go of while it still runs.
     """
     loop = asyncio.get_running_loop()
     running = loop.run_in_executor(_POOL, partial(call, *args, **kwargs))
