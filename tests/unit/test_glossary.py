@@ -32,6 +32,7 @@ ALPHABET = (
     "stores/recall/time_grammar.py",
     "stores/writing/memory_texts.py",
     "streams/models/hashing.py",
+    "streams/models/wordpiece.py",
     "streams/prompting/json_text.py",
     "streams/rules/language.py",
     "streams/rules/sentences.py",
@@ -41,6 +42,7 @@ ALPHABET = (
     "tests/unit/test_analysis.py",
     "tests/unit/test_glossary.py",
     "tests/unit/test_graph_persist.py",
+    "tests/unit/test_late_interaction.py",
     "tests/unit/test_rules_statements.py",
 )
 ALLOWED = {
