@@ -23,6 +23,7 @@ from palimpsest.schemas.messages import (
     Triple,
 )
 from palimpsest.stores.recall.graph_boost import graph_boost
+from palimpsest.stores.settings import RecallSettings
 from palimpsest.streams.runtime.runner import STEPS
 from palimpsest.streams.settings import Flags, GraphSettings
 from palimpsest.streams.topology import STAGE_NAMES
@@ -300,7 +301,7 @@ def test_the_boost_follows_the_present_text(tmp_path: Path) -> None:
         pipeline.command(modified(memory_id(1), content="Ana lives in a tent"), first=2)
         pipeline.run()
         with pipeline.shard.reading() as reader:
-            found = graph_boost(reader, "ana", "who is in Oslo", lambda: 0.0)
+            found = graph_boost(reader, "ana", "who is in Oslo", lambda: 0.0, RecallSettings())
         assert found.error is None
         assert memory_id(1) not in found.hits
         assert [entity.name for entity in found.named] == ["Oslo"]

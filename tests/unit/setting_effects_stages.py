@@ -238,10 +238,12 @@ CASES: dict[str, Case] = {
     "graph.extraction_writes_enabled": Case(
         entities_written, ("false", "true"), ([], ["Ana", "Lima"])
     ),
-    "worker.batch_records": Case(batches_of_normalize, (1, 512), (4, 2)),
-    "worker.batch_bytes": Case(batches_of_normalize, (1_024, 4_194_304), (4, 2)),
-    "worker.model_batch_records": Case(batches_of_extract, (1, 8), (4, 2), REMOTE_LLM),
-    "worker.batch_seconds": Case(batches_of_normalize, (0.000001, 60), (4, 2)),
+    "worker.batch_records": Case(batches_of_normalize, (1, 512), (4, 1)),
+    "worker.batch_bytes": Case(batches_of_normalize, (1_024, 4_194_304), (4, 1)),
+    "worker.model_batch_records": Case(batches_of_extract, (1, 8), (4, 1), REMOTE_LLM),
+    "worker.batch_seconds": Case(
+        batches_of_extract, (0.000001, 60), (4, 2), (*REMOTE_LLM, "llm.concurrency=1")
+    ),
     "worker.stop_seconds": Case(kept_of_what_a_stop_meets, (0.0, 60), (0, 1)),
     "worker.max_failures": Case(fate_of_a_broken_stage, (0, 100), ("stopped", 2)),
     "worker.max_attempts": Case(tries_to_read, (1, 3), (1, 3)),
