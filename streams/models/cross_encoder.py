@@ -7,7 +7,6 @@ model of `late_interaction`; pair by pair for the same reason: the same pair has
 from __future__ import annotations
 
 import asyncio
-import importlib
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from palimpsest.streams.models.base import PermanentModelError
-from palimpsest.streams.models.late_interaction import INSTALL, model_folder
+from palimpsest.streams.models.late_interaction import INSTALL, model_folder, onnx_session
 from palimpsest.streams.models.wordpiece import WordPieces
 
 MODEL: Final = "ms-marco-minilm-l12-int8"
@@ -41,14 +40,7 @@ class OnnxPairScorer:
     """The model in the thread of the call. Raises what onnxruntime raises."""
 
     def __init__(self, folder: Path) -> None:
-        # Loads 80 MB, so only when it is used.
-        runtime = importlib.import_module("onnxruntime")
-        options = runtime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.enable_cpu_mem_arena = False
-        self._session = runtime.InferenceSession(
-            str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
-        )
+        self._session = onnx_session(folder)
         self._pieces = WordPieces(folder / "vocab.txt")
 
     def score(self, question: str, passage: str) -> float:

@@ -70,19 +70,19 @@ class Encoder(Protocol):
         ...
 
 
+class Session(Protocol):
+    """What is used of a session of onnxruntime."""
+
+    def run(
+        self, outputs: list[str], given: dict[str, NDArray[np.int64]]
+    ) -> list[NDArray[np.float32]]: ...
+
+
 class OnnxEncoder:
     """The model in one thread a call. Raises what onnxruntime raises."""
 
     def __init__(self, folder: Path) -> None:
-        # Loads 80 MB, so only when it is used.
-        runtime = importlib.import_module("onnxruntime")
-        options = runtime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        # It would keep the memory of the longest text for ever.
-        options.enable_cpu_mem_arena = False
-        self._session = runtime.InferenceSession(
-            str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
-        )
+        self._session = onnx_session(folder)
         self._pieces = WordPieces(folder / "vocab.txt")
         self._lock = Lock()
 
@@ -104,6 +104,20 @@ class OnnxEncoder:
         }
         found: NDArray[np.float32] = self._session.run(["last_hidden_state"], given)[0][0]
         return found
+
+
+def onnx_session(folder: Path) -> Session:
+    """The model of a folder, in one thread a call. Raises what onnxruntime raises."""
+    # Loads 80 MB, so only when it is used.
+    runtime = importlib.import_module("onnxruntime")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    # It would keep the memory of the longest text for ever.
+    options.enable_cpu_mem_arena = False
+    session: Session = runtime.InferenceSession(
+        str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
+    )
+    return session
 
 
 def model_folder(package: str = PACKAGE, folder: str = FOLDER) -> Path:
