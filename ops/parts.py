@@ -122,12 +122,15 @@ def _embedding_model(settings: EmbeddingSettings) -> EmbeddingModel:
 
 
 def _local_embedding_model(name: str) -> EmbeddingModel:
+    from palimpsest.stores.index.token_vectors import token_codec
     from palimpsest.streams.models import late_interaction, local
 
     if name == local.MODEL:
         return local.LocalEmbeddingModel()
     if name == late_interaction.MODEL:
-        return late_interaction.LateInteractionModel()
+        codec = token_codec(name)
+        assert codec is not None, name
+        return late_interaction.LateInteractionModel(pack=codec.pack)
     raise ValueError(
         f"there is no local model {name}; set embedding.model to {local.MODEL}, or for English to"
         f" {late_interaction.MODEL}"

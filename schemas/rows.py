@@ -366,10 +366,13 @@ def dedup_key(scope: str, content_hash: str) -> str:
     return f"{content_hash}|{scope}"
 
 
-def embedding_text(memory_type: str, who: str, content: str) -> str:
-    """The text that a memory's vector is made from. A turn's speaker is part of what it means;
-    a fact stands alone."""
-    return f"{who}: {content}" if memory_type == "episodic" and who else content
+def embedding_text(memory_type: str, who: str, content: str, occurred_at: datetime) -> str:
+    """The text that a memory's vector is made from. A turn's day (UTC) and speaker are part of what
+    it means; a fact stands alone."""
+    if memory_type != "episodic":
+        return content
+    day = f"{occurred_at.day} {MONTHS[occurred_at.month - 1]} {occurred_at.year}"
+    return f"{day}. {linked_text(memory_type, who, content)}"
 
 
 def embedding_key(text: str) -> str:

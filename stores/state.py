@@ -141,6 +141,18 @@ class ShardState:
             ).fetchone()
         return None if row is None else np.asarray(row[0], dtype=np.float32)
 
+    def packed_tokens(self, memory_ids: Sequence[str]) -> dict[str, bytes]:
+        """The packed token vectors of memories by id, of those that have any by the model in
+        use."""
+        with self.reading() as reader:
+            rows = reader.execute(
+                "SELECT m.memory_id, e.tokens FROM memory_rows m JOIN embeddings e"
+                " ON e.embedding_key = m.embedding_key AND e.model = $model"
+                " WHERE m.memory_id IN (SELECT unnest($ids)) AND e.tokens IS NOT NULL",
+                {"model": self.options.embedding_model, "ids": list(memory_ids)},
+            ).fetchall()
+        return dict(rows)
+
     def stored_keys(self, embedding_keys: Sequence[str]) -> set[str]:
         """Those texts of which a vector by the model in use is stored."""
         maybe = self.known.among("embedding_key", embedding_keys)

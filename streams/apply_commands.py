@@ -89,7 +89,7 @@ def command_step(
         intent,
         settings,
         loaded,
-        dict(zip(texts, embedded.vectors, strict=True)),
+        dict(zip(texts, embedded.embeddings, strict=True)),
         {key: row for key, row in loaded.memories.items() if row.scope == message.scope},
         {},
         loaded.write_seq,

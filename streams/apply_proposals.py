@@ -20,6 +20,7 @@ from palimpsest.schemas.topics import FACTS_EXTRACTED
 from palimpsest.streams.apply_held import held_row
 from palimpsest.streams.decision_rows import candidates_json
 from palimpsest.streams.memory_rows import Origin, effective, origin_of
+from palimpsest.streams.models.base import Embedding
 from palimpsest.streams.outcomes import changes, link_writes, outcome_row
 from palimpsest.streams.proposal_policy import (
     Met,
@@ -38,7 +39,6 @@ from palimpsest.streams.store_port import (
     Loaded,
     NearDuplicates,
     Put,
-    Vector,
     Write,
 )
 from palimpsest.streams.text.linker import candidate_names, unspaced_part
@@ -54,7 +54,7 @@ class _Work:
     settings: StageSettings
     flags: Flags
     loaded: Loaded
-    vectors: dict[str, Vector | None]
+    embeddings: dict[str, Embedding | None]
     write_seq: int
     memories: dict[str, MemoryRow]
     by_hash: dict[str, str]
@@ -64,14 +64,17 @@ class _Work:
     touched: list[str] = field(default_factory=list)
 
     def put(self, row: MemoryRow) -> None:
-        vector = self.vectors.get(row.content)
-        if vector is not None:
-            self.writes.append(KeepVector(row.embedding_key, vector))
+        self.keep_embedding(row.content)
         self.writes.append(Put(row))
         self.memories[row.memory_id] = row
         if row.dedup_key is not None:
             self.by_hash[row.content_hash] = row.memory_id
         self.touched.append(row.memory_id)
+
+    def keep_embedding(self, content: str) -> None:
+        found = self.embeddings.get(content)
+        if found is not None:
+            self.writes.append(KeepVector(embedding_key(content), found.vector, found.tokens))
 
     def same_content(self, digest: str) -> str | None:
         """The active memory of this content, as the intent has left things so far."""
@@ -100,7 +103,7 @@ def proposals_step(
         settings,
         effective(settings.pipeline, loaded.flags),
         loaded,
-        dict(zip(texts, embedded.vectors, strict=True)),
+        dict(zip(texts, embedded.embeddings, strict=True)),
         loaded.write_seq,
         _of_scope(message.scope, loaded),
         {digest: row.memory_id for digest, row in loaded.by_hash.items()},
@@ -169,9 +172,7 @@ def _hold(work: _Work, proposal: Proposal, origin: Origin) -> None:
     """Keep what a person needs to let the change happen later, its vector too: a command's text
     is not known before the store is asked, when no model may be asked any more."""
     row = held_row(proposal, origin, work.intent.turn.memory_id)
-    vector = work.vectors.get(row.content)
-    if vector is not None:
-        work.writes.append(KeepVector(embedding_key(row.content), vector))
+    work.keep_embedding(row.content)
     work.writes.append(Put(row))
 
 
@@ -179,11 +180,12 @@ def _newcomer(
     work: _Work, proposal: Proposal, row: MemoryRow, order: int
 ) -> Generator[Ask, Answer, str | None]:
     """A near duplicate of the row that the decision could not have seen."""
+    embedding = work.embeddings.get(row.content)
     unseen = yield NearDuplicates(
         work.message.scope,
         row.content,
         row.content_hash,
-        work.vectors.get(row.content),
+        None if embedding is None else embedding.vector,
         work.settings.near,
         work.intent.as_of,
         order,

@@ -18,12 +18,12 @@ from palimpsest.schemas.messages import (
     RawTurnIntent,
     RejectedTurnIntent,
 )
-from palimpsest.schemas.rows import EdgeRow, MemoryRow, SessionRow, embedding_text, linked_text
+from palimpsest.schemas.rows import EdgeRow, MemoryRow, SessionRow, linked_text
 from palimpsest.schemas.topics import MEMORY_WRITES, TURNS_NORMALIZED
 from palimpsest.streams.apply_commands import command_step
 from palimpsest.streams.apply_held import held_step
 from palimpsest.streams.apply_proposals import proposals_step
-from palimpsest.streams.memory_rows import effective, turn_memory
+from palimpsest.streams.memory_rows import effective, turn_memory, turn_text
 from palimpsest.streams.outcomes import changes, link_writes, outcome_row
 from palimpsest.streams.prompting.prompts import MAX_CONTEXT_CHARACTERS, cut
 from palimpsest.streams.settings import StageSettings
@@ -73,7 +73,7 @@ def _raw_turn(
 ) -> Generator[Ask, Answer, Step]:
     """A turn becomes an episodic memory, and goes on to extraction where the scope's flags say so.
     The same turn again is nothing new; another text under its id is refused."""
-    embedded = yield Embed((embedding_text("episodic", turn.speaker, turn.content),))
+    embedded = yield Embed((turn_text(message, turn),))
     assert isinstance(embedded, Embedded)
     text = linked_text("episodic", turn.speaker, turn.content)
     memory_id = turn_memory_id(message.scope, turn.turn_id)
@@ -98,8 +98,9 @@ def _raw_turn(
     context_turns = settings.extraction.context_turns
     session = _session_row(message, row, loaded.session, extracted, context_turns)
     writes: list[Write] = [Put(row), Put(session)]
-    if embedded.vectors[0] is not None:
-        writes.insert(0, KeepVector(row.embedding_key, embedded.vectors[0]))
+    [embedding] = embedded.embeddings
+    if embedding is not None:
+        writes.insert(0, KeepVector(row.embedding_key, embedding.vector, embedding.tokens))
     if loaded.session is not None and turn.session_id:
         edge = EdgeRow(
             source_id=loaded.session.last_turn,

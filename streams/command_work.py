@@ -20,10 +20,11 @@ from palimpsest.schemas.messages import (
 )
 from palimpsest.schemas.rows import CommandRow, MemoryRow, embedding_key
 from palimpsest.streams.memory_rows import effective
+from palimpsest.streams.models.base import Embedding
 from palimpsest.streams.outcomes import changes, link_writes
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Failure, Message, Step
-from palimpsest.streams.store_port import KeepVector, Loaded, Put, Vector, Write
+from palimpsest.streams.store_port import KeepVector, Loaded, Put, Write
 
 MACHINES = ("agent", "pipeline", "system")
 
@@ -41,7 +42,7 @@ class Work:
     intent: CommandIntent
     settings: StageSettings
     loaded: Loaded
-    vectors: dict[str, Vector | None]
+    embeddings: dict[str, Embedding | None]
     memories: dict[str, MemoryRow]
     by_hash: dict[str, str]
     write_seq: int
@@ -64,9 +65,9 @@ class Work:
         self.write_seq += 1
         row = replace(row, write_seq=self.write_seq)
         # A turn's vector is made from more than its content; the tracker makes it anew.
-        vector = self.vectors.get(row.content)
-        if vector is not None and row.embedding_key == embedding_key(row.content):
-            self.writes.append(KeepVector(row.embedding_key, vector))
+        found = self.embeddings.get(row.content)
+        if found is not None and row.embedding_key == embedding_key(row.content):
+            self.writes.append(KeepVector(row.embedding_key, found.vector, found.tokens))
         self.writes.append(Put(row))
         self.writes += link_writes(row, self.names)
         self.memories[row.memory_id] = row

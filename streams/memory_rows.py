@@ -70,6 +70,11 @@ def origin_of(message: Envelope[Frozen], turn: TurnReference, model: str, order:
     )
 
 
+def turn_text(message: Envelope[Frozen], turn: NormalizedTurn) -> str:
+    """What the vector of a turn's memory is made from."""
+    return embedding_text("episodic", turn.speaker, turn.content, message.occurred_at)
+
+
 def turn_memory(message: Envelope[Frozen], turn: NormalizedTurn, write_seq: int) -> MemoryRow:
     """The episodic memory of a turn."""
     return MemoryRow(
@@ -80,7 +85,7 @@ def turn_memory(message: Envelope[Frozen], turn: NormalizedTurn, write_seq: int)
         normalized_content=turn.normalized_content,
         content_hash=turn.content_hash,
         dedup_key=None,
-        embedding_key=embedding_key(embedding_text("episodic", turn.speaker, turn.content)),
+        embedding_key=embedding_key(turn_text(message, turn)),
         importance=EPISODIC_IMPORTANCE,
         confidence=1.0,
         tags=turn.tags,
@@ -156,7 +161,7 @@ def with_content(row: MemoryRow, content: str) -> MemoryRow:
         normalized_content=normalized_content(stored),
         content_hash=digest,
         dedup_key=None if row.type == "episodic" else dedup_key(row.scope, digest),
-        embedding_key=embedding_key(embedding_text(row.type, row.who, stored)),
+        embedding_key=embedding_key(embedding_text(row.type, row.who, stored, row.occurred_at)),
     )
 
 

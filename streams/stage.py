@@ -21,7 +21,7 @@ from typing import Literal, TypeAlias
 from palimpsest.schemas.envelope import Envelope, Frozen
 from palimpsest.schemas.topics import Topic
 from palimpsest.streams.logs.base import Record
-from palimpsest.streams.models.base import Prompt, Reply
+from palimpsest.streams.models.base import Embedding, Prompt, Reply
 from palimpsest.streams.store_port import Anticipated, StoreAnswer, StoreAsk, Vector, Write
 
 Message: TypeAlias = Envelope[Frozen]
@@ -41,11 +41,15 @@ class Embed:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """A vector a text, in order; None, with the reason in `failures`, for a text that the provider
-    refused, and for all of a call that it did not answer."""
+    """An embedding a text, in order; None, with the reason in `failures`, for a text that the
+    provider refused, and for all of a call that it did not answer."""
 
-    vectors: tuple[Vector | None, ...]
+    embeddings: tuple[Embedding | None, ...]
     failures: tuple[str | None, ...] = ()
+
+    @property
+    def vectors(self) -> tuple[Vector | None, ...]:
+        return tuple(None if each is None else each.vector for each in self.embeddings)
 
 
 @dataclass(frozen=True, slots=True)

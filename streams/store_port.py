@@ -175,10 +175,12 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class KeepVector:
-    """Keep a vector under the hash of the text that it was made from."""
+    """Keep a text's embedding under the hash of the text: its vector and, from a model that has
+    them, the packed vectors of its tokens (`stores.index.token_vectors`)."""
 
     embedding_key: str
     vector: Vector
+    tokens: bytes | None = None
 
 
 Write: TypeAlias = Put | KeepVector

@@ -46,7 +46,7 @@ def memory(memory_id: str, content: str, write_seq: int = 1, **fields: object) -
         normalized_content=normalized_content(content),
         content_hash=digest,
         dedup_key=None if kind == "episodic" else dedup_key(scope, f"{digest}{memory_id}"),
-        embedding_key=embedding_key(embedding_text(kind, who, content)),
+        embedding_key="",
         importance=0.5,
         confidence=0.9,
         who=who,
@@ -57,7 +57,14 @@ def memory(memory_id: str, content: str, write_seq: int = 1, **fields: object) -
         updated_by="test",
         write_seq=write_seq,
     )
-    return replace(row, **fields)  # type: ignore[arg-type]
+    row = replace(row, **fields)  # type: ignore[arg-type]
+    if not row.embedding_key:
+        row = replace(row, embedding_key=embedding_key(text_of(row)))
+    return row
+
+
+def text_of(row: MemoryRow) -> str:
+    return embedding_text(row.type, row.who, row.content, row.occurred_at)
 
 
 def turn(memory_id: str, content: str, write_seq: int = 1, **fields: object) -> MemoryRow:
@@ -73,7 +80,7 @@ def after(earlier: str, later: str, scope: str = SCOPE) -> EdgeRow:
 
 
 def vector_of(row: MemoryRow) -> Vector:
-    return embed(embedding_text(row.type, row.who, row.content))
+    return embed(text_of(row))
 
 
 def options(**fields: object) -> ShardOptions:

@@ -20,7 +20,7 @@ from palimpsest.ops.bench.retrieval import conversation_files, questions
 from palimpsest.stores.index.token_vectors import TokenCodec, token_codec
 from palimpsest.streams.models.base import EmbeddingModel, PermanentModelError
 from palimpsest.streams.models.cross_encoder import CrossEncoder
-from palimpsest.streams.models.late_interaction import LateInteractionModel, TokenEmbeddingModel
+from palimpsest.streams.models.late_interaction import LateInteractionModel
 from palimpsest.streams.models.local import LocalEmbeddingModel
 
 TEXTS = 200
@@ -58,7 +58,7 @@ async def speed(model: EmbeddingModel, texts: Sequence[str], asked: Sequence[str
 
 
 async def packing(
-    model: TokenEmbeddingModel, codec: TokenCodec, texts: Sequence[str], asked: Sequence[str]
+    model: LateInteractionModel, codec: TokenCodec, texts: Sequence[str], asked: Sequence[str]
 ) -> Json:
     found = [each.tokens for each in await model.embed_passage_tokens(texts)]
     packed = [codec.pack(tokens) for tokens in found]

@@ -11,18 +11,27 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import duckdb
 
-from palimpsest.schemas.rows import embedding_text
+from palimpsest.schemas.rows import embedding_key, embedding_text, linked_text
 from palimpsest.stores.database.cursors import Readable
 from palimpsest.stores.database.membership import KnownKeys
 from palimpsest.stores.database.tables import Tables
 from palimpsest.stores.index.cache import IndexCache
 from palimpsest.stores.index.scope_index import ScopeIndex
-from palimpsest.streams.models.base import EmbeddingModel, ModelError, TransientModelError, Vector
+from palimpsest.stores.writing.embedding_columns import embedding_columns
+from palimpsest.streams.models.base import (
+    Embedding,
+    EmbeddingModel,
+    ModelError,
+    TransientModelError,
+    embeddings,
+)
+from palimpsest.streams.store_port import KeepVector
 
 if TYPE_CHECKING:
     from palimpsest.stores.index.lance import VectorTable
@@ -32,7 +41,8 @@ BATCH_SECONDS = 1.0
 GROWTH = 4
 
 _MISSING = (
-    "SELECT m.memory_id, m.scope, m.embedding_key, m.type, m.who, m.content FROM memory_rows m"
+    "SELECT m.memory_id, m.scope, m.embedding_key, m.type, m.who, m.content,"
+    " m.occurred_at FROM memory_rows m"
     " WHERE NOT m.is_deleted AND m.memory_id > $after AND NOT EXISTS (SELECT 1 FROM embeddings e"
     "  WHERE e.embedding_key = m.embedding_key AND e.model = $model)"
     " ORDER BY m.memory_id LIMIT $count"
@@ -69,10 +79,14 @@ class _Missing:
     type: str
     who: str
     content: str
+    occurred_at: datetime
 
     @property
     def text(self) -> str:
-        return embedding_text(self.type, self.who, self.content)
+        """The text whose hash is the row's key; the key of older turns leaves out their day."""
+        dated = embedding_text(self.type, self.who, self.content, self.occurred_at)
+        undated = linked_text(self.type, self.who, self.content)
+        return undated if embedding_key(undated) == self.embedding_key else dated
 
 
 def missing_count(shard: TrackedShard, model: str) -> int:
@@ -131,7 +145,7 @@ async def _embed(
     done: CatchUp,
 ) -> None:
     try:
-        made = await model.embed_passages([row.text for row in rows])
+        made = await embeddings(model, [row.text for row in rows])
     except TransientModelError:
         raise
     except ModelError as error:
@@ -148,8 +162,8 @@ async def _embed(
         with shard.writing():
             _write(shard, model.model, rows, made)
         shard.known.add("embedding_key", [row.embedding_key for row in rows])
-    for row, vector in zip(rows, made, strict=True):
-        change = partial(ScopeIndex.set_vector, memory_id=row.memory_id, vector=vector)
+    for row, embedding in zip(rows, made, strict=True):
+        change = partial(ScopeIndex.set_vector, memory_id=row.memory_id, vector=embedding.vector)
         shard.indexes.change(row.scope, change)
     if vectors is not None:
         vectors.note(row.memory_id for row in rows)
@@ -163,15 +177,12 @@ def _read(shard: TrackedShard, model: str, after: str, count: int) -> list[_Miss
 
 
 def _write(
-    shard: TrackedShard, model: str, rows: Sequence[_Missing], made: Sequence[Vector]
+    shard: TrackedShard, model: str, rows: Sequence[_Missing], made: Sequence[Embedding]
 ) -> None:
-    by_key = {row.embedding_key: vector for row, vector in zip(rows, made, strict=True)}
+    by_key = {
+        row.embedding_key: KeepVector(row.embedding_key, each.vector, each.tokens)
+        for row, each in zip(rows, made, strict=True)
+    }
     shard.tables.insert_columns(
-        "embeddings",
-        {
-            "embedding_key": list(by_key),
-            "model": [model] * len(by_key),
-            "vector": list(by_key.values()),
-        },
-        "ON CONFLICT DO NOTHING",
+        "embeddings", embedding_columns(model, list(by_key.values())), "ON CONFLICT DO NOTHING"
     )

@@ -248,6 +248,13 @@ _NAMES: tuple[Statement, ...] = (
     ),
 )
 
+_TOKENS = (
+    "ALTER TABLE embeddings ADD COLUMN tokens BLOB",
+    # Vectors of a model whose tokens were not kept yet: made anew, with them.
+    "DELETE FROM embeddings WHERE model = 'answerai-colbert-small-int8'",
+)
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration("0001-tables", _TABLES),
     Migration(
@@ -257,6 +264,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration("0003-first-occurred-at", _FIRST_OCCURRED_AT),
     Migration("0004-held-proposals", _HELD_PROPOSALS),
     Migration("0005-names-and-texts", _NAMES),
+    Migration("0006-token-vectors", _TOKENS),
 )
 
 

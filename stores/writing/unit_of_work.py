@@ -32,6 +32,7 @@ from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.recall.candidates import CandidateSearch
 from palimpsest.stores.state import ShardState
 from palimpsest.stores.writing.batch_rows import BatchRows
+from palimpsest.stores.writing.embedding_columns import embedding_columns
 from palimpsest.stores.writing.known_names import NameView
 from palimpsest.stores.writing.memory_texts import TextSearch
 from palimpsest.stores.writing.stored_rows import Found, StoredRows
@@ -63,7 +64,7 @@ class UnitOfWork:
         self._rows = BatchRows(self._stored)
         self._by_hash: Found = {}
         self._by_source: Found = {}
-        self._vectors: dict[str, Vector] = {}
+        self._embeddings: dict[str, KeepVector] = {}
         self._cached_vectors: dict[str, Vector | None] = {}
         self._search = CandidateSearch(shard)
         self._names = NameView(shard.names)
@@ -246,8 +247,8 @@ class UnitOfWork:
             match write:
                 case Put(row):
                     self._stage_row(row)
-                case KeepVector(key, vector):
-                    self._vectors[key] = vector
+                case KeepVector():
+                    self._embeddings[write.embedding_key] = write
 
     def _stage_row(self, row: Row) -> None:
         self._rows.stage(row)
@@ -266,10 +267,11 @@ class UnitOfWork:
         if row.is_deleted:
             return None
         key = row.embedding_key
-        if key not in self._vectors and key not in self._cached_vectors:
+        if key in self._embeddings:
+            return self._embeddings[key].vector
+        if key not in self._cached_vectors:
             self._cached_vectors[key] = self._shard.stored_vector(key)
-        vector = self._vectors.get(key)
-        return self._cached_vectors.get(key) if vector is None else vector
+        return self._cached_vectors[key]
 
     def commit(self, progress: Progress) -> None:
         """All staged writes and the stage's progress in one transaction.
@@ -325,16 +327,11 @@ class UnitOfWork:
             )
 
     def _write_vectors(self) -> None:
-        known = self._shard.stored_keys(list(self._vectors))
-        new = {key: vector for key, vector in self._vectors.items() if key not in known}
+        known = self._shard.stored_keys(list(self._embeddings))
+        new = [kept for key, kept in self._embeddings.items() if key not in known]
         if new:
             self._shard.tables.insert_columns(
-                "embeddings",
-                {
-                    "embedding_key": list(new),
-                    "model": [self._shard.options.embedding_model] * len(new),
-                    "vector": list(new.values()),
-                },
+                "embeddings", embedding_columns(self._shard.options.embedding_model, new)
             )
 
     def _note_keys(self) -> None:
@@ -345,7 +342,7 @@ class UnitOfWork:
         known.add("dedup_key", [row.dedup_key for row in memories if row.dedup_key is not None])
         known.add("source_id", [row.source_id for row in memories if row.source_id is not None])
         known.add("item_id", [row.item_id for row in self._rows.staged(OutcomeRow)])
-        known.add("embedding_key", self._vectors)
+        known.add("embedding_key", self._embeddings)
         for flags in self._rows.staged(FlagsRow):
             self._shard.flags[flags.scope] = flags
 

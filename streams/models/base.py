@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +77,24 @@ class LanguageModel(Protocol):
     async def close(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """A stored text's meaning: a unit vector, and from some models the packed vectors of its
+    tokens."""
+
+    vector: Vector
+    tokens: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenVectors:
+    """A text's meaning: `tokens` (n, d) unit vectors, n at least 2, and `vector` (d,), their
+    mean at unit length."""
+
+    vector: Vector
+    tokens: Vector
+
+
 class EmbeddingModel(Protocol):
     """Texts to unit vectors. The same text gives the same vector, alone or in a batch.
 
@@ -95,3 +113,22 @@ class EmbeddingModel(Protocol):
     async def check(self) -> str | None: ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class TokenEmbeddingModel(Protocol):
+    """An embedding model that has a vector for every token, too. The same text gives the same
+    tokens, alone or among others."""
+
+    async def embed_with_tokens(self, texts: Sequence[str]) -> list[Embedding]:
+        """As `embed_passages`, with the packed vectors of the tokens."""
+        ...
+
+    async def embed_query_tokens(self, text: str) -> TokenVectors: ...
+
+
+async def embeddings(model: EmbeddingModel, texts: Sequence[str]) -> list[Embedding]:
+    """All that a model has of texts to be stored, in order. Raises as the model does."""
+    if isinstance(model, TokenEmbeddingModel):
+        return await model.embed_with_tokens(texts)
+    return [Embedding(vector) for vector in await model.embed_passages(texts)]

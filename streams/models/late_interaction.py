@@ -17,7 +17,6 @@ import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Final, Protocol
@@ -25,7 +24,12 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from palimpsest.streams.models.base import PermanentModelError, Vector
+from palimpsest.streams.models.base import (
+    Embedding,
+    PermanentModelError,
+    TokenVectors,
+    Vector,
+)
 from palimpsest.streams.models.vectors import normalized
 from palimpsest.streams.models.wordpiece import WordPieces
 
@@ -40,26 +44,6 @@ MAX_WINDOWS: Final = 4
 """Of a text. What comes after has no vectors; it is found by its words."""
 MAX_CHARACTERS: Final = 12_000
 MOST_THREADS: Final = 4
-
-
-@dataclass(frozen=True, slots=True)
-class TokenVectors:
-    """A text's meaning: `tokens` (n, d) unit vectors, n at least 2, and `vector` (d,), their
-    mean at unit length."""
-
-    vector: Vector
-    tokens: NDArray[np.float32]
-
-
-class TokenEmbeddingModel(Protocol):
-    """An embedding model that also has a vector for every token. The same text gives the same
-    tokens, alone or among others."""
-
-    async def embed_passage_tokens(self, texts: Sequence[str]) -> list[TokenVectors]:
-        """One for each text, in order."""
-        ...
-
-    async def embed_query_tokens(self, text: str) -> TokenVectors: ...
 
 
 class Encoder(Protocol):
@@ -146,11 +130,17 @@ def load_encoder() -> Encoder:
 
 class LateInteractionModel:
     """Passages have threads of their own and questions have one, so that
-    nobody who searches waits for what is being stored. The model is loaded by the first call."""
+    nobody who searches waits for what is being stored. The model is loaded by the first call.
+    `pack` makes tokens (n, d) small enough to be stored; without it they are not."""
 
-    def __init__(self, load: Callable[[], Encoder] = load_encoder) -> None:
+    def __init__(
+        self,
+        load: Callable[[], Encoder] = load_encoder,
+        pack: Callable[[Vector], bytes] | None = None,
+    ) -> None:
         self.model = MODEL
         self.dimensions = DIMENSIONS
+        self._pack = pack
         self._load = load
         self._encoder: Encoder | None = None
         self._loading = Lock()
@@ -162,6 +152,11 @@ class LateInteractionModel:
 
     async def embed_query(self, text: str) -> Vector:
         return (await self.embed_query_tokens(text)).vector
+
+    async def embed_with_tokens(self, texts: Sequence[str]) -> list[Embedding]:
+        found = await self.embed_passage_tokens(texts)
+        pack = self._pack
+        return [Embedding(each.vector, pack and pack(each.tokens)) for each in found]
 
     async def embed_passage_tokens(self, texts: Sequence[str]) -> list[TokenVectors]:
         return list(await asyncio.gather(*(self._run(self._passages, text) for text in texts)))

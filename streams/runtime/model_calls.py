@@ -47,5 +47,5 @@ async def _embed(runs: Sequence[RecordRun], models: ModelPort) -> None:
     start = 0
     for run, ask in asked:
         end = start + len(ask.texts)
-        run.resume(Embedded(answer.vectors[start:end], answer.failures[start:end]))
+        run.resume(Embedded(answer.embeddings[start:end], answer.failures[start:end]))
         start = end

@@ -6,16 +6,18 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 from palimpsest.streams.models.base import (
+    Embedding,
     EmbeddingModel,
     LanguageModel,
     PermanentModelError,
     Prompt,
     Reply,
     TransientModelError,
-    Vector,
+    embeddings,
 )
 from palimpsest.streams.stage import Embedded, ModelUnavailable
 
@@ -25,7 +27,7 @@ Asked = TypeVar("Asked")
 FIRST_DELAY_SECONDS = 1.0
 MAX_DELAY_SECONDS = 30.0
 JITTER_SECONDS = 0.5
-KEPT_VECTORS = 4096
+KEPT_EMBEDDINGS = 4096
 HARMLESS = "ready"
 """A text to ask with where another was refused, to tell whether the text or the provider is why."""
 
@@ -61,7 +63,7 @@ class ModelPort:
     wait: Callable[[float], Awaitable[None]] = asyncio.sleep
     outages: dict[str, Outage] = field(default_factory=dict)
     _slots: asyncio.Semaphore | None = None
-    _vectors: dict[str, Vector] = field(default_factory=dict)
+    _kept: dict[str, Embedding] = field(default_factory=dict)
 
     async def generate(self, prompt: Prompt, advisory: bool) -> Reply | None:
         """A reply; None where an advisory question could not be answered at the first try.
@@ -88,7 +90,7 @@ class ModelPort:
                 raise ModelUnavailable(str(error)) from error
 
     async def embed(self, texts: Sequence[str], required: bool = False) -> Embedded:
-        """Vectors in order; None, with the reason, for a text that the provider refuses, alone
+        """Embeddings in order; None, with the reason, for a text that the provider refuses, alone
         and while it takes others: so no text's vector depends on what stands beside it.
 
         Where it does not answer now, or refuses whatever it is given, `required` waits for as
@@ -96,8 +98,8 @@ class ModelPort:
         caught up on later.
         """
         # Held here too: while one call waits, another may push out what is kept.
-        vectors = {text: self._vectors.get(text) for text in texts}
-        missing = [text for text, vector in vectors.items() if vector is None]
+        made = {text: self._kept.get(text) for text in texts}
+        missing = [text for text, found in made.items() if found is None]
         failures: dict[str, str] = {}
         down: TransientModelError | None = None
         for start in range(0, len(missing), self.embed_batch):
@@ -109,7 +111,7 @@ class ModelPort:
                     if isinstance(found, str):
                         failures[text] = found
                     else:
-                        vectors[text] = found
+                        made[text] = found
             except TransientModelError as error:
                 down = error
                 failures.update((text, str(error)) for text in part)
@@ -117,18 +119,16 @@ class ModelPort:
             self.outages["embedding"] = Outage(str(down), 1)
         elif missing:
             self.outages.pop("embedding", None)
-        # decide and apply-writes want the vector of the same fact shortly after one another.
-        self._vectors.update(
-            (text, vector) for text, vector in vectors.items() if vector is not None
-        )
+        # decide and apply-writes want that of the same fact shortly after one another.
+        self._kept.update((text, found) for text, found in made.items() if found is not None)
         self._forget_oldest()
         return Embedded(
-            tuple(vectors[text] for text in texts), tuple(failures.get(text) for text in texts)
+            tuple(made[text] for text in texts), tuple(failures.get(text) for text in texts)
         )
 
-    async def _embed_part(self, part: Sequence[str], required: bool) -> list[Vector | str]:
-        """A vector a text, or why the provider refuses it. What is refused together is asked for
-        by halves, until the texts that are refused stand alone. Raises TransientModelError,
+    async def _embed_part(self, part: Sequence[str], required: bool) -> list[Embedding | str]:
+        """An embedding a text, or why the provider refuses it. What is refused together is asked
+        for by halves, until the texts that are refused stand alone. Raises TransientModelError,
         unless `required`."""
         try:
             return list(await self._embed_together(part, required))
@@ -141,15 +141,15 @@ class ModelPort:
             *await self._embed_part(part[middle:], required),
         ]
 
-    async def _embed_together(self, part: Sequence[str], required: bool) -> list[Vector]:
-        def ask() -> Awaitable[list[Vector]]:
-            return _unless_all_refused(self.embedding.embed_passages, part, (HARMLESS,))
+    async def _embed_together(self, part: Sequence[str], required: bool) -> list[Embedding]:
+        def ask() -> Awaitable[list[Embedding]]:
+            return _unless_all_refused(partial(embeddings, self.embedding), part, (HARMLESS,))
 
         return await (self._persist("embedding", ask) if required else ask())
 
     def _forget_oldest(self) -> None:
-        while len(self._vectors) > KEPT_VECTORS:
-            del self._vectors[next(iter(self._vectors))]
+        while len(self._kept) > KEPT_EMBEDDINGS:
+            del self._kept[next(iter(self._kept))]
 
     async def _persist(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
         attempt = 0

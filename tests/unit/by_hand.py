@@ -32,7 +32,7 @@ from palimpsest.schemas.rows import (
 from palimpsest.schemas.topics import MEMORY_WRITES, Topic
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.memory_rows import CONFIRMED_DECAY_RATE
-from palimpsest.streams.models.base import Reply
+from palimpsest.streams.models.base import Embedding, Reply
 from palimpsest.streams.models.hashing import hashed
 from palimpsest.streams.stage import (
     Answer,
@@ -101,7 +101,7 @@ class Store:
             case Embed():
                 if self.without_vectors:
                     return Embedded((None,) * len(ask.texts), ("down",) * len(ask.texts))
-                return Embedded(tuple(hashed(text) for text in ask.texts))
+                return Embedded(tuple(Embedding(hashed(text)) for text in ask.texts))
             case Generate():
                 reply = self.replies.pop(0)
                 if isinstance(reply, Exception):

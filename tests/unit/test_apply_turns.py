@@ -46,10 +46,10 @@ def test_a_turn_becomes_an_episodic_memory() -> None:
     assert driven.rows(OutcomeRow)[0].item_id == turn_item_id("ana", published)
 
 
-def test_the_vector_is_made_of_speaker_and_text() -> None:
+def test_the_vector_is_made_of_day_speaker_and_text() -> None:
     driven = store_turn("I like tea.")
     [ask] = driven.of(Embed)
-    assert ask.texts == ("Ana: I like tea.",)
+    assert ask.texts == ("1 March 2026. Ana: I like tea.",)
     [kept] = [write for write in driven.step.writes if isinstance(write, KeepVector)]
     assert kept.embedding_key == driven.rows(MemoryRow)[0].embedding_key
 

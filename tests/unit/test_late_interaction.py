@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 
 from palimpsest.ops.bench.bands import cosines, labelled
 from palimpsest.streams.models import late_interaction
-from palimpsest.streams.models.base import EmbeddingModel, PermanentModelError
+from palimpsest.streams.models.base import EmbeddingModel, PermanentModelError, TokenEmbeddingModel
 from palimpsest.streams.models.embedding_table import defaults_for
 from palimpsest.streams.models.late_interaction import (
     DIMENSIONS,
     LateInteractionModel,
-    TokenEmbeddingModel,
     load_encoder,
     model_folder,
     passage_threads,
@@ -58,8 +57,8 @@ class Fixed:
 async def test_a_text_has_unit_tokens_and_their_mean() -> None:
     model = LateInteractionModel(ByLetters)
     embedding: EmbeddingModel = model
-    with_tokens: TokenEmbeddingModel = model
-    [first, second] = await with_tokens.embed_passage_tokens(["ab", ""])
+    assert isinstance(model, TokenEmbeddingModel)
+    [first, second] = await model.embed_passage_tokens(["ab", ""])
     assert first.tokens.shape == (4, DIMENSIONS)
     assert second.tokens.shape == (2, DIMENSIONS)
     np.testing.assert_allclose(np.linalg.norm(first.tokens, axis=1), 1.0, atol=1e-5)

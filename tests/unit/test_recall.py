@@ -14,8 +14,6 @@ from palimpsest.schemas.rows import (
     MentionRow,
     NameRow,
     Row,
-    embedding_key,
-    embedding_text,
 )
 from palimpsest.stores.recall.pool import PoolSearch
 from palimpsest.stores.recall.query import Fusion, Query, RecallAnswer
@@ -61,7 +59,7 @@ NAMED: list[Row] = [
     ),
     MentionRow(
         memory_id="ana-s1-6",
-        text_key=embedding_key(embedding_text("episodic", "Ana", LINES[6][1])),
+        text_key=turn("ana-s1-6", LINES[6][1], 7).embedding_key,
         name_id="chamonix",
         scope=SCOPE,
         mention_text="Chamonix",
@@ -170,7 +168,7 @@ def test_the_parts_of_a_score_add_up(talk: Shard) -> None:
     write(talk, [memory("f1", "Ana adopted a kitten", 30), drawn("f1", "ana-s1-0")])
     write(talk, NAMED)
     fusions: tuple[Fusion, ...] = ("hybrid", "rrf", "keyword", "vector")
-    query = Query(SCOPE, "What did Ana adopt in Chamonix yesterday?", explain=True)
+    query = Query(SCOPE, "Ana adopted what in Chamonix yesterday?", explain=True)
     for fusion in fusions:
         for profile in PROFILES:
             chosen = RecallSettings.model_validate({"fusion": fusion, "profile": profile})

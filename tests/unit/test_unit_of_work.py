@@ -218,3 +218,10 @@ def test_a_stage_that_waited_does_not_turn_the_sequence_back(tmp_path: Path) -> 
     again = Shard(tmp_path / "shard", OPTIONS)
     assert again.write_seq == 7
     again.close()
+
+
+def test_token_vectors_are_kept_beside_the_vector(shard: Shard) -> None:
+    coffee = memory("coffee", "Ana likes coffee", write_seq=2)
+    tokens = KeepVector(TEA.embedding_key, vector_of(TEA.content), b"tokens")
+    commit(shard, tokens, Put(TEA), *kept(coffee))
+    assert shard.packed_tokens(["tea", "coffee", "unknown"]) == {"tea": b"tokens"}
