@@ -28,6 +28,7 @@ from palimpsest.stores.index.vector_column import Vector
 from palimpsest.stores.recall.candidates import CandidateSearch
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.retriever import SEARCH_THREADS, Retriever
+from palimpsest.stores.recall.token_leg import QueryEmbedding
 from palimpsest.stores.settings import RecallSettings, ShardOptions
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.settings import DecisionSettings
@@ -199,7 +200,7 @@ def _alone(shard: Shard, queries: Sequence[tuple[Query, Vector]], with_vectors: 
     times = _Times()
     for query, vector in queries:
         began = time.perf_counter()
-        recall.search(query, vector if with_vectors else None)
+        recall.search(query, QueryEmbedding(vector) if with_vectors else None)
         times.ms.append(1000 * (time.perf_counter() - began))
     return times.told()
 
@@ -242,7 +243,7 @@ def _together(
         while not done.is_set():
             query, vector = queries[number % len(queries)]
             began = time.perf_counter()
-            SEARCH_THREADS.submit(recall.search, query, vector).result()
+            SEARCH_THREADS.submit(recall.search, query, QueryEmbedding(vector)).result()
             own.ms.append(1000 * (time.perf_counter() - began))
             number += 1
 

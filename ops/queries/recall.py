@@ -10,12 +10,13 @@ from pydantic import JsonValue, TypeAdapter
 from palimpsest.ops.queries.requests import ContextRequest, RecallRequest, RequestError
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.stores.recall.query import Query
-from palimpsest.streams.models.base import ModelError, Vector
+from palimpsest.streams.models.base import ModelError, TokenEmbeddingModel
 
 if TYPE_CHECKING:
     from palimpsest.stores.recall.answers import Retrieval, RetrievalConstants
     from palimpsest.stores.recall.query import RecallAnswer
     from palimpsest.stores.recall.retriever import Retriever
+    from palimpsest.stores.recall.token_leg import QueryEmbedding
 
 
 async def recall(sources: Sources, request: RecallRequest) -> JsonValue:
@@ -45,8 +46,8 @@ async def recall(sources: Sources, request: RecallRequest) -> JsonValue:
 async def context(sources: Sources, request: ContextRequest) -> JsonValue:
     """The Markdown block with its size in tokens; `text` is None where nothing matches."""
     query = Query(request.scope, request.text)
-    retriever, vector = await _retriever(sources, query)
-    made = await retriever.context(query, vector, request.budget)
+    retriever, embedding = await _retriever(sources, query)
+    made = await retriever.context(query, embedding, request.budget)
     if made is None:
         return {"query": request.text, "text": None, "tokens": 0, "ids": {}}
     return {
@@ -64,23 +65,23 @@ async def retrieved(
     """What every recall comes from, also what `bench retrieval` measures, which tries other
     constants. Raises RequestError for
     what cannot be asked."""
-    retriever, vector = await _retriever(sources, query, constants)
-    return await retriever.retrieve(query, vector)
+    retriever, embedding = await _retriever(sources, query, constants)
+    return await retriever.retrieve(query, embedding)
 
 
 async def _retriever(
     sources: Sources, query: Query, constants: RetrievalConstants | None = None
-) -> tuple[Retriever, Vector | None]:
-    """With the question's vector. The exemplars are embedded when a question first needs them."""
+) -> tuple[Retriever, QueryEmbedding | None]:
+    """With the question's vectors. The exemplars are embedded when a question first needs them."""
     from palimpsest.stores.recall.answers import CONSTANTS
     from palimpsest.stores.recall.intent import by_keyword
     from palimpsest.stores.recall.retriever import Retriever
 
-    vector = await _vector(sources, query.scope, query.text)
+    embedding = await _embedding(sources, query.scope, query.text)
     exemplars = None
     settings = sources.settings
     by_exemplars = settings.recall.intent == "exemplars"
-    if by_exemplars and vector is not None and by_keyword(query.text).intent == "general":
+    if by_exemplars and embedding is not None and by_keyword(query.text).intent == "general":
         exemplars = await sources.exemplars.of(sources.embedding)
     retriever = Retriever(
         sources.shard_of(query.scope),
@@ -90,16 +91,22 @@ async def _retriever(
         exemplars,
         sources.embedding,
     )
-    return retriever, vector
+    return retriever, embedding
 
 
-async def _vector(sources: Sources, scope: str, text: str) -> Vector | None:
+async def _embedding(sources: Sources, scope: str, text: str) -> QueryEmbedding | None:
+    from palimpsest.stores.recall.token_leg import QueryEmbedding
+
     if not scope.strip():
         raise RequestError("the scope is empty; name the memory space to search (--scope)")
     if not text.strip():
         raise RequestError("the question is empty")
+    model = sources.embedding
     try:
-        return await sources.embedding.embed_query(text)
+        if isinstance(model, TokenEmbeddingModel):
+            found = await model.embed_query_tokens(text)
+            return QueryEmbedding(found.vector, found.tokens)
+        return QueryEmbedding(await model.embed_query(text))
     except ModelError:
         return None  # the answer's method tells that vectors did not take part
 

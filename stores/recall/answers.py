@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Final, Literal
 
 from palimpsest.stores.recall.context import ContextSettings
+from palimpsest.stores.recall.filters import Allowed
 from palimpsest.stores.recall.graph_boost import LIMITS, GraphBoostLimits, NamedEntity
 from palimpsest.stores.recall.intent import Complexity, Intent, IntentGuess
-from palimpsest.stores.recall.pool import Allowed
 from palimpsest.stores.recall.query import RecallAnswer, RecallResult
 from palimpsest.stores.recall.ranking import DEFAULTS as RANKING
 from palimpsest.stores.recall.ranking import RankingParameters

@@ -11,7 +11,7 @@ import duckdb
 
 from palimpsest.stores.recall.answers import Retrieval
 from palimpsest.stores.recall.context import Line, Section
-from palimpsest.stores.recall.pool import Allowed
+from palimpsest.stores.recall.filters import Allowed
 from palimpsest.stores.recall.query import Neighbour, RecallResult
 
 MAX_RELATIONS = 6

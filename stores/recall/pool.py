@@ -1,17 +1,15 @@
-"""The memories that a query may find, and of these the pool that it considers: the hits of both
-legs and what stands by them.
+"""The pool of memories that a query considers: the hits of both legs and what stands by them.
 
 The pool does not depend on how many results are asked for, so the first ten are the same whether
-ten or fifty are. Filters are masks, applied before the search and made once for all of an answer.
-They have one meaning: whatever it shows (results and what they stand for, neighbours, what the
-intent adds, evidence) passes them.
+ten or fifty are. All of it passes the query's filters (`stores.recall.filters`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +28,9 @@ from palimpsest.stores.index.segment import (
     Mask,
     Segment,
     mean_vector,
-    microseconds,
 )
 from palimpsest.stores.index.vector_column import Codes, Vector
+from palimpsest.stores.recall.filters import Allowed
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.ranking import (
     DEFAULTS,
@@ -42,48 +40,15 @@ from palimpsest.stores.recall.ranking import (
     keyword_coverage,
 )
 from palimpsest.stores.recall.ranking_steps import Ranking
+from palimpsest.stores.recall.token_leg import TokenLeg
 from palimpsest.stores.settings import RecallSettings
 
 TURNS, FACTS = 0, 1
+_ASKS: Final = re.compile(
+    r"[?\u037e\u055e\u061f\u1367\u2047-\u2049\ufe56\uff1f](?!\w)|[\u0370-\u03ff];"
+)
+"""A question mark in any script, but not within a web address; in Greek it looks like `;`."""
 Scalar = TypeVar("Scalar", bound=np.generic)
-
-
-@dataclass(frozen=True, slots=True)
-class Allowed:
-    """What a query may show of the first places of each segment (None: all). `exists`: what is
-    there at all for this query, also to propagate its score; `passes`: of that, what passes the
-    filters."""
-
-    index: ScopeIndex
-    exists: tuple[Mask | None, ...]
-    passes: tuple[Mask | None, ...]
-
-    @classmethod
-    def by(cls, index: ScopeIndex, query: Query, sizes: Sequence[int] | None = None) -> Self:
-        """`sizes` are the places of each segment that there are for this query (None: all)."""
-        with index.lock:
-            known = sizes or [segment.places for segment in index.segments]
-            pairs = list(zip(index.segments, known, strict=True))
-            exists = tuple(_existing(segment, query, places) for segment, places in pairs)
-            wanted = [_wanted(index, segment, query, places) for segment, places in pairs]
-        return cls(index, exists, tuple(map(_both, exists, wanted)))
-
-    @property
-    def is_filtered(self) -> bool:
-        """Whether anything that is alive may be left out."""
-        return any(mask is not None for mask in self.passes)
-
-    def among(self, memory_ids: Iterable[str]) -> set[str]:
-        """Those of these memories that may be shown; not those that came meanwhile."""
-        with self.index.lock:
-            return {memory_id for memory_id in memory_ids if self._may_show(memory_id)}
-
-    def _may_show(self, memory_id: str) -> bool:
-        for segment, mask in zip(self.index.segments, self.passes, strict=True):
-            place = segment.place_of.get(memory_id)
-            if place is not None and (mask is None or (place < len(mask) and bool(mask[place]))):
-                return True
-        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +79,17 @@ class PoolSearch:
         language: str,
         settings: RecallSettings,
         parameters: RankingParameters = DEFAULTS,
+        tokens: TokenLeg | None = None,
     ) -> None:
+        """By `tokens` the pool is scored, which vectors only choose."""
         self._index = index
         self._query = query
         self._terms = terms
         self._settings = settings
         self._parameters = parameters
         self._language = language
+        self._vector = vector
+        self._tokens = tokens
         with index.lock:
             self._sizes = [segment.places for segment in index.segments]
             self._side = None if vector is None else self._centre(vector)
@@ -153,7 +122,7 @@ class PoolSearch:
             turns, facts = self._widened(
                 np.union1d(hits[TURNS], self._known(TURNS, graph)),
                 np.union1d(hits[FACTS], self._known(FACTS, graph)),
-                allowed.exists,
+                allowed.passes,
             )
             places = (turns, facts)
             links = self._links(turns, facts)
@@ -168,19 +137,55 @@ class PoolSearch:
                 turns=len(turns),
                 meta=self._columns(places, lambda segment: segment.meta),
                 keyword=keyword_coverage(bm25, query_idf) if self._terms else None,
-                vector=self._cosines(places),
+                vector=None,
                 graph=np.array([graph.get(memory_id, 0.0) for memory_id in ids], dtype=np.float64),
-                is_hit=np.concatenate(list(map(np.isin, places, hits))),
                 of_named=self._of_named(turns, facts, links),
                 links=links,
-                shown=np.concatenate(
-                    [
-                        np.ones(len(here), dtype=np.bool_) if mask is None else mask[here]
-                        for mask, here in zip(allowed.passes, places, strict=True)
-                    ]
-                ),
+                asks=self._asks(turns),
             )
+            before = self._before(turns, allowed.passes[TURNS]) if self._tokens else []
+            if self._tokens is None:
+                rows.vector = self._cosines(places)
+        if self._tokens and self.has_vectors and not self._is_by_keywords:
+            rows.vector = self._by_tokens(self._tokens, places, ids, before)
         return rows, allowed
+
+    @property
+    def _is_by_keywords(self) -> bool:
+        return self._settings.fusion == "keyword" and bool(self._terms)
+
+    def _asks(self, turns: Integers) -> Mask:
+        contents = self._index.turns.contents
+        found = (_ASKS.search(contents[place]) is not None for place in turns.tolist())
+        return np.fromiter(found, dtype=np.bool_, count=len(turns))
+
+    def _before(self, turns: Integers, passes: Mask | None) -> list[str]:
+        """The id of the turn before each in its session; empty where it is none, or not shown."""
+        segment, seats = self._index.turns, self._index.seats
+        may = np.ones(self._sizes[TURNS], dtype=np.bool_)
+        _leave_out(may, segment, passes)
+        sessions = segment.meta["session"][turns].tolist()
+        positions = segment.meta["position"][turns].tolist()
+        found = []
+        for session, position in zip(sessions, positions, strict=True):
+            place = seats[session][position - 1] if session >= 0 and position > 0 else -1
+            found.append(segment.ids[place] if 0 <= place < len(may) and may[place] else "")
+        return found
+
+    def _by_tokens(
+        self, tokens: TokenLeg, places: Sequence[Integers], ids: Sequence[str], before: list[str]
+    ) -> Floats:
+        """Tokens come from a table, so without the index's lock."""
+        scores = tokens.scores(ids, before)
+        lacking = np.isnan(scores)
+        if lacking.any() and self._vector is not None:
+            with self._index.lock:
+                vectors = self._columns(places, lambda segment: segment.vectors)[lacking]
+                known = self._columns(places, lambda segment: segment.has_vector)[lacking]
+            scores[lacking] = np.where(
+                known, tokens.estimates(row_products(vectors, self._vector)), np.nan
+            )
+        return scores
 
     def _columns(
         self, places: Sequence[Integers], column: Callable[[Segment], NDArray[Scalar]]
@@ -244,7 +249,7 @@ class PoolSearch:
         return np.array(sorted(p for p in places if p < self._sizes[number]), dtype=np.int64)
 
     def _widened(
-        self, turns: Integers, facts: Integers, exists: Sequence[Mask | None]
+        self, turns: Integers, facts: Integers, passes: Sequence[Mask | None]
     ) -> tuple[Integers, Integers]:
         """The hits with the turns that facts were drawn from, the turns beside all these in the
         session, and the facts drawn from them."""
@@ -253,7 +258,7 @@ class PoolSearch:
         wide = self._mask(TURNS, turns)
         wide[pairs[self._mask(FACTS, facts)[pairs[:, 1]], 0]] = True
         near = np.flatnonzero(wide)
-        reach = len(self._parameters.neighbour_weights)
+        reach = self._parameters.reach
         sessions = index.turns.meta["session"][near].tolist()
         positions = index.turns.meta["position"][near].tolist()
         beside: set[int] = set()
@@ -261,10 +266,10 @@ class PoolSearch:
             if session >= 0:
                 beside.update(index.seats[session][max(position - reach, 0) : position + reach + 1])
         wide[[place for place in beside if 0 <= place < self._sizes[TURNS]]] = True
-        _leave_out(wide, index.turns, exists[TURNS])
+        _leave_out(wide, index.turns, passes[TURNS])
         drawn = self._mask(FACTS, facts)
         drawn[pairs[wide[pairs[:, 0]], 1]] = True
-        _leave_out(drawn, index.facts, exists[FACTS])
+        _leave_out(drawn, index.facts, passes[FACTS])
         return np.flatnonzero(wide), np.flatnonzero(drawn)
 
     def _mask(self, number: int, places: Integers) -> Mask:
@@ -306,89 +311,9 @@ def _near(codes: Codes, side: _Side, rest: Vector) -> Vector:
     return cosines
 
 
-def _leave_out(mask: Mask, segment: Segment, exists: Mask | None) -> None:
-    """Drop the dead, and what a query must not know of."""
-    if exists is not None:
-        mask &= exists
+def _leave_out(mask: Mask, segment: Segment, passes: Mask | None) -> None:
+    """Drop the dead, and what a query may not show."""
+    if passes is not None:
+        mask &= passes
     elif not segment.is_full_of_life:
         mask &= segment.alive[: len(mask)]
-
-
-# --- filters ----------------------------------------------------------------------------------
-
-
-def _existing(segment: Segment, query: Query, places: int) -> Mask | None:
-    if query.as_of is None:
-        return None if segment.is_full_of_life else segment.alive[:places]
-    mask: Mask = segment.meta["created"][:places] <= microseconds(query.as_of)
-    return mask & segment.alive[:places]
-
-
-def _wanted(index: ScopeIndex, segment: Segment, query: Query, places: int) -> Mask | None:
-    meta = segment.meta[:places]
-    masks: list[Mask] = []
-    if query.types:
-        masks.append(_named(segment, meta["kind"], query.types))
-    if query.who is not None:
-        masks.append(_said_by(index, segment, query.who, places))
-    if query.session is not None:
-        masks.append(_named(segment, meta["session"], (query.session,)))
-    if query.project is not None:
-        masks.append(_named(segment, meta["project"], (query.project,)))
-    if query.pinned is not None:
-        masks.append(meta["pinned"] == query.pinned)
-    if query.importance_min is not None:
-        masks.append(meta["importance"] >= query.importance_min)
-    if query.since is not None:
-        masks.append(meta["occurred"] >= microseconds(query.since))
-    if query.until is not None:
-        masks.append(meta["occurred"] < microseconds(query.until))
-    if query.tags_any:
-        masks.append(_lists(segment.tags[:places], _shares_one(query.tags_any)))
-    if query.tags_all:
-        masks.append(_lists(segment.tags[:places], set(query.tags_all).issubset))
-    if query.categories:
-        masks.append(_lists(segment.categories[:places], _shares_one(query.categories)))
-    return np.logical_and.reduce(masks) if masks else None
-
-
-def _both(a: Mask | None, b: Mask | None) -> Mask | None:
-    if a is None or b is None:
-        return b if a is None else a
-    return a & b
-
-
-def _named(
-    segment: Segment,
-    numbers: np.ndarray,
-    names: Sequence[str],
-    same: Callable[[str], str] = str,
-) -> Mask:
-    """Which numbers are of names that are the `same` as one of these; the empty one is none."""
-    wanted = {same(name) for name in names}
-    asked = [n for n, name in enumerate(segment.numbers.names) if same(name) in wanted]
-    if "" in names:
-        asked.append(-1)
-    return np.isin(numbers, asked)
-
-
-def _said_by(index: ScopeIndex, segment: Segment, who: str, places: int) -> Mask:
-    """What a person said or wrote (case ignored), and what was drawn from that."""
-    mask = _named(segment, segment.meta["who"][:places], (who,), str.casefold)
-    if segment is index.facts:
-        turns = index.turns
-        said = _named(turns, turns.meta["who"], (who,), str.casefold)
-        for memory_id, sources in index.drawn_from.items():
-            place = segment.place_of.get(memory_id, places)
-            if place < places and not mask[place]:
-                mask[place] = any(said[turns.place_of[s]] for s in sources if s in turns.place_of)
-    return mask
-
-
-def _shares_one(asked: Sequence[str]) -> Callable[[tuple[str, ...]], bool]:
-    wanted = set(asked)
-    return lambda found: not wanted.isdisjoint(found)
-
-
-def _lists(lists: Sequence[tuple[str, ...]], test: Callable[[tuple[str, ...]], bool]) -> Mask:
-    return np.fromiter(map(test, lists), dtype=np.bool_, count=len(lists))

@@ -52,7 +52,8 @@ class Query:
 @dataclass(frozen=True, slots=True)
 class Scores:
     """What a result has of its own, each 0..1 and before anything is weighed: `keyword` the share
-    of the query's information that its text holds, `vector` the centred cosine, `graph` what the
+    of the query's information that its text holds, `vector` the centred cosine, or with token
+    vectors how near they are to the query's, `graph` what the
     graph gave it, `recency` and `importance`. None: that leg was off, or the memory has no
     vector."""
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +50,18 @@ PROFILES: Mapping[str, ProfileWeights] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
+class ModelParameters:
+    """What is measured anew for another way to compare texts."""
+
+    alpha: float
+    """Weight of the vector against the keywords."""
+    min_score: float
+    """Scores below are left out."""
+    answer_floor: float
+    """When even the best is below, nothing matches."""
+
+
+@dataclass(frozen=True, slots=True)
 class RankingParameters:
     """What is not set but measured, each with the reason that it is so; what is set stands in
     `RecallSettings`."""
@@ -69,17 +82,24 @@ class RankingParameters:
     """Memories at which half of that share applies: the mean of a few is mostly themselves, and
     that of one would leave nothing of it. At the 400 to 700 turns measured it costs nothing."""
 
-    neighbour_weights: tuple[float, ...] = (0.5, 0.3, 0.1)
-    """Weight of the turns one, two and three places away in the session. Without propagation .743;
-    (.5, .25), (.4, .2) and (.4, .3, .2) .835."""
+    least_similarity: float = 0.75
+    """Of token vectors: what a question has with whatever text. From here to 1 the score rises
+    from 0 to 1."""
 
-    named_boost: float = 0.75
-    """How much more a memory of the one person named in the query counts. .5 to 1.0 are alike;
-    without it .805."""
+    similarity_by_cosine: tuple[float, float] = (0.5, 0.5)
+    """Slope and rest of the similarity by token vectors that is likely at a cosine of vectors."""
 
-    fact_to_turn: float = 0.5
-    """Weight of a fact's score beside its turn's own, where it raises it. .3 to .8 are alike:
-    .848, and R@1 .454 against .410."""
+    neighbour_weights: tuple[tuple[int, float], ...] = ((-2, 0.2), (-1, 0.25), (1, 0.4), (2, 0.1))
+    """By places before (negative) or after in the session, how much a turn raises another."""
+
+    asking_weight: float = 1.5
+    """The same of the turn before, where it asks: the answer stands after its question."""
+
+    named_boost: float = 0.2
+    """How much more a memory of the one person named in the query counts."""
+
+    fact_to_turn: float = 1.0
+    """Weight of a fact's score beside its turn's own, where it raises it."""
 
     turn_to_fact: float = 1.0
     """Weight of a turn's score beside its fact's own: a fact has no neighbours, so without the
@@ -88,14 +108,6 @@ class RankingParameters:
     rrf_k: float = 60.0
     """Rank constant of reciprocal rank fusion. Measured below the weighted mean of the scores
     (.741; with 10, .807)."""
-
-    min_score: float = 0.05
-    """Scores below are left out. Of the evidence among the first fifty 99 % has .058 and more."""
-
-    answer_floor: float = 0.08
-    """When even the best is below, nothing matches. The best scores of real questions are .08 and
-    up (99 % .11); those of questions on foreign subjects .05 to .12, so this floor can only
-    catch a part of them. Paraphrased questions to a scope of ten facts: .10 and up."""
 
     past_end_factor: float = 0.5
     """Multiplier of a temporal memory past its end. Chosen, not measured: no data set here has
@@ -113,8 +125,26 @@ class RankingParameters:
     mmr_relevance: float = 0.7
     """Share of relevance in MMR, which is off: measured elsewhere to halve recall."""
 
+    of_tokens: ModelParameters = ModelParameters(alpha=0.8, min_score=0.08, answer_floor=0.18)
+    """With token vectors. The best scores of questions on foreign subjects are half the time below
+    .21 and .25, those of real ones never below .21; evidence among the first fifty has .10."""
 
-DEFAULTS = RankingParameters()
+    of_vectors: ModelParameters = ModelParameters(alpha=0.5, min_score=0.05, answer_floor=0.08)
+    """With a vector a text, or none. Of the evidence among the first fifty 99 % has .058 and more.
+    The best scores of real questions are .08 and up (99 % .11); those of questions on foreign
+    subjects .05 to .12, so this floor can only catch a part of them. Paraphrased questions to a
+    scope of ten facts: .10 and up."""
+
+    def by_model(self, has_tokens: bool) -> ModelParameters:
+        return self.of_tokens if has_tokens else self.of_vectors
+
+    @property
+    def reach(self) -> int:
+        """How many places away the furthest turn is that another one raises."""
+        return max((abs(offset) for offset, _ in self.neighbour_weights), default=0)
+
+
+DEFAULTS: Final = RankingParameters()
 
 
 # Keyword leg
@@ -210,36 +240,38 @@ def propagate_to_neighbours(
     scores: Floats,
     sessions: Integers,
     positions: Integers,
-    weights: Sequence[float] = DEFAULTS.neighbour_weights,
+    asks: Mask,
+    weights: Sequence[tuple[int, float]] = DEFAULTS.neighbour_weights,
+    asking_weight: float = DEFAULTS.asking_weight,
 ) -> Floats:
-    """Each score (n,) as the weighted mean of itself (weight 1) and the turns beside it.
+    """Each score (n,) raised by the turns beside it that have more, to 1 at most.
 
-    `sessions` (n,) numbers, below 0 for none; `positions` (n,) places in the session. The turn d
-    places away, before or after, weighs `weights[d - 1]`. Neighbours that are not among the rows
-    are left out of the mean, so fetch those within `len(weights)` of each hit first. Rows may come
-    in any order; a (session, position) should come once.
+    score + sum of w / (1 + w) x max(0, neighbour - score); `weights` are w by the neighbour's
+    place, `asking_weight` that of the turn before where it `asks` (n,). `sessions` (n,) are
+    numbers, below 0 for none; `positions` (n,) places in the session. Neighbours that are not
+    among the rows raise nothing, so fetch those within reach of each hit first. Rows may come in
+    any order; a (session, position) should come once.
     """
-    total = scores.astype(np.float64, copy=True)
-    weight = np.ones(len(scores))
+    raised = scores.astype(np.float64, copy=True)
     rows = np.flatnonzero(sessions >= 0)
-    if not len(rows):
-        return total
-    reach = len(weights)
+    if not len(rows) or not weights:
+        return raised
+    reach = max(abs(offset) for offset, _ in weights)
     # Gaps wider than the reach keep sessions apart on one number line.
     span = int(positions[rows].max()) - int(positions[rows].min()) + reach + 1
     session_places = np.unique(sessions[rows], return_inverse=True)[1]
     keys = session_places * span + (positions[rows] - positions[rows].min())
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
-    for distance, share in enumerate(weights, start=1):
-        for step in (-distance, distance):
-            found = np.searchsorted(ordered, keys + step)
-            found = np.minimum(found, len(ordered) - 1)
-            there = ordered[found] == keys + step
-            neighbour = rows[order[found[there]]]
-            total[rows[there]] += share * scores[neighbour]
-            weight[rows[there]] += share
-    return total / weight
+    for offset, weight in weights:
+        found = np.minimum(np.searchsorted(ordered, keys + offset), len(ordered) - 1)
+        there = ordered[found] == keys + offset
+        here, beside = rows[there], rows[order[found[there]]]
+        share = np.full(len(here), weight)
+        if offset == -1:
+            share[asks[beside]] = asking_weight
+        raised[here] += share / (1.0 + share) * np.maximum(scores[beside] - scores[here], 0.0)
+    return np.minimum(raised, 1.0)
 
 
 def propagate_between(
@@ -318,8 +350,8 @@ def profile(
 
 def worth_showing(
     scores: Floats,
-    min_score: float = DEFAULTS.min_score,
-    answer_floor: float = DEFAULTS.answer_floor,
+    min_score: float = DEFAULTS.of_vectors.min_score,
+    answer_floor: float = DEFAULTS.of_vectors.answer_floor,
 ) -> Mask:
     """Which scores (n,) are at least `min_score`; none when no score reaches `answer_floor`."""
     if not len(scores) or float(scores.max()) < answer_floor:

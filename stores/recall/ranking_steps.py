@@ -60,11 +60,12 @@ class Ranking:
     keyword: Floats | None
     vector: Floats | None
     graph: Floats
-    is_hit: Mask
     of_named: Mask | None
     links: Integers
-    shown: Mask
-    """What may be a result: what passes the filters, and after `drop_poor` scores enough."""
+    asks: Mask
+    """Of the turns, which ask something."""
+    shown: Mask = field(init=False)
+    """What may be a result: after `drop_poor`, what scores enough."""
     scores: Floats = field(init=False)
     own: Floats = field(init=False)
     """The score by its own text alone."""
@@ -78,6 +79,7 @@ class Ranking:
 
     def __post_init__(self) -> None:
         self.scores = self.own = np.zeros(len(self.ids))
+        self.shown = np.ones(len(self.ids), dtype=np.bool_)
 
     def rescore(self, name: str, scores: Floats) -> None:
         """Take new scores of all rows, noting what they differ by."""
@@ -119,6 +121,12 @@ class RankingContext:
     times: TimeFilter | None = None
     time_bonus: float = 0.0
     cosines: Sequence[float] = ()
+    by_tokens: bool = False
+
+    @property
+    def alpha(self) -> float:
+        given, by_model = self.settings.alpha, self.parameters.by_model(self.by_tokens)
+        return by_model.alpha if given is None else given
 
 
 Step = Callable[[Ranking, RankingContext], None]
@@ -140,7 +148,7 @@ def fuse_legs(rows: Ranking, context: RankingContext) -> None:
     if fusion == "rrf" and keyword is not None and vector is not None:
         rows.rescore("rrf", reciprocal_rank_fusion((keyword, vector), rows.ids, k=parameters.rrf_k))
     else:
-        share = 1.0 if keyword is None else 0.0 if vector is None else context.settings.alpha
+        share = 1.0 if keyword is None else 0.0 if vector is None else context.alpha
         if keyword is not None:
             rows.rescore("keyword", (1.0 - share) * np.nan_to_num(keyword))
         if vector is not None:
@@ -162,13 +170,15 @@ def propagate_facts(rows: Ranking, context: RankingContext) -> None:
 
 
 def propagate_neighbours(rows: Ranking, context: RankingContext) -> None:
-    """Part `neighbours`: from the turns beside a turn in its session."""
-    turns = rows.turns
+    """Part `neighbours`: from the turns beside a turn in its session that have more."""
+    turns, parameters = rows.turns, context.parameters
     beside = propagate_to_neighbours(
         rows.scores[:turns],
         rows.meta["session"][:turns].astype(np.int64),
         rows.meta["position"][:turns].astype(np.int64),
-        context.parameters.neighbour_weights,
+        rows.asks,
+        parameters.neighbour_weights,
+        parameters.asking_weight,
     )
     rows.rescore("neighbours", np.concatenate((beside, rows.scores[turns:])))
 
@@ -202,8 +212,8 @@ def weigh_profile(rows: Ranking, context: RankingContext) -> None:
 
 def drop_poor(rows: Ranking, context: RankingContext) -> None:
     """Nothing is shown that scores too little, and nothing at all where even the best does."""
-    parameters = context.parameters
-    enough = worth_showing(rows.scores, parameters.min_score, parameters.answer_floor)
+    floors = context.parameters.by_model(context.by_tokens)
+    enough = worth_showing(rows.scores, floors.min_score, floors.answer_floor)
     rows.shown &= enough & (rows.scores > 0.0)
 
 
@@ -213,9 +223,9 @@ def drop_poor(rows: Ranking, context: RankingContext) -> None:
 def group(rows: Ranking, context: RankingContext) -> None:
     """The best rows become results, ties by id.
 
-    Grouped, a turn and the facts drawn from it that are hits themselves are one, with the turn's
-    score. The best fact's text is shown, unless it says much less of what was asked than the turn
-    does. A fact of several turns goes with the best of them.
+    Grouped, a turn and the facts drawn from it are one, with the turn's score. The best fact's text
+    is shown, unless it says much less of what was asked than the turn does. A fact of several turns
+    goes with the best of them.
     """
     nothing = np.zeros(0, dtype=np.int64)
     turns, facts = _grouped_facts(rows) if context.group else (nothing, nothing)
@@ -316,7 +326,7 @@ def run(steps: Sequence[Step], rows: Ranking, context: RankingContext) -> None:
 def _grouped_facts(rows: Ranking) -> tuple[Integers, Integers]:
     """Facts that go with a turn of theirs, each once, and that turn: (turns, facts) as rows."""
     turns, facts = rows.links[:, 0], rows.turns + rows.links[:, 1]
-    joined = rows.shown[turns] & rows.shown[facts] & rows.is_hit[facts]
+    joined = rows.shown[turns] & rows.shown[facts]
     turns, facts = turns[joined], facts[joined]
     # The best turn of each fact first, equal ones by id: places differ after a restart.
     ids = np.array([rows.ids[turn] for turn in turns.tolist()], dtype=np.str_)

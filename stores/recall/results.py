@@ -10,7 +10,7 @@ import numpy as np
 
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.segment import Floats, Segment, from_microseconds
-from palimpsest.stores.recall.pool import Allowed
+from palimpsest.stores.recall.filters import Allowed
 from palimpsest.stores.recall.query import Explanation, Neighbour, Query, RecallResult, Scores
 from palimpsest.stores.recall.ranking import top
 from palimpsest.stores.recall.ranking_steps import Ranking

@@ -31,15 +31,17 @@ from palimpsest.stores.recall.answers import (
 )
 from palimpsest.stores.recall.context import Context, assemble
 from palimpsest.stores.recall.context_lines import lines_of
+from palimpsest.stores.recall.filters import Allowed
 from palimpsest.stores.recall.graph_boost import GraphBoost, Milliseconds, graph_boost
-from palimpsest.stores.recall.intent import Exemplars, Vector, classify, complexity
-from palimpsest.stores.recall.pool import Allowed, PoolSearch
+from palimpsest.stores.recall.intent import Exemplars, classify, complexity
+from palimpsest.stores.recall.pool import PoolSearch
 from palimpsest.stores.recall.query import Fusion, Legs, Query, RecallAnswer, RecallResult
 from palimpsest.stores.recall.ranking_steps import SECOND_LOOK, STEPS, Ranking, RankingContext, run
 from palimpsest.stores.recall.rerank import SecondLook, TextEmbedding, second_look
 from palimpsest.stores.recall.results import shown
 from palimpsest.stores.recall.strategies import Hit, Related, additions
 from palimpsest.stores.recall.time_words import TimeFilter, read_times
+from palimpsest.stores.recall.token_leg import PackedTokens, QueryEmbedding, token_leg
 from palimpsest.stores.settings import RecallSettings, ShardOptions
 
 MAX_QUERY_TERMS: Final = 256
@@ -60,6 +62,8 @@ class RecallShard(Readable, Protocol):
     def indexes(self) -> IndexCache: ...
     @property
     def options(self) -> ShardOptions: ...
+    @property
+    def packed_tokens(self) -> PackedTokens: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +131,13 @@ class Retriever:
         self._clock = clock
         self._milliseconds = milliseconds
 
-    def search(self, query: Query, vector: Vector | None = None) -> Retrieval:
-        """The answer to a query whose text has this unit vector (None: by keywords only), without
+    def search(self, query: Query, embedding: QueryEmbedding | None = None) -> Retrieval:
+        """The answer to a query whose text has this embedding (None: by keywords only), without
         a second look. Raises ValueError for a vector of another length than the shard's, a limit
         below 1 or a time without a zone."""
-        return self._searched(query, vector)[0]
+        return self._searched(query, embedding)[0]
 
-    async def retrieve(self, query: Query, vector: Vector | None = None) -> Retrieval:
+    async def retrieve(self, query: Query, embedding: QueryEmbedding | None = None) -> Retrieval:
         """As `search`, in a thread, and with the second look where that is on.
 
         The first `rerank_top_n` are looked at again whatever the limit, so that the first ten are
@@ -141,15 +145,16 @@ class Retriever:
         """
         settings = self._settings
         if settings.rerank == "off" and not settings.mmr:
-            return await _in_search_thread(self.search, query, vector)
+            return await _in_search_thread(self.search, query, embedding)
         wider = replace(query, limit=max(query.limit, settings.rerank_top_n))
-        found, ranked = await _in_search_thread(self._searched, wider, vector)
+        found, ranked = await _in_search_thread(self._searched, wider, embedding)
         texts = [result.content for result in found.results]
+        vector = None if embedding is None else embedding.vector
         look = await second_look(vector, texts, self._model, settings)
         return await _in_search_thread(_looked_at_again, found, ranked, look, query.limit)
 
     async def context(
-        self, query: Query, vector: Vector | None = None, budget: int | None = None
+        self, query: Query, embedding: QueryEmbedding | None = None, budget: int | None = None
     ) -> Context | None:
         """What is known about a query as a Markdown block of at most `budget` tokens; None when
         nothing matches. Limit and budget are those of the query's complexity, but for a budget
@@ -158,7 +163,7 @@ class Retriever:
         asked = replace(
             query, limit=effort.limit, neighbours=constants.context_neighbours, explain=False
         )
-        found = await self.retrieve(asked, vector)
+        found = await self.retrieve(asked, embedding)
         if not found.results and not found.related:
             return None
 
@@ -169,12 +174,15 @@ class Retriever:
 
         return await _in_search_thread(assembled)
 
-    def _searched(self, query: Query, vector: Vector | None) -> tuple[Retrieval, _Ranked]:
-        self._check(query, vector)
+    def _searched(
+        self, query: Query, embedding: QueryEmbedding | None
+    ) -> tuple[Retrieval, _Ranked]:
+        self._check(query, embedding)
+        vector = None if embedding is None else embedding.vector
         intent = classify(query.text, vector, self._exemplars)
         effort = complexity(query.text)
         boost = self._boost(query)
-        ranked = self._within_times(query, vector, boost)
+        ranked = self._within_times(query, embedding, boost)
         results = ranked.results()
         explained = Explained(
             intent=intent,
@@ -195,18 +203,22 @@ class Retriever:
             found = replace(found, related=self._related(query.scope, found))
         return found, ranked
 
-    def _check(self, query: Query, vector: Vector | None) -> None:
+    def _check(self, query: Query, embedding: QueryEmbedding | None) -> None:
         dimensions = self._shard.options.dimensions
-        if vector is not None and vector.shape != (dimensions,):
-            raise ValueError(
-                f"the query's vector has the shape {vector.shape}; the stored ones have"
-                f" {dimensions} numbers: embed the query with the model that is in use"
-            )
+        given = [] if embedding is None else [embedding.vector]
+        if embedding is not None and embedding.tokens is not None:
+            given.append(embedding.tokens)
+        for vectors in given:
+            if vectors.shape[-1:] != (dimensions,):
+                raise ValueError(
+                    f"the query's vector has the shape {vectors.shape}; the stored ones have"
+                    f" {dimensions} numbers: embed the query with the model that is in use"
+                )
         if query.limit < 1:
             raise ValueError(f"the limit must be 1 or more, not {query.limit}")
         for name in ("since", "until", "as_of"):
-            given = getattr(query, name)
-            if given is not None and given.tzinfo is None:
+            time = getattr(query, name)
+            if time is not None and time.tzinfo is None:
                 raise ValueError(f"{name} needs a time zone, for example 2026-03-01T00:00:00Z")
 
     def _boost(self, query: Query) -> GraphBoost:
@@ -223,7 +235,9 @@ class Retriever:
                 self._constants.boost,
             )
 
-    def _within_times(self, query: Query, vector: Vector | None, boost: GraphBoost) -> _Ranked:
+    def _within_times(
+        self, query: Query, embedding: QueryEmbedding | None, boost: GraphBoost
+    ) -> _Ranked:
         """What is found with the times of the query's words as they are to be used."""
         settings = self._settings
         times = TimeFilter()
@@ -231,36 +245,39 @@ class Retriever:
         if settings.time_words != "off" and query.since is None and query.until is None:
             times = read_times(query.text, query.as_of or self._clock())
         if not times:
-            return self._ranked(query, query.text, vector, boost)
+            return self._ranked(query, query.text, embedding, boost)
         if settings.time_words == "prefer" and not times.strict:
-            ranked = self._ranked(query, query.text, vector, boost, times)
+            ranked = self._ranked(query, query.text, embedding, boost, times)
             return replace(ranked, times=times, used="prefer")
         timed = replace(query, since=times.since, until=times.until)
         # Words that became a filter are not looked for in texts, unless they are all there is.
         text = times.rest if _WORD.search(times.rest) else query.text
-        ranked = self._ranked(timed, text, vector, boost)
+        ranked = self._ranked(timed, text, embedding, boost)
         if ranked.rows is not None and len(ranked.rows.results) >= self._constants.least_in_time:
             return replace(ranked, times=times, used="filter")
-        ranked = self._ranked(query, query.text, vector, boost)
+        ranked = self._ranked(query, query.text, embedding, boost)
         return replace(ranked, times=times, used="widened")
 
     def _ranked(
         self,
         query: Query,
         text: str,
-        vector: Vector | None,
+        embedding: QueryEmbedding | None,
         boost: GraphBoost,
         times: TimeFilter | None = None,
     ) -> _Ranked:
         """The results for these words: the pool, and all steps of the ranking."""
-        settings, language = self._settings, self._shard.options.search.language
+        settings, options = self._settings, self._shard.options
+        language, parameters = options.search.language, self._constants.ranking
         index = self._shard.indexes.get(query.scope)
         terms = query_tokens(text, language)[:MAX_QUERY_TERMS]
         if not text.strip():
             return _Ranked(query, "none", Allowed.by(index, query))
-        search = PoolSearch(
-            index, query, terms, vector, language, settings, self._constants.ranking
+        tokens = token_leg(
+            options.embedding_model, embedding, self._shard.packed_tokens, parameters
         )
+        vector = None if embedding is None else embedding.vector
+        search = PoolSearch(index, query, terms, vector, language, settings, parameters, tokens)
         method = _method(bool(terms), search.has_vectors, settings.fusion)
         if method == "none":
             return _Ranked(query, method, Allowed.by(index, query))
@@ -270,11 +287,12 @@ class Retriever:
             limit=query.limit,
             now=microseconds(query.as_of or self._clock()),
             settings=settings,
-            parameters=self._constants.ranking,
+            parameters=parameters,
             group=query.group,
             graph=boost.strengths,
             times=times,
             time_bonus=self._constants.time_bonus,
+            by_tokens=tokens is not None,
         )
         run(STEPS, rows, context)
         return _Ranked(query, method, allowed, rows, context)

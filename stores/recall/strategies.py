@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 
 import duckdb
 
+from palimpsest.stores.recall.filters import Allowed
 from palimpsest.stores.recall.graph_boost import NamedEntity
 from palimpsest.stores.recall.intent import Intent
-from palimpsest.stores.recall.pool import Allowed
 
 CAUSAL_RELATIONS = ("causal", "derived_from", "supersedes")
 TEMPORAL_RELATIONS = ("temporal",)

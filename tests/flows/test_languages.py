@@ -27,6 +27,7 @@ from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.stores.recall.intent import Vector, classify
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.retriever import Retriever
+from palimpsest.stores.recall.token_leg import QueryEmbedding
 from palimpsest.streams.models.base import EmbeddingModel
 from palimpsest.streams.models.hashing import HashingEmbeddingModel
 from palimpsest.streams.models.local import LocalEmbeddingModel
@@ -86,7 +87,8 @@ def recall_at(
     for number, question in enumerate(asked):
         vector = None if vectors is None else vectors[number]
         results = retriever.search(
-            Query(language, question.question, limit=k, explain=True), vector
+            Query(language, question.question, limit=k, explain=True),
+            None if vector is None else QueryEmbedding(vector),
         ).results
         shown = {result.id for result in results}
         for result in results:

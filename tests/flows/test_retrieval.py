@@ -19,6 +19,7 @@ from palimpsest.stores.recall.context import estimate_tokens
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.ranking import RankingParameters
 from palimpsest.stores.recall.retriever import Retriever
+from palimpsest.stores.recall.token_leg import QueryEmbedding
 from palimpsest.stores.settings import RecallSettings
 from palimpsest.streams.models.base import Vector
 from tests.harness import DIMENSIONS, Clock, Pipeline, pipeline_settings
@@ -231,12 +232,12 @@ def test_the_second_look_is_over_the_same_results_whatever_the_limit(pipeline: P
         clock=pipeline.clock,
     )
     query = Query("ana", "Ana works at Globex, Ben lives in Lima", explain=True)
-    vector = np.full(DIMENSIONS, 0.25 / DIMENSIONS, dtype=np.float32)
+    asked = QueryEmbedding(np.full(DIMENSIONS, 0.25 / DIMENSIONS, dtype=np.float32))
     alone = Retriever(pipeline.shard, clock=pipeline.clock)
-    before = alone.search(replace(query, limit=4), vector)
+    before = alone.search(replace(query, limit=4), asked)
     plain = [r.id for r in before.results]
-    one = asyncio.run(looking.retrieve(replace(query, limit=1), vector))
-    many = asyncio.run(looking.retrieve(replace(query, limit=50), vector))
+    one = asyncio.run(looking.retrieve(replace(query, limit=1), asked))
+    many = asyncio.run(looking.retrieve(replace(query, limit=50), asked))
     assert [r.id for r in many.results[:4]] == plain[::-1]
     assert one.results[0].id == plain[-1]
     assert one.explained.reranked == "cosine"

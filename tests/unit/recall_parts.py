@@ -8,6 +8,7 @@ from palimpsest.schemas.rows import MemoryRow
 from palimpsest.stores.index.vector_column import Vector
 from palimpsest.stores.recall.query import Query, RecallAnswer
 from palimpsest.stores.recall.retriever import Retriever
+from palimpsest.stores.recall.token_leg import QueryEmbedding
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.memory_rows import with_content
 from tests.memory_rows import BEGIN
@@ -18,7 +19,8 @@ def ids(answer: RecallAnswer) -> list[str]:
 
 
 def answer(shard: Shard, query: Query, vector: Vector | None = None) -> RecallAnswer:
-    return Retriever(shard, clock=lambda: BEGIN).search(query, vector).answer
+    embedding = None if vector is None else QueryEmbedding(vector)
+    return Retriever(shard, clock=lambda: BEGIN).search(query, embedding).answer
 
 
 def said_anew(row: MemoryRow, text: str) -> MemoryRow:

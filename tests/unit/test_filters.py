@@ -17,8 +17,9 @@ from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.rows import EdgeRow, MemoryRow, MentionRow, NameRow, Row
 from palimpsest.stores.recall.answers import Retrieval, RetrievalConstants
 from palimpsest.stores.recall.query import Query
-from palimpsest.stores.recall.ranking import RankingParameters
+from palimpsest.stores.recall.ranking import ModelParameters, RankingParameters
 from palimpsest.stores.recall.retriever import Retriever
+from palimpsest.stores.recall.token_leg import QueryEmbedding
 from palimpsest.stores.settings import RecallSettings
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.embedded import EmbeddedLog
@@ -133,7 +134,7 @@ def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shard]:
 
 def retriever(shard: Shard) -> Retriever:
     # Everything is much alike here: what matches poorly is shown, too.
-    ranking = RankingParameters(min_score=0.0, answer_floor=0.0)
+    ranking = RankingParameters(of_vectors=ModelParameters(0.5, min_score=0.0, answer_floor=0.0))
     return Retriever(
         shard,
         RecallSettings(time_words="off"),
@@ -161,7 +162,7 @@ def test_whatever_is_shown_passes_the_filter(
     given, passes = FILTERS[name]
     query = Query(SCOPE, question, 3, group=group, explain=True, neighbours=2)
     query = replace(query, **given)  # type: ignore[arg-type]
-    found = retriever(shard).search(query, embed(question))
+    found = retriever(shard).search(query, QueryEmbedding(embed(question)))
     assert found.results
     wrong = {i for i in shown(found) if not passes(MEMORIES[i], SAID_BY[i])}
     assert wrong == set()
@@ -182,7 +183,7 @@ def test_related_memories_are_those_that_pass_and_no_fewer(shard: Shard, name: s
 def test_the_evidence_and_timeline_of_a_context_pass_the_filter(shard: Shard, name: str) -> None:
     given, passes = FILTERS[name]
     query = replace(Query(SCOPE, "what about the ferry trip 9"), **given)  # type: ignore[arg-type]
-    made = asyncio.run(retriever(shard).context(query, embed(query.text), 3_000))
+    made = asyncio.run(retriever(shard).context(query, QueryEmbedding(embed(query.text)), 3_000))
     assert made is not None
     ids = [i for section, found in made.ids.items() if section != "entities" for i in found]
     assert [i for i in ids if not passes(MEMORIES[i], SAID_BY[i])] == []

@@ -85,42 +85,66 @@ class TestReciprocalRankFusion:
         assert one.tolist() == other[::-1].tolist()
 
 
+NOBODY = np.zeros(5, dtype=np.bool_)
+
+
 class TestNeighbours:
-    def test_weighted_mean_over_those_present(self) -> None:
+    def test_those_with_more_raise_by_their_share(self) -> None:
         raised = ranking.propagate_to_neighbours(
-            floats(1, 0, 0), places(1, 1, 1), places(0, 1, 2), (0.5, 0.3)
+            floats(1, 0, 0.2), places(1, 1, 1), places(0, 1, 2), NOBODY, ((-1, 0.5), (1, 0.25))
         )
-        assert raised == pytest.approx(floats(1 / 1.8, 0.5 / 2.0, 0.3 / 1.8))
+        assert raised == pytest.approx(floats(1, 1 / 3 + 0.2 * 0.2, 0.2))
+
+    def test_an_answer_is_raised_by_its_question_most(self) -> None:
+        asks = np.array([True, True])
+        raised = ranking.propagate_to_neighbours(
+            floats(0.5, 0.1), places(1, 1), places(0, 1), asks, ((-1, 0.25), (1, 0.4)), 1.5
+        )
+        assert raised == pytest.approx(floats(0.5, 0.1 + 0.6 * 0.4))
+
+    def test_no_score_passes_one(self) -> None:
+        weights = ((-2, 9.0), (-1, 9.0), (1, 9.0), (2, 9.0))
+        raised = ranking.propagate_to_neighbours(
+            floats(1, 1, 0.5, 1, 1), places(1, 1, 1, 1, 1), places(0, 1, 2, 3, 4), NOBODY, weights
+        )
+        assert raised.tolist() == [1, 1, 1, 1, 1]
 
     def test_nothing_crosses_sessions_or_gaps_and_rows_come_in_any_order(self) -> None:
         sessions, positions = places(2, 1, -1, 1, 2), places(0, 9, 8, 4, 1)
         raised = ranking.propagate_to_neighbours(
-            floats(1, 1, 0.5, 0, 0), sessions, positions, (0.5,)
+            floats(1, 1, 0.5, 0, 0), sessions, positions, NOBODY, ((-1, 0.5), (1, 0.5))
         )
-        assert raised == pytest.approx(floats(1 / 1.5, 1, 0.5, 0, 0.5 / 1.5))
+        assert raised == pytest.approx(floats(1, 1, 0.5, 0, 1 / 3))
 
-    def test_without_sessions_scores_stay(self) -> None:
-        raised = ranking.propagate_to_neighbours(floats(0.2, 0.4), places(-1, -1), places(0, 1))
+    def test_without_sessions_or_weights_scores_stay(self) -> None:
+        alone, beside = places(-1, -1), places(0, 1)
+        scores = floats(0.2, 0.4)
+        raised = ranking.propagate_to_neighbours(scores, alone, beside, NOBODY)
         assert raised.tolist() == [0.2, 0.4]
-        assert len(ranking.propagate_to_neighbours(floats(), places(), places())) == 0
+        raised = ranking.propagate_to_neighbours(scores, places(1, 1), beside, NOBODY, ())
+        assert raised.tolist() == [0.2, 0.4]
+        assert len(ranking.propagate_to_neighbours(floats(), places(), places(), NOBODY)) == 0
 
     @given(st.data(), scores_0_to_1)
     def test_agrees_with_the_definition(self, data: st.DataObject, scores: Floats) -> None:
         slots = st.tuples(st.integers(-1, 3), st.integers(0, 15))
         rows = data.draw(st.lists(slots, min_size=len(scores), max_size=len(scores), unique=True))
-        weights = (0.5, 0.3, 0.1)
+        asks = data.draw(st.lists(st.booleans(), min_size=len(scores), max_size=len(scores)))
+        weights = dict(ranking.DEFAULTS.neighbour_weights)
         expected = []
         for row, (session, position) in enumerate(rows):
-            total, weight = float(scores[row]), 1.0
+            total = float(scores[row])
             for other, (its_session, its_position) in enumerate(rows):
-                distance = abs(its_position - position)
-                if session == its_session >= 0 and 1 <= distance <= len(weights):
-                    total += weights[distance - 1] * float(scores[other])
-                    weight += weights[distance - 1]
-            expected.append(total / weight)
+                offset = its_position - position
+                if session == its_session >= 0 and offset in weights:
+                    asked_before = offset == -1 and asks[other]
+                    weight = ranking.DEFAULTS.asking_weight if asked_before else weights[offset]
+                    more = max(0.0, float(scores[other] - scores[row]))
+                    total += weight / (1 + weight) * more
+            expected.append(min(total, 1.0))
         sessions = places(*(session for session, _ in rows))
         positions = places(*(position for _, position in rows))
-        raised = ranking.propagate_to_neighbours(scores, sessions, positions, weights)
+        raised = ranking.propagate_to_neighbours(scores, sessions, positions, np.array(asks))
         assert raised == pytest.approx(np.array(expected))
 
 

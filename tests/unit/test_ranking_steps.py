@@ -39,10 +39,9 @@ def fused(
         keyword=None if keyword is None else np.array(keyword),
         vector=None if vector is None else np.array(vector),
         graph=np.zeros(count),
-        is_hit=np.ones(count, dtype=np.bool_),
         of_named=None,
         links=np.zeros((0, 2), dtype=np.int64),
-        shown=np.ones(count, dtype=np.bool_),
+        asks=np.zeros(count, dtype=np.bool_),
     )
     context = RankingContext(ScopeIndex(8), 10, 0, RecallSettings(alpha=alpha, fusion=fusion))
     fuse_legs(rows, context)

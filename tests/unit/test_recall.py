@@ -19,6 +19,7 @@ from palimpsest.stores.recall.pool import PoolSearch
 from palimpsest.stores.recall.query import Fusion, Query, RecallAnswer
 from palimpsest.stores.recall.ranking import PROFILES
 from palimpsest.stores.recall.retriever import Retriever
+from palimpsest.stores.recall.token_leg import QueryEmbedding
 from palimpsest.stores.settings import RecallSettings
 from palimpsest.stores.shard import Shard
 from tests.memory_rows import (
@@ -169,10 +170,11 @@ def test_the_parts_of_a_score_add_up(talk: Shard) -> None:
     write(talk, NAMED)
     fusions: tuple[Fusion, ...] = ("hybrid", "rrf", "keyword", "vector")
     query = Query(SCOPE, "Ana adopted what in Chamonix yesterday?", explain=True)
+    asked = QueryEmbedding(embed(query.text))
     for fusion in fusions:
         for profile in PROFILES:
             chosen = RecallSettings.model_validate({"fusion": fusion, "profile": profile})
-            found = Retriever(talk, chosen, clock=lambda: BEGIN).search(query, embed(query.text))
+            found = Retriever(talk, chosen, clock=lambda: BEGIN).search(query, asked)
             assert found.results
             for result in found.results:
                 assert result.explanation is not None

@@ -188,7 +188,7 @@ def test_what_is_set_by_default_is_what_was_measured() -> None:
     assert defaults.graph.enabled
     measured = {
         "fusion": "hybrid",
-        "alpha": 0.5,
+        "alpha": None,
         "profile": "relevance",
         "pool": 100,
         "graph_weight": 0.05,

@@ -16,6 +16,7 @@ from palimpsest.stores.index import lance as vectors
 from palimpsest.stores.index.lance import VectorTable
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.retriever import Retriever
+from palimpsest.stores.recall.token_leg import QueryEmbedding
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.models.base import PermanentModelError, TransientModelError, Vector
 from tests.memory_rows import DIMENSIONS, MODEL, SCOPE, embed, memory, open_shard, turn, write
@@ -165,7 +166,7 @@ def test_a_damaged_table_is_made_anew(shard: Shard, damage: object) -> None:
     table.sync()
     write(shard, [memory("extra", "one more on tea", 800)])
     table.sync()
-    asked = embed("note 7 on tea")
+    asked = QueryEmbedding(embed("note 7 on tea"))
     before = content(table)
     recalled = Retriever(shard).search(Query(SCOPE, "note 7 on tea"), asked)
     table.close()
@@ -221,7 +222,7 @@ async def test_memories_without_a_vector_get_one(tmp_path: Path) -> None:
     write(shard, [*rows, memory("bad", "unspeakable", 30)], vectors=False)
     recall = Retriever(shard)
     query = Query(SCOPE, "line 7 about hats")
-    asked = embed(query.text)
+    asked = QueryEmbedding(embed(query.text))
     assert recall.search(query, asked).answer.method == "keyword"
     table = table_of(shard)
     assert table.sync().written == 0

@@ -1,0 +1,131 @@
+"""The memories that a query may show: masks over the segments of an index, made once for all of
+an answer.
+
+They have one meaning: whatever an answer shows (results and what they stand for, neighbours, what
+the intent adds, evidence) passes them, and nothing of what they hide goes over to what is shown,
+neither words nor score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from palimpsest.stores.index.scope_index import ScopeIndex
+from palimpsest.stores.index.segment import Mask, Segment, microseconds
+from palimpsest.stores.recall.query import Query
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What a query may show of the first places of each segment (None: all)."""
+
+    index: ScopeIndex
+    passes: tuple[Mask | None, ...]
+
+    @classmethod
+    def by(cls, index: ScopeIndex, query: Query, sizes: Sequence[int] | None = None) -> Self:
+        """`sizes` are the places of each segment that there are for this query (None: all)."""
+        with index.lock:
+            known = sizes or [segment.places for segment in index.segments]
+            pairs = list(zip(index.segments, known, strict=True))
+            exists = [_existing(segment, query, places) for segment, places in pairs]
+            wanted = [_wanted(index, segment, query, places) for segment, places in pairs]
+        return cls(index, tuple(map(_both, exists, wanted)))
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether anything that is alive may be left out."""
+        return any(mask is not None for mask in self.passes)
+
+    def among(self, memory_ids: Iterable[str]) -> set[str]:
+        """Those of these memories that may be shown; not those that came meanwhile."""
+        with self.index.lock:
+            return {memory_id for memory_id in memory_ids if self._may_show(memory_id)}
+
+    def _may_show(self, memory_id: str) -> bool:
+        for segment, mask in zip(self.index.segments, self.passes, strict=True):
+            place = segment.place_of.get(memory_id)
+            if place is not None and (mask is None or (place < len(mask) and bool(mask[place]))):
+                return True
+        return False
+
+
+def _existing(segment: Segment, query: Query, places: int) -> Mask | None:
+    if query.as_of is None:
+        return None if segment.is_full_of_life else segment.alive[:places]
+    mask: Mask = segment.meta["created"][:places] <= microseconds(query.as_of)
+    return mask & segment.alive[:places]
+
+
+def _wanted(index: ScopeIndex, segment: Segment, query: Query, places: int) -> Mask | None:
+    meta = segment.meta[:places]
+    masks: list[Mask] = []
+    if query.types:
+        masks.append(_named(segment, meta["kind"], query.types))
+    if query.who is not None:
+        masks.append(_said_by(index, segment, query.who, places))
+    if query.session is not None:
+        masks.append(_named(segment, meta["session"], (query.session,)))
+    if query.project is not None:
+        masks.append(_named(segment, meta["project"], (query.project,)))
+    if query.pinned is not None:
+        masks.append(meta["pinned"] == query.pinned)
+    if query.importance_min is not None:
+        masks.append(meta["importance"] >= query.importance_min)
+    if query.since is not None:
+        masks.append(meta["occurred"] >= microseconds(query.since))
+    if query.until is not None:
+        masks.append(meta["occurred"] < microseconds(query.until))
+    if query.tags_any:
+        masks.append(_lists(segment.tags[:places], _shares_one(query.tags_any)))
+    if query.tags_all:
+        masks.append(_lists(segment.tags[:places], set(query.tags_all).issubset))
+    if query.categories:
+        masks.append(_lists(segment.categories[:places], _shares_one(query.categories)))
+    return np.logical_and.reduce(masks) if masks else None
+
+
+def _both(a: Mask | None, b: Mask | None) -> Mask | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return a & b
+
+
+def _named(
+    segment: Segment,
+    numbers: np.ndarray,
+    names: Sequence[str],
+    same: Callable[[str], str] = str,
+) -> Mask:
+    """Which numbers are of names that are the `same` as one of these; the empty one is none."""
+    wanted = {same(name) for name in names}
+    asked = [n for n, name in enumerate(segment.numbers.names) if same(name) in wanted]
+    if "" in names:
+        asked.append(-1)
+    return np.isin(numbers, asked)
+
+
+def _said_by(index: ScopeIndex, segment: Segment, who: str, places: int) -> Mask:
+    """What a person said or wrote (case ignored), and what was drawn from that."""
+    mask = _named(segment, segment.meta["who"][:places], (who,), str.casefold)
+    if segment is index.facts:
+        turns = index.turns
+        said = _named(turns, turns.meta["who"], (who,), str.casefold)
+        for memory_id, sources in index.drawn_from.items():
+            place = segment.place_of.get(memory_id, places)
+            if place < places and not mask[place]:
+                mask[place] = any(said[turns.place_of[s]] for s in sources if s in turns.place_of)
+    return mask
+
+
+def _shares_one(asked: Sequence[str]) -> Callable[[tuple[str, ...]], bool]:
+    wanted = set(asked)
+    return lambda found: not wanted.isdisjoint(found)
+
+
+def _lists(lists: Sequence[tuple[str, ...]], test: Callable[[tuple[str, ...]], bool]) -> Mask:
+    return np.fromiter(map(test, lists), dtype=np.bool_, count=len(lists))

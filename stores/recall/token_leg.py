@@ -1,0 +1,75 @@
+"""The vector leg by token vectors: how near a question's tokens are to those of each memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from palimpsest.stores.index.token_vectors import TokenCodec, token_codec
+from palimpsest.stores.index.vector_column import Vector
+from palimpsest.stores.recall.ranking import Floats, RankingParameters
+
+PackedTokens = Callable[[Sequence[str]], Mapping[str, bytes]]
+"""The packed token vectors of memories by id, of those that have any."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QueryEmbedding:
+    """A question's meaning: a unit vector (d,), and from some models the unit vectors (n, d) of
+    its tokens."""
+
+    vector: Vector
+    tokens: Vector | None = None
+
+
+class TokenLeg:
+    """One question's tokens, against those of any memories."""
+
+    def __init__(
+        self,
+        codec: TokenCodec,
+        tokens: Vector,
+        packed: PackedTokens,
+        parameters: RankingParameters,
+    ) -> None:
+        self._codec = codec
+        self._asked = codec.query(tokens)
+        self._packed = packed
+        self._parameters = parameters
+
+    def scores(self, ids: Sequence[str], before: Sequence[str]) -> Floats:
+        """Scores (n,), 0..1, NaN for what has no token vectors. `before` are ids for the first of
+        `ids`, each that of the turn before (empty: none): what it says counts, too."""
+        places = {memory_id: place for place, memory_id in enumerate(ids)}
+        for memory_id in filter(None, before):
+            places.setdefault(memory_id, len(places))
+        found = self._packed(list(places))
+        earlier = np.full(len(places), -1, dtype=np.int64)
+        earlier[: len(before)] = [places.get(memory_id, -1) for memory_id in before]
+        blobs = [found.get(memory_id, b"") for memory_id in places]
+        similarities = self._codec.similarities(self._asked, blobs, earlier)[: len(ids)]
+        return self._share(similarities)
+
+    def estimates(self, cosines: Vector) -> Floats:
+        """Scores (n,) of memories of which only the vector is known, by its cosine to the
+        question's."""
+        parameters = self._parameters
+        slope, rest = parameters.similarity_by_cosine
+        return self._share(rest + slope * cosines.astype(np.float64))
+
+    def _share(self, similarities: Floats) -> Floats:
+        least = self._parameters.least_similarity
+        scores: Floats = np.clip((similarities - least) / (1.0 - least), 0.0, 1.0)
+        return scores
+
+
+def token_leg(
+    model: str, query: QueryEmbedding | None, packed: PackedTokens, parameters: RankingParameters
+) -> TokenLeg | None:
+    """None where the question has no tokens, or those of the model are not packed."""
+    codec = token_codec(model)
+    if codec is None or query is None or query.tokens is None:
+        return None
+    return TokenLeg(codec, query.tokens, packed, parameters)
