@@ -138,7 +138,7 @@ async def application(
     async with contextlib.AsyncExitStack() as undo:
         language = language_model(settings.llm)
         undo.push_async_callback(language.close)
-        embedding = embedding_model(settings.embedding)
+        embedding = embedding_model(settings)
         undo.push_async_callback(embedding.close)
         log = undo.enter_context(_processing_log(settings, clock))
         options = shard_options(settings, embedding)
@@ -203,7 +203,7 @@ async def readers(settings: Settings) -> AsyncIterator[Readers]:
     """Open log and stores for reading. Raises LogError, StoreError or FolderInUse."""
     async with contextlib.AsyncExitStack() as undo:
         log = undo.enter_context(open_log(settings, "read"))
-        embedding = embedding_model(settings.embedding)
+        embedding = embedding_model(settings)
         undo.push_async_callback(embedding.close)
         options = shard_options(settings, embedding)
         yield Readers(settings, log, _open_shards(settings, log, options, undo), embedding)

@@ -15,7 +15,7 @@ from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard, StoreError
 from palimpsest.streams.logs.base import LogSender
 from palimpsest.streams.models.base import EmbeddingModel, LanguageModel, PermanentModelError
-from palimpsest.streams.models.settings import EmbeddingSettings, LlmSettings
+from palimpsest.streams.models.settings import LOCAL_ENGLISH, LlmSettings
 from palimpsest.streams.runtime.model_port import ModelPort
 from palimpsest.streams.runtime.partition_task import PartitionTask
 from palimpsest.streams.runtime.runner import Counts, StageRunner
@@ -73,7 +73,7 @@ def _language_model(settings: LlmSettings) -> LanguageModel:
     return RulesLanguageModel()
 
 
-def embedding_model(settings: EmbeddingSettings) -> EmbeddingModel:
+def embedding_model(settings: Settings) -> EmbeddingModel:
     """The embedding model as set; a heavy one is loaded by its first use. Raises SetupError."""
     try:
         return _embedding_model(settings)
@@ -81,15 +81,15 @@ def embedding_model(settings: EmbeddingSettings) -> EmbeddingModel:
         raise SetupError(f"embedding: {error}") from error
 
 
-def _embedding_model(settings: EmbeddingSettings) -> EmbeddingModel:
+def _embedding_model(whole: Settings) -> EmbeddingModel:
+    settings, name, known = whole.embedding, whole.embedding_model, whole.embedding_defaults
     if settings.provider == "local":
-        return _local_embedding_model(settings.model_name)
+        return _local_embedding_model(name)
+    dimensions, url = settings.dimensions or known.dimensions, settings.base_url
     if settings.provider == "hashing":
         from palimpsest.streams.models.hashing import HashingEmbeddingModel
 
-        return HashingEmbeddingModel(settings.dimensions or settings.known.dimensions)
-    name, known, url = settings.model_name, settings.known, settings.base_url
-    dimensions = settings.dimensions or known.dimensions
+        return HashingEmbeddingModel(dimensions)
     if not dimensions:
         raise ValueError(
             f"how many numbers {name} gives is not known here; set embedding.dimensions"
@@ -135,6 +135,16 @@ def _local_embedding_model(name: str) -> EmbeddingModel:
         f"there is no local model {name}; set embedding.model to {local.MODEL}, or for English to"
         f" {late_interaction.MODEL}"
     )
+
+
+def embedding_choice(settings: Settings) -> str | None:
+    """Why the embedding model is the one it is, where nobody named it."""
+    if not settings.embedding.by_language:
+        return None
+    why = f"chosen by search.language = {settings.search.language}"
+    if settings.embedding_model == LOCAL_ENGLISH:
+        why += "; for texts in other languages set it to theirs, or to none"
+    return why
 
 
 async def check_embedding(model: EmbeddingModel) -> None:
@@ -207,8 +217,9 @@ def note_embedding(shard: Shard, model: str) -> list[str]:
     if before is None:
         return []
     return [
-        f"the vectors in {shard.folder} are of {before}; what was stored before is found by"
-        f" keywords only, now that embedding is {model}"
+        f"the vectors in {shard.folder} are of {before}, embedding is {model} now: what was stored"
+        " before is found by keywords only until a running worker has embedded it anew, in the"
+        " background; to keep its vectors, stop this and set embedding back to the model before"
     ]
 
 

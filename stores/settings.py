@@ -6,14 +6,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from palimpsest.schemas.section import Section
+from palimpsest.stores.index.analysis import algorithm
 
 
 class SearchSettings(Section):
     language: str = Field(
-        default="english", description="language of the stemmer (Snowball's name)"
+        default="english",
+        description="language of the texts: Snowball's name, its code or none. It sets the stemmer,"
+        " and the local embedding model where embedding.model is not set",
     )
     candidate_alpha: float = Field(
         default=0.5,
@@ -22,6 +25,11 @@ class SearchSettings(Section):
         description="weight of the vector against the keywords in the candidates of a decision,"
         " from 0 to 1",
     )
+
+    @field_validator("language")
+    @classmethod
+    def _known_language(cls, language: str) -> str:
+        return algorithm(language)
 
 
 class RecallSettings(Section):

@@ -105,7 +105,7 @@ class Lab:
     def shard(self, *rows: Row) -> Any:
         """A shard opened as set, with these rows."""
         settings = self.settings
-        embedding = embedded.embedding_model(settings.embedding)
+        embedding = embedded.embedding_model(settings)
         shard: Shard = open_shard(settings, 0, shard_options(settings, embedding))
         try:
             write(shard, rows, vectors=False)
@@ -117,7 +117,7 @@ class Lab:
         """The answer of the program to a question about these rows."""
         settings = self.settings
         with self.shard(*rows) as shard, EmbeddedLog.open(self.folder / "l", 1, self.clock) as log:
-            model = embedded.embedding_model(settings.embedding)
+            model = embedded.embedding_model(settings)
             sources = Sources(settings, log, {0: shard}, 1, model, log.append)
             request = RecallRequest("ana", text, explain=True, **fields)
             answer = await DirectQueries(sources).answer(request)

@@ -62,11 +62,13 @@ def run(
 async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
     from palimpsest.ops.bootstrap import running
     from palimpsest.ops.cli.run_progress import watched
-    from palimpsest.ops.parts import SetupError
+    from palimpsest.ops.parts import SetupError, embedding_choice
     from palimpsest.ops.queries.status import balance as balance_of
     from palimpsest.ops.service.running import serving_reads
 
     async with running(settings, only, patient=not once) as app:
+        if (choice := embedding_choice(settings)) is not None:
+            complain(f"embedding model {app.embedding.model}, {choice}")
         for warning in app.warnings:
             complain(warning)
         if app.gate.unusable is not None:

@@ -246,7 +246,7 @@ async def kafka_application(
     async with contextlib.AsyncExitStack() as undo:
         language = language_model(settings.llm)
         undo.push_async_callback(language.close)
-        embedding = embedding_model(settings.embedding)
+        embedding = embedding_model(settings)
         undo.push_async_callback(embedding.close)
         await check_embedding(embedding)
         log = undo.enter_context(await opened_log(cluster, patient))

@@ -16,6 +16,7 @@ from palimpsest.ops.maintenance.full_disk import full_disk
 from palimpsest.ops.parts import (
     EMBEDDING_STATE,
     SetupError,
+    embedding_choice,
     embedding_model,
     language_model,
     open_shard,
@@ -53,7 +54,12 @@ async def examine(settings: Settings) -> list[Finding]:
         _log(settings),
         _stores(settings),
         await _model("language model", settings.llm.model_name, _check_language(settings)),
-        await _model("embedding model", settings.embedding.model_name, _check_embedding(settings)),
+        await _model(
+            "embedding model",
+            settings.embedding_model,
+            _check_embedding(settings),
+            embedding_choice(settings),
+        ),
     ]
 
 
@@ -152,7 +158,7 @@ def _stores(settings: Settings) -> Finding:
     if not folders:
         return Finding("stores", True, "none yet; `palimpsest run --once` makes them")
     try:
-        model = embedding_model(settings.embedding)
+        model = embedding_model(settings)
     except SetupError as error:
         return Finding("stores", False, str(error), "see the settings embedding.*")
     # Only a worker may have stores open for long; one of Kafka's is known by nothing else.
@@ -178,8 +184,10 @@ def _stores(settings: Settings) -> Finding:
             return Finding(
                 "stores",
                 False,
-                f"vectors of {folder} are of {before}, embedding is set to {model.model}",
-                "set embedding to the model that the store was made with",
+                f"vectors of {folder} are of {before}, embedding is {model.model}: what is stored"
+                " is found by keywords only",
+                "set embedding.model to the model that the store was made with, or let `palimpsest"
+                " run` embed it anew",
             )
     if busy:
         return Finding(
@@ -209,7 +217,7 @@ def _check_language(settings: Settings) -> Callable[[], Awaitable[str | None]]:
 
 def _check_embedding(settings: Settings) -> Callable[[], Awaitable[str | None]]:
     async def check() -> str | None:
-        model = embedding_model(settings.embedding)
+        model = embedding_model(settings)
         try:
             return await model.check()
         finally:
@@ -218,11 +226,13 @@ def _check_embedding(settings: Settings) -> Callable[[], Awaitable[str | None]]:
     return check
 
 
-async def _model(check: str, name: str, usable: Callable[[], Awaitable[str | None]]) -> Finding:
+async def _model(
+    check: str, name: str, usable: Callable[[], Awaitable[str | None]], why: str | None = None
+) -> Finding:
     try:
         wrong = await usable()
     except SetupError as error:
         wrong = str(error)
     if wrong is None:
-        return Finding(check, True, f"{name} answers")
+        return Finding(check, True, f"{name} answers" + (f", {why}" if why else ""))
     return Finding(check, False, wrong, "see the settings llm.* and embedding.*")

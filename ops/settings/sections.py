@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from palimpsest.stores.settings import RecallSettings, SearchSettings, StoreSettings
 from palimpsest.streams.kafka.cluster import DEFAULT_PARTITIONS, Cluster
 from palimpsest.streams.logs.settings import KafkaSettings, LogSettings
+from palimpsest.streams.models.embedding_table import EmbeddingDefaults, defaults_for
 from palimpsest.streams.models.settings import EmbeddingSettings, LlmSettings
 from palimpsest.streams.settings import (
     DecisionSettings,
@@ -69,16 +70,25 @@ class Settings(BaseSettings):
         return "rules" if self.llm.provider == "rules" else "model"
 
     @property
+    def embedding_model(self) -> str:
+        """The name of the embedding model; nobody needs to set it."""
+        return self.embedding.model_for(self.search.language)
+
+    @property
+    def embedding_defaults(self) -> EmbeddingDefaults:
+        return defaults_for(self.embedding_model)
+
+    @property
     def near(self) -> float:
         """Cosine below which two facts have nothing in common."""
         near = self.decision.near
-        return self.embedding.known.near if near is None else near
+        return self.embedding_defaults.near if near is None else near
 
     @property
     def exact(self) -> float:
         """Cosine from which two facts are one."""
         exact = self.decision.exact
-        return self.embedding.known.exact if exact is None else exact
+        return self.embedding_defaults.exact if exact is None else exact
 
     @property
     def cluster(self) -> Cluster:

@@ -59,9 +59,8 @@ class OnnxPairScorer:
 
 def load_pair_scorer() -> PairScorer:
     """Raises PermanentModelError where the model or its engine is not installed or damaged."""
-    folder = model_folder(folder=FOLDER)
     try:
-        return OnnxPairScorer(folder)
+        return OnnxPairScorer(model_folder(folder=FOLDER))
     except Exception as error:  # the errors of onnxruntime have no class in common
         raise PermanentModelError(
             f"the model {MODEL} cannot be loaded ({error}): {INSTALL}"

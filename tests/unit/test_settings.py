@@ -6,9 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.parts import SetupError, embedding_model, language_model, shard_options
+from palimpsest.ops.parts import (
+    SetupError,
+    embedding_choice,
+    embedding_model,
+    language_model,
+    shard_options,
+)
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import MASK, SettingsError, load_settings, reference
+
+ENGLISH, MULTILINGUAL = "answerai-colbert-small-int8", "multilingual-e5-small-q4"
 
 
 def loaded(*flags: str, file: Path | None = None, **environment: str) -> Settings:
@@ -143,7 +151,7 @@ def test_settings_reach_the_parts() -> None:
         "embedding.provider=hashing",
         "embedding.dimensions=64",
     )
-    options = shard_options(settings, embedding_model(settings.embedding))
+    options = shard_options(settings, embedding_model(settings))
     assert (options.store.memory_limit, options.dimensions) == (256, 64)
 
 
@@ -156,21 +164,59 @@ def test_every_provider_can_be_made(provider: str) -> None:
 @pytest.mark.parametrize("provider", ["local", "ollama", "openai", "hashing"])
 def test_every_embedding_provider_can_be_made(provider: str) -> None:
     settings = loaded(f"embedding.provider={provider}")
-    model = embedding_model(settings.embedding)
-    assert model.model.startswith(settings.embedding.model_name)
-    assert model.dimensions == settings.embedding.known.dimensions
+    model = embedding_model(settings)
+    assert model.model.startswith(settings.embedding_model)
+    assert model.dimensions == settings.embedding_defaults.dimensions
+
+
+@pytest.mark.parametrize(
+    ("flags", "model"),
+    [
+        ([], ENGLISH),
+        (["search.language=EN"], ENGLISH),
+        (["search.language= English "], ENGLISH),
+        (["search.language=porter"], ENGLISH),
+        (["search.language=de"], MULTILINGUAL),
+        (["search.language=none"], MULTILINGUAL),
+        (["embedding.model=multilingual-e5-small-q4"], MULTILINGUAL),
+        (["search.language=german", "embedding.model=answerai-colbert-small-int8"], ENGLISH),
+        (["search.language=german", "embedding.provider=ollama"], "nomic-embed-text"),
+        (["embedding.provider=ollama"], "nomic-embed-text"),
+    ],
+)
+def test_the_language_chooses_the_local_model(flags: list[str], model: str) -> None:
+    settings = loaded(*flags)
+    assert settings.embedding_model == model
+    assert embedding_model(settings).model == model
+    named = any(flag.startswith("embedding.") for flag in flags)
+    choice = embedding_choice(settings)
+    assert (choice is None) == named
+    if choice is not None:
+        assert f"search.language = {settings.search.language}" in choice
+        assert ("other languages" in choice) == (model == ENGLISH)
+
+
+def test_the_bands_are_those_of_the_chosen_model() -> None:
+    assert (loaded().exact, loaded().near) == (0.97, 0.85)
+    german = loaded("search.language=german")
+    assert (german.exact, german.near) == (0.975, 0.88)
+
+
+def test_a_language_that_there_is_not_is_told_with_those_there_are() -> None:
+    with pytest.raises(SettingsError, match=r"search\.language.*klingon.*english"):
+        loaded("search.language=klingon")
 
 
 def test_a_local_model_that_there_is_not_is_told_with_those_there_are() -> None:
     settings = loaded("embedding.model=answerai-colbert")
     with pytest.raises(SetupError, match=r"multilingual-e5-small-q4.*answerai-colbert-small-int8"):
-        embedding_model(settings.embedding)
+        embedding_model(settings)
 
 
 def test_a_model_of_unknown_size_asks_for_its_dimensions() -> None:
     settings = loaded("embedding.provider=ollama", "embedding.model=mine")
     with pytest.raises(SetupError, match=r"embedding\.dimensions"):
-        embedding_model(settings.embedding)
+        embedding_model(settings)
 
 
 def test_a_base_url_that_is_none_is_told() -> None:
