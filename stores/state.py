@@ -6,7 +6,7 @@ Written under `lock` and in one transaction a batch; read by any thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from palimpsest.stores.database.membership import KnownKeys
 from palimpsest.stores.database.seen_messages import SeenMessages
 from palimpsest.stores.database.tables import Tables, select
 from palimpsest.stores.index.cache import IndexCache
+from palimpsest.stores.index.token_reader import CopiedTokens, TokenReader
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.writing.known_names import NameCache
 from palimpsest.streams.store_port import Outbound, Progress
@@ -57,6 +58,9 @@ class ShardState:
             self.set_state("write_seq", "0")
         self.write_seq = int(self.state("write_seq") or 0)
         self.indexes = IndexCache(self.reading, options, folder, self._cached_vectors)
+        self.tokens = TokenReader(
+            self.reading, options.embedding_model, self.indexes.texts_of, self._copied_tokens
+        )
         self.names = NameCache(self.reading)
         self.known = KnownKeys(self.reading)
         self.flags = self._read_flags()
@@ -88,6 +92,10 @@ class ShardState:
         """As `stores.index.cache.CopiedVectors`: LanceDB's copy, once open and worth it."""
         table = self._vector_table
         return None if table is None else table.held(scope)
+
+    def _copied_tokens(self, memory_ids: Sequence[str]) -> Mapping[str, CopiedTokens]:
+        table = self._vector_table
+        return {} if table is None else table.tokens(memory_ids)
 
     @contextmanager
     def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -144,14 +152,7 @@ class ShardState:
     def packed_tokens(self, memory_ids: Sequence[str]) -> dict[str, bytes]:
         """The packed token vectors of memories by id, of those that have any by the model in
         use."""
-        with self.reading() as reader:
-            rows = reader.execute(
-                "SELECT m.memory_id, e.tokens FROM memory_rows m JOIN embeddings e"
-                " ON e.embedding_key = m.embedding_key AND e.model = $model"
-                " WHERE m.memory_id IN (SELECT unnest($ids)) AND e.tokens IS NOT NULL",
-                {"model": self.options.embedding_model, "ids": list(memory_ids)},
-            ).fetchall()
-        return dict(rows)
+        return self.tokens.of(memory_ids)
 
     def stored_keys(self, embedding_keys: Sequence[str]) -> set[str]:
         """Those texts of which a vector by the model in use is stored."""

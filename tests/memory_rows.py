@@ -83,6 +83,11 @@ def vector_of(row: MemoryRow) -> Vector:
     return embed(text_of(row))
 
 
+def packed_of(row: MemoryRow) -> bytes:
+    """What stands for the packed token vectors of its text."""
+    return f"tokens of {text_of(row)}".encode()
+
+
 def options(**fields: object) -> ShardOptions:
     return replace(ShardOptions(MODEL, DIMENSIONS), **fields)  # type: ignore[arg-type]
 
@@ -99,7 +104,8 @@ def write(shard: Shard, rows: Sequence[Row], vectors: bool = True) -> None:
         if isinstance(row, MemoryRow):
             unit.answer(Load(row.scope, memory_ids=(row.memory_id,)))
             if vectors and not row.is_deleted:
-                writes.insert(0, KeepVector(row.embedding_key, vector_of(row)))
+                kept = KeepVector(row.embedding_key, vector_of(row), packed_of(row))
+                writes.insert(0, kept)
         unit.stage(writes)
     unit.commit(Progress("test", {}, (), (), 0))
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from palimpsest.stores.database.cursors import Reading
 from palimpsest.stores.index.scope_index import DERIVED_FROM, ScopeIndex
 from palimpsest.stores.index.segment import META, NEVER, Block, Mask, Segment, digest
-from palimpsest.stores.index.vector_column import Vector
+from palimpsest.stores.index.vector_column import HalfVectors
 from palimpsest.stores.settings import ShardOptions
 
 LOAD_LOCKS = 64
@@ -98,6 +98,24 @@ class IndexCache:
             if index is not None:
                 self._resident.move_to_end(scope)
             return index
+
+    def texts_of(self, memory_ids: Sequence[str]) -> dict[str, int | None]:
+        """The digests of the texts that memories of resident scopes have now, by id; None where
+        the text has no vector."""
+        with self._lock:
+            indexes = [*reversed(self._resident.values())]
+        texts: dict[str, int | None] = {}
+        for index in indexes:
+            if len(texts) == len(memory_ids):
+                break
+            with index.lock:
+                for memory_id in memory_ids:
+                    found = None if memory_id in texts else index.find(memory_id)
+                    if found is not None:
+                        segment, place = found
+                        has_vector = segment.has_vector[place]
+                        texts[memory_id] = int(segment.meta[place]["text"]) if has_vector else None
+        return texts
 
     def change(self, scope: str, change: Change) -> None:
         """Apply a committed change to the index, now or when its loading ends; what is not
@@ -252,6 +270,7 @@ def _block(rows: pa.Table, segment: Segment, kept: Sequence[pa.Table], dimension
     ):  # fmt: skip
         meta[field] = rows[column].to_numpy()
     meta["digest"] = [digest(value) for value in rows["content_hash"].to_pylist()]
+    meta["text"] = [digest(value) for value in rows["embedding_key"].to_pylist()]
     for field, column in (
         ("kind", "type"), ("who", "who"), ("session", "session_id"), ("project", "project"),
     ):  # fmt: skip
@@ -278,9 +297,9 @@ def _tuples(column: pa.ChunkedArray) -> list[tuple[str, ...]]:
 
 def _vectors(
     keys: pa.ChunkedArray, kept: Sequence[pa.Table], dimensions: int
-) -> tuple[Vector, Mask]:
+) -> tuple[HalfVectors, Mask]:
     """The vector of each key, a row of zeros where none of the right size is kept."""
-    vectors = np.zeros((len(keys), dimensions), dtype=np.float32)
+    vectors = np.zeros((len(keys), dimensions), dtype=np.float16)
     has_vector = np.zeros(len(keys), dtype=np.bool_)
     for batch in (batch for table in kept for batch in table.to_batches()):
         values = batch.column("vector")

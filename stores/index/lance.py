@@ -1,4 +1,4 @@
-"""The vectors of a shard in LanceDB: derived from DuckDB, never the truth.
+"""The vectors of a shard and of its texts' tokens in LanceDB: derived from DuckDB, never the truth.
 
 LanceDB does not sync its files, and a crash can leave a table that does not open. So every vector
 lies in DuckDB's `embeddings` first; this table is written after the commit, from DuckDB, by one
@@ -6,8 +6,9 @@ writer, and is made anew when it is missing, damaged or not what DuckDB says. Th
 process compares it with DuckDB as a whole, so no position has to be kept, or trusted, across a
 crash; later ones follow the write sequence.
 
-It is read, not searched: a scope's vectors are loaded from it (`held`) into the resident index,
-which looks at all of them. There is no search in LanceDB itself.
+A scope's vectors are loaded from it (`held`) into the resident index, and the packed token vectors
+of a pool are read from it by id (`tokens`). Vectors are half floats, as in the resident index, so
+it does not matter from where they came.
 
 All methods block: call them in a thread.
 """
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -26,7 +27,8 @@ import duckdb
 import lancedb
 import numpy as np
 import pyarrow as pa
-from lancedb.index import Bitmap
+import pyarrow.compute as pc
+from lancedb.index import Bitmap, BTree
 
 from palimpsest.stores.database.cursors import Reading
 
@@ -42,10 +44,25 @@ HELD_FROM = 50_000
 """Vectors of a store from which on a scope's are read here: DuckDB takes 0.1 s for so many."""
 
 _WANTED = (
-    "SELECT m.memory_id, m.scope, m.embedding_key, e.vector FROM memory_rows m"
+    "SELECT m.memory_id, m.scope, m.embedding_key, e.vector, e.tokens FROM memory_rows m"
     " JOIN embeddings e ON e.embedding_key = m.embedding_key AND e.model = $model"
     " WHERE NOT m.is_deleted AND len(e.vector) = $dimensions"
 )
+
+_HELD = {
+    "memory_id": "memory_id",
+    "embedding_key": "embedding_key",
+    "lacks_tokens": "tokens IS NULL",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTokens:
+    """The packed token vectors of the text that a memory had at the last sync; `embedding_key`
+    tells which text that was."""
+
+    embedding_key: str
+    packed: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +128,29 @@ class VectorTable:
             self._distrust(table)
             return None
         return found
+
+    def tokens(self, memory_ids: Sequence[str]) -> dict[str, HeldTokens]:
+        """Those of these memories that have tokens here, as of the last sync; found by the index
+        of ids."""
+        table = self._table
+        if table is None or not memory_ids:
+            return {}
+        try:
+            rows = (
+                table.search()
+                .where(f"memory_id IN ({', '.join(map(_literal, memory_ids))})")
+                .select(["memory_id", "embedding_key", "tokens"])
+                .to_arrow()
+            )
+        except Exception:  # as in `held`
+            self._distrust(table)
+            return {}
+        columns = (rows[name].to_pylist() for name in ("memory_id", "embedding_key", "tokens"))
+        return {
+            memory_id: HeldTokens(key, packed)
+            for memory_id, key, packed in zip(*columns, strict=True)
+            if packed is not None
+        }
 
     def _distrust(self, table: object) -> None:
         """Let the next sync look at a table that could not be read. One that is under way finds
@@ -191,15 +231,16 @@ class VectorTable:
         return Synced(written, removed, newest, rebuilt)
 
     def _differing(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
-        """Ids whose vector here is missing, of another text, or no longer wanted."""
+        """Ids whose vector or tokens here are missing, of another text, or no longer wanted."""
         assert self._table is not None
-        held = self._table.search().select(["memory_id", "embedding_key"]).to_arrow()
+        held = self._table.search().select(_HELD).to_arrow()
         connection.register("held", held)
         try:
             found = connection.execute(
                 f"SELECT coalesce(w.memory_id, h.memory_id) FROM ({_WANTED}) w"
                 " FULL JOIN held h ON h.memory_id = w.memory_id"
-                " WHERE w.embedding_key IS DISTINCT FROM h.embedding_key ORDER BY 1",
+                " WHERE w.embedding_key IS DISTINCT FROM h.embedding_key"
+                " OR w.tokens IS NULL IS DISTINCT FROM h.lacks_tokens ORDER BY 1",
                 {"model": self._model, "dimensions": self._dimensions},
             ).fetchall()
         finally:
@@ -214,22 +255,15 @@ class VectorTable:
 
     def _rows(self, connection: duckdb.DuckDBPyConnection, ids: list[str]) -> pa.Table:
         """What the table should hold of these memories, each once."""
-        values = connection.execute(
+        found: pa.Table = connection.sql(
             f"SELECT * FROM ({_WANTED}) WHERE memory_id IN (SELECT unnest($ids))",
-            {"model": self._model, "dimensions": self._dimensions, "ids": ids},
-        ).fetchnumpy()
-        vectors = values["vector"]
-        flat = (
-            np.concatenate([np.asarray(v, dtype=np.float32) for v in vectors])
-            if len(vectors)
-            else np.zeros(0, dtype=np.float32)
-        )
-        columns = [
-            pa.array([str(value) for value in values[name]], pa.string())
-            for name in ("memory_id", "scope", "embedding_key")
-        ]
+            params={"model": self._model, "dimensions": self._dimensions, "ids": ids},
+        ).to_arrow_table()
+        flat = pc.list_flatten(found["vector"]).combine_chunks().to_numpy().astype(np.float16)
         listed = pa.FixedSizeListArray.from_arrays(pa.array(flat), self._dimensions)
-        return pa.Table.from_arrays([*columns, listed], schema=self._schema())
+        return found.set_column(found.schema.get_field_index("vector"), "vector", listed).cast(
+            self._schema()
+        )
 
     def _merge(self, rows: pa.Table, is_new: bool) -> int:
         if not rows.num_rows:
@@ -255,8 +289,9 @@ class VectorTable:
             return
         rows = self._table.count_rows()
         indexed = {index.name for index in self._table.list_indices()}
-        if rows and "scope_idx" not in indexed:
-            self._table.create_index("scope", config=Bitmap(), name="scope_idx")
+        for column, config in (("scope", Bitmap()), ("memory_id", BTree())):
+            if rows and f"{column}_idx" not in indexed:
+                self._table.create_index(column, config=config, name=f"{column}_idx")
         self._table.optimize(cleanup_older_than=KEEP_VERSIONS)
         self._merges = 0
 
@@ -266,7 +301,8 @@ class VectorTable:
                 pa.field("memory_id", pa.string(), nullable=False),
                 pa.field("scope", pa.string()),
                 pa.field("embedding_key", pa.string()),
-                pa.field("vector", pa.list_(pa.float32(), self._dimensions)),
+                pa.field("vector", pa.list_(pa.float16(), self._dimensions)),
+                pa.field("tokens", pa.binary()),
             ]
         )
 

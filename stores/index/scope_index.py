@@ -17,7 +17,8 @@ import numpy as np
 from palimpsest.schemas.rows import EdgeRow, MemoryRow
 from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.index.fulltext import terms_of
-from palimpsest.stores.index.segment import Numbers, Places, Segment
+from palimpsest.stores.index.postings import Places
+from palimpsest.stores.index.segment import Numbers, Segment
 from palimpsest.stores.index.vector_column import Codes, Vector
 
 DERIVED_FROM = "derived_from"

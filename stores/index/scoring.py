@@ -14,8 +14,9 @@ import numpy as np
 import simsimd
 from numpy.typing import NDArray
 
-from palimpsest.stores.index.segment import Counts, Floats, Integers, Mask, Places, Segment
-from palimpsest.stores.index.vector_column import Vector
+from palimpsest.stores.index.postings import Counts, Places
+from palimpsest.stores.index.segment import Floats, Integers, Mask, Segment
+from palimpsest.stores.index.vector_column import HalfVectors, Vector
 from palimpsest.stores.recall.ranking import DEFAULTS, bm25_impact, idf, length_norms
 
 BLOCK = 256
@@ -97,21 +98,21 @@ def _count(segment: Segment, mask: Mask | None) -> tuple[int, float]:
     return int(np.count_nonzero(mask)), float(segment.lengths[mask].sum())
 
 
-def row_cosines(vectors: Vector, query: Vector) -> Floats:
+def row_cosines(vectors: HalfVectors, query: Vector) -> Floats:
     """Cosines (n,) of unit vectors (n, d) to one: each row's bits are its own, whatever stands
     beside it. Zeros give 0."""
-    # Products of two float32 are exact in double precision; the sum runs along each row.
+    # Products of single and half floats are exact in double precision; the sum runs along each row.
     products = np.ascontiguousarray(vectors, dtype=np.float64) * query.astype(np.float64)
     cosines: Floats = products.sum(axis=1)
     return cosines
 
 
-def row_products(vectors: Vector, query: Vector) -> Vector:
+def row_products(vectors: HalfVectors, query: Vector) -> Vector:
     """Dot products (n,) in single precision; here too each row's bits are its own."""
     if not len(vectors):
         return np.zeros(0, dtype=np.float32)
     # Not einsum, whose sums were seen to differ with where the rows lie in memory.
-    found = simsimd.cdist(query[None, :], np.ascontiguousarray(vectors), "dot")
+    found = simsimd.cdist(query[None, :], vectors.astype(np.float32), "dot")
     products: Vector = np.asarray(found)[0].astype(np.float32)
     return products
 

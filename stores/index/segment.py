@@ -8,7 +8,6 @@ up to the places that it knows.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,20 +17,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palimpsest.schemas.rows import MemoryRow
-from palimpsest.stores.index.vector_column import Codes, Vector, VectorColumn, coded
+from palimpsest.stores.index.postings import Postings
+from palimpsest.stores.index.vector_column import (
+    Codes,
+    HalfVectors,
+    Vector,
+    VectorColumn,
+    coded,
+)
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-Places = NDArray[np.int32]
-Counts = NDArray[np.uint16]
-MAX_COUNT = 65_535
 META = np.dtype(
     [
         ("write_seq", "i8"),
         ("decision_order", "i8"),
         ("version", "i8"),
         ("digest", "i8"),
+        ("text", "i8"),
         ("occurred", "i8"),
         ("created", "i8"),
         ("ends", "i8"),
@@ -45,7 +49,8 @@ META = np.dtype(
         ("pinned", "?"),
     ]
 )
-"""What is known of a place beside its text: times in microseconds since 1970, `kind`, `who`,
+"""What is known of a place beside its text: `digest` of its content hash, `text` of its
+`embedding_key`, times in microseconds since 1970, `kind`, `who`,
 `session` and `project` as numbers of `Numbers`, -1 for none; `position` in the session."""
 
 NEVER = np.iinfo(np.int64).max
@@ -78,68 +83,6 @@ class Numbers:
         return self.names[number] if number >= 0 else ""
 
 
-class Postings:
-    """Places and counts by term: what was loaded in one block, and what came after.
-
-    The block is one array of places and one of counts, sorted by term, with the terms' starts: 6
-    bytes a posting and no object per term but its name. What is added later lies in a small
-    growing array a term. Nothing is ever taken out: dead places are skipped by whoever reads.
-    """
-
-    def __init__(self) -> None:
-        self._number: dict[str, int] = {}
-        self._starts: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
-        self._places: Places = np.zeros(0, dtype=np.int32)
-        self._counts: Counts = np.zeros(0, dtype=np.uint16)
-        self._late: dict[str, tuple[array[int], array[int]]] = {}
-        self._late_size = 0
-
-    def load(self, terms: Sequence[str], of_term: Places, places: Places, counts: Counts) -> None:
-        """Take all postings of a store at once; nothing may have been added before.
-
-        `terms` (t,) are the names, `of_term` (p,) the number of each posting's term, ascending.
-        """
-        if self._number or self._late:
-            raise ValueError("postings can only be loaded into an empty index")
-        self._number = {term: number for number, term in enumerate(terms)}
-        self._starts = np.searchsorted(of_term, np.arange(len(terms) + 1)).astype(np.int64)
-        self._places = places.astype(np.int32, copy=False)
-        self._counts = counts.astype(np.uint16, copy=False)
-
-    def add(self, place: int, terms: Mapping[str, int]) -> None:
-        for term, count in terms.items():
-            pair = self._late.get(term)
-            if pair is None:
-                pair = self._late[term] = (array("i"), array("H"))
-            pair[0].append(place)
-            pair[1].append(min(count, MAX_COUNT))
-        self._late_size += len(terms)
-
-    def get(self, term: str) -> tuple[Places, Counts] | None:
-        """Places and counts of a term in the order in which they were added; None where it never
-        occurs. Views of the loaded block where nothing came after it: not to be written to."""
-        number = self._number.get(term)
-        late = self._late.get(term)
-        if number is None:
-            return None if late is None else _copied(late)
-        here = slice(self._starts[number], self._starts[number + 1])
-        block = (self._places[here], self._counts[here])
-        if late is None:
-            return block
-        # A copy: a view would forbid the array to grow while it lives.
-        places, counts = _copied(late)
-        return np.concatenate((block[0], places)), np.concatenate((block[1], counts))
-
-    def bytes_used(self) -> int:
-        """A close estimate of resident bytes."""
-        block = self._places.nbytes + self._counts.nbytes + self._starts.nbytes
-        return int(block) + 150 * len(self._number) + 400 * len(self._late) + 7 * self._late_size
-
-
-def _copied(late: tuple[array[int], array[int]]) -> tuple[Places, Counts]:
-    return np.array(late[0], dtype=np.int32), np.array(late[1], dtype=np.uint16)
-
-
 @dataclass(frozen=True, slots=True)
 class Block:
     """Many documents at once, as columns of equal length n. `vectors` (n, d) has rows of zeros
@@ -150,7 +93,7 @@ class Block:
     source_ids: list[str | None]
     meta: NDArray[np.void]
     lengths: Floats
-    vectors: Vector
+    vectors: HalfVectors
     has_vector: Mask
     tags: list[tuple[str, ...]]
     categories: list[tuple[str, ...]]
@@ -216,7 +159,7 @@ class Segment:
         return self._meta[: self.places]
 
     @property
-    def vectors(self) -> Vector:
+    def vectors(self) -> HalfVectors:
         """(places, dimensions); a row of zeros where there is no vector."""
         return self._vectors.rows[: self.places]
 
@@ -348,6 +291,7 @@ def meta_of(row: MemoryRow, numbers: Numbers, position: int) -> tuple[object, ..
         -1 if row.decision_order is None else row.decision_order,
         row.version,
         digest(row.content_hash),
+        digest(row.embedding_key),
         microseconds(row.occurred_at),
         microseconds(row.created_at),
         NEVER if row.valid_until is None else microseconds(row.valid_until),
@@ -363,7 +307,7 @@ def meta_of(row: MemoryRow, numbers: Numbers, position: int) -> tuple[object, ..
 
 
 def digest(content_hash: str) -> int:
-    """The first 63 bits of a content hash in hex; 0 for what is none."""
+    """The first 63 bits of a hash in hex; 0 for what is none."""
     try:
         return int(content_hash[:16], 16) >> 1
     except ValueError:
@@ -388,6 +332,6 @@ def mean_vector(segments: Sequence[Segment]) -> tuple[Vector, int]:
     return mean, count
 
 
-def _whole(vectors: Vector) -> Integers:
+def _whole(vectors: HalfVectors) -> Integers:
     whole: Integers = np.rint(vectors * np.float32(UNIT)).astype(np.int64)
     return whole

@@ -1,7 +1,8 @@
 """The vectors of a segment: in memory while they are few, beyond that in an unnamed file.
 
 Choosing by whole numbers (`Codes`) reads every vector's codes; the vectors themselves
-are asked for a few hundred at a time. So they need not be resident: the file is mapped, the
+are asked for a few hundred at a time, as half floats: embedding models are less exact than that.
+So they need not be resident: the file is mapped, the
 system's page cache keeps what is used and may drop it, and nothing of it outlives the process.
 """
 
@@ -20,9 +21,10 @@ import simsimd
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float32]
+HalfVectors = NDArray[np.float16]
 
 MAPPED_FROM = 8_192
-"""Rows, 12 MB of 384 dimensions: below this a file of its own costs more than it saves."""
+"""Rows, 6 MB of 384 dimensions: below this a file of its own costs more than it saves."""
 
 
 WORTH_ALL_CORES = 200_000
@@ -56,9 +58,9 @@ class Codes:
         return products
 
 
-def coded(vectors: Vector) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+def coded(vectors: Vector | HalfVectors) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """Vectors (d,) or (n, d) as `Codes` has them: each with its largest number as 127."""
-    largest = np.abs(vectors).max(axis=-1)
+    largest = np.abs(vectors).max(axis=-1).astype(np.float32)
     scales = np.asarray(largest / np.float32(127.0), dtype=np.float32)
     divisors = np.where(scales > 0.0, scales, np.float32(1.0))
     numbers = np.rint(vectors / divisors[..., None]).astype(np.int8)
@@ -72,7 +74,7 @@ class VectorColumn:
     def __init__(self, dimensions: int, folder: Path | None = None) -> None:
         self._folder = folder
         self._file: IO[bytes] | None = None
-        self.rows: Vector = np.zeros((16, dimensions), dtype=np.float32)
+        self.rows: HalfVectors = np.zeros((16, dimensions), dtype=np.float16)
 
     @property
     def resident_bytes(self) -> int:
@@ -88,7 +90,7 @@ class VectorColumn:
         except OSError:
             self._give_up_file(size)
 
-    def write(self, first: int, vectors: Vector) -> None:
+    def write(self, first: int, vectors: Vector | HalfVectors) -> None:
         """Set rows `first` and on to `vectors` (n, d)."""
         if self._file is not None:
             try:
@@ -99,7 +101,7 @@ class VectorColumn:
         self.rows[first : first + len(vectors)] = vectors
 
     def _keep_in_memory(self, size: int) -> None:
-        rows = np.zeros((size, self.rows.shape[1]), dtype=np.float32)
+        rows = np.zeros((size, self.rows.shape[1]), dtype=np.float16)
         rows[: len(self.rows)] = self.rows
         self.rows = rows
 
@@ -122,11 +124,11 @@ class VectorColumn:
             # A few hundred rows from anywhere: what stands beside them is of no use.
             pages.madvise(mmap.MADV_RANDOM)
         self._file = file
-        self.rows = np.frombuffer(pages, dtype=np.float32).reshape(size, before.shape[1])
+        self.rows = np.frombuffer(pages, dtype=np.float16).reshape(size, before.shape[1])
 
 
-def _write(file: IO[bytes], at: int, vectors: Vector) -> None:
+def _write(file: IO[bytes], at: int, vectors: Vector | HalfVectors) -> None:
     # Not through the map: on a full disk that would kill the process instead of raising.
     file.seek(at)
-    file.write(np.ascontiguousarray(vectors, dtype=np.float32).data)
+    file.write(np.ascontiguousarray(vectors, dtype=np.float16).data)
     file.flush()

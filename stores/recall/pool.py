@@ -29,7 +29,7 @@ from palimpsest.stores.index.segment import (
     Segment,
     mean_vector,
 )
-from palimpsest.stores.index.vector_column import Codes, Vector
+from palimpsest.stores.index.vector_column import Codes, HalfVectors, Vector
 from palimpsest.stores.recall.filters import Allowed
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.ranking import (
@@ -58,7 +58,7 @@ class _Side:
     query: Vector
     off: Vector
 
-    def cosines(self, vectors: Vector) -> Floats:
+    def cosines(self, vectors: HalfVectors) -> Floats:
         """Centred cosines (n,) of unit vectors (n, d), each row's bits its own."""
         rest = 1.0 - 2.0 * row_products(vectors, self.off) + (self.off * self.off).sum()
         products = row_products(vectors, self.query) - (self.off * self.query).sum()

@@ -65,6 +65,7 @@ class UnitOfWork:
         self._by_hash: Found = {}
         self._by_source: Found = {}
         self._embeddings: dict[str, KeepVector] = {}
+        self._newly_kept: list[KeepVector] = []
         self._cached_vectors: dict[str, Vector | None] = {}
         self._search = CandidateSearch(shard)
         self._names = NameView(shard.names)
@@ -333,6 +334,7 @@ class UnitOfWork:
             self._shard.tables.insert_columns(
                 "embeddings", embedding_columns(self._shard.options.embedding_model, new)
             )
+        self._newly_kept = new
 
     def _note_keys(self) -> None:
         """Tell the shard what can be looked for now."""
@@ -343,6 +345,9 @@ class UnitOfWork:
         known.add("source_id", [row.source_id for row in memories if row.source_id is not None])
         known.add("item_id", [row.item_id for row in self._rows.staged(OutcomeRow)])
         known.add("embedding_key", self._embeddings)
+        self._shard.tokens.note(
+            {kept.embedding_key: kept.tokens for kept in self._newly_kept if kept.tokens}
+        )
         for flags in self._rows.staged(FlagsRow):
             self._shard.flags[flags.scope] = flags
 

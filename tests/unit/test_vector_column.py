@@ -13,7 +13,7 @@ import pytest
 from palimpsest.stores.index.vector_column import MAPPED_FROM, VectorColumn
 
 DIMENSIONS = 8
-DRAWN = np.random.default_rng(5).normal(size=(4 * MAPPED_FROM, DIMENSIONS)).astype(np.float32)
+DRAWN = np.random.default_rng(5).normal(size=(4 * MAPPED_FROM, DIMENSIONS)).astype(np.float16)
 
 
 @contextmanager
@@ -56,7 +56,7 @@ def test_what_was_taken_before_it_grew_stays_and_follows(tmp_path: Path) -> None
     assert np.array_equal(taken[:3], DRAWN[:3])
 
 
-@pytest.mark.parametrize("room", [0, MAPPED_FROM * DIMENSIONS * 4])
+@pytest.mark.parametrize("room", [0, MAPPED_FROM * DIMENSIONS * 2])
 def test_a_full_disk_leaves_them_in_memory(tmp_path: Path, room: int) -> None:
     with files_of_at_most(room):
         column = filled(VectorColumn(DIMENSIONS, tmp_path), MAPPED_FROM)

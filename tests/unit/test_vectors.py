@@ -1,4 +1,5 @@
-"""The vector table is what DuckDB says, whatever happened to its files; catching up on vectors."""
+"""The vector table is what DuckDB says, whatever happened to its files, and token vectors are those
+of the text that a memory has now, from wherever they are read; catching up on vectors."""
 
 from __future__ import annotations
 
@@ -19,7 +20,17 @@ from palimpsest.stores.recall.retriever import Retriever
 from palimpsest.stores.recall.token_leg import QueryEmbedding
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.models.base import PermanentModelError, TransientModelError, Vector
-from tests.memory_rows import DIMENSIONS, MODEL, SCOPE, embed, memory, open_shard, turn, write
+from tests.memory_rows import (
+    DIMENSIONS,
+    MODEL,
+    SCOPE,
+    embed,
+    memory,
+    open_shard,
+    packed_of,
+    turn,
+    write,
+)
 
 OTHER = "o'ther \" scope; --"
 
@@ -42,20 +53,31 @@ def table_of(shard: Shard) -> VectorTable:
     return VectorTable(shard.folder, MODEL, DIMENSIONS, shard.reading)
 
 
-def content(table: VectorTable, scope: str = SCOPE) -> dict[str, list[float]]:
+Kept = tuple[list[float], bytes]
+
+
+def content(table: VectorTable, scope: str = SCOPE) -> dict[str, Kept]:
     """What the table holds of a scope, read past it."""
     rows = lancedb.connect(table.folder).open_table(vectors.TABLE).to_arrow().to_pylist()
-    return {row["memory_id"]: row["vector"] for row in rows if row["scope"] == scope}
+    return {
+        row["memory_id"]: (row["vector"], row["tokens"]) for row in rows if row["scope"] == scope
+    }
 
 
-def stored(shard: Shard, scope: str = SCOPE) -> dict[str, list[float]]:
+def stored(shard: Shard, scope: str = SCOPE) -> dict[str, Kept]:
     with shard.reading() as reader:
         rows = reader.execute(
-            "SELECT memory_id, vector FROM memory_rows JOIN embeddings USING (embedding_key)"
-            " WHERE scope = ? AND NOT is_deleted",
+            "SELECT memory_id, vector, tokens FROM memory_rows JOIN embeddings USING"
+            " (embedding_key) WHERE scope = ? AND NOT is_deleted",
             [scope],
         ).fetchall()
-    return {memory_id: np.float32(vector).tolist() for memory_id, vector in rows}
+    return {memory_id: (np.float16(vector).tolist(), tokens) for memory_id, vector, tokens in rows}
+
+
+def kept_of(text: str) -> Kept:
+    """Of a fact with this text."""
+    row = memory("any", text)
+    return embed(text).astype(np.float16).tolist(), packed_of(row)
 
 
 def test_it_follows_the_store(shard: Shard) -> None:
@@ -95,7 +117,7 @@ def test_a_scope_is_loaded_from_it_the_same(shard: Shard, monkeypatch: pytest.Mo
     monkeypatch.setattr(vectors, "HELD_FROM", 10**9)
     assert table.held(SCOPE) is None
     assert with_copy == vectors_of(shard)
-    assert with_copy["m001"] == embed("nothing but penguins").tolist()
+    assert with_copy["m001"] == kept_of("nothing but penguins")[0]
     assert len(with_copy) == 61
 
 
@@ -118,7 +140,7 @@ def test_a_change_of_text_replaces_the_vector(shard: Shard) -> None:
     write(shard, [changed])
     table.sync()
     assert len(content(table)) == 60
-    assert content(table)["m001"] == embed("nothing but penguins").tolist()
+    assert content(table)["m001"] == kept_of("nothing but penguins")
 
 
 def test_optimizing_loses_nothing(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +208,7 @@ def test_a_table_that_missed_writes_catches_up(shard: Shard) -> None:
     write(shard, [memory("missed", "a missed memory", 900)])
     again = table_of(shard)
     assert again.sync().written == 1
-    assert content(again)["missed"] == embed("a missed memory").tolist()
+    assert content(again)["missed"] == kept_of("a missed memory")
 
 
 class Model:
