@@ -51,10 +51,9 @@ class RecallSettings(Section):
     )
     """Relevance alone: a conversation of months has its answers anywhere."""
     pool: int = Field(
-        default=100, ge=10, le=5_000, description="candidates taken from keywords and from vectors"
+        default=50, ge=10, le=5_000, description="candidates taken from keywords and from vectors"
     )
-    """Then widened by their neighbours. From 50 on, recall is that of the exhaustive ranking;
-    without the neighbours 200 are needed."""
+    """Then widened by their neighbours: more of them find no more, with either local model."""
     graph_weight: float = Field(
         default=0.05,
         ge=0.0,
@@ -76,10 +75,10 @@ class RecallSettings(Section):
         description="what tells whether a question asks why, when, who or what: its words, or where"
         " they do not also the nearest of example questions, embedded at the first such question",
     )
-    rerank: Literal["off", "cosine"] = Field(
+    rerank: Literal["off", "cosine", "cross-encoder"] = Field(
         default="off",
-        description="a second look at the first results: .7 of the score and .3 of the cosine of"
-        " their whole content",
+        description="a second look at the first results: by the cosine of their whole content, too,"
+        " or by a model that reads question and text together (English; needs the extra english)",
     )
     rerank_top_n: int = Field(
         default=20, ge=1, le=200, description="results that a second look is taken at"
@@ -87,7 +86,8 @@ class RecallSettings(Section):
     rerank_timeout_ms: float = Field(
         default=2_000.0,
         gt=0.0,
-        description="how long a second look may take, in milliseconds; then the order stays",
+        description="how long a second look may take, in milliseconds; what it has not reached"
+        " then keeps its place",
     )
     mmr: bool = Field(
         default=False,

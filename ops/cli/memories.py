@@ -45,6 +45,7 @@ def recall(
     group: options.Grouped = True,
     explain: options.Explained = False,
     neighbours: options.Neighbours = 0,
+    rerank: options.Reranked = None,
     json: AsJson = False,
 ) -> None:
     """Find memories of a scope by meaning and by words, best first, with the parts of each score.
@@ -72,6 +73,7 @@ def recall(
         group=group,
         explain=explain,
         neighbours=neighbours,
+        rerank=rerank,
     )
     _recall(cli, request, json)
 

@@ -39,5 +39,12 @@ Rows = Annotated[int, typer.Option(min=1, max=10_000, help="At most.")]
 Grouped = Annotated[bool, typer.Option(help="A fact with its turns as one result.")]
 Explained = Annotated[bool, typer.Option("--explain", help="Tell more of each score.")]
 Neighbours = Annotated[int, typer.Option(min=0, max=20, help="Turns around a turn, on each side.")]
+Reranked = Annotated[
+    bool | None,
+    typer.Option(
+        "--rerank/--no-rerank",
+        help="Read the first results again with a cross-encoder (English); else as set.",
+    ),
+]
 Reason = Annotated[str, typer.Option(help="Why; kept in the history.")]
 Wait = Annotated[float, typer.Option(min=0, help="Seconds to wait for a running worker's answer.")]

@@ -90,6 +90,7 @@ async def _retriever(
         constants or CONSTANTS,
         exemplars,
         sources.embedding,
+        pairs=sources.cross_encoder,
     )
     return retriever, embedding
 

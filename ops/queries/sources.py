@@ -15,6 +15,7 @@ from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogReader, Outgoing, partition_for
 from palimpsest.streams.models.base import EmbeddingModel, ModelError
+from palimpsest.streams.models.cross_encoder import CrossEncoder
 from palimpsest.streams.runtime.model_port import Outage
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ class EmbeddedExemplars:
 class Sources:
     """`shards` are those open here now, by partition, of `partitions` that there are. `append`
     adds records to the log. `running` are the stages that a worker of this process runs; `outages`
-    and `unusable` tell what its models are waiting for. `exemplars` are shared by all questions."""
+    and `unusable` tell what its models are waiting for. `exemplars` and `cross_encoder` are shared
+    by all questions."""
 
     settings: Settings
     log: LogReader
@@ -57,6 +59,7 @@ class Sources:
     outages: dict[str, Outage] = field(default_factory=dict)
     unusable: Callable[[], str | None] = lambda: None
     exemplars: EmbeddedExemplars = field(default_factory=EmbeddedExemplars)
+    cross_encoder: CrossEncoder = field(default_factory=CrossEncoder)
 
     def partition_of(self, scope: str) -> int:
         return partition_for(scope, self.partitions)

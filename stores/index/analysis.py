@@ -160,10 +160,20 @@ _CASE_CHANGE = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _CONNECTOR = re.compile(r"[-_./:@+,'’#]+")
 _IDENTIFIER_MARK = re.compile(r"[_.@+#]")
 _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+")
+_QUESTION = re.compile(
+    r"[?\u037e\u061f\u1367\u2047-\u2049\ufe56\uff1f](?!\w)|\u055e|[\u0370-\u03ff];"
+)
+"""A question mark of any script, but not within a web address; in Greek it looks like `;`, in
+Armenian it stands within the word."""
 _LETTERS_THEN_DIGITS = re.compile(r"([^\W\d_]{2,})(\d+)")
 _LATIN_MARKS = dict.fromkeys([*range(0x0300, 0x0370), *range(0x064B, 0x0653)])
 
 _local = threading.local()
+
+
+def asks(text: str) -> bool:
+    """Whether a text holds a question, by its mark."""
+    return _QUESTION.search(text) is not None
 
 
 def tokens(text: str, language: str = "english") -> list[str]:

@@ -6,14 +6,14 @@ ten or fifty are. All of it passes the query's filters (`stores.recall.filters`)
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from palimpsest.stores.index.analysis import asks
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.scoring import (
     at_least_best,
@@ -44,10 +44,6 @@ from palimpsest.stores.recall.token_leg import TokenLeg
 from palimpsest.stores.settings import RecallSettings
 
 TURNS, FACTS = 0, 1
-_ASKS: Final = re.compile(
-    r"[?\u037e\u055e\u061f\u1367\u2047-\u2049\ufe56\uff1f](?!\w)|[\u0370-\u03ff];"
-)
-"""A question mark in any script, but not within a web address; in Greek it looks like `;`."""
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
@@ -142,12 +138,12 @@ class PoolSearch:
                 of_named=self._of_named(turns, facts, links),
                 links=links,
                 asks=self._asks(turns),
+                before=self._before(turns, allowed.passes[TURNS]),
             )
-            before = self._before(turns, allowed.passes[TURNS]) if self._tokens else []
             if self._tokens is None:
                 rows.vector = self._cosines(places)
         if self._tokens and self.has_vectors and not self._is_by_keywords:
-            rows.vector = self._by_tokens(self._tokens, places, ids, before)
+            rows.vector = self._by_tokens(self._tokens, places, rows)
         return rows, allowed
 
     @property
@@ -156,7 +152,7 @@ class PoolSearch:
 
     def _asks(self, turns: Integers) -> Mask:
         contents = self._index.turns.contents
-        found = (_ASKS.search(contents[place]) is not None for place in turns.tolist())
+        found = (asks(contents[place]) for place in turns.tolist())
         return np.fromiter(found, dtype=np.bool_, count=len(turns))
 
     def _before(self, turns: Integers, passes: Mask | None) -> list[str]:
@@ -172,11 +168,9 @@ class PoolSearch:
             found.append(segment.ids[place] if 0 <= place < len(may) and may[place] else "")
         return found
 
-    def _by_tokens(
-        self, tokens: TokenLeg, places: Sequence[Integers], ids: Sequence[str], before: list[str]
-    ) -> Floats:
+    def _by_tokens(self, tokens: TokenLeg, places: Sequence[Integers], rows: Ranking) -> Floats:
         """Tokens come from a table, so without the index's lock."""
-        scores = tokens.scores(ids, before)
+        scores = tokens.scores(rows.ids, rows.before)
         lacking = np.isnan(scores)
         if lacking.any() and self._vector is not None:
             with self._index.lock:

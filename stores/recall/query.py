@@ -27,6 +27,7 @@ class Query:
 
     `group`: a turn and the facts drawn from it are one result. `explain` tells the parts of each
     score. `neighbours`: turns of the session on each side, given with a result that is a turn.
+    `rerank`: whether the first results are read again by a cross-encoder; None: as is set.
     """
 
     scope: str
@@ -47,6 +48,7 @@ class Query:
     group: bool = True
     explain: bool = False
     neighbours: int = 0
+    rerank: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +121,8 @@ class RecallResult:
 @dataclass(frozen=True, slots=True)
 class RecallAnswer:
     """Results, best first, ties by id. `method` tells what took part: the legs (`Legs`), with
-    `+cosine` where the first results were ordered anew by whole contents, with `+mmr` where for
-    variety. What is set and did not take part is not told there."""
+    `+cosine` or `+cross-encoder` where the first results were ordered anew by that, with `+mmr`
+    where for variety. What is set and did not take part is not told there."""
 
     query: str
     method: str

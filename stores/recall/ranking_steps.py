@@ -34,7 +34,7 @@ from palimpsest.stores.recall.ranking import (
     top,
     worth_showing,
 )
-from palimpsest.stores.recall.rerank import mmr, reranked
+from palimpsest.stores.recall.rerank import SecondLook, mmr, reranked
 from palimpsest.stores.recall.time_words import TimeFilter
 from palimpsest.stores.settings import RecallSettings
 
@@ -64,6 +64,8 @@ class Ranking:
     links: Integers
     asks: Mask
     """Of the turns, which ask something."""
+    before: list[str]
+    """Of the turns, the id of the one before in the session; empty for none that may be shown."""
     shown: Mask = field(init=False)
     """What may be a result: after `drop_poor`, what scores enough."""
     scores: Floats = field(init=False)
@@ -108,8 +110,8 @@ class Ranking:
 @dataclass(frozen=True, slots=True)
 class RankingContext:
     """What the steps go by beside the rows. `now` is in microseconds since 1970; `graph` are
-    strengths, 0..1 by memory id; `times` are those that the query prefers; `cosines` those of the
-    first results' contents."""
+    strengths, 0..1 by memory id; `times` are those that the query prefers; `look` is the second one
+    at the first results. `by_tokens`: whether the vector leg compared token vectors."""
 
     index: ScopeIndex
     limit: int
@@ -120,7 +122,7 @@ class RankingContext:
     graph: Mapping[str, float] = field(default_factory=dict)
     times: TimeFilter | None = None
     time_bonus: float = 0.0
-    cosines: Sequence[float] = ()
+    look: SecondLook = SecondLook("off")
     by_tokens: bool = False
 
     @property
@@ -282,12 +284,14 @@ def limit_results(rows: Ranking, context: RankingContext) -> None:
     del rows.results[context.limit :]
 
 
-def rerank_by_cosine(rows: Ranking, context: RankingContext) -> None:
-    """Part `rerank`: the first results by the cosines of their whole contents, too."""
-    if not context.cosines:
+def rerank_first(rows: Ranking, context: RankingContext) -> None:
+    """Part `rerank`: the first results by what the second look gave them, too."""
+    look, parameters = context.look, context.parameters
+    if not look.scores:
         return
-    scores = rows.scores[rows.results].tolist()
-    order, given = reranked(scores, context.cosines, context.parameters.cosine_weight)
+    by_pairs = look.by == "cross-encoder"
+    weight = parameters.cross_encoder_weight if by_pairs else parameters.cosine_weight
+    order, given = reranked(rows.scores[rows.results].tolist(), look.scores, weight)
     rows.rescore_results("rerank", dict(zip(rows.results, given, strict=False)))
     rows.results = [rows.results[place] for place in order]
 
@@ -315,7 +319,7 @@ STEPS: Final[tuple[Step, ...]] = (
     boost_times,
     limit_results,
 )
-SECOND_LOOK: Final[tuple[Step, ...]] = (rerank_by_cosine, vary, limit_results)
+SECOND_LOOK: Final[tuple[Step, ...]] = (rerank_first, vary, limit_results)
 
 
 def run(steps: Sequence[Step], rows: Ranking, context: RankingContext) -> None:

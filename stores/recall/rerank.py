@@ -1,4 +1,5 @@
-"""A second look at the first results: by the cosine of their whole contents, or for variety.
+"""A second look at the first results: by the cosine of their whole contents, by a model that reads
+question and text together, or for variety.
 
 Off by default. Whatever goes wrong or takes too long, the order stays and the reason is told.
 """
@@ -9,7 +10,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ from numpy.typing import NDArray
 from palimpsest.stores.settings import RecallSettings
 
 Vector = NDArray[np.float32]
+PAIR_SECONDS: Final = 0.2
+"""What the pair that is read at the deadline may take longer."""
 Within = Callable[[Awaitable[list[Vector]], float], Awaitable[list[Vector]]]
 """Awaits a value for so many seconds, else raises TimeoutError."""
 
@@ -27,13 +30,24 @@ class TextEmbedding(Protocol):
     async def embed_passages(self, texts: Sequence[str]) -> list[Vector]: ...
 
 
+class PairScoring(Protocol):
+    """A model that reads a question and a text together."""
+
+    async def scores(
+        self, question: str, passages: Sequence[str], seconds: float
+    ) -> list[float | None]:
+        """0..1 for each passage, in order; None from the first on that there was no time for."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class SecondLook:
-    """The cosines (0..1) of the first texts to the query; none where the order is to stay, with
-    the `reason`."""
+    """What a look `by` some way gave the first texts, 0..1 each; nothing where the order is to
+    stay. `reason` says what was done, or why not."""
 
     reason: str
-    cosines: tuple[float, ...] = ()
+    scores: tuple[float, ...] = ()
+    by: str = ""
 
 
 async def second_look(
@@ -45,8 +59,6 @@ async def second_look(
 ) -> SecondLook:
     """The cosines of the first `rerank_top_n` whole texts (best first) to the query, whose unit
     vector is `vector`. Raises nothing but the cancellation of the caller."""
-    if settings.rerank == "off":
-        return SecondLook("off")
     if not texts:
         return SecondLook("no results")
     if model is None or vector is None:
@@ -63,17 +75,55 @@ async def second_look(
         return SecondLook(f"{type(error).__name__}: {error}")
     if len(cosines) != count or not all(map(math.isfinite, cosines)):
         return SecondLook(f"{len(cosines)} usable vectors for {count} texts")
-    return SecondLook(settings.rerank, cosines)
+    return SecondLook("cosine", cosines, "cosine")
+
+
+async def second_look_by_pairs(
+    question: str,
+    readings: Sequence[tuple[str, ...]],
+    model: PairScoring | None,
+    settings: RecallSettings,
+) -> SecondLook:
+    """How well each of the first `rerank_top_n` results (best first) answers the question, the mean
+    of its `readings`, as far as there is time. Raises nothing but the cancellation of the caller.
+    """
+    first = readings[: settings.rerank_top_n]
+    if not first:
+        return SecondLook("no results")
+    if model is None:
+        return SecondLook("no model")
+    seconds = settings.rerank_timeout_ms / 1000.0
+    late = f"longer than {settings.rerank_timeout_ms:g} ms"
+    texts = [text for result in first for text in result]
+    try:
+        given = await asyncio.wait_for(
+            model.scores(question, texts, seconds), seconds + PAIR_SECONDS
+        )
+    except TimeoutError:
+        return SecondLook(late)
+    except Exception as error:  # as above
+        return SecondLook(f"{type(error).__name__}: {error}")
+    each = iter(given)
+    means: list[float] = []
+    for result in first:
+        found = [score for _, score in zip(result, each, strict=False) if score is not None]
+        if len(found) < len(result):
+            break
+        means.append(sum(found) / len(found))
+    if not means:
+        return SecondLook(late)
+    cut = "" if len(means) == len(first) else f", {len(means)} of {len(first)} in time"
+    return SecondLook(f"cross-encoder{cut}", tuple(means), "cross-encoder")
 
 
 def reranked(
-    scores: Sequence[float], cosines: Sequence[float], weight: float
+    scores: Sequence[float], second: Sequence[float], weight: float
 ) -> tuple[list[int], list[float]]:
     """The places of all scores (best first) in their new order, and the new scores of the first,
-    those that have a cosine: (1 - weight) x score + weight x cosine. Ties keep their order."""
+    those that have a second: (1 - weight) x score + weight x second. Ties keep their order."""
     given = [
-        (1.0 - weight) * score + weight * cosine
-        for score, cosine in zip(scores, cosines, strict=False)
+        (1.0 - weight) * score + weight * other
+        for score, other in zip(scores, second, strict=False)
     ]
     first = sorted(range(len(given)), key=lambda place: (-given[place], place))
     return [*first, *range(len(given), len(scores))], given

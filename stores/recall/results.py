@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 
+from palimpsest.stores.index.analysis import asks
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.segment import Floats, Segment, from_microseconds
 from palimpsest.stores.recall.filters import Allowed
@@ -16,6 +17,8 @@ from palimpsest.stores.recall.ranking import top
 from palimpsest.stores.recall.ranking_steps import Ranking
 
 Ranks = Mapping[str, list[int | None]]
+WORDS_BEFORE: Final = 40
+"""Of the turn before, its last ones: time grows with the length."""
 
 
 def shown(
@@ -29,6 +32,31 @@ def shown(
     with index.lock:
         made = [_result(index, query, rows, head, allowed, ranks) for head in rows.results]
     return tuple(result for result in made if result is not None)
+
+
+def readings(index: ScopeIndex, rows: Ranking) -> list[tuple[str, ...]]:
+    """What a reader is given of each result: what was said, alone and after the turn before. An
+    answer is read after its question only."""
+
+    def said(memory_id: str) -> str:
+        found = index.find(memory_id)
+        if found is None:
+            return ""
+        segment, place = found
+        who = segment.numbers.name(int(segment.meta[place]["who"]))
+        text = segment.contents[place]
+        return f"{who}: {text}" if segment is index.turns and who else text
+
+    def read(head: int) -> tuple[str, ...]:
+        own = said(rows.ids[head])
+        before = said(rows.before[head]) if head < rows.turns else ""
+        if not before:
+            return (own,)
+        both = f"{' '.join(before.split()[-WORDS_BEFORE:])} {own}"
+        return (both,) if asks(before) and not rows.asks[head] else (own, both)
+
+    with index.lock:
+        return [read(head) for head in rows.results]
 
 
 def leg_ranks(leg: Floats | None, ids: Sequence[str]) -> list[int | None]:

@@ -37,8 +37,14 @@ from palimpsest.stores.recall.intent import Exemplars, classify, complexity
 from palimpsest.stores.recall.pool import PoolSearch
 from palimpsest.stores.recall.query import Fusion, Legs, Query, RecallAnswer, RecallResult
 from palimpsest.stores.recall.ranking_steps import SECOND_LOOK, STEPS, Ranking, RankingContext, run
-from palimpsest.stores.recall.rerank import SecondLook, TextEmbedding, second_look
-from palimpsest.stores.recall.results import shown
+from palimpsest.stores.recall.rerank import (
+    PairScoring,
+    SecondLook,
+    TextEmbedding,
+    second_look,
+    second_look_by_pairs,
+)
+from palimpsest.stores.recall.results import readings, shown
 from palimpsest.stores.recall.strategies import Hit, Related, additions
 from palimpsest.stores.recall.time_words import TimeFilter, read_times
 from palimpsest.stores.recall.token_leg import PackedTokens, QueryEmbedding, token_leg
@@ -84,13 +90,16 @@ class _Ranked:
             return ()
         return shown(self.allowed.index, self.query, self.rows, self.allowed)
 
+    def readings(self) -> list[tuple[str, ...]]:
+        return [] if self.rows is None else readings(self.allowed.index, self.rows)
+
     def looked_at_again(self, look: SecondLook, limit: int) -> str:
         """Take the steps of the second look; what they were, for the answer's method."""
         if self.rows is None or self.context is None or not self.rows.results:
             return ""
-        run(SECOND_LOOK, self.rows, replace(self.context, limit=limit, cosines=look.cosines))
+        run(SECOND_LOOK, self.rows, replace(self.context, limit=limit, look=look))
         varied = "+mmr" if self.context.settings.mmr else ""
-        return (f"+{look.reason}" if look.cosines else "") + varied
+        return (f"+{look.by}" if look.scores else "") + varied
 
 
 def utc_now() -> datetime:
@@ -105,10 +114,10 @@ class Retriever:
     """Retrievals from one shard; may be used by any thread.
 
     Without `graph` nothing is boosted by it and no intent adds anything.
-    `exemplars` are asked where no word tells the intent, and `model` makes the vectors of a second
-    look (None: neither takes place). `clock` dates recency, what has ended and "last week" (a
-    query's `as_of` comes before it), in the zone whose days are meant; `milliseconds` measures the
-    graph's deadline.
+    `exemplars` are asked where no word tells the intent; a second look is `model`'s by cosines, and
+    that of `pairs` by a cross-encoder (None: it does not take place). `clock` dates recency, what
+    has ended and "last week" (a query's `as_of` comes before it), in the zone whose days are meant;
+    `milliseconds` measures the graph's deadline.
     """
 
     def __init__(
@@ -121,6 +130,7 @@ class Retriever:
         model: TextEmbedding | None = None,
         clock: Callable[[], datetime] = utc_now,
         milliseconds: Milliseconds = monotonic_ms,
+        pairs: PairScoring | None = None,
     ) -> None:
         self._shard = shard
         self._settings = settings or RecallSettings()
@@ -130,6 +140,7 @@ class Retriever:
         self._model = model
         self._clock = clock
         self._milliseconds = milliseconds
+        self._pairs = pairs
 
     def search(self, query: Query, embedding: QueryEmbedding | None = None) -> Retrieval:
         """The answer to a query whose text has this embedding (None: by keywords only), without
@@ -144,13 +155,21 @@ class Retriever:
         the same whether ten or fifty are asked for.
         """
         settings = self._settings
+        if query.rerank is not None:
+            way = "cross-encoder" if query.rerank else "off"
+            settings = settings.model_copy(update={"rerank": way})
         if settings.rerank == "off" and not settings.mmr:
             return await _in_search_thread(self.search, query, embedding)
         wider = replace(query, limit=max(query.limit, settings.rerank_top_n))
         found, ranked = await _in_search_thread(self._searched, wider, embedding)
-        texts = [result.content for result in found.results]
-        vector = None if embedding is None else embedding.vector
-        look = await second_look(vector, texts, self._model, settings)
+        look = SecondLook("off")
+        if settings.rerank == "cosine":
+            vector = None if embedding is None else embedding.vector
+            texts = [result.content for result in found.results]
+            look = await second_look(vector, texts, self._model, settings)
+        elif settings.rerank == "cross-encoder":
+            read = ranked.readings()
+            look = await second_look_by_pairs(query.text, read, self._pairs, settings)
         return await _in_search_thread(_looked_at_again, found, ranked, look, query.limit)
 
     async def context(

@@ -10,6 +10,7 @@ from palimpsest.stores.index.analysis import (
     MAX_TERM_LENGTH,
     STOP_WORDS,
     algorithm,
+    asks,
     query_tokens,
     tokens,
 )
@@ -152,3 +153,24 @@ def test_threads_get_the_same_terms() -> None:
     for thread in threads:
         thread.join()
     assert results == [expected] * 4
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "How is it?",
+        "(really?!) Yes.",
+        "元気\uff1f",
+        "كيف الحال\u061f",
+        "Πού μένεις;",
+        "Πού μένεις\u037e",
+        "ինչպե\u055eս",
+    ],
+)
+def test_a_question_is_known_by_its_mark(text: str) -> None:
+    assert asks(text)
+
+
+@pytest.mark.parametrize("text", ["", "Fine.", "see http://a.de/x?y=1", "first; then", "x?y"])
+def test_what_only_holds_such_a_sign_asks_nothing(text: str) -> None:
+    assert not asks(text)

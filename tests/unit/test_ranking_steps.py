@@ -42,6 +42,7 @@ def fused(
         of_named=None,
         links=np.zeros((0, 2), dtype=np.int64),
         asks=np.zeros(count, dtype=np.bool_),
+        before=[""] * count,
     )
     context = RankingContext(ScopeIndex(8), 10, 0, RecallSettings(alpha=alpha, fusion=fusion))
     fuse_legs(rows, context)

@@ -13,6 +13,7 @@ from palimpsest.stores.recall.rerank import (
     mmr,
     reranked,
     second_look,
+    second_look_by_pairs,
 )
 from palimpsest.stores.settings import RecallSettings
 
@@ -49,19 +50,19 @@ def look(model: Fixed | None, vector: Vector | None = ASKED, **settings: object)
 def test_cosine_is_seven_to_three() -> None:
     found = look(Fixed([0.0, 1.0, 0.5, 0.9]))
     assert found.reason == "cosine"
-    order, scores = reranked(SCORES, found.cosines, DEFAULTS.cosine_weight)
+    order, scores = reranked(SCORES, found.scores, DEFAULTS.cosine_weight)
     assert scores == pytest.approx((0.63, 0.86, 0.64, 0.69))
     assert order == [1, 3, 2, 0]
 
 
 def test_ties_keep_their_order_and_opposite_is_no_worse_than_unrelated() -> None:
     found = look(Fixed([-1.0, 0.0, 0.0, 0.7]))
-    assert reranked([0.5, 0.5, 0.5, 0.2], found.cosines, 0.3)[0] == [0, 1, 2, 3]
+    assert reranked([0.5, 0.5, 0.5, 0.2], found.scores, 0.3)[0] == [0, 1, 2, 3]
 
 
 def test_only_the_first_are_looked_at() -> None:
     model = Fixed([0.0, 1.0])
-    assert reranked(SCORES, look(model, rerank_top_n=2).cosines, 0.3)[0] == [1, 0, 2, 3]
+    assert reranked(SCORES, look(model, rerank_top_n=2).scores, 0.3)[0] == [1, 0, 2, 3]
     assert model.asked == [("a", "b")]
 
 
@@ -92,7 +93,7 @@ def test_a_real_clock_ends_it_too() -> None:
             return []
 
     settings = RecallSettings(rerank="cosine", rerank_timeout_ms=1.0)
-    assert not asyncio.run(second_look(ASKED, TEXTS, Slow(), settings)).cosines
+    assert not asyncio.run(second_look(ASKED, TEXTS, Slow(), settings)).scores
 
 
 def test_cancellation_is_not_swallowed() -> None:
@@ -105,14 +106,76 @@ def test_cancellation_is_not_swallowed() -> None:
         asyncio.run(second_look(ASKED, TEXTS, Cancelled(), settings))
 
 
-def test_off_without_a_model_a_vector_and_without_results() -> None:
+def test_without_a_model_a_vector_or_results_there_is_none() -> None:
     model = Fixed([])
-    assert look(model, rerank="off").reason == "off"
     assert look(None).reason == "no model"
     assert look(model, None).reason == "no vector of the query"
     empty = second_look(ASKED, [], model, RecallSettings(rerank="cosine"))
     assert asyncio.run(empty) == SecondLook("no results")
     assert model.asked == []
+
+
+READINGS = [("a",), ("b", "ab"), ("c", "bc"), ("d",)]
+
+
+class Reader:
+    """Gives these scores, and stands still after them."""
+
+    def __init__(self, answer: Sequence[float | None] | Exception) -> None:
+        self.answer = answer
+        self.asked: list[str] = []
+
+    async def scores(
+        self, question: str, passages: Sequence[str], seconds: float
+    ) -> list[float | None]:
+        assert (question, seconds) == ("q", 2.0)
+        self.asked += passages
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return list(self.answer)
+
+
+def read(model: Reader | None, **settings: object) -> SecondLook:
+    chosen = RecallSettings.model_validate({"rerank": "cross-encoder", **settings})
+    return asyncio.run(second_look_by_pairs("q", READINGS, model, chosen))
+
+
+def test_a_result_has_the_mean_of_its_readings() -> None:
+    model = Reader([0.1, 0.2, 0.4, 1.0, 0.0, 0.7])
+    found = read(model)
+    assert found.scores == pytest.approx((0.1, 0.3, 0.5, 0.7))
+    assert (found.reason, found.by) == ("cross-encoder", "cross-encoder")
+    assert model.asked == ["a", "b", "ab", "c", "bc", "d"]
+    assert read(Reader([0.1, 0.2, 0.4]), rerank_top_n=2).scores == pytest.approx((0.1, 0.3))
+
+
+def test_what_was_not_read_in_time_keeps_its_place() -> None:
+    found = read(Reader([0.1, 0.9, 0.9, 0.5, None, None]))
+    assert found.scores == pytest.approx((0.1, 0.9))
+    assert found.reason == "cross-encoder, 2 of 4 in time"
+    assert reranked(SCORES, found.scores, DEFAULTS.cross_encoder_weight)[0] == [1, 0, 2, 3]
+    assert read(Reader([None] * 6)) == SecondLook("longer than 2000 ms")
+
+
+def test_a_reader_that_fails_or_is_not_there_changes_nothing() -> None:
+    assert read(Reader(OSError("gone"))) == SecondLook("OSError: gone")
+    assert read(None) == SecondLook("no model")
+    settings = RecallSettings(rerank="cross-encoder")
+    nothing = second_look_by_pairs("q", [], Reader([]), settings)
+    assert asyncio.run(nothing) == SecondLook("no results")
+
+
+def test_a_reader_that_hangs_is_left() -> None:
+    class Hanging:
+        async def scores(
+            self, question: str, passages: Sequence[str], seconds: float
+        ) -> list[float | None]:
+            await asyncio.Event().wait()
+            return []
+
+    settings = RecallSettings(rerank="cross-encoder", rerank_timeout_ms=1.0)
+    found = asyncio.run(second_look_by_pairs("q", READINGS, Hanging(), settings))
+    assert found == SecondLook("longer than 1 ms")
 
 
 def unit(*rows: tuple[float, ...]) -> Vector:

@@ -236,7 +236,7 @@ def test_what_is_set_by_default_is_what_was_measured() -> None:
         "fusion": "hybrid",
         "alpha": None,
         "profile": "relevance",
-        "pool": 100,
+        "pool": 50,
         "graph_weight": 0.05,
         "time_words": "prefer",
         "rerank": "off",
