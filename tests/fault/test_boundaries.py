@@ -168,24 +168,23 @@ def repeated(pipeline: Pipeline) -> int:
     return sum(count > 1 for count in ids.values())
 
 
-def test_a_stop_after_each_batch_changes_nothing(
-    tmp_path: Path, uninterrupted: Uninterrupted
-) -> None:
-    """The same place crashes again and again, each time one occurrence further."""
-    with prepare(tmp_path, 7) as pipeline:
-        stops = 0
-        for stage in STAGE_NAMES * 2:
-            for step in ("commit", "send"):
-                pipeline.crash_at(stage, step, 1)
-                try:
-                    pipeline.run()
-                except Crash:
-                    stops += 1
-                    pipeline.reopen()
+def test_a_stop_in_every_stage_while_turns_come_changes_nothing(tmp_path: Path) -> None:
+    """Each turn meets another stop, with what earlier stops left halfway."""
+    stops = [(stage, step) for stage in STAGE_NAMES for step in ("commit", "send")]
+    assert len(stops) == len(TALK)
+    settings = pipeline_settings(FULL, "model")
+    with Pipeline(tmp_path / "whole", settings, ScriptedModel(spoken), batch=7) as pipeline:
+        pipeline.say(*TALK)
+        whole = pipeline.run().state_by_table()
+    with Pipeline(tmp_path / "stopped", settings, ScriptedModel(spoken), batch=7) as pipeline:
+        for number, (line, (stage, step)) in enumerate(zip(TALK, stops, strict=True), 1):
+            pipeline.say(line, first=number)
+            pipeline.crash_at(stage, step)
+            with pytest.raises(Crash):
+                pipeline.run()
+            pipeline.reopen()
         pipeline.run()
-        # How many stages have something left to do after a stop depends on which others it met.
-        assert stops >= len(STAGE_NAMES)
-        assert differing(pipeline.state_by_table(), uninterrupted.state) == []
+        assert differing(pipeline.state_by_table(), whole) == []
         assert_nothing_lost(pipeline)
 
 
