@@ -3,7 +3,6 @@ that choices are made with, the others the half that they are checked with."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final, TypeVar
@@ -20,7 +19,7 @@ class Half(StrEnum):
 
 def by_half(conversations: Sequence[T]) -> dict[T, Half]:
     """Which half each belongs to, given all of a folder in order."""
-    chosen = math.ceil(CHOOSING * len(conversations))
+    chosen = round(CHOOSING * len(conversations))
     return {
         each: Half.choose if number < chosen else Half.check
         for number, each in enumerate(conversations)

@@ -169,9 +169,10 @@ def installed(peer: Peer, environments: Path) -> Path:
     note.unlink(missing_ok=True)
     environments.mkdir(parents=True, exist_ok=True)
     _ended([sys.executable, "-m", "venv", str(folder)], INSTALL_SECONDS)
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    # Built packages alone: nobody's build runs here.
-    _ended([*pip, "--only-binary=:all:", *peer.needs], INSTALL_SECONDS)
+    if peer.needs:
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        # Built packages alone: nobody's build runs here.
+        _ended([*pip, "--only-binary=:all:", *peer.needs], INSTALL_SECONDS)
     note.write_text(json.dumps(peer.needs), encoding="utf-8")
     return python
 
