@@ -80,6 +80,7 @@ def _show(results: Sequence[Json]) -> None:
         out.print(
             f"\n{result['turns']} turns, {result['questions']} questions, all asked for the best"
             f" {max(KS)}; embedding {result['embedding']}, for the others over HTTP of this"
-            " machine (some 2 ms a question). turns/s of palimpsest is its whole pipeline, facts"
-            " and decisions included; the others store turns alone."
+            " machine (some 2 ms a question). palimpsest's turns/s are those of its whole pipeline,"
+            " facts and decisions included, and its bytes those of its stores, without its log; the"
+            " others store turns alone."
         )
