@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from palimpsest.ops.bench.retrieval import conversation_files, questions
+from palimpsest.ops.bench.conversations import conversation_files, questions
 from palimpsest.stores.index.token_vectors import TokenCodec, token_codec
 from palimpsest.streams.models.base import EmbeddingModel, PermanentModelError
 from palimpsest.streams.models.cross_encoder import CrossEncoder

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import resource
 import tempfile
 import threading
 import time
@@ -21,6 +20,8 @@ from typing import Final
 
 import numpy as np
 
+from palimpsest.ops.bench.disk import size
+from palimpsest.ops.bench.resident import MIB, resident
 from palimpsest.ops.bench.throughput import vocabulary
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.schemas.rows import EdgeRow, MemoryRow, embedding_key
@@ -41,6 +42,8 @@ BATCH: Final = 500
 TURNS_PER_SESSION: Final = 20
 WORDS: Final = 14
 QUERY_WORDS: Final = 8
+FACTS: Final = 20
+"""Of a message whose candidates are looked for."""
 SEED: Final = 20_260_301
 SEARCH: Final = RecallSettings(time_words="off")
 """The search and its ranking alone: what is made up has no graph."""
@@ -60,7 +63,7 @@ class Load:
 
 
 @dataclass(slots=True)
-class _Times:
+class Times:
     """Milliseconds of single calls."""
 
     ms: list[float] = field(default_factory=list)
@@ -152,10 +155,9 @@ def measure(load: Load, folder: Path | None = None) -> JsonObject:
                     str(count): _together(shard, made, load, queries, count)
                     for count in load.readers
                 },
-                "index_mib": round(shard.indexes.bytes_used() / 2**20, 1),
-                "resident_mib": round(_resident() / 2**20, 1),
-                "mapped_mib": round(_mapped() / 2**20, 1),
-                "disk_mib": round(_size(shard.folder) / 2**20, 1),
+                "index_mib": round(shard.indexes.bytes_used() / MIB, 1),
+                **resident(),
+                "disk_mib": round(size(shard.folder) / MIB, 1),
             }
         finally:
             shard.close()
@@ -164,14 +166,14 @@ def measure(load: Load, folder: Path | None = None) -> JsonObject:
 def _fill(shard: Shard, made: _Made, load: Load) -> None:
     for first in range(0, load.memories, BATCH):
         numbers = range(first, min(first + BATCH, load.memories))
-        _commit(shard, [w for number in numbers for w in _next(made, load, number)])
+        commit(shard, [w for number in numbers for w in _next(made, load, number)])
 
 
 def _next(made: _Made, load: Load, number: int) -> list[Write]:
     return made.writes(number, f"bench-{number % load.scopes}", number // load.scopes)
 
 
-def _commit(shard: Shard, writes: Sequence[Write]) -> None:
+def commit(shard: Shard, writes: Sequence[Write]) -> None:
     unit = shard.unit()
     unit.stage(writes)
     unit.commit(Progress("bench", {}, (), (), 0))
@@ -187,7 +189,7 @@ def _queries(made: _Made, load: Load) -> list[tuple[Query, Vector]]:
 
 def _loads(shard: Shard, queries: Sequence[tuple[Query, Vector]]) -> JsonObject:
     """Of the scopes that the queries will ask for, each for the first time."""
-    times = _Times()
+    times = Times()
     for scope in sorted({query.scope for query, _ in queries}):
         began = time.perf_counter()
         shard.indexes.get(scope)
@@ -197,7 +199,7 @@ def _loads(shard: Shard, queries: Sequence[tuple[Query, Vector]]) -> JsonObject:
 
 def _alone(shard: Shard, queries: Sequence[tuple[Query, Vector]], with_vectors: bool) -> JsonObject:
     recall = Retriever(shard, SEARCH, graph=False)
-    times = _Times()
+    times = Times()
     for query, vector in queries:
         began = time.perf_counter()
         recall.search(query, QueryEmbedding(vector) if with_vectors else None)
@@ -206,23 +208,30 @@ def _alone(shard: Shard, queries: Sequence[tuple[Query, Vector]], with_vectors: 
 
 
 def _candidates(shard: Shard, made: _Made, load: Load) -> JsonObject:
-    """Twenty facts of one message, as decide asks for them."""
-    times = _Times()
-    for number in range(10):
-        facts = [(made.text(WORDS), made.vector()) for _ in range(20)]
+    messages = [
+        (
+            f"bench-{number % load.scopes}",
+            [(made.text(WORDS), made.vector()) for _ in range(FACTS)],
+        )
+        for number in range(10)
+    ]
+    return candidates_ms(shard, messages)
+
+
+def candidates_ms(
+    shard: Shard, messages: Sequence[tuple[str, Sequence[tuple[str, Vector]]]]
+) -> JsonObject:
+    """How long the facts of one message take, by scope with their vectors, as decide asks for
+    them."""
+    times = Times()
+    for scope, facts in messages:
         search = CandidateSearch(shard)
         began = time.perf_counter()
         for text, vector in facts:
-            ask = FindCandidates(
-                f"bench-{number % load.scopes}",
-                text,
-                vector,
-                DECISION.candidates,
-                DECISION.min_score,
-            )
+            ask = FindCandidates(scope, text, vector, DECISION.candidates, DECISION.min_score)
             search.candidates(ask, 0)
         times.ms.append(1000 * (time.perf_counter() - began))
-    return {"facts": 20, **times.told()}
+    return {"facts": FACTS, **times.told()}
 
 
 def _together(
@@ -235,9 +244,9 @@ def _together(
     """Readers one after another query each, for some seconds, while a writer keeps its pace; the
     searches share the threads that a worker has for them."""
     done = threading.Event()
-    times = [_Times() for _ in range(count)]
+    times = [Times() for _ in range(count)]
 
-    def read(own: _Times, first: int) -> None:
+    def read(own: Times, first: int) -> None:
         recall = Retriever(shard, SEARCH, graph=False)
         number = first
         while not done.is_set():
@@ -258,7 +267,7 @@ def _together(
     done.set()
     for thread in threads:
         thread.join()
-    together = _Times([ms for own in times for ms in own.ms])
+    together = Times([ms for own in times for ms in own.ms])
     return {
         **together.told(),
         "queries_per_second": round(len(together.ms) / seconds, 1),
@@ -273,7 +282,7 @@ def _keep_writing(shard: Shard, made: _Made, load: Load, began: float) -> int:
     while (passed := time.perf_counter() - began) < load.seconds:
         due = int(passed * load.writes) - written
         if due > 0:
-            _commit(shard, [w for _ in range(due) for w in _next(made, load, next(numbers))])
+            commit(shard, [w for _ in range(due) for w in _next(made, load, next(numbers))])
             written += due
         time.sleep(0.02)
     return written
@@ -284,26 +293,3 @@ def _new_numbers(shard: Shard) -> Iterator[int]:
     while True:
         yield number
         number += 1
-
-
-def _resident() -> int:
-    """Bytes of this process that are in memory now; the peak where that is not told."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except (OSError, ValueError, IndexError):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return pages * resource.getpagesize()
-
-
-def _mapped() -> int:
-    """Bytes in memory that are pages of files; 0 where that is not told."""
-    try:
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[2]) * (
-            resource.getpagesize()
-        )
-    except (OSError, ValueError, IndexError):
-        return 0
-
-
-def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

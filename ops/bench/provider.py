@@ -21,41 +21,15 @@ from pathlib import Path
 from pydantic import JsonValue
 from pydantic_core import from_json
 
+from palimpsest.ops.bench.loopback import started
+
 MODEL = "instant"
 MAX_FACT_CHARACTERS = 500
 
 
-async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Serve one connection until it is closed."""
-    try:
-        while True:
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = _content_length(head)
-            body = await reader.readexactly(length) if length else b""
-            said = _reply(body) if head.startswith(b"POST") else {"data": [{"id": MODEL}]}
-            payload = json.dumps(said).encode()
-            writer.write(
-                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
-                + str(len(payload)).encode()
-                + b"\r\n\r\n"
-                + payload
-            )
-            await writer.drain()
-    except (asyncio.IncompleteReadError, ConnectionError):
-        pass
-    finally:
-        writer.close()
-
-
-def _content_length(head: bytes) -> int:
-    for line in head.split(b"\r\n"):
-        name, _, value = line.partition(b":")
-        if name.lower() == b"content-length":
-            return int(value)
-    return 0
-
-
-def _reply(body: bytes) -> dict[str, JsonValue]:
+async def reply(body: bytes) -> JsonValue:
+    if not body:
+        return {"data": [{"id": MODEL}]}
     request = from_json(body)
     asked = str(request["messages"][-1]["content"])
     text = json.dumps(_said(asked))
@@ -83,9 +57,8 @@ def _said(asked: str) -> dict[str, JsonValue]:
 
 async def serve(port: int = 0) -> None:
     """Serve on a port of the loopback address (0: any that is free); print the base URL first."""
-    server = await asyncio.start_server(answer, "127.0.0.1", port)
-    port = server.sockets[0].getsockname()[1]
-    sys.stdout.write(f"http://127.0.0.1:{port}/v1\n")
+    server, url = await started(reply, port)
+    sys.stdout.write(f"{url}\n")
     sys.stdout.flush()
     await server.serve_forever()
 

@@ -1,19 +1,29 @@
-"""bench retrieval, bench latency: how well recall finds, and how fast."""
+"""bench retrieval: how well recall finds."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import tempfile
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, cast
 
 import typer
 
+from palimpsest.ops.bench.halves import Half
 from palimpsest.ops.cli.common import AsJson, Cli, command, print_json
 
 Json = dict[str, object]
+Data = Annotated[
+    list[Path],
+    typer.Option(help="Folder of conversations in LoCoMo's layout; may be given several times."),
+]
+HalfOption = Annotated[
+    Half | None,
+    typer.Option(help="Ask the first three fifths of the conversations alone, or the others."),
+]
 
 
 class Embedding(StrEnum):
@@ -23,12 +33,12 @@ class Embedding(StrEnum):
 
 def register(group: typer.Typer) -> None:
     command(group)(retrieval)
-    command(group)(latency)
 
 
 def retrieval(
     cli: Cli,
-    data: Annotated[Path, typer.Option(help="Folder of conversations in LoCoMo's layout.")],
+    data: Data,
+    half: HalfOption = None,
     embedding: Annotated[
         Embedding | None, typer.Option(help="Who makes vectors; else as set.")
     ] = None,
@@ -38,117 +48,96 @@ def retrieval(
     ablation: Annotated[bool, typer.Option(help="Also with each part of the ranking off.")] = False,
     folder: Annotated[
         Path | None,
-        typer.Option(help="Keep the memory here, and use what is there; else a temporary folder."),
+        typer.Option(help="Keep the memories here, and use what is there; else a temporary one."),
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Write a PNG (needs the extra bench).")] = None,
     json: AsJson = False,
 ) -> None:
-    """Which share of the turns that answer a question is found, by method and category.
+    """Which share of the turns that answer a question is found, by method, category and half of the
+    conversations; how long a question takes, its embedding included; and what a turn takes on disk.
+    Each folder is measured apart.
 
-    Example: palimpsest bench retrieval --data locomo --embedding local --plot recall.png
+    Example: palimpsest bench retrieval --data locomo --data realtalk --ablation --plot recall.png
     """
-    from palimpsest.ops.bench.retrieval import ABLATIONS, METHODS, measure
+    from palimpsest.ops.bench.retrieval import DataSet, measure
+    from palimpsest.ops.bench.variants import ABLATIONS, METHODS
 
     overrides = list(cli.overrides)
     if embedding is not None:
         overrides.append(f"embedding.provider={embedding.value}")
+    variants = METHODS + (ABLATIONS if ablation else ())
+    results = []
     with contextlib.ExitStack() as undo:
         where = folder or Path(undo.enter_context(tempfile.TemporaryDirectory()))
-        settings = Cli(where, cli.config, tuple(overrides)).settings
-        variants = METHODS + (ABLATIONS if ablation else ())
-        try:
-            result = asyncio.run(measure(settings, data, captions, variants))
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--data") from error
+        for each in by_name(data):
+            settings = Cli(where / each.name, cli.config, tuple(overrides)).settings
+            try:
+                chosen = DataSet(each, half, captions)
+                results.append(asyncio.run(measure(settings, chosen, variants)))
+            except ValueError as error:
+                raise typer.BadParameter(str(error), param_hint="--data") from error
     if plot is not None:
         from palimpsest.ops.bench.plot import write_plot
 
-        write_plot(result, plot)
+        write_plot(results, plot)
     if json:
-        print_json(result)
+        print_json({"sets": [*results]})
     else:
-        _show_retrieval(cast("Json", result))
+        _show([cast("Json", result) for result in results])
 
 
-def latency(
-    cli: Cli,
-    memories: Annotated[
-        list[int] | None, typer.Option(help="Memories in all; may be given several times.")
-    ] = None,
-    scopes: Annotated[int, typer.Option(min=1, help="Scopes that they are spread over.")] = 1,
-    writes: Annotated[float, typer.Option(help="Memories written a second meanwhile.")] = 50.0,
-    seconds: Annotated[float, typer.Option(help="How long the readers read.")] = 5.0,
-    json: AsJson = False,
-) -> None:
-    """How long recall and candidate search take, alone and by several readers beside a writer.
-
-    Example: palimpsest bench latency --memories 1000 --memories 100000
-    """
-    from palimpsest.ops.bench.latency import Load, measure
-
-    sizes = memories or [1_000, 10_000, 100_000]
-    results = [measure(Load(size, scopes, writes, seconds)) for size in sizes]
-    if json:
-        print_json({"latency": [*results]})
-    else:
-        _show_latency([cast("Json", result) for result in results])
+def by_name(data: Sequence[Path]) -> list[Path]:
+    """The folders, which are told apart by their names. Raises typer.BadParameter for two of one
+    name."""
+    found = {path.resolve().name: path.resolve() for path in data}
+    if len(found) < len(data):
+        raise typer.BadParameter("two folders have the same name", param_hint="--data")
+    return list(found.values())
 
 
-def _show_retrieval(result: Json) -> None:
+def _show(results: Sequence[Json]) -> None:
+    from palimpsest.ops.bench.found import KS
     from palimpsest.ops.cli.tables import console, table
 
-    rows: list[tuple[object, ...]] = []
-    for name, found in cast("dict[str, Json]", result["methods"]).items():
-        by_category = cast("dict[str, Json]", found["by_category"])
-        means = (found.get(key) for key in ("recall@1", "recall@5", "recall@10", "recall@50"))
-        each = (category.get("recall@10") for category in by_category.values())
-        rows.append((name, *means, found.get("hit@10"), found.get("mrr"), *each))
-    categories = tuple(f"{name} R@10" for name in ("multi-hop", "temporal", "open", "single-hop"))
     out = console()
-    out.print(
-        table(
-            (
-                "method",
-                "R@1",
-                "R@5",
-                "R@10",
-                "R@50",
-                "hit@10",
-                "MRR",
-                *tuple(f"R@10 {name}" for name in categories),
-            ),
-            rows,
-        )
+    columns = (
+        *("method", "questions of", "number", *(f"R@{k}" for k in KS), "hit@10", "MRR"),
+        *("p50 ms", "p95 ms", "bytes a turn"),
     )
-    settings = cast("Json", result["settings"])
-    out.print(
-        f"\n{result['questions']} questions; embedding {settings['embedding']}, extraction"
-        f" {settings['extraction']}, captions {'on' if settings['captions'] else 'off'};"
-        f" memories: {result['memories']}"
-    )
-
-
-def _show_latency(results: list[Json]) -> None:
-    from palimpsest.ops.cli.tables import console, table
-
-    rows: list[tuple[object, ...]] = []
     for result in results:
-        size = result["memories"]
-        shown = [("first load of a scope", result["first_load_ms"])]
-        shown += [("recall", result["recall_ms"]), ("by keywords", result["keyword_recall_ms"])]
-        shown.append(("candidates of 20 facts", result["candidates_ms"]))
-        readers = cast("dict[str, Json]", result["readers"])
-        shown += [(f"recall, {count} readers + writer", r) for count, r in readers.items()]
-        for name, times in shown:
-            found = cast("Json", times)
-            quantiles = (found["p50"], found["p95"], found["p99"])
-            rows.append((size, name, *quantiles, found.get("queries_per_second")))
-    out = console()
-    out.print(table(("memories", "what", "p50 ms", "p95 ms", "p99 ms", "queries/s"), rows))
-    for result in results:
+        settings = cast("Json", result["settings"])
+        out.print(table(columns, _rows(result), f"\n{settings['data']}"))
+        took = cast("Json", result["query_embedding_ms"])
+        disk = cast("Json", result["bytes_a_turn"])
         out.print(
-            f"{result['memories']} memories, {result['scopes']} scopes: index"
-            f" {result['index_mib']} MiB, resident {result['resident_mib']} MiB (of it"
-            f" {result['mapped_mib']} in mapped files, which the system may drop), disk"
-            f" {result['disk_mib']} MiB"
+            f"\nconversations {', '.join(cast('list[str]', settings['conversations']))}; embedding"
+            f" {settings['embedding']}, of a question p50 {took['p50']} and p95 {took['p95']} ms,"
+            f" part of each method's time; extraction {settings['extraction']}, captions"
+            f" {'on' if settings['captions'] else 'off'}; {result['turns_per_second']} turns/s"
+            f" ingested, memories: {result['memories']}; on disk {disk['duckdb']} bytes of DuckDB"
+            f" and {disk['lancedb']} of LanceDB"
         )
+
+
+def _rows(result: Json) -> list[tuple[object, ...]]:
+    from palimpsest.ops.bench.found import KS
+
+    rows: list[tuple[object, ...]] = []
+    bytes_a_turn = cast("Json", result["bytes_a_turn"])["each"]
+    for name, found in cast("dict[str, Json]", result["methods"]).items():
+        groups = {"all": found}
+        groups |= cast("dict[str, Json]", found["by_category"])
+        groups |= {
+            f"{half} half": means
+            for half, means in cast("dict[str, Json]", found["by_half"]).items()
+        }
+        for group, means in groups.items():
+            if not means["questions"]:
+                continue
+            shares = (means.get(f"recall@{k}") for k in KS)
+            row = (name, group, means["questions"], *shares, means.get("hit@10"), means.get("mrr"))
+            if group == "all":
+                times = cast("Json", means["ms"])
+                row += (times["p50"], times["p95"], bytes_a_turn)
+            rows.append(row if group == "all" else ("", *row[1:], "", "", ""))
+    return rows

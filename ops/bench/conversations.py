@@ -1,0 +1,84 @@
+"""Conversations in LoCoMo's layout, and what is asked about them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from palimpsest.ops.bench.halves import Half, by_half
+from palimpsest.ops.ingest.base import Bad
+from palimpsest.ops.ingest.locomo import read_locomo
+from palimpsest.ops.ingest.records import RecordOptions
+from palimpsest.ops.settings.sections import Settings
+from palimpsest.streams.logs.base import Outgoing
+
+CATEGORIES: Final = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
+_TURN = re.compile(r"D\d+:\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked in a scope, and the turns that hold the answer."""
+
+    scope: str
+    text: str
+    category: int
+    evidence: tuple[str, ...]
+    half: Half = Half.choose
+
+
+def conversation_files(data: Path) -> list[Path]:
+    """The conversations of a folder, `9` before `10`. Raises ValueError when there are none."""
+    found = sorted(
+        (path for path in data.glob("*.json") if path.is_file()),
+        key=lambda path: (not path.stem.isdigit(), len(path.stem), path.stem),
+    )
+    if not found:
+        raise ValueError(f"there is no conversation (*.json) in {data}")
+    return found
+
+
+def of_half(data: Path, half: Half | None) -> dict[Path, Half]:
+    """The conversations of a folder that are asked for (None: all). Raises ValueError when there
+    are none."""
+    found = by_half(conversation_files(data))
+    wanted = {file: own for file, own in found.items() if half in (None, own)}
+    if not wanted:
+        raise ValueError(f"{data} has too few conversations for a half to {half}: {len(found)}")
+    return wanted
+
+
+def questions(file: Path, half: Half = Half.choose) -> list[Question]:
+    """The questions of categories 1 to 4 with evidence, scope by the file's name. Raises ValueError
+    for a file that is not in LoCoMo's layout."""
+    try:
+        raw = json.loads(file.read_text(encoding="utf-8"))
+        return [
+            Question(file.stem, item["question"], item["category"], evidence, half)
+            for item in raw.get("qa", [])
+            if item.get("category") in CATEGORIES and (evidence := _evidence(item))
+        ]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{file} is not a conversation in LoCoMo's layout: {error!r}") from error
+
+
+def _evidence(item: dict[str, list[str]]) -> tuple[str, ...]:
+    named = _TURN.findall(" ".join(map(str, item.get("evidence") or ())))
+    return tuple(dict.fromkeys(named))
+
+
+def records(files: Iterable[Path], settings: Settings, captions: bool) -> Iterator[Outgoing]:
+    """The turns, as a producer would publish them. Raises ValueError for one that cannot be."""
+    now = datetime.now(UTC)
+    for path in files:
+        options = RecordOptions(path.stem, settings.log.max_record_bytes, now, captions)
+        with path.open("rb") as file:
+            for record in read_locomo(file, path.name, path.stem, options):
+                if isinstance(record, Bad):
+                    raise ValueError(f"{record.place}: {record.reason}")
+                yield record

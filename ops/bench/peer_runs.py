@@ -1,0 +1,202 @@
+"""What other ways to search find in the same turns, asked the same questions.
+
+Each peer is a file of `ops/bench/peers`, run there by `run.py` in a virtual environment of its own,
+without the project and without the settings of this process (no key of anybody gets there).
+Vectors come from the model in use here, over the loopback address; their time is in a peer's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, TypedDict, cast
+
+from palimpsest.ops.bench.conversations import records
+from palimpsest.ops.bench.disk import size
+from palimpsest.ops.bench.found import KS, judged, summary
+from palimpsest.ops.bench.loopback import serving_embeddings
+from palimpsest.ops.bench.retrieval import DataSet, measure
+from palimpsest.ops.bench.variants import HYBRID
+from palimpsest.ops.parts import embedding_model
+from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.settings.sections import Settings
+from palimpsest.schemas.codec import decode
+from palimpsest.schemas.messages import ConversationTurn
+from palimpsest.schemas.topics import CONVERSATION_TURNS
+from palimpsest.streams.models.base import EmbeddingModel
+
+PEERS: Final = Path(__file__).parent / "peers"
+INSTALL_SECONDS: Final = 900.0
+RUN_SECONDS: Final = 7200.0
+PASSED_ON: Final = ("PATH", "LANG", "LC_ALL", "TMPDIR")
+"""Variables of the environment that a peer may see."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """`needs` are what pip installs, the first of them what the peer is."""
+
+    name: str
+    script: Path
+    needs: tuple[str, ...]
+
+
+ALL: Final = (
+    Peer("BM25", PEERS / "bm25.py", ("bm25s>=0.3,<0.4", "PyStemmer>=3,<4")),
+    Peer("LanceDB hybrid", PEERS / "lancedb_hybrid.py", ("lancedb>=0.40,<1",)),
+    Peer(
+        "mem0 search",
+        PEERS / "mem0_search.py",
+        ("mem0ai>=2.2,<3", "fastembed>=0.8,<1", "stop-words>=2025"),
+    ),
+)
+
+
+class _Found(TypedDict):
+    ids: list[str]
+    ms: float
+
+
+class _Answers(TypedDict):
+    """What `run.py` writes."""
+
+    seconds: float
+    found: list[_Found]
+
+
+class PeerError(Exception):
+    """A peer that could not be installed or run; the text says why."""
+
+
+async def measure_all(
+    settings: Settings, chosen: DataSet, environments: Path, peers: Sequence[Peer] = ALL
+) -> JsonObject:
+    """Ours and the peers', one after another. A peer that fails has `failed`, which says why, in
+    place of figures. Raises ValueError for a folder without conversations."""
+    ours = await measure(settings, chosen, (HYBRID,))
+    turns = turns_of(chosen, settings)
+    rows: JsonObject = {
+        "palimpsest": {
+            **cast("JsonObject", cast("JsonObject", ours["methods"])[HYBRID.name]),
+            "turns_per_second": ours["turns_per_second"],
+            "bytes_a_turn": cast("JsonObject", ours["bytes_a_turn"])["each"],
+        }
+    }
+    model = embedding_model(settings.embedding)
+    try:
+        for peer in peers:
+            try:
+                rows[peer.name] = await _measured(peer, chosen, turns, model, environments)
+            except PeerError as error:
+                rows[peer.name] = {"failed": str(error)}
+    finally:
+        await model.close()
+    return {
+        "data": chosen.data.name,
+        "questions": ours["questions"],
+        "turns": len(turns),
+        "embedding": model.model,
+        "rows": rows,
+    }
+
+
+def turns_of(chosen: DataSet, settings: Settings) -> list[JsonObject]:
+    """What every peer gets: who said what, as it is embedded here, too."""
+    now = datetime.now(UTC)
+    found: list[JsonObject] = []
+    for record in records(chosen.files(), settings, chosen.captions):
+        message = decode(record.value, CONVERSATION_TURNS, now)
+        turn = message.body
+        assert isinstance(turn, ConversationTurn)
+        text = f"{turn.speaker}: {turn.content}"
+        found.append({"scope": message.scope, "id": turn.turn_id, "text": text})
+    return found
+
+
+async def _measured(
+    peer: Peer,
+    chosen: DataSet,
+    turns: Sequence[JsonObject],
+    model: EmbeddingModel,
+    environments: Path,
+) -> JsonObject:
+    python = await asyncio.to_thread(installed, peer, environments)
+    asked = chosen.questions()
+    with tempfile.TemporaryDirectory() as temporary:
+        place = Path(temporary)
+        memory = place / "memory"
+        memory.mkdir()
+        async with serving_embeddings(model) as url:
+            task: JsonObject = {
+                "folder": str(memory),
+                "embeddings": url,
+                "dimensions": model.dimensions,
+                "limit": max(KS),
+                "turns": [*turns],
+                "questions": [{"scope": each.scope, "text": each.text} for each in asked],
+            }
+            said = await asyncio.to_thread(_run, peer, python, task, place)
+        disk = size(memory)
+    found = [
+        judged(question, each["ids"], each["ms"])
+        for question, each in zip(asked, said["found"], strict=True)
+    ]
+    return {
+        **summary(found),
+        "turns_per_second": round(len(turns) / said["seconds"], 1),
+        "bytes_a_turn": round(disk / len(turns)),
+    }
+
+
+def installed(peer: Peer, environments: Path) -> Path:
+    """The interpreter of the peer's environment, made where it is not there as it is needed.
+    Raises PeerError."""
+    folder = environments / peer.script.stem
+    python = folder / "bin" / "python"
+    note = folder / "installed.json"
+    with contextlib.suppress(OSError, ValueError):
+        if json.loads(note.read_text(encoding="utf-8")) == [*peer.needs]:
+            return python
+    note.unlink(missing_ok=True)
+    environments.mkdir(parents=True, exist_ok=True)
+    _ended([sys.executable, "-m", "venv", str(folder)], INSTALL_SECONDS)
+    if peer.needs:
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        # Built packages alone: nobody's build runs here.
+        _ended([*pip, "--only-binary=:all:", *peer.needs], INSTALL_SECONDS)
+    note.write_text(json.dumps(peer.needs), encoding="utf-8")
+    return python
+
+
+def _run(peer: Peer, python: Path, task: JsonObject, place: Path) -> _Answers:
+    given, answers = place / "task.json", place / "answers.json"
+    given.write_text(json.dumps(task), encoding="utf-8")
+    command = [str(python), str(PEERS / "run.py"), str(peer.script), str(given), str(answers)]
+    environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    environment |= {"HOME": str(place), "MEM0_TELEMETRY": "False", "HF_HUB_OFFLINE": "1"}
+    _ended(command, RUN_SECONDS, environment)
+    return cast("_Answers", json.loads(answers.read_text(encoding="utf-8")))
+
+
+def _ended(
+    command: Sequence[str], seconds: float, environment: Mapping[str, str] | None = None
+) -> None:
+    """Run to the end. Raises PeerError with the last that was said."""
+    try:
+        done = subprocess.run(  # noqa: S603 (own arguments, no shell)
+            command, env=environment, capture_output=True, text=True, timeout=seconds, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PeerError(f"{command[0]}: {error}") from error
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise PeerError(said[-1])
