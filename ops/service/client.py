@@ -63,18 +63,21 @@ class RemoteQueries:
     async def table(self, request: SqlRequest) -> pa.Table:
         from pyarrow import ipc
 
-        response = await self._post("/sql", as_json(request))
+        patience = request.seconds + TIMEOUT_SECONDS  # the query's own limit comes first
+        response = await self._post("/sql", as_json(request), patience)
         table: pa.Table = ipc.open_stream(response.content).read_all()
         return table
 
-    async def _post(self, path: str, body: JsonObject) -> httpx.Response:
+    async def _post(
+        self, path: str, body: JsonObject, patience: float = TIMEOUT_SECONDS
+    ) -> httpx.Response:
         try:
-            response = await self._client.post(path, json=body)
+            response = await self._client.post(path, json=body, timeout=patience)
         except httpx.ConnectError as error:
             raise NotThereError(str(error)) from error
         except httpx.TimeoutException as error:
             raise RequestError(
-                f"the worker did not answer within {TIMEOUT_SECONDS:g} s; it may be busy, try again"
+                f"the worker did not answer within {patience:g} s; it may be busy, try again"
             ) from error
         except httpx.HTTPError as error:
             raise NotThereError(str(error)) from error

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from palimpsest.stores.database.balance import FACT_STATES, TURN_STATES
 
+PARTITION = "partition"
+"""The column that every view has in a query: the partition that the row lies in."""
+
 COLUMNS: dict[str, str] = {
     # whose, what and where from
     "memory_id": "id of the memory",
@@ -167,3 +170,8 @@ class View:
     def explained(self, column: str) -> str | None:
         """What a column holds; None for one that nobody has described."""
         return self.columns.get(column, COLUMNS.get(column))
+
+
+def quoted(text: str) -> str:
+    """The text as SQL writes it, where no parameter can be given."""
+    return "'" + text.replace("'", "''") + "'"

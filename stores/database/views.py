@@ -15,7 +15,12 @@ import duckdb
 from palimpsest.stores.database.balance import STORED_BALANCE, STORED_ITEMS, STORED_TOTAL
 from palimpsest.stores.database.graph_views import GRAPH_VIEWS, INTERNAL_GRAPH_VIEWS
 from palimpsest.stores.database.outcome_words import told_word
-from palimpsest.stores.database.view_columns import COLUMNS, PIPELINE_COLUMNS, View
+from palimpsest.stores.database.view_columns import (
+    COLUMNS,
+    PIPELINE_COLUMNS,
+    View,
+    quoted,
+)
 
 VIEWS_STATE = "views"
 """What a store remembers of the views that it has."""
@@ -185,17 +190,13 @@ def _explain(connection: duckdb.DuckDBPyConnection) -> None:
         " WHERE schema_name = 'main' AND NOT internal"
     ).fetchall()
     statements = [
-        f"COMMENT ON VIEW main.{name} IS {_quoted(view.meaning)}" for name, view in VIEWS.items()
+        f"COMMENT ON VIEW main.{name} IS {quoted(view.meaning)}" for name, view in VIEWS.items()
     ]
     for name, column in columns:
         said = VIEWS[name].explained(column) if name in VIEWS else None
         if said is not None:
-            statements.append(f"COMMENT ON COLUMN main.{name}.{column} IS {_quoted(said)}")
+            statements.append(f"COMMENT ON COLUMN main.{name}.{column} IS {quoted(said)}")
     connection.execute("; ".join(statements))
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _version(connection: duckdb.DuckDBPyConnection, macros: str) -> str:
