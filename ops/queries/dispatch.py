@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
@@ -46,6 +47,7 @@ from palimpsest.ops.queries.requests import (
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.queries.status import status
 from palimpsest.stores.database.cursors import StoreClosed
+from palimpsest.stores.database.snapshot import copy_shard
 from palimpsest.streams.logs.base import LogError, LogUnavailable
 
 WAITED: Final[Mapping[type[Request], Callable[[Sources, Any], Awaitable[JsonValue]]]] = {
@@ -72,11 +74,15 @@ READS: Final[Mapping[type[Request], Callable[[Sources, Any], JsonValue]]] = {
 
 
 class Queries(Protocol):
-    """Answers to requests. Both methods raise RequestError with what is wrong."""
+    """Answers to requests. All methods raise RequestError with what is wrong."""
 
     async def answer(self, request: Request) -> JsonValue: ...
 
     async def table(self, request: SqlRequest) -> pa.Table: ...
+
+    async def copy_shard(self, partition: int, path: Path) -> None:
+        """Write the tables of a partition's store to a new file, as of one moment."""
+        ...
 
 
 class DirectQueries:
@@ -98,6 +104,11 @@ class DirectQueries:
     async def table(self, request: SqlRequest) -> pa.Table:
         with _errors_told():
             return await asyncio.to_thread(sql.sql, self.sources, request)
+
+    async def copy_shard(self, partition: int, path: Path) -> None:
+        with _errors_told():
+            shard = self.sources.shard(partition)
+            await asyncio.to_thread(copy_shard, shard, partition, path)
 
 
 @contextmanager

@@ -199,6 +199,13 @@ class SqlRequest:
     rows: int = 1_000_000
 
 
+@dataclass(frozen=True, slots=True)
+class CopyRequest:
+    """The stores of one partition as a file."""
+
+    partition: int
+
+
 Request: TypeAlias = (
     RecallRequest
     | ContextRequest
@@ -240,7 +247,7 @@ REQUESTS: dict[str, type[Request]] = {
 NAMES: dict[type[Request], str] = {kind: name for name, kind in REQUESTS.items()}
 
 
-def as_json(request: Request | SqlRequest) -> JsonObject:
+def as_json(request: Request | SqlRequest | CopyRequest) -> JsonObject:
     """The request as a JSON object, without unset fields."""
     body: JsonObject = {}
     for field in fields(request):

@@ -194,6 +194,9 @@ class RoutedQueries:
             ]
             return await asyncio.to_thread(united.answer, parts, rest(limits, deadline))
 
+    async def copy_shard(self, partition: int, path: Path) -> None:
+        await self._persisted(partition, lambda owner: owner.copy_shard(partition, path))
+
     async def _part(self, number: int, request: SqlRequest) -> pa.Table:
         asked = replace(request, partition=number)
         return await self._persisted(number, lambda owner: owner.table(asked))

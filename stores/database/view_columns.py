@@ -71,6 +71,8 @@ COLUMNS: dict[str, str] = {
     "as_of": "the store's write number when the candidates were read",
     "recorded_at": "when the record was appended to the log",
     "provider": "who runs the model",
+    "triples": "relations between entities that were drawn from it",
+    "warnings": "what of the reply could not be used, and why",
     # history
     "event_id": "id of the event",
     "old_content": "the text before",

@@ -120,6 +120,15 @@ VIEWS: dict[str, View] = {
         "SELECT * EXCLUDE (value_base64) FROM internal.dead_letter_rows",
         {"reason": "what was wrong with it", "status": "dead, redriven or dropped"},
     ),
+    "extractions": View(
+        "Every turn that facts were asked from, with how much came of it; one that was asked again"
+        " has a row a round.",
+        "SELECT * EXCLUDE (message_id) FROM internal.extractions",
+        {
+            "facts": "facts that were drawn from it",
+            "attempts": "tries until the reply could be read",
+        },
+    ),
     "model_calls": View(
         "Every model call whose result reached the store, with tokens and latency.",
         """SELECT 'extract' AS stage, scope, provider, model, prompt_version, input_tokens,

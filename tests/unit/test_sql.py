@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from palimpsest.ops.queries.saved_queries import SAVED_QUERIES
 from palimpsest.stores.database.sql import (
     QueryLimits,
     QueryTooLarge,
@@ -278,6 +279,14 @@ def test_what_reads_is_answered_the_same_over_one_store_and_over_all(
         assert with_empty.column_names == alone.column_names
         assert "SUMMARIZE" in query or with_empty.to_pylist() == alone.to_pylist()
     assert of_all(shards, query).num_rows > 0
+
+
+@pytest.mark.parametrize("name", SAVED_QUERIES)
+def test_saved_queries_run_over_one_store_and_over_all(shards: list[Shard], name: str) -> None:
+    query = SAVED_QUERIES[name].sql
+    assert of_all(shards, query).column_names == asked(shards[0], query).column_names
+    if name == "turns-without-facts":
+        assert set(of_all(shards, query)["memory_id"].to_pylist()) == {"a1", "a2", "b1"}
 
 
 def test_the_rows_of_all_partitions_are_told_apart(shards: list[Shard]) -> None:
