@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from palimpsest.ops.cli.common import as_written
+from palimpsest.ops.queries.saved_queries import SAVED_QUERIES
 from palimpsest.ops.settings.sources import reference
 
 FOLDER = Path(__file__).parent / "docs"
@@ -113,10 +114,13 @@ def render_tables() -> str:
     lines = [
         "# Views",
         "",
-        "Written by `make docs`; do not edit. What `palimpsest sql` sees, and any client of DuckDB",
-        "that opens `shards/<partition>/memory.duckdb` while no worker runs. `.tables` and",
-        "`.schema VIEW` tell the same. Tables lie in the schema `internal` and may change with any",
-        "version. Times are UTC.",
+        "Written by `make docs`; do not edit. What `palimpsest sql` and a snapshot show, and any",
+        "client of DuckDB that opens `shards/<partition>/memory.duckdb` while no worker runs.",
+        "`.tables` and `.schema VIEW` tell the same. Tables lie in the schema `internal` and may",
+        "change with any version. Times are UTC.",
+        "",
+        "In `palimpsest sql` and in a snapshot every view also has a column `partition`, and the",
+        "rows of all partitions.",
         "",
         "`match_bm25(scope, query)` gives `memory_id`, `score` and `content` of the memories that",
         "hold the words, best first; in `palimpsest sql` only.",
@@ -129,6 +133,9 @@ def render_tables() -> str:
             for view, column, kind, comment in found
             if view == name
         ]
+    lines += ["", "## Saved queries", "", '`palimpsest sql ".run NAME"` runs one.']
+    for name, saved in SAVED_QUERIES.items():
+        lines += ["", f"### {name}", "", saved.meaning, "", "```sql", saved.sql, "```"]
     return "\n".join(lines) + "\n"
 
 

@@ -199,6 +199,7 @@ def _text_of(error: Exception) -> str | None:
     for module, names in (
         ("palimpsest.streams.logs.base", ("LogError",)),
         ("palimpsest.stores.shard", ("StoreError",)),
+        ("palimpsest.stores.database.snapshot", ("SnapshotError",)),
         ("palimpsest.stores.lock", ("FolderInUse",)),
         ("palimpsest.ops.settings.sources", ("SettingsError",)),
         ("palimpsest.ops.parts", ("SetupError",)),

@@ -26,6 +26,7 @@ from palimpsest.ops.cli import (
     running,
     scopes,
     setup,
+    snapshots,
     sql,
     topics,
 )
@@ -64,6 +65,7 @@ GROUPS = (
     memories,
     scopes,
     sql,
+    snapshots,
     changing,
     dead_letters,
     proposals,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from palimpsest.ops.cli.common import Cli, command, print_json, wrong_use
+from palimpsest.ops.cli.common import Cli, command, wrong_use
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,12 +32,18 @@ SUFFIXES = {
     ".parquet": Form.parquet,
     ".txt": Form.table,
 }
+COMMANDS = ".tables, .schema VIEW, .queries and .run NAME"
 LISTED = """
 SELECT view_name AS "view", comment AS meaning FROM duckdb_views()
 WHERE schema_name = 'main' AND NOT internal ORDER BY 1"""
 COLUMNS = """
-SELECT table_name AS "view", column_name AS "column", data_type AS type, comment AS meaning
-FROM duckdb_columns() WHERE schema_name = 'main' AND NOT internal{} ORDER BY 1, column_index"""
+SELECT "view", "column", type, meaning FROM (
+    SELECT view_name AS "view", '{partition}' AS "column", 'BIGINT' AS type,
+        'the partition of log and stores that the row lies in' AS meaning, -1 AS place
+    FROM duckdb_views() WHERE schema_name = 'main' AND NOT internal
+    UNION ALL SELECT table_name, column_name, data_type, comment, column_index
+    FROM duckdb_columns() WHERE schema_name = 'main' AND NOT internal
+        AND column_name <> '{partition}'){named} ORDER BY "view", place"""
 
 
 def register(app: typer.Typer) -> None:
@@ -46,7 +53,7 @@ def register(app: typer.Typer) -> None:
 def sql(
     cli: Cli,
     query: Annotated[
-        str, typer.Argument(help="One SELECT, .tables or .schema VIEW; - reads it from stdin.")
+        str, typer.Argument(help=f"One SELECT, or {COMMANDS}; - reads it from stdin.")
     ],
     format: Annotated[  # noqa: A002
         Form | None,
@@ -56,17 +63,19 @@ def sql(
         Path | None, typer.Option("--output", "-o", help="A file instead of stdout.")
     ] = None,
     partition: Annotated[
-        int | None, typer.Option(min=0, help="Which partition, where there are several.")
+        int | None, typer.Option(min=0, help="Of several partitions only this one.")
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="Time that the query may take.")] = 30.0,
+    rows: Annotated[int, typer.Option(min=1, help="Rows that the result may have.")] = 1_000_000,
     json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
     """Query memories, decisions, history, graph and balance with SQL, also while a worker runs.
 
     Nothing can be changed. `.tables` lists the views (memories, turns, facts, proposals,
     memory_history, entities, pipeline_balance …) and `.schema memories` explains the columns of
-    one; match_bm25(scope, query) searches by words. Rows that are too wide are printed a line a
-    column.
+    one; match_bm25(scope, query) searches by words. `.queries` lists queries that come with the
+    program, `.run balance` runs one. The views hold the rows of all partitions, which the column
+    partition tells apart. Rows that are too wide are printed a line a column.
 
     Example: palimpsest sql "SELECT type, count(*) FROM memories GROUP BY type"
     """
@@ -80,18 +89,15 @@ def sql(
     statement = _statement(sys.stdin.read() if query == "-" else query)
 
     async def asking(queries: Queries) -> pa.Table:
-        return await queries.table(SqlRequest(statement, partition, seconds))
+        return await queries.table(SqlRequest(statement, partition, seconds, rows))
 
     table = cli.with_queries(asking)
     if output is not None:
-        with output.open("wb") as file:
-            _write(table, form, file)
-    elif form is Form.json:
-        print_json(_plain_rows(table))
+        output.write_bytes(_written(table, form))
     elif form is Form.table:
         _print(table)
     else:
-        _write(table, form, sys.stdout.buffer)
+        sys.stdout.buffer.write(_written(table, form))
 
 
 def _form(given: Form | None, output: Path | None) -> Form:
@@ -111,64 +117,51 @@ def _form(given: Form | None, output: Path | None) -> Form:
 
 
 def _statement(query: str) -> str:
-    """The query; `.tables` and `.schema` are short for queries of the catalog."""
+    """The query; what begins with a point is short for one."""
+    from palimpsest.ops.queries.saved_queries import SAVED_QUERIES
+    from palimpsest.stores.database.view_columns import PARTITION, quoted
+
     command, _, name = query.strip().rstrip(";").partition(" ")
+    name = name.strip()
     if command == ".tables":
         return LISTED
     if command == ".schema":
-        quoted = name.strip().replace("'", "''")
-        return COLUMNS.format(f" AND table_name = '{quoted}'" if quoted else "")
+        named = f' WHERE "view" = {quoted(name)}' if name else ""
+        return COLUMNS.format(partition=PARTITION, named=named)
+    if command == ".queries":
+        rows = ", ".join(
+            f"({quoted(name)}, {quoted(saved.meaning)}, {quoted(saved.sql)})"
+            for name, saved in SAVED_QUERIES.items()
+        )
+        return f"FROM (VALUES {rows}) AS saved(query, meaning, sql)"
+    if command == ".run":
+        if name not in SAVED_QUERIES:
+            raise wrong_use(f"there is no query {name}; there are {', '.join(SAVED_QUERIES)}")
+        return SAVED_QUERIES[name].sql
     if command.startswith("."):
-        raise wrong_use(f"there is no {command} here; there are .tables and .schema VIEW")
+        raise wrong_use(f"there is no {command} here; there are {COMMANDS}")
     return query
 
 
-def _write(table: pa.Table, form: Form, file: BinaryIO) -> None:
-    import json
+def _written(table: pa.Table, form: Form) -> bytes:
+    from palimpsest.ops.cli.tables import printed_rows
+    from palimpsest.ops.queries.sql_output import FORMS, json_rows
 
-    if form is Form.csv:
-        from pyarrow import csv
-
-        csv.write_csv(_flat(table), file)
-    elif form is Form.parquet:
-        from pyarrow import parquet
-
-        parquet.write_table(table, file)
-    elif form is Form.arrow:
-        import pyarrow as pa
-
-        with pa.ipc.new_stream(file, table.schema) as writer:
-            writer.write_table(table)
-    elif form is Form.table:
-        from palimpsest.ops.cli.tables import printed_rows
-
-        file.write(printed_rows(tuple(table.column_names), _plain_rows(table)).encode())
-    else:
-        file.write(json.dumps(_plain_rows(table), indent=2, ensure_ascii=False).encode() + b"\n")
-
-
-def _flat(table: pa.Table) -> pa.Table:
-    """Lists and structs as JSON text: CSV has no other way to hold them."""
-    import json
-
-    import pyarrow as pa
-
-    columns = [
-        pa.array([None if v is None else json.dumps(v, default=str) for v in column.to_pylist()])
-        if pa.types.is_nested(column.type)
-        else column
-        for column in table.columns
-    ]
-    return pa.table(columns, names=table.column_names)
-
-
-def _plain_rows(table: pa.Table) -> list[dict[str, object]]:
-    from palimpsest.ops.queries.sources import plain
-
-    return [{name: plain(value) for name, value in row.items()} for row in table.to_pylist()]
+    if form is Form.table:
+        rows = json_rows(table)
+        return printed_rows(_columns(table, rows), rows).encode()
+    _, write = FORMS[form]
+    return write(table)
 
 
 def _print(table: pa.Table) -> None:
     from palimpsest.ops.cli.tables import print_rows
+    from palimpsest.ops.queries.sql_output import json_rows
 
-    print_rows(tuple(table.column_names), _plain_rows(table))
+    rows = json_rows(table)
+    print_rows(_columns(table, rows), rows)
+
+
+def _columns(table: pa.Table, rows: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
+    """Their names as the rows have them: two of the same name are told apart there."""
+    return tuple(rows[0] if rows else table.column_names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from io import StringIO
 from typing import TypeAlias, cast
 
@@ -59,7 +60,9 @@ def print_listed(columns: tuple[str, ...], rows: object, otherwise: str) -> None
     console().print(table(columns, cells) if found else otherwise)
 
 
-def print_rows(columns: tuple[str, ...], rows: list[Json], out: Console | None = None) -> None:
+def print_rows(
+    columns: tuple[str, ...], rows: Sequence[Mapping[str, object]], out: Console | None = None
+) -> None:
     """Rows as a table where they fit; else a line a column, so that ids can be copied whole."""
     out = out or console()
     made = table(columns, [tuple(row[name] for name in columns) for row in rows])
@@ -80,7 +83,7 @@ def print_rows(columns: tuple[str, ...], rows: list[Json], out: Console | None =
     out.print(f"({len(rows)} row{'' if len(rows) == 1 else 's'})")
 
 
-def printed_rows(columns: tuple[str, ...], rows: list[Json]) -> str:
+def printed_rows(columns: tuple[str, ...], rows: Sequence[Mapping[str, object]]) -> str:
     """The same as text for a file."""
     file = StringIO()
     print_rows(columns, rows, Console(file=file, highlight=False, width=PIPED_WIDTH))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from palimpsest.ops.queries import (
     memories,
     provenance,
     scopes,
+    sql,
 )
 from palimpsest.ops.queries import (
     recall as recalling,
@@ -46,8 +47,7 @@ from palimpsest.ops.queries.requests import (
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.queries.status import status
 from palimpsest.stores.database.cursors import StoreClosed
-from palimpsest.stores.database.sql import QueryLimits, QueryRefused, read_only_query
-from palimpsest.streams.in_flight import items_in_flight
+from palimpsest.stores.database.snapshot import copy_shard
 from palimpsest.streams.logs.base import LogError, LogUnavailable
 
 WAITED: Final[Mapping[type[Request], Callable[[Sources, Any], Awaitable[JsonValue]]]] = {
@@ -74,11 +74,15 @@ READS: Final[Mapping[type[Request], Callable[[Sources, Any], JsonValue]]] = {
 
 
 class Queries(Protocol):
-    """Answers to requests. Both methods raise RequestError with what is wrong."""
+    """Answers to requests. All methods raise RequestError with what is wrong."""
 
     async def answer(self, request: Request) -> JsonValue: ...
 
     async def table(self, request: SqlRequest) -> pa.Table: ...
+
+    async def copy_shard(self, partition: int, path: Path) -> None:
+        """Write the tables of a partition's store to a new file, as of one moment."""
+        ...
 
 
 class DirectQueries:
@@ -99,29 +103,12 @@ class DirectQueries:
 
     async def table(self, request: SqlRequest) -> pa.Table:
         with _errors_told():
-            return await asyncio.to_thread(self._table, request)
+            return await asyncio.to_thread(sql.sql, self.sources, request)
 
-    def _table(self, request: SqlRequest) -> pa.Table:
-        count = self.sources.partitions
-        partition = request.partition
-        if partition is None:
-            if count > 1:
-                raise RequestError(
-                    f"the memory lies in {count} partitions, each with a database of its"
-                    " own; name one with --partition"
-                )
-            partition = 0
-        if not 0 <= partition < count:
-            raise RequestError(f"there is no partition {partition}; there are {count}")
-        try:
-            return read_only_query(
-                self.sources.shard(partition),
-                partial(items_in_flight, self.sources.log, partition),
-                request.query,
-                QueryLimits(seconds=request.seconds),
-            )
-        except QueryRefused as error:
-            raise RequestError(str(error)) from error
+    async def copy_shard(self, partition: int, path: Path) -> None:
+        with _errors_told():
+            shard = self.sources.shard(partition)
+            await asyncio.to_thread(copy_shard, shard, partition, path)
 
 
 @contextmanager

@@ -36,8 +36,36 @@ class NotOpenError(RequestError):
     code = "not_open"
 
 
+class SqlRefusedError(RequestError):
+    """A query that asks for more than to read the views."""
+
+    code = "sql_refused"
+
+
+class SqlInvalidError(RequestError):
+    """SQL that cannot be run; the text is the database's own."""
+
+    code = "sql_invalid"
+
+
+class SqlTooSlowError(RequestError):
+    """A query that was stopped after its time."""
+
+    code = "sql_too_slow"
+
+
+class SqlTooLargeError(RequestError):
+    """A query whose result, or whose need of memory, is larger than allowed."""
+
+    code = "sql_too_large"
+
+
 ERRORS: dict[str, type[RequestError]] = {
-    kind.code: kind for kind in (RequestError, NotFoundError, NotOpenError)
+    kind.code: kind
+    for kind in (
+        *(RequestError, NotFoundError, NotOpenError),
+        *(SqlRefusedError, SqlInvalidError, SqlTooSlowError, SqlTooLargeError),
+    )
 }
 
 
@@ -162,12 +190,20 @@ class FlagsRequest:
 
 @dataclass(frozen=True, slots=True)
 class SqlRequest:
-    """One read-only statement. `partition` is needed where there are several; `seconds` it may
-    take."""
+    """One read-only statement, over all partitions unless one is named. `seconds` it may take, and
+    `rows` it may return."""
 
     query: str
     partition: int | None = None
     seconds: float = 30.0
+    rows: int = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRequest:
+    """The stores of one partition as a file."""
+
+    partition: int
 
 
 Request: TypeAlias = (
@@ -211,7 +247,7 @@ REQUESTS: dict[str, type[Request]] = {
 NAMES: dict[type[Request], str] = {kind: name for name, kind in REQUESTS.items()}
 
 
-def as_json(request: Request | SqlRequest) -> JsonObject:
+def as_json(request: Request | SqlRequest | CopyRequest) -> JsonObject:
     """The request as a JSON object, without unset fields."""
     body: JsonObject = {}
     for field in fields(request):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import httpx
@@ -10,6 +11,7 @@ from pydantic import JsonValue
 from palimpsest.ops.queries.requests import (
     ERRORS,
     NAMES,
+    CopyRequest,
     JsonObject,
     Request,
     RequestError,
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from palimpsest.ops.service.announcement import Announcement
 
 TIMEOUT_SECONDS = 60.0
+COPY_SECONDS = 3600.0
+"""How long a worker may take to copy its store, before it sends the first of it."""
 
 
 class NotThereError(Exception):
@@ -63,18 +67,36 @@ class RemoteQueries:
     async def table(self, request: SqlRequest) -> pa.Table:
         from pyarrow import ipc
 
-        response = await self._post("/sql", as_json(request))
+        patience = request.seconds + TIMEOUT_SECONDS  # the query's own limit comes first
+        response = await self._post("/sql", as_json(request), patience)
         table: pa.Table = ipc.open_stream(response.content).read_all()
         return table
 
-    async def _post(self, path: str, body: JsonObject) -> httpx.Response:
+    async def copy_shard(self, partition: int, path: Path) -> None:
+        body = as_json(CopyRequest(partition))
+        timeout = httpx.Timeout(TIMEOUT_SECONDS, read=COPY_SECONDS)
         try:
-            response = await self._client.post(path, json=body)
+            async with self._client.stream("POST", "/copy", json=body, timeout=timeout) as response:
+                if response.status_code != 200:
+                    await response.aread()
+                    raise _error(response)
+                with path.open("wb") as file:
+                    async for data in response.aiter_bytes():
+                        file.write(data)
+        except httpx.HTTPError as error:
+            raise NotThereError(f"the worker went away during the copy: {error}") from error
+
+    async def _post(
+        self, path: str, body: JsonObject, patience: float = TIMEOUT_SECONDS
+    ) -> httpx.Response:
+        try:
+            timeout = httpx.Timeout(patience, connect=TIMEOUT_SECONDS)
+            response = await self._client.post(path, json=body, timeout=timeout)
         except httpx.ConnectError as error:
             raise NotThereError(str(error)) from error
         except httpx.TimeoutException as error:
             raise RequestError(
-                f"the worker did not answer within {TIMEOUT_SECONDS:g} s; it may be busy, try again"
+                f"the worker did not answer within {patience:g} s; it may be busy, try again"
             ) from error
         except httpx.HTTPError as error:
             raise NotThereError(str(error)) from error

@@ -14,21 +14,22 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeAlias, TypeVar
 
-import pyarrow as pa
 import uvicorn
 from pydantic import TypeAdapter, ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from palimpsest.ops.queries.dispatch import Queries
-from palimpsest.ops.queries.requests import REQUESTS, RequestError, SqlRequest
+from palimpsest.ops.queries.requests import REQUESTS, CopyRequest, RequestError, SqlRequest
+from palimpsest.ops.queries.sql_output import ARROW_TYPE, as_arrow
 from palimpsest.ops.service.announcement import Announcement, announce
 from palimpsest.schemas.codec import describe
 
@@ -36,9 +37,10 @@ logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 MAX_BODY_BYTES = 1024 * 1024
-ARROW_TYPE = "application/vnd.apache.arrow.stream"
+FILE_TYPE = "application/vnd.duckdb"
 
 RequestT = TypeVar("RequestT")
+Handler: TypeAlias = "Callable[[HttpRequest], Awaitable[Response]]"
 
 
 class _RefusedError(Exception):
@@ -83,7 +85,7 @@ async def local_interface(
         listener.bind((place.host, place.port))
         announcement = Announcement(os.getpid(), listener.getsockname()[1], token)
         config = uvicorn.Config(
-            interface(queries, token, partitions),
+            interface(queries, token, partitions, folder),
             lifespan="off",
             log_level="critical",
             access_log=False,
@@ -103,56 +105,74 @@ async def local_interface(
 
 
 def interface(
-    queries: Queries, token: str, partitions: Callable[[], Sequence[int]] = tuple
+    queries: Queries,
+    token: str,
+    partitions: Callable[[], Sequence[int]] = tuple,
+    folder: Path | None = None,
 ) -> Starlette:
-    """The routes: `POST /ask/{name}` gives JSON, `POST /sql` an Arrow stream."""
+    """The routes: `POST /ask/{name}` gives JSON, `POST /sql` an Arrow stream, `POST /copy` a file
+    of DuckDB, which is made in `folder`."""
 
-    async def ask(http: HttpRequest) -> Response:
-        try:
-            kind = REQUESTS.get(http.path_params["name"])
-            body = await _body(http, token)
-            if kind is None:
-                raise _RefusedError(404, f"there is no query {http.path_params['name']}")
-            return JSONResponse(await queries.answer(_parsed(kind, body)))
-        except _RefusedError as error:
-            return JSONResponse({"error": str(error)}, error.status)
-        except RequestError as error:
-            return _refused(error)
+    def answered(answer: Callable[[HttpRequest, bytes], Awaitable[Response]]) -> Handler:
+        async def handle(http: HttpRequest) -> Response:
+            try:
+                return await answer(http, await _body(http, token))
+            except _RefusedError as error:
+                return JSONResponse({"error": str(error)}, error.status)
+            except RequestError as error:
+                return JSONResponse({"error": str(error), "code": error.code}, 422)
 
-    async def sql(http: HttpRequest) -> Response:
-        try:
-            table = await queries.table(_parsed(SqlRequest, await _body(http, token)))
-        except _RefusedError as error:
-            return JSONResponse({"error": str(error)}, error.status)
-        except RequestError as error:
-            return _refused(error)
-        return Response(arrow_bytes(table), media_type=ARROW_TYPE)
+        return handle
 
-    async def ping(http: HttpRequest) -> Response:
-        try:
-            await _body(http, token)
-        except _RefusedError as error:
-            return JSONResponse({"error": str(error)}, error.status)
+    async def ask(http: HttpRequest, body: bytes) -> Response:
+        kind = REQUESTS.get(http.path_params["name"])
+        if kind is None:
+            raise _RefusedError(404, f"there is no query {http.path_params['name']}")
+        return JSONResponse(await queries.answer(_parsed(kind, body)))
+
+    async def sql(_: HttpRequest, body: bytes) -> Response:
+        table = await queries.table(_parsed(SqlRequest, body))
+        return Response(as_arrow(table), media_type=ARROW_TYPE)
+
+    async def copy(_: HttpRequest, body: bytes) -> Response:
+        file = await _copied(queries, _parsed(CopyRequest, body), folder)
+        # Of known length: a copy that was cut off is an error to the one who asked.
+        length = {"content-length": str(os.fstat(file.fileno()).st_size)}
+        return StreamingResponse(_read(file), media_type=FILE_TYPE, headers=length)
+
+    async def ping(_: HttpRequest, __: bytes) -> Response:
         return JSONResponse({"pid": os.getpid(), "partitions": [*partitions()]})
 
-    async def failed(http: HttpRequest, error: Exception) -> Response:
-        # The server itself is silent: without this nobody would learn what happened.
-        logger.error("%s: %s", http.url.path, type(error).__name__, exc_info=error)
-        told = f"the worker failed over this ({type(error).__name__}); its own output tells more"
-        return JSONResponse({"error": told}, 500)
-
     return Starlette(
-        exception_handlers={Exception: failed},
+        exception_handlers={Exception: _failed},
         routes=[
-            Route("/ask/{name}", ask, methods=["POST"]),
-            Route("/sql", sql, methods=["POST"]),
-            Route("/ping", ping, methods=["POST"]),
+            Route("/ask/{name}", answered(ask), methods=["POST"]),
+            Route("/sql", answered(sql), methods=["POST"]),
+            Route("/copy", answered(copy), methods=["POST"]),
+            Route("/ping", answered(ping), methods=["POST"]),
         ],
     )
 
 
-def _refused(error: RequestError) -> Response:
-    return JSONResponse({"error": str(error), "code": error.code}, 422)
+async def _failed(http: HttpRequest, error: Exception) -> Response:
+    # The server itself is silent: without this nobody would learn what happened.
+    logger.error("%s: %s", http.url.path, type(error).__name__, exc_info=error)
+    told = f"the worker failed over this ({type(error).__name__}); its own output tells more"
+    return JSONResponse({"error": told}, 500)
+
+
+async def _copied(queries: Queries, request: CopyRequest, folder: Path | None) -> BinaryIO:
+    """The copy, open, in a folder that is gone already: nothing is left behind."""
+    with tempfile.TemporaryDirectory(prefix="copy-", dir=folder) as made:
+        path = Path(made) / "copy.duckdb"
+        await queries.copy_shard(request.partition, path)
+        return path.open("rb")
+
+
+def _read(file: BinaryIO) -> Iterator[bytes]:
+    with file:
+        while data := file.read(MAX_BODY_BYTES):
+            yield data
 
 
 async def _started(server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
@@ -177,12 +197,3 @@ def _parsed(kind: type[RequestT], body: bytes) -> RequestT:
         return TypeAdapter(kind).validate_json(body)
     except ValidationError as error:
         raise _RefusedError(400, f"not a request of this kind: {describe(error)}") from None
-
-
-def arrow_bytes(table: pa.Table) -> bytes:
-    """The table as an Arrow IPC stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data

@@ -12,6 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TypeVar, cast
@@ -40,9 +41,11 @@ from palimpsest.ops.queries.requests import (
     StatusRequest,
 )
 from palimpsest.ops.queries.scopes import newest_first
+from palimpsest.ops.queries.sql import limits_of, numbered, refusals_told, rest
 from palimpsest.ops.service.announcement import announced
 from palimpsest.ops.service.client import NotThereError, RemoteQueries
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.stores.database.sql_united import UnitedQuery
 from palimpsest.streams.logs.base import partition_for
 
 T = TypeVar("T")
@@ -174,16 +177,29 @@ class RoutedQueries:
         return await self._by_id(request)
 
     async def table(self, request: SqlRequest) -> pa.Table:
-        if request.partition is None:
-            raise RequestError(
-                f"the memory lies in {self._partitions} partitions, each with a database of its"
-                " own; name one with --partition"
-            )
-        if not 0 <= request.partition < self._partitions:
-            raise RequestError(
-                f"there is no partition {request.partition}; there are {self._partitions}"
-            )
-        return await self._persisted(request.partition, lambda owner: owner.table(request))
+        number = numbered(request, self._partitions)
+        if number is not None:
+            return await self._persisted(number, lambda owner: owner.table(request))
+        limits = limits_of(request)
+        deadline = time.monotonic() + limits.seconds
+        with refusals_told(), UnitedQuery(request.query) as united:
+            if united.part is None:
+                return await self._part(0, request)
+            parts = [
+                await self._part(
+                    each,
+                    replace(request, query=united.part, seconds=rest(limits, deadline).seconds),
+                )
+                for each in range(self._partitions)
+            ]
+            return await asyncio.to_thread(united.answer, parts, rest(limits, deadline))
+
+    async def copy_shard(self, partition: int, path: Path) -> None:
+        await self._persisted(partition, lambda owner: owner.copy_shard(partition, path))
+
+    async def _part(self, number: int, request: SqlRequest) -> pa.Table:
+        asked = replace(request, partition=number)
+        return await self._persisted(number, lambda owner: owner.table(asked))
 
     async def _persisted(self, partition: int, ask: Callable[[RemoteQueries], Awaitable[T]]) -> T:
         """Asked again while the partition moves from one worker to another."""

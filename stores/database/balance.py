@@ -115,7 +115,7 @@ def read_balance(shard: Readable, find_items: FindItems) -> list[Balance]:
         install_balance(reader, find_items)
         return [
             _balance_of(dict(zip(names, row, strict=True)))
-            for view in ("pipeline_total", "pipeline_balance")
+            for view in ("total_now", "balance_now")
             for names, rows in [_rows(reader, f"SELECT * FROM temp.{view}")]
             for row in rows
         ]
@@ -139,8 +139,8 @@ def add_balances(balances: Sequence[Balance]) -> Balance:
 
 
 def install_balance(connection: duckdb.DuckDBPyConnection, find_items: FindItems) -> None:
-    """Give this connection the views `pipeline_items`, `pipeline_balance` and `pipeline_total` as
-    of now, before those of the store.
+    """Give this connection the views `items_now`, `balance_now` and `total_now`: what the views
+    `pipeline_items`, `pipeline_balance` and `pipeline_total` of the store are, as of now.
 
     Order matters. One transaction fixes what is seen of the store; only then is the log read.
     """
@@ -160,8 +160,8 @@ def install_balance(connection: duckdb.DuckDBPyConnection, find_items: FindItems
     except BaseException:
         connection.execute("ROLLBACK")
         raise
-    for name, by_scope in (("pipeline_balance", True), ("pipeline_total", False)):
-        query = _balance(by_scope).replace("FROM pipeline", "FROM temp.pipeline")
+    for name, by_scope in (("balance_now", True), ("total_now", False)):
+        query = _balance(by_scope).replace("FROM pipeline_items", "FROM temp.items_now")
         connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {query}")
 
 
@@ -172,7 +172,7 @@ def _materialize(connection: duckdb.DuckDBPyConnection, items: Sequence[LogItem]
     )
     connection.register("log_items", table)
     try:
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE pipeline_items AS WITH {_ITEMS}")
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE items_now AS WITH {_ITEMS}")
     finally:
         connection.unregister("log_items")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import duckdb
@@ -279,9 +279,11 @@ def use_tables(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute(parsed(connection, "SET search_path = 'internal,main'"))
 
 
-def migrate(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """Bring the file to the newest version; each migration in its own transaction. The connection
-    may then name the tables without their schema.
+def migrate(
+    connection: duckdb.DuckDBPyConnection, only: Collection[str] | None = None
+) -> list[str]:
+    """Bring the file to the newest version, or to that of `only` these migrations; each migration
+    in its own transaction. The connection may then name the tables without their schema.
 
     Returns the names of those applied now. Raises ValueError when the file carries a migration
     that this program does not know: it was written by a newer one.
@@ -296,7 +298,7 @@ def migrate(connection: duckdb.DuckDBPyConnection) -> list[str]:
     done = {
         name for (name,) in connection.execute("SELECT name FROM internal.migrations").fetchall()
     }
-    unknown = done - {migration.name for migration in MIGRATIONS}
+    unknown = done.union(only or ()) - {migration.name for migration in MIGRATIONS}
     if unknown:
         raise ValueError(
             f"the store has migrations {', '.join(sorted(unknown))}, which this program does not"
@@ -304,7 +306,7 @@ def migrate(connection: duckdb.DuckDBPyConnection) -> list[str]:
         )
     applied = []
     for position, migration in enumerate(MIGRATIONS):
-        if migration.name in done:
+        if migration.name in done or (only is not None and migration.name not in only):
             continue
         connection.execute("BEGIN")
         for statement in migration.statements:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import duckdb
@@ -9,23 +11,35 @@ import pyarrow as pa
 
 from palimpsest.stores.database.balance import install_balance
 from palimpsest.stores.database.cursors import Readable, interrupted_after
+from palimpsest.stores.database.sql_check import QueryInvalid, QueryRefused, Reading, checked
+from palimpsest.stores.database.view_columns import PARTITION
 from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.streams.store_port import FindItems
 
-ALLOWED = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
-ON_DEMAND = ("pipeline_items", "pipeline_balance", "pipeline_total")
+AS_OF_NOW = {
+    "pipeline_items": "temp.items_now",
+    "pipeline_balance": "temp.balance_now",
+    "pipeline_total": "temp.total_now",
+}
+"""Views that are made for the query: they look into the log."""
+BATCH_ROWS = 10_000
 
 
-class QueryRefused(ValueError):
-    """A query that is not run; the text says why."""
+class QueryTooSlow(QueryRefused):
+    """A query that was stopped after its time."""
+
+
+class QueryTooLarge(QueryRefused):
+    """A query with a larger result, or with more memory, than it may have."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryLimits:
-    """`seconds` a query may take and `rows` it may return."""
+    """`seconds` a query may take; `rows` and `megabytes` it may return."""
 
     seconds: float = 30.0
     rows: int = 1_000_000
+    megabytes: int = 512
 
 
 def read_only_query(
@@ -33,54 +47,83 @@ def read_only_query(
     find_items: FindItems,
     query: str,
     limits: QueryLimits = QueryLimits(),
+    partition: int = 0,
 ) -> pa.Table:
-    """The result of one SELECT (or EXPLAIN, DESCRIBE, SHOW) as an Arrow table.
+    """The result of one SELECT (or EXPLAIN, DESCRIBE, SHOW) as an Arrow table. The views have a
+    column `partition`.
 
-    Nothing can be written: the statement is checked, the transaction is read-only, and the
-    connection has no access to files or the network. Raises QueryRefused for anything else, for
-    SQL that DuckDB cannot run (with its message), and past the limits; StoreClosed.
+    Nothing can be written: the parsed statement is checked (`sql_check`), the transaction is
+    read-only, and the connection has no access to files or the network. Raises QueryRefused for
+    anything else, QueryInvalid for SQL that cannot be run, QueryTooSlow and QueryTooLarge past the
+    limits; StoreClosed.
     """
     with shard.reading() as reader:
-        statement = checked(reader, query)
-        if any(name in query.lower() for name in ON_DEMAND):
+        reading = checked(reader, query)
+        if AS_OF_NOW.keys() & set(reading.views):
             install_balance(reader, find_items)
         reader.execute("SET search_path = 'main'")
-        table = _run(reader, statement, limits.seconds)
-    if table.num_rows > limits.rows:
-        raise QueryRefused(
-            f"the result has {table.num_rows} rows, more than {limits.rows}; add a LIMIT"
+        _number(reader, reading, partition)
+        return run_query(reader, query, limits)
+
+
+def _number(reader: duckdb.DuckDBPyConnection, reading: Reading, partition: int) -> None:
+    """Give this connection the views that are read with the column `partition`, before those of
+    the store."""
+    [(database,)] = reader.execute("SELECT current_database()").fetchall()
+    for view in reading.views:
+        source = AS_OF_NOW.get(view, f'"{database}".main.{view}')
+        reader.execute(
+            f"CREATE TEMP VIEW {view} AS SELECT {int(partition)}::BIGINT AS {PARTITION},"
+            f" COLUMNS(lambda c: c <> '{PARTITION}') FROM {source}"
         )
-    return table
 
 
-def _run(reader: duckdb.DuckDBPyConnection, statement: str, seconds: float) -> pa.Table:
-    with interrupted_after(seconds, reader) as is_late:
+def run_query(connection: duckdb.DuckDBPyConnection, query: str, limits: QueryLimits) -> pa.Table:
+    """The result of a query that was checked, in a read-only transaction and within the limits."""
+    with interrupted_after(limits.seconds, connection) as is_late:
         try:
-            reader.execute("BEGIN TRANSACTION READ ONLY")
-            table: pa.Table = reader.sql(statement).to_arrow_table()
+            with _errors_told():
+                connection.execute("BEGIN TRANSACTION READ ONLY")
+                return _within(connection.sql(query).to_arrow_reader(BATCH_ROWS), limits)
         except duckdb.InterruptException as error:
             if is_late.is_set():
-                raise QueryRefused(f"the query took longer than {seconds:g} s") from error
+                raise QueryTooSlow(f"the query took longer than {limits.seconds:g} s") from error
             raise  # the store is being closed
-        except duckdb.Error as error:
-            raise QueryRefused(str(error)) from error
-    return table
 
 
-def checked(connection: duckdb.DuckDBPyConnection, query: str) -> str:
-    """The query, when it is one statement that only reads."""
+@contextmanager
+def _errors_told() -> Iterator[None]:
     try:
-        statements = connection.extract_statements(query)
+        yield
+    except duckdb.InterruptException:
+        raise
+    except duckdb.OutOfMemoryException as error:
+        raise QueryTooLarge(f"the query needs more memory than it may have: {error}") from error
     except duckdb.Error as error:
-        raise QueryRefused(str(error)) from error
-    if len(statements) != 1:
-        raise QueryRefused(f"one statement at a time; this has {len(statements)}")
-    if statements[0].type not in ALLOWED:
-        raise QueryRefused(
-            f"only SELECT, EXPLAIN, DESCRIBE and SHOW are allowed here, not"
-            f" {statements[0].type.name}; memory is changed by commands"
-        )
-    return query
+        raise QueryInvalid(str(error)) from error
+    except (pa.ArrowException, OSError) as error:  # what is met while the rows are fetched
+        if "INTERRUPT" in str(error):
+            raise duckdb.InterruptException(str(error)) from error
+        if "Out of Memory" in str(error):
+            raise QueryTooLarge(str(error)) from error
+        raise QueryInvalid(str(error)) from error
+
+
+def _within(batches: pa.RecordBatchReader, limits: QueryLimits) -> pa.Table:
+    kept: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows > limits.rows:
+            raise QueryTooLarge(f"the result has more than {limits.rows} rows; add a LIMIT")
+        if size > limits.megabytes * 1024 * 1024:
+            raise QueryTooLarge(
+                f"the result is larger than {limits.megabytes} MiB; add a LIMIT, or name the"
+                " columns that you need"
+            )
+        kept.append(batch)
+    return pa.Table.from_batches(kept, batches.schema)
 
 
 MATCH_BM25 = """

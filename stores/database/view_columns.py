@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from palimpsest.stores.database.balance import FACT_STATES, TURN_STATES
 
+PARTITION = "partition"
+"""The column that every view has in a query: the partition that the row lies in."""
+
 COLUMNS: dict[str, str] = {
     # whose, what and where from
     "memory_id": "id of the memory",
@@ -68,6 +71,8 @@ COLUMNS: dict[str, str] = {
     "as_of": "the store's write number when the candidates were read",
     "recorded_at": "when the record was appended to the log",
     "provider": "who runs the model",
+    "triples": "relations between entities that were drawn from it",
+    "warnings": "what of the reply could not be used, and why",
     # history
     "event_id": "id of the event",
     "old_content": "the text before",
@@ -167,3 +172,8 @@ class View:
     def explained(self, column: str) -> str | None:
         """What a column holds; None for one that nobody has described."""
         return self.columns.get(column, COLUMNS.get(column))
+
+
+def quoted(text: str) -> str:
+    """The text as SQL writes it, where no parameter can be given."""
+    return "'" + text.replace("'", "''") + "'"

@@ -15,7 +15,12 @@ import duckdb
 from palimpsest.stores.database.balance import STORED_BALANCE, STORED_ITEMS, STORED_TOTAL
 from palimpsest.stores.database.graph_views import GRAPH_VIEWS, INTERNAL_GRAPH_VIEWS
 from palimpsest.stores.database.outcome_words import told_word
-from palimpsest.stores.database.view_columns import COLUMNS, PIPELINE_COLUMNS, View
+from palimpsest.stores.database.view_columns import (
+    COLUMNS,
+    PIPELINE_COLUMNS,
+    View,
+    quoted,
+)
 
 VIEWS_STATE = "views"
 """What a store remembers of the views that it has."""
@@ -115,6 +120,15 @@ VIEWS: dict[str, View] = {
         "SELECT * EXCLUDE (value_base64) FROM internal.dead_letter_rows",
         {"reason": "what was wrong with it", "status": "dead, redriven or dropped"},
     ),
+    "extractions": View(
+        "Every turn that facts were asked from, with how much came of it; one that was asked again"
+        " has a row a round.",
+        "SELECT * EXCLUDE (message_id) FROM internal.extractions",
+        {
+            "facts": "facts that were drawn from it",
+            "attempts": "tries until the reply could be read",
+        },
+    ),
     "model_calls": View(
         "Every model call whose result reached the store, with tokens and latency.",
         """SELECT 'extract' AS stage, scope, provider, model, prompt_version, input_tokens,
@@ -185,17 +199,13 @@ def _explain(connection: duckdb.DuckDBPyConnection) -> None:
         " WHERE schema_name = 'main' AND NOT internal"
     ).fetchall()
     statements = [
-        f"COMMENT ON VIEW main.{name} IS {_quoted(view.meaning)}" for name, view in VIEWS.items()
+        f"COMMENT ON VIEW main.{name} IS {quoted(view.meaning)}" for name, view in VIEWS.items()
     ]
     for name, column in columns:
         said = VIEWS[name].explained(column) if name in VIEWS else None
         if said is not None:
-            statements.append(f"COMMENT ON COLUMN main.{name}.{column} IS {_quoted(said)}")
+            statements.append(f"COMMENT ON COLUMN main.{name}.{column} IS {quoted(said)}")
     connection.execute("; ".join(statements))
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _version(connection: duckdb.DuckDBPyConnection, macros: str) -> str:

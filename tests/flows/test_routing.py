@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from palimpsest.ops.queries.dispatch import DirectQueries
@@ -19,10 +20,15 @@ from palimpsest.ops.queries.requests import (
     RecallRequest,
     Request,
     RequestError,
+    SqlInvalidError,
+    SqlRefusedError,
+    SqlRequest,
+    SqlTooLargeError,
+    SqlTooSlowError,
 )
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.service import routing
-from palimpsest.ops.service.local import local_interface
+from palimpsest.ops.service.local import Place, local_interface
 from palimpsest.ops.service.routing import RoutedQueries, own_folder
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.streams.logs.base import partition_for
@@ -102,3 +108,54 @@ async def test_a_partition_on_the_move_is_asked_again(tmp_path: Path) -> None:
         sources.shards = Moving(shards)  # type: ignore[assignment]
         assert "Globex" in str(await routed.answer(RecallRequest("ana", "Globex")))
         assert asked.is_set()
+
+
+async def test_sql_and_copies_come_from_all_workers(tmp_path: Path) -> None:
+    said = ("I work at Globex in Lima.", "I live in Oslo.")
+    place = Place(token="shared")
+    async with contextlib.AsyncExitStack() as undo:
+        addresses = []
+        for number, content in enumerate(said):
+            pipeline = undo.enter_context(Pipeline(tmp_path / str(number)))
+            pipeline.say(content)
+            await pipeline.drain()
+            shards, log = {number: pipeline.shard}, pipeline.log
+            own = Settings(data_dir=tmp_path)
+            sources = Sources(own, log, shards, 2, pipeline.embedding, log.append)
+            worker = local_interface(
+                DirectQueries(sources), tmp_path / str(number), place, lambda held=shards: [*held]
+            )
+            announcement = await undo.enter_async_context(worker)
+            addresses.append(f"http://127.0.0.1:{announcement.port}")
+        kafka = {"workers": addresses, "worker_token": "shared"}
+        routed = RoutedQueries(Settings(data_dir=tmp_path, kafka=kafka), 2)
+        undo.push_async_callback(routed.close)
+
+        turns = await routed.table(SqlRequest("SELECT partition, content FROM turns ORDER BY 1"))
+        assert turns.to_pylist() == [
+            {"partition": number, "content": content} for number, content in enumerate(said)
+        ]
+        second = await routed.table(SqlRequest("SELECT content FROM turns", partition=1))
+        assert second.to_pylist() == [{"content": said[1]}]
+        assert (await routed.table(SqlRequest("SELECT 1 AS one"))).to_pylist() == [{"one": 1}]
+        for query, kind in (
+            ("SELECT * FROM read_text('/etc/passwd')", SqlRefusedError),
+            ("SELECT nothing FROM turns", SqlInvalidError),
+            (
+                "SELECT sum(a.range * b.range) FROM range(9999999) a, range(9999999) b",
+                SqlTooSlowError,
+            ),
+            ("FROM range(50)", SqlTooLargeError),
+            ("SELECT m.* FROM turns m, range(50)", SqlTooLargeError),
+        ):
+            for partition in (None, 0):
+                with pytest.raises(kind):
+                    await routed.table(SqlRequest(query, partition, seconds=1.0, rows=10))
+        for wrong in (SqlRequest("SELECT 1", rows=0), SqlRequest("SELECT 1", seconds=float("nan"))):
+            with pytest.raises(RequestError, match="a query may"):
+                await routed.table(wrong)
+
+        await routed.copy_shard(1, tmp_path / "copy.duckdb")
+        with duckdb.connect(str(tmp_path / "copy.duckdb"), read_only=True) as copy:
+            rows = copy.execute("SELECT content FROM shard_1.memory_rows WHERE type = 'episodic'")
+            assert rows.fetchall() == [(said[1],)]

@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from tests.flows.program import Program, one
+from palimpsest.ops.queries.saved_queries import SAVED_QUERIES
+from palimpsest.streams.logs.base import partition_for
+from tests.flows.program import SAID, Program, one
 
 
 def test_sql_in_every_format(told: Program) -> None:
@@ -56,6 +58,69 @@ def test_views_and_their_columns_are_listed_and_explained(told: Program) -> None
     assert {"content", "outcome"} <= {row["column"] for row in columns}
     assert all(row["meaning"] for row in columns)
     assert len(told.json("sql", ".schema")) > len(columns)
+
+
+def test_saved_queries_answer(told: Program) -> None:
+    listed = {row["query"]: row for row in told.json("sql", ".queries")}
+    answers = {name: told.json("sql", f".run {name}") for name in listed}
+    [updated] = [row for row in answers["facts-by-outcome"] if row["outcome"] == "updated"]
+    assert (updated["facts"], bool(updated["reason"])) == (1, True)
+    [changed] = answers["changed-memories"]
+    assert changed["event"] == "updated"
+    assert "doesn't" in changed["new_content"]
+    assert changed["reason"]
+    assert answers["turns-without-facts"] == []
+    assert {row["stage"] for row in answers["model-calls"]} == {"extract"}
+    assert all(row["p50_ms"] <= row["p95_ms"] <= row["max_ms"] for row in answers["model-calls"])
+    assert answers["top-entities"][0]["mentions"] > 0
+    assert answers["balance"] == told.json("sql", str(listed["balance"]["sql"]))
+    assert (answers["balance"][0]["turns_accepted"], answers["balance"][0]["holds"]) == (5, True)
+    assert "there are facts-by-outcome" in told.fails("sql", ".run nothing", code=2)
+
+
+@pytest.fixture(scope="module")
+def spread(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    """Two scopes in two of three partitions, and a turn that says nothing."""
+    program = Program(tmp_path_factory.mktemp("spread"), PALIMPSEST_LOG__PARTITIONS="3")
+    for scope in ("ana", "eve"):
+        said = program.turns(*SAID, "Hm.", name=f"{scope}.jsonl", session_id=scope)
+        program.ok("ingest", said, "--scope", scope)
+    program.ok("run", "--once")
+    return program
+
+
+def test_sql_answers_over_all_partitions_with_a_worker_and_without(spread: Program) -> None:
+    own = [partition_for(scope, 3) for scope in ("ana", "eve")]
+    queries = (
+        "SELECT partition, scope, count(*) AS n FROM turns GROUP BY ALL ORDER BY scope",
+        "SELECT memory_id, count(*) AS n FROM memories_all GROUP BY ALL HAVING n > 9",
+        ".tables",
+        ".schema facts",
+        *(f".run {name}" for name in SAVED_QUERIES),
+    )
+    answers = [spread.json("sql", query) for query in queries]
+    assert answers[0] == [
+        {"partition": number, "scope": scope, "n": 6}
+        for number, scope in zip(own, ("ana", "eve"), strict=True)
+    ]
+    assert answers[1] == []
+    assert answers[3][0]["column"] == "partition"
+    [balance] = spread.json("sql", ".run balance")
+    assert (balance["turns_accepted"], balance["turns_stored"], balance["holds"]) == (12, 12, True)
+    nothing = spread.json("sql", ".run turns-without-facts")
+    assert {(row["scope"], row["content"]) for row in nothing} == {("ana", "Hm."), ("eve", "Hm.")}
+    one = spread.json("sql", "SELECT DISTINCT scope FROM turns", "--partition", str(own[0]))
+    assert one == [{"scope": "ana"}]
+    assert "there are 3" in spread.fails("sql", "SELECT 1", "--partition", "3")
+    found = spread.json("sql", "SELECT content FROM match_bm25('eve', 'walnuts')")
+    assert "walnuts" in found[0]["content"]
+    with spread.worker():
+        assert [spread.json("sql", query) for query in queries] == answers
+        refused = spread.fails("sql", "SELECT * FROM read_text('/etc/passwd')")
+        assert "read_text is not allowed" in refused
+        slow = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b"
+        assert "longer than" in spread.fails("sql", slow, "--seconds", "0.5")
+        assert "more than 3 rows" in spread.fails("sql", "FROM turns", "--rows", "3")
 
 
 def test_rows_that_are_too_wide_are_printed_a_line_a_column_with_ids_whole(told: Program) -> None:

@@ -1,0 +1,100 @@
+"""snapshot, restore: copies of the stores."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from palimpsest.ops.cli.common import AsJson, Cli, command, print_json, wrong_use
+
+
+class Kind(StrEnum):
+    duckdb = "duckdb"
+    parquet = "parquet"
+
+
+def register(app: typer.Typer) -> None:
+    command(app)(snapshot)
+    command(app)(restore)
+
+
+def snapshot(
+    cli: Cli,
+    out: Annotated[Path, typer.Argument(help="A file that ends in .duckdb, or a folder.")],
+    format: Annotated[  # noqa: A002
+        Kind | None,
+        typer.Option(help="One DuckDB file, or a folder of Parquet; else as OUT is named."),
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option(min=0, help="Of several partitions only this one.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Copy the stores to a file to open with any client of DuckDB, also while a worker runs.
+
+    Each partition is copied as of one moment. The file has the views of all partitions, which the
+    column partition tells apart; as Parquet, it is a folder with a file a view. OUT appears when
+    it is whole; one that was interrupted leaves at most a folder .OUT.….partial. `palimpsest
+    restore` makes stores of it again.
+
+    Example: palimpsest snapshot memory.duckdb
+    """
+    from palimpsest.ops.maintenance.snapshots import partitions_of, take_snapshot
+    from palimpsest.ops.queries.dispatch import Queries
+
+    kind = _kind(format, out)
+
+    async def taking(queries: Queries) -> list[int]:
+        count = partitions_of(settings)
+        if partition is not None and partition >= count:
+            raise wrong_use(f"there is no partition {partition}; there are {count}")
+        numbers = [*range(count)] if partition is None else [partition]
+        await take_snapshot(queries, numbers, count, out.absolute(), kind is Kind.parquet)
+        return numbers
+
+    settings = cli.settings
+    numbers = cli.with_queries(taking)
+    if json:
+        print_json({"snapshot": str(out), "format": kind.value, "partitions": numbers})
+    else:
+        typer.echo(f"{out}: partition {', '.join(map(str, numbers))}")
+
+
+def _kind(given: Kind | None, out: Path) -> Kind:
+    named = Kind.duckdb if out.suffix == ".duckdb" else None
+    if given is None and named is None and out.suffix:
+        raise wrong_use(f"{out.name} is neither a .duckdb nor a folder; add --format")
+    if given is Kind.parquet and named is not None:
+        raise wrong_use(f"{out.name} is named as a DuckDB file, but --format says parquet")
+    return given or named or Kind.parquet
+
+
+def restore(
+    cli: Cli,
+    snapshot: Annotated[Path, typer.Argument(help="What `palimpsest snapshot` wrote.")],
+    json: AsJson = False,
+) -> None:
+    """Make the stores of a snapshot those of a data folder, which then go on from its log.
+
+    The folder has the log that they were made from, or a later copy of it, and no stores of these
+    partitions yet. What the log holds beyond the snapshot is processed by the next run; nothing
+    that the snapshot holds is asked of a model again.
+
+    Example: palimpsest restore memory.duckdb --data-dir restored
+    """
+    from palimpsest.ops.maintenance.snapshots import restore_snapshot
+
+    if not snapshot.exists():
+        raise wrong_use(f"there is no {snapshot}")
+    shards = restore_snapshot(cli.settings, snapshot)
+    if json:
+        listed = [
+            {"partition": shard.partition, "taken_at": shard.taken_at.isoformat()}
+            for shard in shards
+        ]
+        print_json({"restored": listed})
+    else:
+        typer.echo(f"{len(shards)} partitions restored; `palimpsest run` goes on from the log")

@@ -1,0 +1,154 @@
+"""Taking snapshots of the stores, also beside a running worker, and restoring them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from palimpsest.ops.embedded import has_log, open_log
+from palimpsest.ops.parts import SetupError, shard_folder, utc_now
+from palimpsest.ops.queries.dispatch import Queries
+from palimpsest.ops.queries.requests import RequestError
+from palimpsest.ops.settings.sections import Settings
+from palimpsest.schemas.codec import InvalidRecord, decode
+from palimpsest.schemas.identity import items_of
+from palimpsest.schemas.topics import CONVERSATION_TURNS
+from palimpsest.stores.database.snapshot import (
+    SnapshotShard,
+    cursors_of,
+    export_parquet,
+    join_copies,
+    newest_turn_of,
+    restore_shard,
+    shards_of,
+)
+from palimpsest.stores.lock import FolderLock
+from palimpsest.stores.shard import DATABASE_FILE
+from palimpsest.streams.logs.base import LogReader
+
+
+def partitions_of(settings: Settings) -> int:
+    """How many partitions there are. Raises LogError and SetupError."""
+    if settings.log.kind == "kafka":
+        return settings.cluster.partitions
+    with open_log(settings, "read") as log:
+        return log.partitions(CONVERSATION_TURNS.name)
+
+
+async def take_snapshot(
+    queries: Queries, numbers: Sequence[int], partitions: int, out: Path, as_parquet: bool
+) -> None:
+    """Write a snapshot of the partitions `numbers`. `out` is there at the end, whole, or not at
+    all. Raises RequestError, also for an `out` that is there before."""
+    _check_new(out)
+    with tempfile.TemporaryDirectory(
+        prefix=f".{out.name}.", suffix=".partial", dir=out.parent
+    ) as partial:
+        folder = Path(partial)
+        taken_at = utc_now()
+        copies = {number: folder / f"{number}.duckdb" for number in numbers}
+        for number, copy in copies.items():
+            await queries.copy_shard(number, copy)
+        made = folder / "made.duckdb"
+        await asyncio.to_thread(join_copies, copies, made, partitions, taken_at)
+        if as_parquet:
+            await asyncio.to_thread(export_parquet, made, folder / "parquet")
+            made = folder / "parquet"
+        for path in made.rglob("*") if as_parquet else [made]:
+            _sync(path)
+        _check_new(out)
+        made.rename(out)
+        _sync(out.parent)
+
+
+def _check_new(out: Path) -> None:
+    if out.exists():
+        raise RequestError(f"{out} is there already; name another file, or remove it")
+    if not out.parent.is_dir():
+        raise RequestError(f"there is no folder {out.parent}; make it first")
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def restore_snapshot(settings: Settings, snapshot: Path) -> list[SnapshotShard]:
+    """Make the stores of a snapshot those of a data folder, which has the log that they were made
+    from and no stores of these partitions. Each is there whole or not at all.
+
+    Raises RequestError, SnapshotError, SetupError, LogError and FolderInUse.
+    """
+    if settings.log.kind == "kafka":
+        raise SetupError("on Kafka a worker makes its stores again from the topics; nothing to do")
+    if not has_log(settings):
+        raise RequestError(
+            f"there is no log in {settings.data_dir}, and the stores go on from the log: copy it"
+            " there first, as `log/log.sqlite`"
+        )
+    shards = shards_of(snapshot)
+    with open_log(settings, "process") as log:
+        for shard in shards:
+            _check_target(settings, shard)
+            _check_log(log, snapshot, shard)
+        for shard in shards:
+            _restore(settings, snapshot, shard.partition)
+    return shards
+
+
+def _check_target(settings: Settings, shard: SnapshotShard) -> None:
+    folder = shard_folder(settings, shard.partition)
+    if not folder.exists():
+        return
+    FolderLock(folder, "shard").release()  # raises FolderInUse
+    raise RequestError(f"there is a store in {folder}; move it away first")
+
+
+def _check_log(log: LogReader, snapshot: Path, shard: SnapshotShard) -> None:
+    turns = CONVERSATION_TURNS.name
+    if log.partitions(turns) != shard.partitions:
+        raise RequestError(
+            f"the log has {log.partitions(turns)} partitions, {snapshot} is of {shard.partitions}"
+        )
+    number = shard.partition
+    other = f"the log is not the one that {snapshot} was made from"
+    for stage, topic, offset in cursors_of(snapshot, number):
+        if log.end_offset(topic, number) < offset:
+            raise RequestError(
+                f"{other}, or a copy from before: it ends at"
+                f" {topic}[{number}]@{log.end_offset(topic, number)}, and {stage} was at {offset}"
+            )
+    newest = newest_turn_of(snapshot, number)
+    if newest is None:
+        return
+    item_id, offset = newest
+    for record in log.read(turns, number, offset, 1):
+        if record.offset != offset:
+            continue  # it has expired
+        try:
+            found = items_of(decode(record.value, CONVERSATION_TURNS, record.timestamp)).item_ids
+        except InvalidRecord:
+            found = ()
+        if item_id not in found:
+            raise RequestError(f"{other}: another turn is at {turns}[{number}]@{offset}")
+
+
+def _restore(settings: Settings, snapshot: Path, partition: int) -> None:
+    folder = shard_folder(settings, partition)
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        restore_shard(snapshot, partition, partial / DATABASE_FILE)
+        _sync(partial / DATABASE_FILE)
+        partial.rename(folder)
+        _sync(folder.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

@@ -1,0 +1,238 @@
+"""Snapshots: stores of one or several partitions in one DuckDB file, or as Parquet.
+
+The tables of partition 0 lie in the schema `shard_0`, as of one transaction; in `main` are the
+views over all partitions, each with the column `partition`, and in `views_0` those of one.
+`palimpsest_snapshot.shards` tells what is in it. As Parquet, a folder has a file a view, and the
+tables below `shards/0`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import duckdb
+
+from palimpsest.stores.database.cursors import Readable
+from palimpsest.stores.database.migrations import migrate
+from palimpsest.stores.database.view_columns import PARTITION, quoted
+from palimpsest.stores.database.views import INTERNAL_VIEWS, VIEWS, VIEWS_STATE
+
+SCHEMA = "palimpsest_snapshot"
+"""Unlike what anybody names a file: DuckDB takes the name of a file for that of a catalog."""
+BATCH_ROWS = 10_000
+BLOCK_BYTES = 64 * 1024
+MEMORY_LIMIT_MIB = 512
+TABLES = "SELECT table_name FROM duckdb_tables() WHERE schema_name = ? AND NOT internal ORDER BY 1"
+_SHARDS_FILE = "snapshot.parquet"
+_NAME = re.compile(r"[a-z_]+")
+
+
+class SnapshotError(Exception):
+    """A snapshot that cannot be used; the text says what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotShard:
+    """One partition of a snapshot, of `partitions` that there were."""
+
+    partition: int
+    partitions: int
+    taken_at: datetime
+
+
+@contextmanager
+def _opened(path: Path | str, **config: str | int) -> Iterator[duckdb.DuckDBPyConnection]:
+    given: dict[str, str | bool | int | float | list[str]] = {
+        "memory_limit": f"{MEMORY_LIMIT_MIB}MiB",
+        "threads": 1,
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+        "default_block_size": BLOCK_BYTES,
+        **config,
+    }
+    with duckdb.connect(str(path), config=given) as connection:
+        connection.execute("SET GLOBAL TimeZone = 'UTC'")
+        yield connection
+
+
+def copy_shard(shard: Readable, partition: int, path: Path) -> None:
+    """Write the tables of an open store to a new file, as of one transaction; the store may be
+    written meanwhile. Raises StoreClosed."""
+    with _opened(path) as target, shard.reading() as reader:
+        target.execute(f"CREATE SCHEMA shard_{partition}")
+        reader.execute("BEGIN TRANSACTION READ ONLY")
+        for (table,) in reader.execute(TABLES, ["internal"]).fetchall():
+            target.register(
+                "batches", reader.sql(f"FROM internal.{table}").to_arrow_reader(BATCH_ROWS)
+            )
+            try:
+                target.execute(f"CREATE TABLE shard_{partition}.{table} AS FROM batches")
+            except duckdb.Error as error:
+                if "INTERRUPT" in str(error):
+                    raise duckdb.InterruptException(str(error)) from error
+                raise
+            target.unregister("batches")
+
+
+def join_copies(copies: dict[int, Path], path: Path, partitions: int, taken_at: datetime) -> None:
+    """Make a snapshot of what `copy_shard` wrote, by partition."""
+    with _opened(path) as target:
+        for partition, copy in copies.items():
+            schema = f"shard_{partition}"
+            target.execute(f"ATTACH {quoted(str(copy))} AS one (READ_ONLY)")
+            target.execute(f"CREATE SCHEMA {schema}")
+            for (table,) in target.execute(f"{TABLES}", [schema]).fetchall():
+                target.execute(f"CREATE TABLE {schema}.{table} AS FROM one.{schema}.{table}")
+            target.execute("DETACH one")
+            _install_views(target, partition)
+        _install_unions(target, [*copies])
+        target.execute(f"CREATE SCHEMA {SCHEMA}")
+        target.execute(
+            f"CREATE TABLE {SCHEMA}.shards (partition BIGINT, partitions BIGINT,"
+            " taken_at TIMESTAMPTZ)"
+        )
+        for partition in copies:
+            target.execute(
+                f"INSERT INTO {SCHEMA}.shards VALUES (?, ?, ?)", [partition, partitions, taken_at]
+            )
+        target.execute("CHECKPOINT")
+
+
+def _install_views(target: duckdb.DuckDBPyConnection, partition: int) -> None:
+    """The views of one partition, as its store has them."""
+
+    def placed(query: str) -> str:
+        return query.replace("internal.", f"shard_{partition}.").replace(
+            "main.", f"views_{partition}."
+        )
+
+    target.execute(f"CREATE SCHEMA views_{partition}")
+    for name, query in INTERNAL_VIEWS.items():
+        target.execute(f"CREATE VIEW shard_{partition}.{name} AS {placed(query)}")
+    for name, view in VIEWS.items():
+        target.execute(f"CREATE VIEW views_{partition}.{name} AS {placed(view.query)}")
+
+
+def _install_unions(target: duckdb.DuckDBPyConnection, partitions: Sequence[int]) -> None:
+    for name, view in VIEWS.items():
+        union = " UNION ALL BY NAME ".join(
+            f"SELECT {number}::BIGINT AS {PARTITION}, COLUMNS(lambda c: c <> '{PARTITION}')"
+            f" FROM views_{number}.{name}"
+            for number in partitions
+        )
+        target.execute(f"CREATE VIEW main.{name} AS {union}")
+        target.execute(f"COMMENT ON VIEW main.{name} IS {quoted(view.meaning)}")
+        columns = target.execute(
+            "SELECT column_name FROM duckdb_columns() WHERE schema_name = 'main'"
+            " AND table_name = ?",
+            [name],
+        ).fetchall()
+        for (column,) in columns:
+            said = view.explained(column)
+            if said is not None:
+                target.execute(f"COMMENT ON COLUMN main.{name}.{column} IS {quoted(said)}")
+
+
+def export_parquet(snapshot: Path, folder: Path) -> None:
+    """Write a snapshot as a folder of Parquet files."""
+    with _opened(snapshot, access_mode="READ_ONLY") as source:
+
+        def write(table: str, file: Path) -> None:
+            source.execute(f"COPY (FROM {table}) TO {quoted(str(file))} (FORMAT parquet)")
+
+        folder.mkdir()
+        for shard in shards_of(snapshot):
+            tables = folder / "shards" / str(shard.partition)
+            tables.mkdir(parents=True)
+            schema = f"shard_{shard.partition}"
+            for (name,) in source.execute(TABLES, [schema]).fetchall():
+                write(f"{schema}.{name}", tables / f"{name}.parquet")
+        for name in VIEWS:
+            write(f"main.{name}", folder / f"{name}.parquet")
+        write(f"{SCHEMA}.shards", folder / _SHARDS_FILE)
+
+
+def shards_of(snapshot: Path) -> list[SnapshotShard]:
+    """What is in a snapshot, a file or a folder of Parquet. Raises SnapshotError."""
+    try:
+        with _source(snapshot) as source:
+            rows = source.execute(f"FROM {_table(snapshot, None, 'shards')} ORDER BY 1").fetchall()
+    except duckdb.Error as error:
+        raise SnapshotError(f"{snapshot} is no snapshot: {error}") from error
+    return [SnapshotShard(*row) for row in rows]
+
+
+def cursors_of(snapshot: Path, partition: int) -> list[tuple[str, str, int]]:
+    """Stage, topic and next offset of a partition of a snapshot."""
+    with _source(snapshot) as source:
+        table = _table(snapshot, partition, "cursors")
+        return source.execute(f"SELECT stage, topic, next_offset FROM {table}").fetchall()
+
+
+def newest_turn_of(snapshot: Path, partition: int) -> tuple[str, int] | None:
+    """Id of the newest turn that was accepted, and its offset in the log."""
+    with _source(snapshot) as source:
+        found = source.execute(
+            f"SELECT item_id, log_offset FROM {_table(snapshot, partition, 'accepted_turns')}"
+            " ORDER BY log_offset DESC LIMIT 1"
+        ).fetchall()
+    return found[0] if found else None
+
+
+def restore_shard(snapshot: Path, partition: int, path: Path) -> None:
+    """Make a store of a partition of a snapshot: a new file, of the version that the snapshot has.
+    Raises SnapshotError."""
+    with _opened(path) as target:
+        _attach(target, snapshot)
+        tables = _tables(target, snapshot, partition)
+        known = target.execute(
+            f"SELECT name FROM {_table(snapshot, partition, 'migrations')}"
+        ).fetchall()
+        try:
+            migrate(target, [name for (name,) in known])
+        except ValueError as error:
+            raise SnapshotError(f"{snapshot}: {error}") from error
+        for table in tables:
+            if table != "migrations":
+                source = _table(snapshot, partition, table)
+                target.execute(f"INSERT INTO internal.{table} BY NAME FROM {source}")
+        # The views are not there yet: whoever opens the store makes them.
+        target.execute("DELETE FROM internal.shard_state WHERE name = ?", [VIEWS_STATE])
+        target.execute("CHECKPOINT")
+
+
+@contextmanager
+def _source(snapshot: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    with _opened(":memory:") as connection:
+        _attach(connection, snapshot)
+        yield connection
+
+
+def _attach(connection: duckdb.DuckDBPyConnection, snapshot: Path) -> None:
+    if snapshot.is_file():
+        connection.execute(f"ATTACH {quoted(str(snapshot))} AS source (READ_ONLY)")
+
+
+def _table(snapshot: Path, partition: int | None, name: str) -> str:
+    """Where a table of a snapshot is read from; without a partition, what is in the snapshot."""
+    if snapshot.is_dir():
+        file = _SHARDS_FILE if partition is None else f"shards/{partition}/{name}.parquet"
+        return f"read_parquet({quoted(str(snapshot / file))})"
+    return f"source.{SCHEMA if partition is None else f'shard_{partition}'}.{name}"
+
+
+def _tables(connection: duckdb.DuckDBPyConnection, snapshot: Path, partition: int) -> list[str]:
+    if snapshot.is_dir():
+        found = [file.stem for file in (snapshot / "shards" / str(partition)).glob("*.parquet")]
+    else:
+        rows = connection.execute(TABLES, [f"shard_{partition}"]).fetchall()
+        found = [name for (name,) in rows]
+    odd = [name for name in found if not _NAME.fullmatch(name)]
+    if odd:
+        raise SnapshotError(f"{snapshot} has tables that no store has: {', '.join(odd)}")
+    return sorted(found)
