@@ -32,7 +32,7 @@ from palimpsest.ops.service.running import sources_of
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.rows import embedding_text
 from palimpsest.stores.recall.query import Query
-from palimpsest.streams.models.base import Vector
+from palimpsest.streams.models.base import Vector, embeddings
 from palimpsest.streams.store_port import KeepVector, Write
 
 SCOPE: Final = "bench"
@@ -113,7 +113,7 @@ async def _fill(settings: Settings, load: TextLoad) -> Filled:
     async with application(settings) as app:
 
         async def make(texts: Sequence[str]) -> list[Made]:
-            return [(vector, None) for vector in await app.embedding.embed_passages(texts)]
+            return [(each.vector, each.tokens) for each in await embeddings(app.embedding, texts)]
 
         cache = EmbeddingCache(load.cache, app.embedding.model, make)
         shard = sources_of(app).shard_of(SCOPE)
@@ -144,12 +144,13 @@ async def _fill(settings: Settings, load: TextLoad) -> Filled:
 
 
 async def _writes(batch: Sequence[Retold], cache: EmbeddingCache) -> list[Write]:
-    texts = [embedding_text(each.row.type, each.row.who, each.row.content) for each in batch]
+    rows = [each.row for each in batch]
+    texts = [embedding_text(row.type, row.who, row.content, row.occurred_at) for row in rows]
     found = await cache.of(texts)
     writes: list[Write] = []
     for each, text in zip(batch, texts, strict=True):
-        vector, _ = found[text]
-        writes += [KeepVector(each.row.embedding_key, vector), *each.writes]
+        vector, tokens = found[text]
+        writes += [KeepVector(each.row.embedding_key, vector, tokens), *each.writes]
     return writes
 
 

@@ -91,7 +91,7 @@ async def measure_all(
             "bytes_a_turn": cast("JsonObject", ours["bytes_a_turn"])["each"],
         }
     }
-    model = embedding_model(settings.embedding)
+    model = embedding_model(settings)
     try:
         for peer in peers:
             try:
