@@ -2,8 +2,8 @@
 
 A batch is kept whole or not at all. Were its size fixed, a stop, a crash or a restart would throw
 away as much time as a slow model takes for all of it, and a worker that is restarted more often
-than that would never get on. So the size follows what records cost: where a model is asked it
-begins at one, grows while batches are quick and shrinks as soon as one was slow. What comes out
+than that would never get on. So the size follows what records cost: where a language model is asked
+it begins at one, grows while batches are quick and shrinks as soon as one was slow. What comes out
 does not depend on it. What a batch waits for other stages, for the store or the event loop, is no
 cost of its records: smaller batches would wait as long, and more often.
 """
@@ -85,11 +85,11 @@ class Pace:
 
 def pace_of(stage: Stage, limits: WorkerSettings, width: int | None) -> Pace:
     """How a stage begins. `width` is how many of its questions a language model answers at the same
-    time, 0 for a stage that asks for embeddings only. With None it asks nothing that takes its
-    time, and its first batch is a full one."""
+    time, 0 for a stage that asks for embeddings only: of the first few it is the commit that costs,
+    too. With None it asks nothing that takes its time, and its first batch is a full one."""
     if width is None:
         return Pace(limits.batch_seconds, limits.batch_records, rounds=limits.batch_records)
     if width == 0:
-        return Pace(limits.batch_seconds, limits.batch_records)
+        return Pace(limits.batch_seconds, limits.batch_records, rounds=FEW_RECORDS)
     most = limits.model_batch_records
     return Pace(limits.batch_seconds, most, min(width, most), by_scope=stage.asks_in_order)

@@ -48,7 +48,7 @@ def test_what_a_batch_costs_by_itself_does_not_keep_batches_small() -> None:
     assert worked(Pace(1.0, 512), 0.0005, 10, fixed=0.4)[-1] == 512
 
 
-@pytest.mark.parametrize(("width", "sizes"), [(None, [512, 512]), (0, [1, 16]), (4, [4, 8])])
+@pytest.mark.parametrize(("width", "sizes"), [(None, [512, 512]), (0, [8, 128]), (4, [4, 8])])
 def test_where_no_model_is_waited_for_the_first_batch_is_a_full_one(
     width: int | None, sizes: list[int]
 ) -> None:
