@@ -55,6 +55,7 @@ class Allowed:
     filters."""
 
     index: ScopeIndex
+    query: Query
     exists: tuple[Mask | None, ...]
     passes: tuple[Mask | None, ...]
 
@@ -66,7 +67,7 @@ class Allowed:
             pairs = list(zip(index.segments, known, strict=True))
             exists = tuple(_existing(segment, query, places) for segment, places in pairs)
             wanted = [_wanted(index, segment, query, places) for segment, places in pairs]
-        return cls(index, exists, tuple(map(_both, exists, wanted)))
+        return cls(index, query, exists, tuple(map(_both, exists, wanted)))
 
     @property
     def is_filtered(self) -> bool:
@@ -75,7 +76,11 @@ class Allowed:
 
     def among(self, memory_ids: Iterable[str]) -> set[str]:
         """Those of these memories that may be shown; not those that came meanwhile."""
-        with self.index.lock:
+        memory_ids = list(memory_ids)
+        index = self.index.including(memory_ids)
+        if index is not self.index:
+            return type(self).by(index, self.query).among(memory_ids)
+        with index.lock:
             return {memory_id for memory_id in memory_ids if self._may_show(memory_id)}
 
     def _may_show(self, memory_id: str) -> bool:

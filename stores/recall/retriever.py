@@ -33,6 +33,7 @@ from palimpsest.stores.recall.context import Context, assemble
 from palimpsest.stores.recall.context_lines import lines_of
 from palimpsest.stores.recall.graph_boost import GraphBoost, Milliseconds, graph_boost
 from palimpsest.stores.recall.intent import Exemplars, Vector, classify, complexity
+from palimpsest.stores.recall.needs import need_of
 from palimpsest.stores.recall.pool import Allowed, PoolSearch
 from palimpsest.stores.recall.query import Fusion, Legs, Query, RecallAnswer, RecallResult
 from palimpsest.stores.recall.ranking_steps import SECOND_LOOK, STEPS, Ranking, RankingContext, run
@@ -254,8 +255,10 @@ class Retriever:
     ) -> _Ranked:
         """The results for these words: the pool, and all steps of the ranking."""
         settings, language = self._settings, self._shard.options.search.language
-        index = self._shard.indexes.get(query.scope)
         terms = query_tokens(text, language)[:MAX_QUERY_TERMS]
+        index = self._shard.indexes.search(
+            need_of(query, terms, vector, boost.strengths, settings, self._constants.ranking)
+        )
         if not text.strip():
             return _Ranked(query, "none", Allowed.by(index, query))
         search = PoolSearch(
