@@ -22,7 +22,8 @@ from palimpsest.stores.database.cursors import Readers
 from palimpsest.stores.database.membership import KnownKeys
 from palimpsest.stores.database.seen_messages import SeenMessages
 from palimpsest.stores.database.tables import Tables, select
-from palimpsest.stores.index.cache import IndexCache
+from palimpsest.stores.index.cache import IndexCache, most_resident
+from palimpsest.stores.index.stored_scopes import StoredScopes
 from palimpsest.stores.index.token_reader import CopiedTokens, TokenReader
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.writing.known_names import NameCache
@@ -57,7 +58,8 @@ class ShardState:
         if self.state("write_seq") is None:
             self.set_state("write_seq", "0")
         self.write_seq = int(self.state("write_seq") or 0)
-        self.indexes = IndexCache(self.reading, options, folder, self._cached_vectors)
+        stored = StoredScopes(self.reading, options, lambda: self._vector_table)
+        self.indexes = IndexCache(self.reading, options, folder, self._cached_vectors, stored)
         self.tokens = TokenReader(
             self.reading, options.embedding_model, self.indexes.texts_of, self._copied_tokens
         )
@@ -84,7 +86,11 @@ class ShardState:
             )
 
             self._vector_table = VectorTable(
-                self.folder, self.options.embedding_model, self.options.dimensions, self.reading
+                self.folder,
+                self.options.embedding_model,
+                self.options.dimensions,
+                self.reading,
+                most_resident(self.options),
             )
         return self._vector_table
 

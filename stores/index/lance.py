@@ -17,20 +17,21 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import lancedb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from lancedb.index import Bitmap, BTree
+from lancedb.index import Bitmap, BTree, IvfSq
 
 from palimpsest.stores.database.cursors import Reading
+from palimpsest.stores.index.vector_column import Vector
 
 TABLE = "vectors"
 FOLDER = "vectors.lance"
@@ -43,12 +44,27 @@ SYNC_ROWS = 20_000
 HELD_FROM = 50_000
 """Vectors of a store from which on a scope's are read here: DuckDB takes 0.1 s for so many."""
 
+INDEXED_FROM = 50_000
+"""Vectors of a scope from which on an index is quicker than a look at all of them."""
+PARTITION_ROWS = 4_096
+"""Vectors that lie together in the index of vectors."""
+PROBES = 24
+"""Of these parts are looked through by a search."""
+REFINED = 2
+"""Times as many as are wanted are compared by their full vectors."""
+T = TypeVar("T")
+
 _WANTED = (
-    "SELECT m.memory_id, m.scope, m.embedding_key, e.vector, e.tokens FROM memory_rows m"
+    "SELECT m.memory_id, m.scope, m.type = 'episodic' AS is_turn, m.embedding_key, e.vector,"
+    " e.tokens FROM memory_rows m"
     " JOIN embeddings e ON e.embedding_key = m.embedding_key AND e.model = $model"
     " WHERE NOT m.is_deleted AND len(e.vector) = $dimensions"
 )
 
+_LARGEST = (
+    "SELECT coalesce(max(n), 0) FROM"
+    " (SELECT count(*) AS n FROM memory_rows WHERE NOT is_deleted GROUP BY scope)"
+)
 _HELD = {
     "memory_id": "memory_id",
     "embedding_key": "embedding_key",
@@ -84,11 +100,14 @@ class VectorTable:
         model: str,
         dimensions: int,
         reading: Reading,
+        resident: int = 0,
     ) -> None:
+        """A scope of more memories than may be `resident` is searched here."""
         self.folder = folder / FOLDER / _safe(model)
         self._model = model
         self._dimensions = dimensions
         self._reading = reading
+        self._indexed_from = max(resident, INDEXED_FROM)
         self._lock = threading.Lock()
         self._table: Any = None
         self._merges = 0
@@ -112,38 +131,41 @@ class VectorTable:
         Found by the index of scopes, where DuckDB looks through the vectors of all scopes. None
         where that is as quick, or this table cannot be read.
         """
-        table = self._table
-        if table is None:
-            return None
-        try:
-            if table.count_rows() < HELD_FROM:
-                return None
-            found: pa.Table = (
-                table.search()
-                .where(f"scope = {_literal(scope)}")
-                .select(["embedding_key", "vector"])
-                .to_arrow()
-            )
-        except Exception:  # whatever LanceDB says: the next sync makes it anew, DuckDB has them too
-            self._distrust(table)
-            return None
-        return found
+        if self._asked(lambda table: table.count_rows() >= HELD_FROM):
+            return self._found(f"scope = {_literal(scope)}", ["embedding_key", "vector"])
+        return None
+
+    def vectors(self, memory_ids: Sequence[str]) -> pa.Table | None:
+        """As `held`, of these memories."""
+        return self._found(_listed(memory_ids), ["embedding_key", "vector"])
+
+    def nearest(
+        self, scope: str, vector: Vector, count: int, facts_only: bool, exact: bool
+    ) -> list[str] | None:
+        """Ids of `count` memories of a scope whose product with a vector is large, as of the last
+        sync: nearly those with the largest, by the index if there is one; or just those, by a look
+        at all vectors. None where this table cannot be read."""
+
+        def search(table: Any) -> list[str]:
+            here = f"scope = {_literal(scope)}" + (" AND NOT is_turn" if facts_only else "")
+            query = table.search(vector, query_type="vector", vector_column_name="vector")
+            query = query.distance_type("dot").where(here, prefilter=True).limit(count)
+            query = query.bypass_vector_index() if exact else _widely(query)
+            ids: list[str] = query.select(["memory_id", "_distance"]).to_arrow()[0].to_pylist()
+            return ids
+
+        return self._asked(search)
+
+    @property
+    def position(self) -> int:
+        """The write sequence as of the last sync."""
+        return self._position
 
     def tokens(self, memory_ids: Sequence[str]) -> dict[str, HeldTokens]:
         """Those of these memories that have tokens here, as of the last sync; found by the index
         of ids."""
-        table = self._table
-        if table is None or not memory_ids:
-            return {}
-        try:
-            rows = (
-                table.search()
-                .where(f"memory_id IN ({', '.join(map(_literal, memory_ids))})")
-                .select(["memory_id", "embedding_key", "tokens"])
-                .to_arrow()
-            )
-        except Exception:  # as in `held`
-            self._distrust(table)
+        rows = self._found(_listed(memory_ids), ["memory_id", "embedding_key", "tokens"])
+        if rows is None:
             return {}
         columns = (rows[name].to_pylist() for name in ("memory_id", "embedding_key", "tokens"))
         return {
@@ -151,6 +173,20 @@ class VectorTable:
             for memory_id, key, packed in zip(*columns, strict=True)
             if packed is not None
         }
+
+    def _found(self, condition: str, columns: list[str]) -> pa.Table | None:
+        return self._asked(lambda table: table.search().where(condition).select(columns).to_arrow())
+
+    def _asked(self, ask: Callable[[Any], T]) -> T | None:
+        """The answer of the table; None where it cannot be read."""
+        table = self._table
+        if table is None:
+            return None
+        try:
+            return ask(table)
+        except Exception:  # whatever LanceDB says: the next sync makes it anew, DuckDB has them too
+            self._distrust(table)
+            return None
 
     def _distrust(self, table: object) -> None:
         """Let the next sync look at a table that could not be read. One that is under way finds
@@ -225,9 +261,9 @@ class VectorTable:
         self._position = newest
         if compare:
             self._merges = 0
-            self._optimize()
+            self._optimize(connection)
         elif self._merges >= MERGES_BEFORE_OPTIMIZE:
-            self._optimize()
+            self._optimize(connection)
         return Synced(written, removed, newest, rebuilt)
 
     def _differing(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
@@ -284,14 +320,20 @@ class VectorTable:
             self._table.delete(f"memory_id IN ({listed})")
         return len(ids)
 
-    def _optimize(self) -> None:
+    def _optimize(self, connection: duckdb.DuckDBPyConnection) -> None:
         if self._table is None:
             return
         rows = self._table.count_rows()
         indexed = {index.name for index in self._table.list_indices()}
-        for column, config in (("scope", Bitmap()), ("memory_id", BTree())):
+        scalar: list[tuple[str, Bitmap | BTree]] = [("scope", Bitmap()), ("memory_id", BTree())]
+        for column, config in scalar:
             if rows and f"{column}_idx" not in indexed:
                 self._table.create_index(column, config=config, name=f"{column}_idx")
+        largest = _number(connection, _LARGEST)
+        if largest >= self._indexed_from and "vector_idx" not in indexed:
+            parts = max(2, rows // PARTITION_ROWS)
+            vectors = IvfSq(distance_type="dot", num_partitions=parts)
+            self._table.create_index("vector", config=vectors, name="vector_idx")
         self._table.optimize(cleanup_older_than=KEEP_VERSIONS)
         self._merges = 0
 
@@ -300,6 +342,7 @@ class VectorTable:
             [
                 pa.field("memory_id", pa.string(), nullable=False),
                 pa.field("scope", pa.string()),
+                pa.field("is_turn", pa.bool_()),
                 pa.field("embedding_key", pa.string()),
                 pa.field("vector", pa.list_(pa.float16(), self._dimensions)),
                 pa.field("tokens", pa.binary()),
@@ -310,6 +353,14 @@ class VectorTable:
 def _number(connection: duckdb.DuckDBPyConnection, query: str) -> int:
     rows = connection.execute(query).fetchall()
     return int(rows[0][0]) if rows else 0
+
+
+def _widely(query: Any) -> Any:
+    return query.nprobes(PROBES).refine_factor(REFINED)
+
+
+def _listed(memory_ids: Sequence[str]) -> str:
+    return f"memory_id IN ({', '.join(map(_literal, memory_ids))})" if memory_ids else "false"
 
 
 def _literal(text: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +47,7 @@ class ScopeIndex:
         """Positions in their sessions of turns that were deleted before they were ever here."""
         self._rest: dict[int, tuple[int, Vector]] = {}
         self._speakers: tuple[tuple[int, int], list[int]] = ((-1, -1), [])
+        self._other_speakers: set[int] = set()
         self._name_terms: dict[tuple[int, str], frozenset[str]] = {}
 
     @property
@@ -60,6 +61,14 @@ class ScopeIndex:
 
     def segment_of(self, memory_type: str) -> Segment:
         return self.turns if memory_type == "episodic" else self.facts
+
+    def including(self, memory_ids: Collection[str]) -> ScopeIndex:
+        """An index of the scope that has these memories, too, as far as they are there."""
+        return self
+
+    def know_speakers(self, names: Iterable[str]) -> None:
+        """There are turns by these, here or not."""
+        self._other_speakers.update(map(self.numbers.of, names))
 
     def find(self, memory_id: str) -> tuple[Segment, int] | None:
         """Where a memory is; None where it is not, or not any more. Under `lock`."""
@@ -223,7 +232,8 @@ class ScopeIndex:
         if self._speakers[0] != state:
             who = self.turns.meta["who"][self.turns.alive]
             counts = np.bincount(who[who >= 0])
-            self._speakers = (state, np.flatnonzero(counts).tolist())
+            here = np.flatnonzero(counts).tolist()
+            self._speakers = (state, sorted(self._other_speakers.union(here)))
         return self._speakers[1]
 
     def name_terms(self, who: int, language: str) -> frozenset[str]:

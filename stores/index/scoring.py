@@ -35,8 +35,8 @@ def keyword_sums(
 ) -> tuple[list[Floats], float]:
     """BM25 of every place of every segment, 0 where no term occurs; and the sum of the terms' idf.
 
-    Only visible places (None: all) count, also for the statistics. Formula: `ranking.idf` and
-    `ranking.bm25_impact`.
+    Only visible places (None: all) count, also for the statistics, and there what is `beyond`.
+    Formula: `ranking.idf` and `ranking.bm25_impact`.
     """
     sums = [np.zeros(segment.places) for segment in segments]
     counts = [_count(segment, mask) for segment, mask in zip(segments, visible, strict=True)]
@@ -49,6 +49,9 @@ def keyword_sums(
         _postings(segment, asked, mask) for segment, mask in zip(segments, visible, strict=True)
     ]
     frequency = np.array([[len(places) for places, _ in held] for held in found]).sum(axis=0)
+    for segment in segments:
+        if segment.beyond.frequency:
+            frequency += np.array([segment.beyond.frequency.get(term, 0) for term in asked])
     idfs = idf(frequency, documents)
     weights = (k1 + 1.0) * idfs
     for segment, held, total in zip(segments, found, sums, strict=True):
@@ -93,9 +96,11 @@ def _postings(segment: Segment, terms: Sequence[str], mask: Mask | None) -> list
 
 
 def _count(segment: Segment, mask: Mask | None) -> tuple[int, float]:
+    beyond = segment.beyond
     if mask is None:
-        return segment.places, segment.total_length
-    return int(np.count_nonzero(mask)), float(segment.lengths[mask].sum())
+        return segment.places + beyond.documents, segment.total_length + beyond.total_length
+    count, length = np.count_nonzero(mask), segment.lengths[mask].sum()
+    return int(count) + beyond.documents, float(length) + beyond.total_length
 
 
 def row_cosines(vectors: HalfVectors, query: Vector) -> Floats:

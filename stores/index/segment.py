@@ -9,7 +9,7 @@ up to the places that it knows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -99,6 +99,16 @@ class Block:
     categories: list[tuple[str, ...]]
 
 
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """Documents that count in the statistics of a search and are not in a segment: how many, their
+    terms in all, and how many of them have a term. (The vectors beyond are in `vector_sum`.)"""
+
+    documents: int = 0
+    total_length: float = 0.0
+    frequency: Mapping[str, int] = field(default_factory=dict)
+
+
 class Segment:
     """Documents of one kind. Not for writing by two threads at once."""
 
@@ -128,6 +138,7 @@ class Segment:
         """The largest write sequence of any document that ever was here."""
         self.vector_sum = np.zeros(dimensions, dtype=np.int64)
         self.vector_count = 0
+        self.beyond = Beyond()
 
     def __len__(self) -> int:
         return len(self.place_of)
@@ -230,7 +241,7 @@ class Segment:
             some = block.vectors[start : start + 4096]
             at = slice(first + start, first + start + len(some))
             self._codes[at], self._code_scales[at] = coded(some)
-            self.vector_sum += _whole(some).sum(axis=0)
+            self.vector_sum += whole(some).sum(axis=0)
 
     def remove(self, memory_id: str) -> bool:
         place = self.place_of.pop(memory_id, None)
@@ -239,7 +250,7 @@ class Segment:
         self._alive[place] = False
         self.total_length -= float(self._lengths[place])
         if self._has_vector[place]:
-            self.vector_sum -= _whole(self._vectors.rows[place])
+            self.vector_sum -= whole(self._vectors.rows[place])
             self.vector_count -= 1
         return True
 
@@ -266,7 +277,7 @@ class Segment:
         self._vectors.write(place, vector[None, :])
         self._uncoded.append(place)
         self._has_vector[place] = True
-        self.vector_sum += _whole(self._vectors.rows[place])
+        self.vector_sum += whole(self._vectors.rows[place])
         self.vector_count += 1
 
     def _make_room(self, count: int) -> None:
@@ -332,6 +343,7 @@ def mean_vector(segments: Sequence[Segment]) -> tuple[Vector, int]:
     return mean, count
 
 
-def _whole(vectors: HalfVectors) -> Integers:
+def whole(vectors: HalfVectors) -> Integers:
+    """Vectors in fractions of `UNIT`."""
     whole: Integers = np.rint(vectors * np.float32(UNIT)).astype(np.int64)
     return whole

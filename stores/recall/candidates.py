@@ -9,7 +9,7 @@ whole numbers and what decides row by row, so neither depends on what stands bes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -19,6 +19,7 @@ from palimpsest.schemas.rows import MemoryRow
 from palimpsest.stores.index.analysis import query_tokens, tokens
 from palimpsest.stores.index.cache import IndexCache
 from palimpsest.stores.index.fulltext import terms_of
+from palimpsest.stores.index.need import Need
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.scoring import (
     at_least_best,
@@ -83,7 +84,7 @@ class CandidateSearch:
         information that the memory holds (`ranking.keyword_coverage`) by the statistics of the
         scope's facts. Both legs score every memory that either of them brought into the pool.
         """
-        index = self._shard.indexes.get(ask.scope)
+        index = self._shard.indexes.search(self._need(ask))
         with index.lock:
             found = self._search(index, ask)
         return Candidates(found, as_of)
@@ -91,7 +92,7 @@ class CandidateSearch:
     def near_duplicates(self, ask: NearDuplicates, as_of: int) -> Candidates:
         """Memories that the decision could not have seen and that nearly say the same."""
         found: list[ScoredCandidate] = []
-        index = self._shard.indexes.get(ask.scope)
+        index = self._shard.indexes.search(self._need(ask))
         with index.lock:
             seen = self._segments(index, ask.scope)
             unseen = [_unseen(segment, visible, ask) for segment, visible in seen]
@@ -113,6 +114,19 @@ class CandidateSearch:
                 ]
         found.sort(key=lambda candidate: (-candidate.score, candidate.memory_id))
         return Candidates(tuple(found), as_of)
+
+    def _need(self, ask: FindCandidates | NearDuplicates) -> Need:
+        hidden = self._overlay(ask.scope).hidden
+        need = Need(
+            ask.scope,
+            terms=query_tokens(ask.text, self._shard.options.search.language),
+            ids=hidden,
+            facts_only=True,
+        )
+        if isinstance(ask, NearDuplicates):
+            return replace(need, written_after=ask.as_of)
+        # What the batch hides must not take the places of others.
+        return replace(need, vector=ask.vector, count=POOL + len(hidden))
 
     def _word_shares(
         self,
@@ -140,11 +154,11 @@ class CandidateSearch:
     def naming(self, scope: str, words: Sequence[str]) -> set[str] | None:
         """Ids of the scope's committed active memories that have all these words, each in any of
         the forms that it is indexed in; None where no word is one that is indexed."""
-        index = self._shard.indexes.get(scope)
         language = self._shard.options.search.language
         wanted = [forms for forms in (tokens(word, language) for word in words) if forms]
         if not wanted:
             return None
+        index = self._shard.indexes.search(Need(scope, words=wanted))
         with index.lock:
             return {
                 segment.ids[place]

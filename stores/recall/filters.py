@@ -24,6 +24,7 @@ class Allowed:
     """What a query may show of the first places of each segment (None: all)."""
 
     index: ScopeIndex
+    query: Query
     passes: tuple[Mask | None, ...]
 
     @classmethod
@@ -34,7 +35,7 @@ class Allowed:
             pairs = list(zip(index.segments, known, strict=True))
             exists = [_existing(segment, query, places) for segment, places in pairs]
             wanted = [_wanted(index, segment, query, places) for segment, places in pairs]
-        return cls(index, tuple(map(_both, exists, wanted)))
+        return cls(index, query, tuple(map(_both, exists, wanted)))
 
     @property
     def is_filtered(self) -> bool:
@@ -43,7 +44,11 @@ class Allowed:
 
     def among(self, memory_ids: Iterable[str]) -> set[str]:
         """Those of these memories that may be shown; not those that came meanwhile."""
-        with self.index.lock:
+        memory_ids = list(memory_ids)
+        index = self.index.including(memory_ids)
+        if index is not self.index:
+            return type(self).by(index, self.query).among(memory_ids)
+        with index.lock:
             return {memory_id for memory_id in memory_ids if self._may_show(memory_id)}
 
     def _may_show(self, memory_id: str) -> bool:

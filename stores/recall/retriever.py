@@ -34,6 +34,7 @@ from palimpsest.stores.recall.context_lines import lines_of
 from palimpsest.stores.recall.filters import Allowed
 from palimpsest.stores.recall.graph_boost import GraphBoost, Milliseconds, graph_boost
 from palimpsest.stores.recall.intent import Exemplars, classify, complexity
+from palimpsest.stores.recall.needs import need_of
 from palimpsest.stores.recall.pool import PoolSearch
 from palimpsest.stores.recall.query import Fusion, Legs, Query, RecallAnswer, RecallResult
 from palimpsest.stores.recall.ranking_steps import SECOND_LOOK, STEPS, Ranking, RankingContext, run
@@ -288,14 +289,16 @@ class Retriever:
         """The results for these words: the pool, and all steps of the ranking."""
         settings, options = self._settings, self._shard.options
         language, parameters = options.search.language, self._constants.ranking
-        index = self._shard.indexes.get(query.scope)
         terms = query_tokens(text, language)[:MAX_QUERY_TERMS]
+        vector = None if embedding is None else embedding.vector
+        index = self._shard.indexes.search(
+            need_of(query, terms, vector, boost.strengths, settings, parameters)
+        )
         if not text.strip():
             return _Ranked(query, "none", Allowed.by(index, query))
         tokens = token_leg(
             options.embedding_model, embedding, self._shard.packed_tokens, parameters
         )
-        vector = None if embedding is None else embedding.vector
         search = PoolSearch(index, query, terms, vector, language, settings, parameters, tokens)
         method = _method(bool(terms), search.has_vectors, settings.fusion)
         if method == "none":

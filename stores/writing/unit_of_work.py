@@ -98,7 +98,7 @@ class UnitOfWork:
         self._stored.fetch(FactRow, [(item_id,) for load in loads for item_id in load.fact_ids])
         # New facts are searched for next; loading a scope's index is not for the event loop.
         for scope in {load.scope for load in loads if load.fact_ids}:
-            self._shard.indexes.get(scope)
+            self._shard.indexes.warm(scope)
 
     def _prefetch_sessions(self, loads: Sequence[Load]) -> list[tuple[str]]:
         """The keys of the turns that are asked for next, once the sessions are known."""

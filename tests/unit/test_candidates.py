@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palimpsest.schemas.rows import MemoryRow
+from palimpsest.stores.index.need import Need
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.scoring import (
     at_least_best,
@@ -31,7 +32,7 @@ TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
 class OneScope:
     index: ScopeIndex = field(default_factory=lambda: ScopeIndex(DIMENSIONS))
 
-    def get(self, scope: str) -> ScopeIndex:
+    def search(self, need: Need) -> ScopeIndex:
         return self.index
 
 

@@ -1,0 +1,79 @@
+"""What a query needs of a scope that is not resident.
+
+Its filters are here a condition on stored rows, which chooses what is looked at; what is shown
+passes `stores.recall.filters.Allowed` in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from palimpsest.stores.index.need import EVERYTHING, Need
+from palimpsest.stores.index.vector_column import Vector
+from palimpsest.stores.recall.query import Query
+from palimpsest.stores.recall.ranking import RankingParameters, centred, centring_share
+from palimpsest.stores.settings import RecallSettings
+
+_SAID_BY: Final = (
+    "(lower(m.who) = lower($who) OR m.memory_id IN (SELECT e.source_id FROM memory_edges e"
+    " JOIN memory_rows t ON t.memory_id = e.target_id WHERE e.scope = $scope"
+    " AND e.relation_type = 'derived_from' AND lower(t.who) = lower($who)))"
+)
+_CONDITIONS: Final = {
+    "types": "list_contains($types, m.type)",
+    "who": _SAID_BY,
+    "session": "m.session_id = $session",
+    "project": "coalesce(m.project, '') = $project",
+    "pinned": "m.pinned = $pinned",
+    "importance_min": "m.importance >= $importance_min",
+    "since": "m.occurred_at >= $since",
+    "until": "m.occurred_at < $until",
+    "tags_any": "list_has_any(m.tags, $tags_any)",
+    "tags_all": "list_has_all(m.tags, $tags_all)",
+    "categories": "list_has_any(m.categories, $categories)",
+    "as_of": "m.created_at <= $as_of",
+}
+
+
+def need_of(
+    query: Query,
+    terms: Sequence[str],
+    vector: Vector | None,
+    ids: Collection[str],
+    settings: RecallSettings,
+    parameters: RankingParameters,
+) -> Need:
+    """For a search by these terms and this vector, which `ids` are found by, too."""
+    passes, values = _passing(query)
+
+    def centre(mean: Vector, count: int) -> Vector:
+        assert vector is not None
+        share = centring_share(count, parameters.centring, parameters.centring_half)
+        return centred(vector, mean, share)
+
+    return Need(
+        query.scope,
+        terms=terms,
+        vector=vector,
+        centred=centre,
+        count=settings.pool,
+        ids=ids,
+        # One more: what is said before the furthest of them counts as its own.
+        reach=parameters.reach + 1 + query.neighbours,
+        passes=passes,
+        values=values,
+        k1=parameters.k1,
+        b=parameters.b,
+    )
+
+
+def _passing(query: Query) -> tuple[str, Mapping[str, object]]:
+    """As `stores.index.need.Need` has `passes` and `values`."""
+    given = {name: getattr(query, name) for name in _CONDITIONS}
+    values = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in given.items()
+        if value is not None and value != ()
+    }
+    return " AND ".join(_CONDITIONS[name] for name in values) or EVERYTHING, values
