@@ -142,13 +142,15 @@ class PoolSearch:
             )
             if self._tokens is None:
                 rows.vector = self._cosines(places)
-        if self._tokens and self.has_vectors and not self._is_by_keywords:
+        if self._tokens and self.is_by_tokens:
             rows.vector = self._by_tokens(self._tokens, places, rows)
         return rows, allowed
 
     @property
-    def _is_by_keywords(self) -> bool:
-        return self._settings.fusion == "keyword" and bool(self._terms)
+    def is_by_tokens(self) -> bool:
+        """Whether the vector leg compares token vectors."""
+        by_keywords = self._settings.fusion == "keyword" and bool(self._terms)
+        return self._tokens is not None and self.has_vectors and not by_keywords
 
     def _asks(self, turns: Integers) -> Mask:
         contents = self._index.turns.contents
