@@ -334,10 +334,10 @@ def test_readers_may_search_while_a_writer_writes(talk: Shard) -> None:
     readers = [threading.Thread(target=read, name=f"reader-{n}") for n in range(3)]
     for reader in readers:
         reader.start()
-    for number in range(60):
+    for number in range(50):
         write(talk, [memory(f"w{number}", f"note {number} on the weather", 100 + number)])
     done.set()
     for reader in readers:
         reader.join()
     assert not failures, failures
-    assert len(ask(talk, "weather", limit=100, vectors=False).results) == 60
+    assert len(ask(talk, "weather", limit=100, vectors=False).results) == 50
