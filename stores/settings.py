@@ -51,7 +51,11 @@ class RecallSettings(Section):
     )
     """Relevance alone: a conversation of months has its answers anywhere."""
     pool: int = Field(
-        default=50, ge=10, le=5_000, description="candidates taken from keywords and from vectors"
+        default=50,
+        ge=10,
+        le=5_000,
+        description="candidates taken from keywords and from vectors; as many as results are asked"
+        " for, where that is more",
     )
     """Then widened by their neighbours: more of them find no more, with either local model."""
     graph_weight: float = Field(

@@ -57,7 +57,7 @@ def need_of(
         terms=terms,
         vector=vector,
         centred=centre,
-        count=settings.pool,
+        count=max(settings.pool, query.limit),
         ids=ids,
         # One more: what is said before the furthest of them counts as its own.
         reach=parameters.reach + 1 + query.neighbours,

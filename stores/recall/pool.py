@@ -1,7 +1,7 @@
 """The pool of memories that a query considers: the hits of both legs and what stands by them.
 
-The pool does not depend on how many results are asked for, so the first ten are the same whether
-ten or fifty are. All of it passes the query's filters (`stores.recall.filters`).
+The pool does not depend on how many results are asked for, up to its size, so the first ten are the
+same whether ten or fifty are. All of it passes the query's filters (`stores.recall.filters`).
 """
 
 from __future__ import annotations
@@ -142,13 +142,15 @@ class PoolSearch:
             )
             if self._tokens is None:
                 rows.vector = self._cosines(places)
-        if self._tokens and self.has_vectors and not self._is_by_keywords:
+        if self._tokens and self.is_by_tokens:
             rows.vector = self._by_tokens(self._tokens, places, rows)
         return rows, allowed
 
     @property
-    def _is_by_keywords(self) -> bool:
-        return self._settings.fusion == "keyword" and bool(self._terms)
+    def is_by_tokens(self) -> bool:
+        """Whether the vector leg compares token vectors."""
+        by_keywords = self._settings.fusion == "keyword" and bool(self._terms)
+        return self._tokens is not None and self.has_vectors and not by_keywords
 
     def _asks(self, turns: Integers) -> Mask:
         contents = self._index.turns.contents
@@ -232,7 +234,7 @@ class PoolSearch:
         return found
 
     def _best(self, leg: Sequence[NDArray[np.floating]]) -> list[Integers]:
-        count = self._settings.pool
+        count = max(self._settings.pool, self._query.limit)
         places = [at_least_best(scores, count) for scores in leg]
         scores = [s[p].astype(np.float64) for s, p in zip(leg, places, strict=True)]
         return best_of_segments(self._index.segments, places, scores, count)

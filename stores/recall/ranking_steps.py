@@ -140,7 +140,7 @@ Step = Callable[[Ranking, RankingContext], None]
 def fuse_legs(rows: Ranking, context: RankingContext) -> None:
     """Parts `keyword` and `vector`: alpha x vector + (1 - alpha) x keyword, or the one leg that
     there is; `rrf`: by the ranks in both. A memory without a vector has 0 there, so that one poor
-    score never passes two good ones."""
+    score never passes two good ones; its keyword counts as without token vectors."""
     fusion = context.settings.fusion
     if fusion == "keyword" and rows.keyword is not None:
         rows.vector = None
@@ -152,7 +152,10 @@ def fuse_legs(rows: Ranking, context: RankingContext) -> None:
     else:
         share = 1.0 if keyword is None else 0.0 if vector is None else context.alpha
         if keyword is not None:
-            rows.rescore("keyword", (1.0 - share) * np.nan_to_num(keyword))
+            rest = np.full(len(keyword), 1.0 - share)
+            if vector is not None and context.settings.alpha is None:
+                rest[np.isnan(vector)] = 1.0 - parameters.of_vectors.alpha
+            rows.rescore("keyword", rest * np.nan_to_num(keyword))
         if vector is not None:
             rows.rescore("vector", rows.scores + share * np.nan_to_num(vector))
     rows.own = rows.scores

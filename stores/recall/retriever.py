@@ -314,7 +314,7 @@ class Retriever:
             graph=boost.strengths,
             times=times,
             time_bonus=self._constants.time_bonus,
-            by_tokens=tokens is not None,
+            by_tokens=search.is_by_tokens,
         )
         run(STEPS, rows, context)
         return _Ranked(query, method, allowed, rows, context)

@@ -191,6 +191,23 @@ def test_without_token_vectors_a_memory_has_what_its_vector_makes_likely(shard: 
     assert none is None
 
 
+def test_what_has_no_vector_yet_is_found_by_its_words(shard: Shard) -> None:
+    """By floors and shares that keywords alone can reach."""
+    missed = memory("missed", "Ana drinks tea from the copper kettle every morning", 30)
+    write(shard, [missed], vectorless="missed")
+    asked = Query(SCOPE, "tea kettle morning garden", explain=True)
+    embedding = embedded(asked.text)
+    retriever = Retriever(shard, clock=lambda: BEGIN)
+    alone = retriever.search(asked, embedding).answer
+    assert (alone.method, ids(alone)) == ("keyword", ["missed"])
+    write(shard, TALK)
+    beside = retriever.search(asked, embedding).answer
+    assert (beside.method, ids(beside)[0]) == ("hybrid", "missed")
+    assert beside.results[0].scores.keyword is not None
+    expected = (1 - DEFAULTS.of_vectors.alpha) * beside.results[0].scores.keyword
+    assert beside.results[0].score == pytest.approx(expected, abs=2e-6)
+
+
 def test_the_order_is_the_same_after_a_restart_and_ties_go_by_id(
     shard: Shard, tmp_path: Path
 ) -> None:
