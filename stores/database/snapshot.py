@@ -17,6 +17,7 @@ from pathlib import Path
 
 import duckdb
 
+from palimpsest.stores.database.arrow_errors import as_duckdb_error
 from palimpsest.stores.database.cursors import Readable
 from palimpsest.stores.database.migrations import migrate
 from palimpsest.stores.database.view_columns import PARTITION, quoted
@@ -73,9 +74,7 @@ def copy_shard(shard: Readable, partition: int, path: Path) -> None:
             try:
                 target.execute(f"CREATE TABLE shard_{partition}.{table} AS FROM batches")
             except duckdb.Error as error:
-                if "INTERRUPT" in str(error):
-                    raise duckdb.InterruptException(str(error)) from error
-                raise
+                raise as_duckdb_error(error) from error
             target.unregister("batches")
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import duckdb
 import pyarrow as pa
 
+from palimpsest.stores.database.arrow_errors import as_duckdb_error
 from palimpsest.stores.database.balance import install_balance
 from palimpsest.stores.database.cursors import Readable, interrupted_after
 from palimpsest.stores.database.sql_check import QueryInvalid, QueryRefused, Reading, checked
@@ -95,17 +96,12 @@ def run_query(connection: duckdb.DuckDBPyConnection, query: str, limits: QueryLi
 def _errors_told() -> Iterator[None]:
     try:
         yield
-    except duckdb.InterruptException:
-        raise
-    except duckdb.OutOfMemoryException as error:
-        raise QueryTooLarge(f"the query needs more memory than it may have: {error}") from error
-    except duckdb.Error as error:
-        raise QueryInvalid(str(error)) from error
-    except (pa.ArrowException, OSError) as error:  # what is met while the rows are fetched
-        if "INTERRUPT" in str(error):
-            raise duckdb.InterruptException(str(error)) from error
-        if "Out of Memory" in str(error):
-            raise QueryTooLarge(str(error)) from error
+    except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow's: as rows are fetched
+        known = as_duckdb_error(error)
+        if isinstance(known, duckdb.InterruptException):
+            raise known from error
+        if isinstance(known, duckdb.OutOfMemoryException):
+            raise QueryTooLarge(f"the query needs more memory than it may have: {error}") from error
         raise QueryInvalid(str(error)) from error
 
 

@@ -97,8 +97,13 @@ def _text_of_error(node: ast.expr, errors: set[str]) -> bool:
     )
 
 
+ONLY_TEXT = {"stores.database.arrow_errors"}
+"""Where an error of another library has nothing else to be told by."""
+
+
 def test_nothing_branches_on_the_text_of_an_error() -> None:
-    report([text for module in MODULES.values() for text in branches_on_text(module)])
+    modules = [module for module in MODULES.values() if module.name not in ONLY_TEXT]
+    report([text for module in modules for text in branches_on_text(module)])
 
 
 DocumentedNode = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef

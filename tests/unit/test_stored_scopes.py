@@ -16,6 +16,7 @@ from palimpsest.stores.recall.candidates import CandidateSearch
 from palimpsest.stores.recall.context_lines import lines_of
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.retriever import Retriever
+from palimpsest.stores.recall.token_leg import QueryEmbedding
 from palimpsest.stores.settings import StoreSettings
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.store_port import FindCandidates, NearDuplicates
@@ -86,7 +87,7 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shard]:
 
 
 def found(shard: Shard, query: Query) -> list[tuple[str, float]]:
-    answer = Retriever(shard).search(query, embed(query.text)).answer
+    answer = Retriever(shard).search(query, QueryEmbedding(embed(query.text))).answer
     return [(result.id, result.score) for result in answer.results]
 
 
