@@ -108,7 +108,8 @@ class StoreSettings(Section):
     index_bytes: int = Field(
         default=512 * 1024 * 1024,
         ge=1024 * 1024,
-        description="indexes of scopes in use kept in memory, in bytes",
+        description="indexes of scopes in use kept in memory, in bytes; a scope that needs more is"
+        " searched where it is stored",
     )
 
 

@@ -141,18 +141,17 @@ class VectorTable:
 
     def nearest(
         self, scope: str, vector: Vector, count: int, facts_only: bool, exact: bool
-    ) -> list[str] | None:
-        """Ids of `count` memories of a scope whose product with a vector is large, as of the last
-        sync: nearly those with the largest, by the index if there is one; or just those, by a look
-        at all vectors. None where this table cannot be read."""
+    ) -> pa.Table | None:
+        """`memory_id` and `vector` of `count` memories of a scope whose product with a vector is
+        large, as of the last sync: nearly those with the largest, by the index if there is one; or
+        just those, by a look at all vectors. None where this table cannot be read."""
 
-        def search(table: Any) -> list[str]:
+        def search(table: Any) -> pa.Table:
             here = f"scope = {_literal(scope)}" + (" AND NOT is_turn" if facts_only else "")
             query = table.search(vector, query_type="vector", vector_column_name="vector")
             query = query.distance_type("dot").where(here, prefilter=True).limit(count)
             query = query.bypass_vector_index() if exact else _widely(query)
-            ids: list[str] = query.select(["memory_id", "_distance"]).to_arrow()[0].to_pylist()
-            return ids
+            return query.select(["memory_id", "vector", "_distance"]).to_arrow()
 
         return self._asked(search)
 

@@ -8,36 +8,24 @@ the same. A search by decide looks at all vectors of facts; only recall takes an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 
 from palimpsest.stores.database.cursors import Reading
 from palimpsest.stores.index.loading import (
     ROWS,
-    VECTORS,
     fill,
-    keyed_vectors,
     read,
     vectors_of,
 )
 from palimpsest.stores.index.need import EVERYTHING, Need
-from palimpsest.stores.index.scope_index import DERIVED_FROM, STALE_SHARE, ScopeIndex
-from palimpsest.stores.index.segment import UNIT, Beyond, Integers, Segment, whole
-from palimpsest.stores.index.vector_column import HalfVectors, Vector
+from palimpsest.stores.index.scope_index import DERIVED_FROM, ScopeIndex
+from palimpsest.stores.index.segment import Beyond, Segment
+from palimpsest.stores.index.stored_vectors import StoredVectors, VectorCopy
 from palimpsest.stores.settings import ShardOptions
-
-NEAREST: Final = 4
-"""Times as many as are wanted come from LanceDB: its order is by products, the search's by cosines
-of centred vectors."""
-FEW: Final = 2_000
-"""Memories that pass a filter and are all looked at."""
-BATCH: Final = 4_096
-"""Vectors read at once."""
 
 _LATEST = "SELECT count(*), coalesce(max(write_seq), 0) FROM memory_rows WHERE scope = $scope"
 _SPEAKERS = (
@@ -48,14 +36,6 @@ _DOCUMENTS = "(SELECT memory_id, length FROM fts_docs WHERE scope = $scope)"
 _FACT_DOCUMENTS = (
     "(SELECT d.memory_id, d.length FROM fts_docs d JOIN memory_rows m USING (memory_id)"
     " WHERE d.scope = $scope AND m.scope = $scope AND m.type <> 'episodic')"
-)
-_PASSING_IDS = (
-    "SELECT m.memory_id FROM memory_rows m WHERE m.scope = $scope AND NOT m.is_deleted AND {}"
-)
-_ANY_AFTER = "SELECT 1 FROM memory_rows WHERE scope = $scope AND write_seq > $after LIMIT 1"
-_KEYS_AFTER = (
-    "SELECT embedding_key FROM memory_rows WHERE scope = $scope AND write_seq > $after"
-    " AND NOT is_deleted"
 )
 _FACTS_AFTER = (
     "SELECT memory_id FROM memory_rows WHERE scope = $scope AND write_seq > $after"
@@ -95,19 +75,6 @@ _DERIVED = (
 )
 
 
-class VectorCopy(Protocol):
-    """As `stores.index.lance.VectorTable`."""
-
-    @property
-    def position(self) -> int: ...
-
-    def vectors(self, memory_ids: Sequence[str]) -> pa.Table | None: ...
-
-    def nearest(
-        self, scope: str, vector: Vector, count: int, facts_only: bool, exact: bool
-    ) -> list[str] | None: ...
-
-
 class FoundOfScope(ScopeIndex):
     """What one search needs of a scope, and how to get more of it."""
 
@@ -121,15 +88,6 @@ class FoundOfScope(ScopeIndex):
         if all(self.find(memory_id) for memory_id in new):
             return self
         return self._load(Need(self._need.scope, ids={*memory_ids}, reach=0))
-
-
-@dataclass(frozen=True, slots=True)
-class _Mean:
-    """Of the vectors of a scope that had so many documents."""
-
-    documents: int
-    vector_sum: Integers
-    vector_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +116,7 @@ class StoredScopes:
         self._reading = reading
         self._options = options
         self._copy = copy
-        self._means: dict[str, _Mean] = {}
+        self._vectors = StoredVectors(options, copy)
         self._totals: dict[tuple[str, bool], _Totals] = {}
 
     def search(self, need: Need) -> ScopeIndex:
@@ -175,9 +133,13 @@ class StoredScopes:
         totals = self._totals_of(reader, need)
         frequency, best = _by_terms(reader, need, totals)
         ids |= best
-        mean = None if need.centred is None else self._mean_of(reader, need.scope, totals.documents)
+        mean = (
+            None
+            if need.centred is None
+            else self._vectors.mean(reader, need.scope, totals.documents)
+        )
         if need.vector is not None and need.count:
-            ids |= self._by_vector(reader, need, mean)
+            ids |= self._vectors.near(reader, need, mean)
         edges = _Edges(ids, set()) if need.reach is None else _beside(reader, need, ids)
         index = self._loaded(reader, need, edges)
         segments = (index.facts,) if need.facts_only else index.segments
@@ -198,103 +160,6 @@ class StoredScopes:
             known = _Totals(latest, int(documents), float(length))
             self._totals[need.scope, need.facts_only] = known
         return known
-
-    def _mean_of(self, reader: duckdb.DuckDBPyConnection, scope: str, documents: int) -> _Mean:
-        """Nearly: it is computed anew when their number has changed much."""
-        known = self._means.get(scope)
-        if known is None or abs(documents - known.documents) > STALE_SHARE * known.documents:
-            total = np.zeros(self._options.dimensions, dtype=np.int64)
-            count = 0
-            for _, vectors in self._vectors(reader, scope):
-                total += whole(vectors).sum(axis=0)
-                count += len(vectors)
-            known = self._means[scope] = _Mean(documents, total, count)
-        return known
-
-    def _by_vector(
-        self, reader: duckdb.DuckDBPyConnection, need: Need, mean: _Mean | None
-    ) -> set[str]:
-        """The nearest that LanceDB knows of and those of what it does not have yet; of few that
-        pass a filter all."""
-        assert need.vector is not None
-        if need.passes != EVERYTHING:
-            query = f"{_PASSING_IDS.format(need.passes)} LIMIT {FEW + 1}"
-            rows = reader.execute(query, {"scope": need.scope, **need.values}).fetchall()
-            if len(rows) <= FEW:
-                return {row[0] for row in rows}
-        vector = need.vector
-        if need.centred is not None and mean is not None:
-            share = mean.vector_sum / (UNIT * max(mean.vector_count, 1))
-            vector = need.centred(share.astype(np.float32), mean.vector_count)
-        copy = self._copy()
-        position = -1 if copy is None else copy.position
-        count = NEAREST * need.count
-        found = None
-        if copy is not None:
-            found = self._nearest(reader, copy, need, vector, count)
-        newer = self._best(reader, need, vector, count, -1 if found is None else position)
-        return newer.union(found or ())
-
-    def _nearest(
-        self,
-        reader: duckdb.DuckDBPyConnection,
-        copy: VectorCopy,
-        need: Need,
-        vector: Vector,
-        count: int,
-    ) -> set[str] | None:
-        """As many as pass the filter, by asking for more where they do not."""
-        while True:
-            exact = need.centred is None
-            ids = copy.nearest(need.scope, vector, count, need.facts_only, exact)
-            if ids is None:
-                return None
-            if need.passes == EVERYTHING:
-                return set(ids)
-            query = f"{_PASSING_IDS.format(need.passes)} AND m.memory_id IN (SELECT unnest($ids))"
-            values = {"scope": need.scope, "ids": ids, **need.values}
-            passing = {row[0] for row in reader.execute(query, values).fetchall()}
-            if len(passing) >= NEAREST * need.count or len(ids) < count:
-                return passing
-            count *= 4
-
-    def _best(
-        self, reader: duckdb.DuckDBPyConnection, need: Need, vector: Vector, count: int, after: int
-    ) -> set[str]:
-        """The nearest of what was written after a write sequence, by a look at all its vectors."""
-        if not reader.execute(_ANY_AFTER, {"scope": need.scope, "after": after}).fetchall():
-            return set()
-        keys: list[str] = []
-        products = np.zeros(0, dtype=np.float32)
-        for some, vectors in self._vectors(reader, need.scope, after, need.facts_only):
-            keys += some
-            products = np.concatenate((products, vectors.astype(np.float32) @ vector))
-            if len(keys) > count:
-                kept = np.argpartition(-products, count)[:count]
-                keys, products = [keys[place] for place in kept.tolist()], products[kept]
-        if not keys:
-            return set()
-        values = {"scope": need.scope, "keys": keys, **need.values}
-        rows = reader.execute(
-            f"{_PASSING_IDS.format(need.passes)} AND m.embedding_key IN (SELECT unnest($keys))",
-            values,
-        ).fetchall()
-        return {row[0] for row in rows}
-
-    def _vectors(
-        self,
-        reader: duckdb.DuckDBPyConnection,
-        scope: str,
-        after: int = -1,
-        facts_only: bool = False,
-    ) -> Iterator[tuple[list[str], HalfVectors]]:
-        """Embedding keys and vectors, some at a time."""
-        facts = " AND type <> 'episodic'" if facts_only else ""
-        query = VECTORS.format(keys=_KEYS_AFTER + facts)
-        values = {"scope": scope, "after": after, "model": self._options.embedding_model}
-        found = reader.sql(query, params=values).to_arrow_reader(BATCH)
-        for batch in found:
-            yield keyed_vectors(batch, self._options.dimensions)
 
     def _loaded(self, reader: duckdb.DuckDBPyConnection, need: Need, edges: _Edges) -> FoundOfScope:
         index = FoundOfScope(self._options.dimensions, replace(need, ids=edges.ids), self.search)
@@ -351,7 +216,7 @@ def _by_terms(
         "average": max(totals.length / max(totals.documents, 1), 1.0),
         "k1": need.k1,
         "b": need.b,
-        "count": 2 * need.count,
+        "count": need.count,
         **(need.values if passing else {}),
     }
     rows = reader.execute(query, values).fetchall()

@@ -11,8 +11,9 @@ from typing import Final
 
 from palimpsest.stores.index.need import EVERYTHING, Need
 from palimpsest.stores.index.vector_column import Vector
+from palimpsest.stores.recall.centring import Side
 from palimpsest.stores.recall.query import Query
-from palimpsest.stores.recall.ranking import RankingParameters, centred, centring_share
+from palimpsest.stores.recall.ranking import RankingParameters
 from palimpsest.stores.settings import RecallSettings
 
 _SAID_BY: Final = (
@@ -47,16 +48,15 @@ def need_of(
     """For a search by these terms and this vector, which `ids` are found by, too."""
     passes, values = _passing(query)
 
-    def centre(mean: Vector, count: int) -> Vector:
+    def side(mean: Vector, count: int) -> Side:
         assert vector is not None
-        share = centring_share(count, parameters.centring, parameters.centring_half)
-        return centred(vector, mean, share)
+        return Side.of(vector, mean, count, parameters)
 
     return Need(
         query.scope,
         terms=terms,
         vector=vector,
-        centred=centre,
+        centred=side,
         count=max(settings.pool, query.limit),
         ids=ids,
         # One more: what is said before the furthest of them counts as its own.

@@ -7,7 +7,6 @@ same whether ten or fifty are. All of it passes the query's filters (`stores.rec
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -29,14 +28,13 @@ from palimpsest.stores.index.segment import (
     Segment,
     mean_vector,
 )
-from palimpsest.stores.index.vector_column import Codes, HalfVectors, Vector
+from palimpsest.stores.index.vector_column import Codes, Vector
+from palimpsest.stores.recall.centring import Side
 from palimpsest.stores.recall.filters import Allowed
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.ranking import (
     DEFAULTS,
     RankingParameters,
-    centred,
-    centring_share,
     keyword_coverage,
 )
 from palimpsest.stores.recall.ranking_steps import Ranking
@@ -45,22 +43,6 @@ from palimpsest.stores.settings import RecallSettings
 
 TURNS, FACTS = 0, 1
 Scalar = TypeVar("Scalar", bound=np.generic)
-
-
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """The query's vector as it is compared: centred, with what was taken off the memories."""
-
-    query: Vector
-    off: Vector
-
-    def cosines(self, vectors: HalfVectors) -> Floats:
-        """Centred cosines (n,) of unit vectors (n, d), each row's bits its own."""
-        rest = 1.0 - 2.0 * row_products(vectors, self.off) + (self.off * self.off).sum()
-        products = row_products(vectors, self.query) - (self.off * self.query).sum()
-        lengths = np.sqrt(np.maximum(rest, 1e-6))
-        cosines: Floats = (products / lengths).astype(np.float64)
-        return cosines
 
 
 class PoolSearch:
@@ -198,13 +180,12 @@ class PoolSearch:
         vector[~self._columns(places, lambda segment: segment.has_vector)] = np.nan
         return vector
 
-    def _centre(self, vector: Vector) -> _Side | None:
+    def _centre(self, vector: Vector) -> Side | None:
         """None where nothing in the scope has a vector."""
         mean, count = mean_vector(self._index.segments)
         if not count:
             return None
-        share = centring_share(count, self._parameters.centring, self._parameters.centring_half)
-        return _Side(centred(vector, mean, share), (np.float32(share) * mean).astype(np.float32))
+        return Side.of(vector, mean, count, self._parameters)
 
     def _rest_lengths(self) -> list[Vector]:
         assert self._side is not None
@@ -300,7 +281,7 @@ class PoolSearch:
         return np.concatenate((said, about))
 
 
-def _near(codes: Codes, side: _Side, rest: Vector) -> Vector:
+def _near(codes: Codes, side: Side, rest: Vector) -> Vector:
     """Centred cosines (n,) of all places, nearly right: they choose what is scored exactly."""
     products = codes.products(side.query[None, :])[0]
     cosines: Vector = (products - np.float32(side.off @ side.query)) / rest[: len(products)]

@@ -144,7 +144,7 @@ FILTERS: list[dict[str, object]] = [
 def test_filters_come_before_the_search(
     resident: Shard, stored: Shard, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("palimpsest.stores.index.stored_scopes.FEW", few)
+    monkeypatch.setattr("palimpsest.stores.index.stored_vectors.FEW", few)
     stored.vector_table().sync()
     for fields in FILTERS:
         for text in QUESTIONS[:4]:
