@@ -257,6 +257,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration("0003-first-occurred-at", _FIRST_OCCURRED_AT),
     Migration("0004-held-proposals", _HELD_PROPOSALS),
     Migration("0005-names-and-texts", _NAMES),
+    Migration("0006-command-digest", ("ALTER TABLE command_results ADD COLUMN digest VARCHAR",)),
 )
 
 

@@ -19,7 +19,7 @@ from palimpsest.schemas.messages import (
 )
 from palimpsest.schemas.rows import ArchiveRow, CommandRow, MemoryRow
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES
-from palimpsest.streams.apply_commands import inferred_type, parse_prefix
+from palimpsest.streams.apply_remember import inferred_type, parse_prefix
 from palimpsest.streams.apply_writes import apply_writes_stage
 from palimpsest.streams.store_port import KeepVector
 from tests.harness import pipeline_settings
