@@ -70,7 +70,8 @@ def message_key(message: Envelope[Frozen]) -> str:
 def command_digest(scope: str, command: MemoryCommand) -> str:
     """What tells two commands under one id apart: the scope, what is asked for, and by whom."""
     # Without defaults: a field that a later version adds changes no digest.
-    return derived_id("command-digest", scope, command.model_dump_json(exclude_defaults=True))
+    said = command.model_dump_json(exclude_defaults=True)
+    return derived_id("command-digest", scope, command.command.command, said)
 
 
 def forget_token(scope: str, versions: Mapping[str, int]) -> str:
