@@ -183,7 +183,14 @@ def _modify(work: Work, patch: MemoryPatch, reason: str) -> JsonValue:
         work.writes.append(Put(archived(row, "modified", work.at)))
     updated = work.put(changed(updated, work.at, work.intent.actor.id, 0))
     work.tell("modified", row.memory_id, patch.reason or reason, row, updated)
-    return {"id": row.memory_id, "status": "updated", "version": updated.version}
+    answer: dict[str, JsonValue] = {
+        "id": row.memory_id,
+        "status": "updated",
+        "version": updated.version,
+    }
+    if updated.content != row.content:
+        answer["embedded"] = work.has_vector(updated)
+    return answer
 
 
 def _says_else(row: MemoryRow, updated: MemoryRow) -> bool:

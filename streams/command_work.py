@@ -65,9 +65,8 @@ class Work:
         """Store the row as the newest write of the shard."""
         self.write_seq += 1
         row = replace(row, write_seq=self.write_seq)
-        # A turn's vector is made from more than its content; the tracker makes it anew.
         vector = self.vectors.get(row.content)
-        if vector is not None and row.embedding_key == embedding_key(row.content):
+        if vector is not None and self.has_vector(row):
             self.writes.append(KeepVector(row.embedding_key, vector))
         self.writes.append(Put(row))
         self.writes += link_writes(row, self.names)
@@ -76,6 +75,12 @@ class Work:
             self.by_hash[row.content_hash] = row.memory_id
         self.touched.append(row.memory_id)
         return row
+
+    def has_vector(self, row: MemoryRow) -> bool:
+        """Whether the command has the vector of the row's text. A turn's is made from more than
+        its content; the tracker makes it."""
+        is_its_own = row.embedding_key == embedding_key(row.content)
+        return is_its_own and self.vectors.get(row.content) is not None
 
     def know(self, loaded: Loaded) -> None:
         """Take note of memories found by their content."""
