@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal, cast, get_args
@@ -171,16 +171,22 @@ class Commands:
 
     async def _awaited(self, command_id: str) -> JsonObject | None:
         async with self._asking() as asked:
-            while True:
-                try:
+            with self._without_owner():
+                while True:
                     result = await asked.answer(CommandRequest(command_id))
-                except RequestError:
-                    if not self._is_kafka:
-                        raise
-                    return None  # no worker has the partition now; the one that gets it does it
-                if result is not None:
-                    return cast("JsonObject", result)
-                await asyncio.sleep(POLL_SECONDS)
+                    if result is not None:
+                        return cast("JsonObject", result)
+                    await asyncio.sleep(POLL_SECONDS)
+        return None
+
+    @contextmanager
+    def _without_owner(self) -> Iterator[None]:
+        """On Kafka no worker may have the partition now; the one that gets it will do it."""
+        try:
+            yield
+        except RequestError:
+            if not self._is_kafka:
+                raise
 
     async def _under_key(self, order: Order, key: str) -> tuple[str, JsonObject | None]:
         """The id of the command under the key, with its result so far. What was refused because
@@ -198,7 +204,9 @@ class Commands:
         if not self._has_results():
             return None
         async with self._asking() as asked:
-            return cast("JsonObject | None", await asked.answer(CommandRequest(command_id)))
+            with self._without_owner():
+                return cast("JsonObject | None", await asked.answer(CommandRequest(command_id)))
+        return None
 
     def _record(self, order: Order, command_id: str) -> Outgoing:
         try:
