@@ -24,12 +24,9 @@ import pytest
 from kafka import KafkaAdminClient, TopicPartition
 
 from palimpsest.ops.bench.throughput import Load, records
-from palimpsest.ops.commanding import Order, commands_of
 from palimpsest.ops.kafka.broker import Broker
-from palimpsest.ops.maintenance.doctor import examine
 from palimpsest.ops.queries.access import queries
 from palimpsest.ops.queries.requests import RecallRequest, SqlRequest
-from palimpsest.schemas.messages import ForgetCommand, RememberCommand
 from palimpsest.streams.kafka.cluster import ROLES, STATELESS, STORE
 from palimpsest.streams.logs.base import Outgoing, partition_for
 from tests.soak.lab import Lab, States, different, embedded_states
@@ -302,39 +299,6 @@ def test_a_role_runs_whole(make_lab: MakeLab) -> None:
     lab.start("part", "decide", "audit")
     assert lab.workers["part"].wait(60) == 1
     assert "run together with apply-writes, graph-persist" in lab.tail("part")
-
-
-def test_a_command_is_answered_by_the_owner_and_doctor_sees_its_stores(make_lab: MakeLab) -> None:
-    def stores() -> str:
-        findings = asyncio.run(examine(lab.settings))
-        [found] = [finding for finding in findings if finding.check == "stores"]
-        assert found.ok
-        return found.found
-
-    lab = make_lab()
-    commands = commands_of(lab.settings)
-    saved = Order("ana", RememberCommand(content="I live in Lima. I am allergic to nuts."), key="k")
-    # Nobody is there to do it: told at once, and done by whoever comes, once.
-    for _ in range(2):
-        began = time.monotonic()
-        assert asyncio.run(commands.submit(saved, 60.0)).answer is None
-        assert time.monotonic() - began < 30
-    assert "none yet" in stores()
-    lab.start("one")
-    lab.until_owned(1)
-    assert "in use" in stores()
-    memory = asyncio.run(commands.submit(saved, 30.0)).result()
-    assert isinstance(memory, dict)
-    assert memory["deduped"] is False
-    lab.until_drained()
-    # What was drawn from it goes with it.
-    forget = ForgetCommand(memory_ids=(str(memory["id"]),), reason="private", cascade=True)
-    gone = asyncio.run(commands.submit(Order("ana", forget), 30.0)).result()
-    assert isinstance(gone, list)
-    assert [row["status"] for row in gone if isinstance(row, dict)] == ["forgotten"] * 3
-    lab.until_drained()
-    lab.stop("one")
-    assert f"{PARTITIONS} partition(s) open and close" in stores()
 
 
 def test_reads_reach_the_owner_of_the_scope(make_lab: MakeLab, turns: list[Outgoing]) -> None:
