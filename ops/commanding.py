@@ -1,98 +1,273 @@
-"""Commands are appended to the log; a worker carries them out and stores their results."""
+"""Commands are appended to the log; a worker carries them out and stores their results.
+
+One way for whoever gives commands: the command line, and whatever serves others. A command that
+is refused is a CommandError, by whose `kind` programs tell what happened.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Literal, cast, get_args
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from palimpsest.ops.bootstrap import publisher
-from palimpsest.ops.embedded import log_lock
+from palimpsest.ops.embedded import has_log, log_lock
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.queries.access import queries, worker_runs
-from palimpsest.ops.queries.requests import CommandRequest, RequestError
+from palimpsest.ops.queries.dispatch import Queries
+from palimpsest.ops.queries.requests import CommandRequest, JsonObject, RequestError
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import describe
-from palimpsest.schemas.envelope import Envelope, Frozen
-from palimpsest.schemas.messages import Command, MemoryCommand
+from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
+from palimpsest.schemas.identity import command_digest
+from palimpsest.schemas.messages import Actor, Command, MemoryCommand
 from palimpsest.schemas.topics import MEMORY_COMMANDS
+from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.runtime.output import outgoing
 
 POLL_SECONDS = 0.05
 MOMENT_SECONDS = 0.5
 """Longer waits are announced."""
 
+Kind = Literal[
+    "invalid_request",
+    "too_large",
+    "not_found",
+    "not_deleted",
+    "retention_expired",
+    "version_conflict",
+    "duplicate_content_hash",
+    "pinned",
+    "confirmation_required",
+    "confirm_mismatch",
+    "idempotency_conflict",
+    "forbidden",
+    "frozen",
+    "failed",
+]
+"""Why a command is refused; `failed`: it ended as a dead letter."""
+KINDS: Final[frozenset[str]] = frozenset(get_args(Kind))
 
-def publish(settings: Settings, scope: str, command: Command) -> str:
-    """Append a command of this machine's user; returns its id. Raises RequestError for an invalid
-    command, and LogError."""
-    command_id = str(uuid.uuid4())
-    try:
-        message = Envelope[Frozen](
-            id=command_id,
-            schema=MEMORY_COMMANDS.schemas[0],
-            scope=scope,
-            occurred_at=utc_now(),
-            correlation_id=command_id,
-            body=MemoryCommand(command=command),
+
+class CommandError(RequestError):
+    """A command that was not carried out; the text says why and what to do."""
+
+    code = "command_refused"
+
+    def __init__(self, kind: Kind, text: str, command_id: str | None = None) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.command_id = command_id
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A command to be given. `key`: the same actor may give it again under the same key, and it
+    is carried out once."""
+
+    scope: str
+    command: Command
+    actor: Actor = Actor()
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A command that is in the log. `answer` is its stored result; None until it is carried
+    out."""
+
+    command_id: str
+    answer: JsonObject | None
+
+    def result(self) -> JsonValue:
+        """What it did, null while that is not known. Raises CommandError for a refused one."""
+        if self.answer is None:
+            return None
+        error = self.answer["error"]
+        if error is not None:
+            raise CommandError(kind_of(str(error)), str(error), self.command_id)
+        return self.answer["result"]
+
+
+def kind_of(error: str) -> Kind:
+    """The kind of a stored error, which begins with it."""
+    kind = error.partition(":")[0]
+    return cast("Kind", kind) if kind in KINDS else "failed"
+
+
+class Commands:
+    """Gives commands and asks for their results.
+
+    `append` adds records to the log, durably. `asking` opens whoever can answer for the stores.
+    `works` tells whether somebody carries out commands now, `has_results` whether there may be
+    results at all.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        append: Callable[[Sequence[Outgoing]], object],
+        asking: Callable[[], AbstractAsyncContextManager[Queries]],
+        works: Callable[[], bool] = lambda: True,
+        has_results: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._max_bytes = settings.log.max_record_bytes
+        self._is_kafka = settings.log.kind == "kafka"
+        self._append = append
+        self._asking = asking
+        self._works = works
+        self._has_results = has_results
+
+    async def submit(
+        self,
+        order: Order,
+        seconds: float = 0.0,
+        on_waiting: Callable[[], None] | None = None,
+    ) -> Given:
+        """Append the command and wait up to `seconds` for its result; `on_waiting` is called when
+        that takes longer than a moment.
+
+        Raises CommandError for what can be refused before anyone carries it out, and for a key
+        under which something else was asked for; RequestError and LogError where the command could
+        not be given.
+        """
+        command_id = str(uuid.uuid4())
+        if order.key is not None:
+            command_id, known = await self._under_key(order, order.key)
+            if known is not None:
+                return Given(command_id, _of(order, command_id, known))
+        record = self._record(order, command_id)
+        await asyncio.to_thread(self._append, [record])
+        answer = await self.result(command_id, seconds, on_waiting)
+        return Given(command_id, None if answer is None else _of(order, command_id, answer))
+
+    async def result(
+        self,
+        command_id: str,
+        seconds: float,
+        on_waiting: Callable[[], None] | None = None,
+    ) -> JsonObject | None:
+        """The command's stored result once it is carried out; None when nobody does that now, or
+        after `seconds`."""
+        if seconds <= 0 or not self._works():
+            return None
+        waiting = None
+        if on_waiting is not None:
+            waiting = asyncio.get_running_loop().call_later(MOMENT_SECONDS, on_waiting)
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._awaited(command_id)
+        except TimeoutError:
+            return None
+        finally:
+            if waiting is not None:
+                waiting.cancel()
+
+    async def _awaited(self, command_id: str) -> JsonObject | None:
+        async with self._asking() as asked:
+            with self._without_owner():
+                while True:
+                    result = await asked.answer(CommandRequest(command_id))
+                    if result is not None:
+                        return cast("JsonObject", result)
+                    await asyncio.sleep(POLL_SECONDS)
+        return None
+
+    @contextmanager
+    def _without_owner(self) -> Iterator[None]:
+        """On Kafka no worker may have the partition now; the one that gets it will do it."""
+        try:
+            yield
+        except RequestError:
+            if not self._is_kafka:
+                raise
+
+    async def _under_key(self, order: Order, key: str) -> tuple[str, JsonObject | None]:
+        """The id of the command under the key, with its result so far. What was refused because
+        memory was frozen is asked for anew: freezing ends."""
+        attempt = 0
+        while True:
+            command_id = derived_id("command-key", order.scope, order.actor.id, key, attempt)
+            known = await self._stored(command_id)
+            error = None if known is None else known["error"]
+            if error is None or kind_of(str(error)) != "frozen":
+                return command_id, known
+            attempt += 1
+
+    async def _stored(self, command_id: str) -> JsonObject | None:
+        if not self._has_results():
+            return None
+        async with self._asking() as asked:
+            with self._without_owner():
+                return cast("JsonObject | None", await asked.answer(CommandRequest(command_id)))
+        return None
+
+    def _record(self, order: Order, command_id: str) -> Outgoing:
+        try:
+            message = Envelope[Frozen](
+                id=command_id,
+                schema=MEMORY_COMMANDS.schemas[0],
+                scope=order.scope,
+                occurred_at=utc_now(),
+                correlation_id=command_id,
+                body=_body(order),
+            )
+        except ValidationError as error:
+            raise CommandError("invalid_request", describe(error)) from None
+        try:
+            record = outgoing(MEMORY_COMMANDS, message)
+        except (UnicodeEncodeError, ValueError) as error:
+            text = f"the command has characters that are no text: {error}"
+            raise CommandError("invalid_request", text) from None
+        size = len(record.value or b"")
+        if size > self._max_bytes:
+            raise CommandError(
+                "too_large",
+                f"the command takes {size} bytes, more than the {self._max_bytes}"
+                " allowed (setting log.max_record_bytes)",
+            )
+        return record
+
+
+def _body(order: Order) -> MemoryCommand:
+    return MemoryCommand(command=order.command, actor=order.actor)
+
+
+def _of(order: Order, command_id: str, answer: JsonObject) -> JsonObject:
+    """The result, if it is that of the order. Raises CommandError for that of another one."""
+    digest = answer["digest"]
+    if digest is not None and digest != command_digest(order.scope, _body(order)):
+        raise CommandError(
+            "idempotency_conflict",
+            f"the key {order.key!r} was used before, for another command ({answer['command']});"
+            " give every command a key of its own",
+            command_id,
         )
-    except ValidationError as error:
-        raise RequestError(describe(error)) from None
-    try:
-        record = outgoing(MEMORY_COMMANDS, message)
-    except (UnicodeEncodeError, ValueError) as error:
-        raise RequestError(f"the command has characters that are no text: {error}") from None
-    size = len(record.value or b"")
-    if size > settings.log.max_record_bytes:
-        raise RequestError(
-            f"the command takes {size} bytes, more than the {settings.log.max_record_bytes}"
-            " allowed (setting log.max_record_bytes)"
-        )
-    with publisher(settings) as append:
-        append([record])
-    return command_id
+    return answer
+
+
+def commands_of(settings: Settings) -> Commands:
+    """Commands to the memory of a folder or a cluster, from any process."""
+
+    def append(records: Sequence[Outgoing]) -> None:
+        with publisher(settings) as publish:
+            publish(records)
+
+    return Commands(
+        settings,
+        append,
+        partial(queries, settings),
+        works=partial(worker_is_there, settings),
+        has_results=lambda: settings.log.kind == "kafka" or has_log(settings),
+    )
 
 
 def worker_is_there(settings: Settings) -> bool:
     """Whether somebody carries commands out now; on Kafka that is taken for granted."""
     return settings.log.kind == "kafka" or worker_runs(log_lock(settings))
-
-
-async def result_of(
-    settings: Settings,
-    command_id: str,
-    seconds: float,
-    on_waiting: Callable[[], None] | None = None,
-) -> dict[str, object] | None:
-    """The command's result once a running worker has carried it out; None when none runs, or
-    after `seconds`. `on_waiting` is called when it takes longer than a moment."""
-    if seconds <= 0 or not worker_is_there(settings):
-        return None
-    waiting = None
-    if on_waiting is not None:
-        waiting = asyncio.get_running_loop().call_later(MOMENT_SECONDS, on_waiting)
-    try:
-        async with asyncio.timeout(seconds):
-            return await _awaited(settings, command_id)
-    except TimeoutError:
-        return None
-    finally:
-        if waiting is not None:
-            waiting.cancel()
-
-
-async def _awaited(settings: Settings, command_id: str) -> dict[str, object] | None:
-    async with queries(settings) as asked:
-        while True:
-            try:
-                result = await asked.answer(CommandRequest(command_id))
-            except RequestError:
-                if settings.log.kind != "kafka":
-                    raise
-                return None  # no worker has the partition now; the one that gets it will do it
-            if result is not None:
-                return cast("dict[str, object]", result)
-            await asyncio.sleep(POLL_SECONDS)

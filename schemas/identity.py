@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,6 +65,20 @@ def message_key(message: Envelope[Frozen]) -> str:
     if isinstance(body, ConversationTurn) and not isinstance(body, NormalizedTurn):
         return derived_id("published", message.id, turn_item_id(message.scope, body))
     return message.id
+
+
+def command_digest(scope: str, command: MemoryCommand) -> str:
+    """What tells two commands under one id apart: the scope, what is asked for, and by whom."""
+    # Without defaults: a field that a later version adds changes no digest.
+    said = command.model_dump_json(exclude_defaults=True)
+    return derived_id("command-digest", scope, command.command.command, said)
+
+
+def forget_token(scope: str, versions: Mapping[str, int]) -> str:
+    """What a preview of forgetting is confirmed by: the memories, each with its version. Not
+    secret: it guards against another set than the one that was looked at."""
+    listed = [part for key in sorted(versions) for part in (key, versions[key])]
+    return derived_id("forget", scope, *listed)
 
 
 def fact_memory_id(item_id: str) -> str:

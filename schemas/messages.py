@@ -62,7 +62,8 @@ class NormalizedTurn(ConversationTurn):
     A producer's unknown fields lie in `extensions`, so that they never meet ours. `item_id` is the
     turn's id in the balance (None in records of before it was told), `published_content` the text
     with its line breaks where normalization folded some, `utc_offset_minutes` the zone in which its
-    time was written. `context` is filled in for `turns-normalized` only.
+    time was written. `context` is filled in for `turns-normalized` only. `memory_id` is the memory
+    to extract from where that is no turn: one that a command remembered.
     """
 
     normalized_content: str
@@ -73,6 +74,7 @@ class NormalizedTurn(ConversationTurn):
     published_content: str | None = None
     utc_offset_minutes: int | None = Field(default=None, ge=-1439, le=1439)
     context: tuple[ContextTurn, ...] | None = None
+    memory_id: str | None = None
     extensions: dict[str, JsonValue] | None = None
 
 
@@ -101,7 +103,8 @@ class Triple(Frozen):
 
 
 class TurnReference(Frozen):
-    """Where a fact came from: enough to link, to attribute and to date it."""
+    """Where a fact came from: enough to link, to attribute and to date it. `content_hash` is that
+    of a remembered text, which may be changed before its facts are written."""
 
     turn_id: str
     memory_id: str
@@ -111,6 +114,7 @@ class TurnReference(Frozen):
     source_id: str | None = None
     project: str | None = None
     explicit_intent: bool = False
+    content_hash: str | None = None
 
 
 class ModelCall(Frozen):
@@ -283,13 +287,17 @@ class ModifyCommand(Frozen):
 
 class ForgetCommand(Frozen):
     """Soft-delete memories. `force` is needed for pinned ones; a machine actor may forget neither
-    pinned nor confirmed ones, forced or not."""
+    pinned nor confirmed ones, forced or not. `cascade`: also those that were drawn from nothing
+    else. `confirm_token` is that of a preview: nothing is forgotten unless it is still what the
+    preview showed."""
 
     command: Literal["forget"] = "forget"
     memory_ids: tuple[str, ...] = Field(min_length=1, max_length=200)
     reason: str
     force: bool = False
     if_version: int | None = None
+    cascade: bool | None = None
+    confirm_token: str | None = None
 
 
 class RecoverCommand(Frozen):
@@ -306,6 +314,7 @@ class ConfirmCommand(Frozen):
     command: Literal["confirm"] = "confirm"
     memory_id: str
     reason: str = ""
+    if_version: int | None = None
 
 
 class ApplyProposalsCommand(Frozen):
@@ -369,12 +378,14 @@ class MemoryCommand(Frozen):
 
 
 class CommandIntent(Frozen):
-    """A validated command, or (with `error`) one that only yields its result."""
+    """A validated command, or (with `error`) one that only yields its result. `digest` tells what
+    its producer asked for from all else, see `schemas.identity.command_digest`."""
 
     intent: Literal["command"] = "command"
     command: Command | None = None
     actor: Actor = Actor()
     error: str | None = None
+    digest: str | None = None
 
 
 Intent = Annotated[

@@ -333,7 +333,8 @@ class OutcomeRow(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRow(Row):
-    """The result of a command, for a waiting caller. `result` is JSON, null until it is known."""
+    """The result of a command, for a waiting caller. `result` is JSON, null until it is known;
+    `digest` tells the command from others under its id."""
 
     TABLE: ClassVar[str] = "command_results"
     KEY: ClassVar[tuple[str, ...]] = ("command_id",)
@@ -344,6 +345,7 @@ class CommandRow(Row):
     error: str | None
     result: str
     recorded_at: datetime
+    digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

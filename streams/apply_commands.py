@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Generator
 from dataclasses import fields, replace
-from datetime import timedelta
 
 from pydantic import JsonValue
 
-from palimpsest.schemas.identity import command_memory_id
 from palimpsest.schemas.messages import (
     AliasCommand,
     ApplyProposalsCommand,
@@ -29,10 +25,11 @@ from palimpsest.schemas.messages import (
 from palimpsest.schemas.rows import (
     FlagsRow,
     MemoryRow,
-    dedup_key,
-    embedding_key,
 )
+from palimpsest.streams.apply_forget import Sources, forget, load_derived, recover
+from palimpsest.streams.apply_remember import parse_prefix, remember
 from palimpsest.streams.command_work import (
+    PROTECTED,
     Refused,
     Work,
     command_id,
@@ -45,7 +42,6 @@ from palimpsest.streams.memory_rows import (
     CONFIRMED_DECAY_RATE,
     archived,
     changed,
-    deleted,
     protected,
     with_content,
 )
@@ -53,21 +49,10 @@ from palimpsest.streams.outcomes import load_names, texts_after
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Answer, Ask, Embed, Embedded, Message, Step
 from palimpsest.streams.store_port import Load, Loaded, Put
-from palimpsest.streams.text.normal_forms import content_hash, normalized_content, storage_content
+from palimpsest.streams.text.normal_forms import content_hash, storage_content
 
-EXPLICIT_IMPORTANCE = 0.8
 PENDING = None
 """The result of a command that a later stage will answer; nobody is shown it."""
-PROTECTED = "it is pinned or confirmed: only a person may change what it says, or forget it"
-
-_PREFIX = re.compile(r"^\s*(?:(critical)\s*:\s*)?(?:\[([^\]]{1,400})\]\s*:\s*)?", re.IGNORECASE)
-_TYPES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("preference", ("prefers", "likes", "wants")),
-    ("decision", ("decided", "agreed", "will use")),
-    ("rule", ("never", "always", "must")),
-    ("learning", ("learned", "discovered")),
-    ("issue", ("bug", "broken", "problem")),
-)
 
 
 def command_step(
@@ -76,14 +61,14 @@ def command_step(
     """Carry out one command; its result is kept under the command's id, also a refusal."""
     command = intent.command
     if intent.error is not None or command is None:
-        return refusal(message, command, intent.error or "invalid_request: no command")
+        return refusal(message, intent, intent.error or "invalid_request: no command")
     texts = _texts(command)
     embedded = yield Embed(texts)
     assert isinstance(embedded, Embedded)
     loaded = yield _load(message, command, texts)
     assert isinstance(loaded, Loaded)
     if loaded.command is not None and loaded.command.error is None:
-        return Step(dead=known_id(loaded.command))
+        return known_id(loaded.command, intent.digest)
     work = Work(
         message,
         intent,
@@ -105,10 +90,13 @@ def command_step(
         again = yield Load(message.scope, content_hashes=(digest,))
         assert isinstance(again, Loaded)
         work.know(again)
+    sources: Sources = {}
+    if isinstance(command, ForgetCommand) and (command.cascade or command.confirm_token):
+        sources = yield from load_derived(work, command)
     try:
-        result = _carry_out(work, command)
+        result = _carry_out(work, command, sources)
     except Refused as error:
-        return refusal(message, command, str(error))
+        return refusal(message, intent, str(error))
     return done(work, command, result)
 
 
@@ -141,18 +129,18 @@ def _load(message: Message, command: Command, texts: tuple[str, ...]) -> Load:
     )
 
 
-def _carry_out(work: Work, command: Command) -> JsonValue:
+def _carry_out(work: Work, command: Command, sources: Sources) -> JsonValue:
     if not isinstance(command, SetFlagsCommand):
         refuse_frozen(work)
     match command:
         case RememberCommand():
-            return _remember(work, command)
+            return remember(work, command)
         case ModifyCommand():
             return [_modify(work, patch, command.reason) for patch in command.patches]
         case ForgetCommand():
-            return [_forget(work, memory_id, command) for memory_id in command.memory_ids]
+            return forget(work, command, sources)
         case RecoverCommand():
-            return _recover(work, command)
+            return recover(work, command)
         case ConfirmCommand():
             return _confirm(work, command)
         case SetFlagsCommand():
@@ -166,74 +154,6 @@ def _carry_out(work: Work, command: Command) -> JsonValue:
             return PENDING  # what comes of it depends on the graph
         case ApplyProposalsCommand() | DismissProposalsCommand():
             raise TypeError(f"{command.command} is carried out by palimpsest.streams.apply_held")
-
-
-def parse_prefix(content: str) -> tuple[bool, tuple[str, ...], str]:
-    """(critical, tags, rest) of `critical: [a,b]: text`; both prefixes are optional."""
-    match = _PREFIX.match(content)
-    assert match is not None
-    tags = tuple(tag.strip() for tag in (match.group(2) or "").split(",") if tag.strip())
-    rest = content[match.end() :]
-    return (match.group(1) is not None, tags, rest) if rest.strip() else (False, (), content)
-
-
-def inferred_type(text: str) -> str:
-    """The type of a remembered text by whole words; `fact` where none is telling."""
-    lowered = text.lower()
-    for kind, words in _TYPES:
-        if any(re.search(rf"\b{word}\b", lowered) for word in words):
-            return kind
-    return "fact"
-
-
-def _remember(work: Work, command: RememberCommand) -> JsonValue:
-    critical, tags, text = parse_prefix(command.content)
-    stored = storage_content(text)
-    digest = content_hash(stored)
-    existing = work.loaded.by_hash.get(digest) or work.loaded.by_source.get(command.source_id or "")
-    if existing is not None:
-        work.tell("deduped", existing.memory_id, "same content or source")
-        return {"id": existing.memory_id, "deduped": True, "version": existing.version}
-    pinned = command.pinned or critical
-    importance = 1.0 if critical else EXPLICIT_IMPORTANCE
-    row = work.put(
-        MemoryRow(
-            memory_id=command_memory_id(work.message.scope, command_id(work.message)),
-            scope=work.message.scope,
-            type=command.type or inferred_type(stored),
-            content=stored,
-            normalized_content=normalized_content(stored),
-            content_hash=digest,
-            dedup_key=dedup_key(work.message.scope, digest),
-            embedding_key=embedding_key(stored),
-            importance=importance if command.importance is None else command.importance,
-            confidence=1.0,
-            pinned=pinned,
-            tags=command.tags or tags,
-            who=command.who or work.intent.actor.id,
-            why="explicit",
-            project=command.project,
-            session_id=command.session_id,
-            source_type=command.source_type,
-            source_id=command.source_id,
-            occurred_at=work.message.occurred_at,
-            created_at=work.at,
-            updated_at=work.at,
-            updated_by=work.intent.actor.id,
-            metadata=json.dumps(command.metadata, sort_keys=True, ensure_ascii=False),
-        )
-    )
-    work.tell("created", row.memory_id, "remembered", after=row)
-    structure = command.structured
-    if structure is not None:
-        work.graph = GraphWork(
-            memory_ids=(row.memory_id,),
-            command_id=command_id(work.message),
-            triples=structure.relations,
-            entities=structure.entities,
-            attributes=structure.attributes,
-        )
-    return {"id": row.memory_id, "deduped": False, "version": row.version}
 
 
 def _modify(work: Work, patch: MemoryPatch, reason: str) -> JsonValue:
@@ -263,7 +183,14 @@ def _modify(work: Work, patch: MemoryPatch, reason: str) -> JsonValue:
         work.writes.append(Put(archived(row, "modified", work.at)))
     updated = work.put(changed(updated, work.at, work.intent.actor.id, 0))
     work.tell("modified", row.memory_id, patch.reason or reason, row, updated)
-    return {"id": row.memory_id, "status": "updated", "version": updated.version}
+    answer: dict[str, JsonValue] = {
+        "id": row.memory_id,
+        "status": "updated",
+        "version": updated.version,
+    }
+    if updated.content != row.content:
+        answer["embedded"] = work.has_vector(updated)
+    return answer
 
 
 def _says_else(row: MemoryRow, updated: MemoryRow) -> bool:
@@ -289,56 +216,12 @@ def _patched(row: MemoryRow, patch: MemoryPatch) -> MemoryRow:
     return with_content(row, row.content if patch.content is None else patch.content)
 
 
-def _forget(work: Work, memory_id: str, command: ForgetCommand) -> JsonValue:
-    row = work.memories.get(memory_id)
-    if row is None:
-        return {"id": memory_id, "status": "not_found"}
-    if row.is_deleted:
-        return {"id": memory_id, "status": "deleted"}
-    if command.if_version is not None and command.if_version != row.version:
-        return {"id": memory_id, "status": "version_conflict", "version": row.version}
-    if work.by_machine and protected(row):
-        return {"id": memory_id, "status": "forbidden", "why": PROTECTED}
-    if row.pinned and not command.force:
-        return {"id": memory_id, "status": "pinned"}
-    work.writes.append(Put(archived(row, "forgotten", work.at)))
-    gone = work.put(deleted(changed(row, work.at, work.intent.actor.id, 0), work.at))
-    work.tell("deleted", memory_id, command.reason, before=row, after=gone)
-    return {"id": memory_id, "status": "forgotten", "version": gone.version}
-
-
-def _recover(work: Work, command: RecoverCommand) -> JsonValue:
-    row = work.memories.get(command.memory_id)
-    if row is None:
-        raise Refused(f"not_found: no memory {command.memory_id} in this scope")
-    if not row.is_deleted or row.deleted_at is None:
-        raise Refused("not_deleted: the memory is active")
-    if command.if_version is not None and command.if_version != row.version:
-        raise Refused(f"version_conflict: the memory is at version {row.version}")
-    if work.by_machine and row.updated_by not in ("pipeline", work.intent.actor.id):
-        raise Refused("forbidden: no machine takes back what another actor forgot")
-    days = work.settings.pipeline.recovery_days
-    if work.at - row.deleted_at > timedelta(days=days):
-        raise Refused(f"retention_expired: forgotten more than {days} days ago")
-    key = None if row.type == "episodic" else dedup_key(row.scope, row.content_hash)
-    other = None if key is None else work.same_content(row)
-    if other is not None:
-        raise Refused(f"duplicate_content_hash: the active memory {other} says the same")
-    back = replace(
-        changed(row, work.at, work.intent.actor.id, 0),
-        is_deleted=False,
-        deleted_at=None,
-        dedup_key=key,
-    )
-    back = work.put(back)
-    work.tell("recovered", row.memory_id, command.reason or "recovered", row, back)
-    return {"id": row.memory_id, "status": "recovered", "version": back.version}
-
-
 def _confirm(work: Work, command: ConfirmCommand) -> JsonValue:
     row = work.memories.get(command.memory_id)
     if row is None or row.is_deleted:
         raise Refused(f"not_found: no active memory {command.memory_id} in this scope")
+    if command.if_version is not None and command.if_version != row.version:
+        raise Refused(f"version_conflict: the memory is at version {row.version}")
     # To protect is a person's: a machine's word must not bar all machines from mending it.
     rate = row.decay_rate if work.by_machine else CONFIRMED_DECAY_RATE
     sure = replace(changed(row, work.at, work.intent.actor.id, 0), decay_rate=rate, confidence=1.0)

@@ -78,7 +78,7 @@ def held_step(
     first = yield Load(message.scope, held_ids=ids, command_id=command_id(message))
     assert isinstance(first, Loaded)
     if first.command is not None and first.command.error is None:
-        return Step(dead=known_id(first.command))
+        return known_id(first.command, intent.digest)
     loaded = yield _load(message.scope, tuple(first.held.values()))
     assert isinstance(loaded, Loaded)
     memories = {key: row for key, row in loaded.memories.items() if row.scope == message.scope}
@@ -91,7 +91,7 @@ def held_step(
         if work.by_machine:
             raise Refused("forbidden: what was held back is for a person to decide")
     except Refused as error:
-        return refusal(message, command, str(error))
+        return refusal(message, intent, str(error))
     results: list[JsonValue] = []
     left: Left = {}
     for item_id in ids:

@@ -28,6 +28,7 @@ from palimpsest.streams.proposal_policy import (
     archive_writes,
     decision_order,
     edge_writes,
+    source_gone,
     verdict,
 )
 from palimpsest.streams.settings import Flags, StageSettings
@@ -149,6 +150,7 @@ def _carry_out(work: _Work, proposal: Proposal, number: int) -> Generator[Ask, A
         target,
         work.same_content(content_hash(storage_content(proposal.fact.content))),
         is_final=work.intent.round >= work.settings.pipeline.max_reconsiderations,
+        source_hash=work.intent.turn.content_hash,
     )
     least = work.settings.pipeline.min_fact_confidence
     said = verdict(proposal, met, origin, least)
@@ -195,9 +197,9 @@ def _newcomer(
     return next((c.memory_id for c in unseen.found if c.memory_id not in seen), None)
 
 
-def _forgotten(work: _Work) -> bool:
-    source = work.memories.get(work.intent.turn.memory_id)
-    return source is not None and source.is_deleted
+def _source_gone(work: _Work) -> bool:
+    turn = work.intent.turn
+    return source_gone(work.memories.get(turn.memory_id), turn.content_hash) is not None
 
 
 def _links(work: _Work, row: MemoryRow) -> list[Write]:
@@ -262,7 +264,7 @@ def _emits(work: _Work) -> tuple[Emit, ...]:
         emits.append(Emit(FACTS_EXTRACTED, again, "reconsider"))
     graph = None
     shadowed = work.flags.shadow_mode or work.flags.mutations_frozen or not work.flags.enabled
-    if intent.triples and not shadowed and not _forgotten(work):
+    if intent.triples and not shadowed and not _source_gone(work):
         created = [o.memory_id for o in work.outcomes if o.event == "created" and o.memory_id]
         graph = GraphWork(memory_ids=(intent.turn.memory_id, *created), triples=intent.triples)
     if work.outcomes or graph is not None:

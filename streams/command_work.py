@@ -23,9 +23,10 @@ from palimpsest.streams.memory_rows import effective
 from palimpsest.streams.models.base import Embedding
 from palimpsest.streams.outcomes import changes, link_writes
 from palimpsest.streams.settings import StageSettings
-from palimpsest.streams.stage import Failure, Message, Step
+from palimpsest.streams.stage import Emit, Failure, Message, Step
 from palimpsest.streams.store_port import KeepVector, Loaded, Put, Write
 
+PROTECTED = "it is pinned or confirmed: only a person may change what it says, or forget it"
 MACHINES = ("agent", "pipeline", "system")
 
 
@@ -50,6 +51,7 @@ class Work:
     writes: list[Write] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     touched: list[str] = field(default_factory=list)
+    emits: list[Emit] = field(default_factory=list)
     graph: GraphWork | None = None
 
     @property
@@ -64,9 +66,8 @@ class Work:
         """Store the row as the newest write of the shard."""
         self.write_seq += 1
         row = replace(row, write_seq=self.write_seq)
-        # A turn's vector is made from more than its content; the tracker makes it anew.
         found = self.embeddings.get(row.content)
-        if found is not None and row.embedding_key == embedding_key(row.content):
+        if found is not None and self.has_vector(row):
             self.writes.append(KeepVector(row.embedding_key, found.vector, found.tokens))
         self.writes.append(Put(row))
         self.writes += link_writes(row, self.names)
@@ -75,6 +76,12 @@ class Work:
             self.by_hash[row.content_hash] = row.memory_id
         self.touched.append(row.memory_id)
         return row
+
+    def has_vector(self, row: MemoryRow) -> bool:
+        """Whether the command has the vector of the row's text. A turn's is made from more than
+        its content; the tracker makes it."""
+        is_its_own = row.embedding_key == embedding_key(row.content)
+        return is_its_own and self.embeddings.get(row.content) is not None
 
     def know(self, loaded: Loaded) -> None:
         """Take note of memories found by their content."""
@@ -142,6 +149,7 @@ def done(work: Work, command: Command, result: JsonValue) -> Step:
         error=None,
         result=json.dumps(result, sort_keys=True, ensure_ascii=False),
         recorded_at=message.recorded,
+        digest=work.intent.digest,
     )
     change = MemoryChange(
         outcomes=tuple(work.outcomes),
@@ -149,28 +157,32 @@ def done(work: Work, command: Command, result: JsonValue) -> Step:
         session_id=command.session_id if isinstance(command, RememberCommand) else "",
         graph=work.graph,
     )
-    return Step(
-        writes=(*work.writes, Put(row)), emits=changes(change, tuple(dict.fromkeys(work.touched)))
-    )
+    told = changes(change, tuple(dict.fromkeys(work.touched)))
+    return Step(writes=(*work.writes, Put(row)), emits=(*told, *work.emits))
 
 
-def known_id(done: CommandRow) -> Failure:
-    """A repeat of a command is known by what it says; this one says something else."""
-    return Failure(
+def known_id(done: CommandRow, digest: str | None) -> Step:
+    """What becomes of a command whose id was carried out before: nothing where it says the same,
+    else a dead letter, for the result is the first one's."""
+    if digest is not None and done.digest == digest:
+        return Step()
+    why = (
         f"command_id_conflict: the command id {done.command_id!r} was used before, for"
         f" {done.command!r} in scope {done.scope!r}, and that was carried out; this one was not."
-        " Give every command an id of its own.",
-        "rejected",
+        " Give every command an id of its own."
     )
+    return Step(dead=Failure(why, "rejected"))
 
 
-def refusal(message: Message, command: Command | None, error: str) -> Step:
+def refusal(message: Message, intent: CommandIntent, error: str) -> Step:
+    """The end of a command that is not carried out: its error, for whoever waits."""
     row = CommandRow(
         command_id=command_id(message),
         scope=message.scope,
-        command="" if command is None else command.command,
+        command="" if intent.command is None else intent.command.command,
         error=error,
         result="{}",
         recorded_at=message.recorded,
+        digest=intent.digest,
     )
     return Step(writes=(Put(row),))

@@ -59,6 +59,7 @@ from palimpsest.streams.text.normal_forms import content_hash, storage_content
 from palimpsest.streams.text.sameness import same_statement
 
 MIN_SHARED_FOR_SEMANTIC_CHECK = 3
+ITS_OWN_SOURCE = "a fact changes no memory that it was drawn from: it is added instead"
 WITHOUT_A_VECTOR = "decided without a vector: the embedding model refuses the text"
 
 Deciding = Generator[Ask, Answer, Proposal]
@@ -97,7 +98,9 @@ def decide_stage(settings: StageSettings) -> Stage:
             as_of = found.as_of
             writes.append(Put(fact_row(message, body, fact)))
             try:
-                proposal = yield from _decide(message, fact, found.found, settings)
+                proposal = yield from _decide(
+                    message, fact, found.found, settings, body.turn.memory_id
+                )
             except Undecided as error:
                 failed.append((fact, error))
                 continue
@@ -162,13 +165,32 @@ def _decide(
     fact: Fact,
     candidates: tuple[ScoredCandidate, ...],
     settings: StageSettings,
+    source_id: str,
 ) -> Deciding:
     known = _known_by_bands(fact, candidates, settings)
     if known is not None:
         return known
     if settings.decider == "rules":
-        return _by_rules(message, fact, candidates, settings.near)
-    return (yield from _by_model(message, fact, candidates, settings))
+        return _by_rules(message, fact, candidates, settings.near, source_id)
+    proposal = yield from _by_model(message, fact, candidates, settings)
+    if proposal.target_id == source_id and proposal.action in ("UPDATE", "DELETE"):
+        return _beside_its_source(proposal)
+    return proposal
+
+
+def _beside_its_source(proposal: Proposal) -> Proposal:
+    """A new memory instead of a change of the one that the fact was drawn from: a remembered text
+    says more than one of its facts, and it is a person's."""
+    return proposal.model_copy(
+        update={
+            "action": "ADD",
+            "target_id": None,
+            "target_version": None,
+            "contradiction_risk": False,
+            "review_needed": False,
+            "warnings": (*proposal.warnings, ITS_OWN_SOURCE),
+        }
+    )
 
 
 def _known_by_bands(
@@ -194,19 +216,25 @@ def _known_by_bands(
 
 
 def _by_rules(
-    message: Message, fact: Fact, candidates: tuple[ScoredCandidate, ...], near: float
+    message: Message,
+    fact: Fact,
+    candidates: tuple[ScoredCandidate, ...],
+    near: float,
+    source_id: str,
 ) -> Proposal:
     """Without a model: a contradicted memory is proposed to be updated, all else is new.
 
     The memory must be near in meaning, too: without a cosine nothing is known of that, and
     nothing is proposed but ADD. And it must not be told later than the fact, as when an old
-    conversation is read in. Candidates are looked at in their order, best first.
+    conversation is read in, and not be what the fact was drawn from. Candidates are looked at in
+    their order, best first.
     """
 
     def may_be_ended(candidate: ScoredCandidate) -> bool:
         is_near = candidate.cosine is not None and candidate.cosine >= near
         when = candidate.occurred_at
-        return is_near and (when is None or when <= message.occurred_at)
+        is_older = when is None or when <= message.occurred_at
+        return is_near and is_older and candidate.memory_id != source_id
 
     known = list(filter(may_be_ended, candidates))
     news = told(fact.content) if known else ()
@@ -333,6 +361,7 @@ def _anticipated(
         None if target is None or target.scope != message.scope else target,
         None if same is None else same.memory_id,
         is_final=body.round >= settings.pipeline.max_reconsiderations,
+        source_hash=body.turn.content_hash,
     )
     origin = origin_of(message, body.turn, body.call.model, order)
     row = verdict(proposal, met, origin, settings.pipeline.min_fact_confidence).row

@@ -1,4 +1,4 @@
-"""extract: a model draws facts and triples from one turn."""
+"""extract: a model draws facts and triples from one turn, or one remembered text."""
 
 from __future__ import annotations
 
@@ -74,13 +74,14 @@ def _extracted(
     return FactsExtracted(
         turn=TurnReference(
             turn_id=turn.turn_id,
-            memory_id=turn_memory_id(message.scope, turn.turn_id),
+            memory_id=turn.memory_id or turn_memory_id(message.scope, turn.turn_id),
             session_id=turn.session_id,
             speaker=turn.speaker,
             source_type=turn.source_type,
             source_id=turn.source_id,
             project=turn.project,
             explicit_intent=turn.explicit_long_term_memory_intent,
+            content_hash=None if turn.memory_id is None else turn.content_hash,
         ),
         facts=tuple(
             Fact(

@@ -311,6 +311,7 @@ def _join(work: _Work, name: str, alias: str) -> JsonValue:
 def _answer(work: _Work, command_id: str | None, error: str | None, result: JsonValue) -> None:
     if command_id is None:  # it was answered before it came here, by the version of then
         return
+    begun = work.graph.command
     row = CommandRow(
         command_id=command_id,
         scope=work.message.scope,
@@ -318,6 +319,7 @@ def _answer(work: _Work, command_id: str | None, error: str | None, result: Json
         error=error,
         result=json.dumps(result, sort_keys=True, ensure_ascii=False),
         recorded_at=work.message.recorded,
+        digest=None if begun is None else begun.digest,
     )
     work.structure.append(Put(row))
 

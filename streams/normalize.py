@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from palimpsest.schemas.codec import identified, utc_offset_minutes
-from palimpsest.schemas.identity import turn_item_id
+from palimpsest.schemas.identity import command_digest, turn_item_id
 from palimpsest.schemas.messages import (
     Command,
     CommandIntent,
@@ -25,6 +25,10 @@ from palimpsest.streams.text.normal_forms import content_hash, normalized_conten
 EMPTY_CONTENT = "empty_content"
 PRIVATE = "privacy_full"
 EPISODIC = "episodic"
+MAX_NAME_CHARACTERS = 256
+"""Of what a turn names: a remembered text is extracted from as a turn."""
+FORGOTTEN_UNCONFIRMED = 25
+"""Memories that are forgotten at once without a preview's token, at most."""
 
 
 def normalize_stage() -> Stage:
@@ -44,7 +48,7 @@ def _process(message: Message, context: Context) -> Step:
         return Step(rerouted=True)
     body = message.body
     if isinstance(body, MemoryCommand):
-        return _command(body)
+        return _command(message.scope, body)
     assert isinstance(body, ConversationTurn)
     rejected = _why_rejected(body)
     if rejected is not None:
@@ -88,12 +92,14 @@ def _write(intent: RawTurnIntent | RejectedTurnIntent | CommandIntent) -> Emit:
     return Emit(MEMORY_WRITES, MemoryWrite(write=intent), "write")
 
 
-def _command(body: MemoryCommand) -> Step:
+def _command(scope: str, body: MemoryCommand) -> Step:
     command = body.command
+    digest = command_digest(scope, body)
     error = _why_invalid(command)
     if error is None and isinstance(command, RememberCommand):
         command = command.model_copy(update={"content": storage_content(command.content)})
-    return Step(emits=(_write(CommandIntent(command=command, actor=body.actor, error=error)),))
+    intent = CommandIntent(command=command, actor=body.actor, error=error, digest=digest)
+    return Step(emits=(_write(intent),))
 
 
 def _refused_command(record: Record, why: str) -> Salvaged | None:
@@ -111,12 +117,10 @@ def _refused_command(record: Record, why: str) -> Salvaged | None:
 
 def _why_invalid(command: Command) -> str | None:
     """Why a well-formed command cannot be carried out whatever the store holds."""
-    if isinstance(command, RememberCommand) and not storage_content(command.content):
-        return "invalid_request: content is empty"
-    if isinstance(command, RememberCommand) and command.type == EPISODIC:
-        return "invalid_request: the type episodic is for turns"
-    if isinstance(command, ForgetCommand) and not command.reason.strip():
-        return "invalid_request: a reason is needed to forget"
+    if isinstance(command, RememberCommand):
+        return _why_not_remembered(command)
+    if isinstance(command, ForgetCommand):
+        return _why_not_forgotten(command)
     if isinstance(command, ModifyCommand):
         if any(patch.type == EPISODIC for patch in command.patches):
             return "invalid_request: the type episodic is for turns"
@@ -127,4 +131,27 @@ def _why_invalid(command: Command) -> str | None:
             for patch in command.patches
         ):
             return "invalid_request: the new content is empty; to remove a memory, forget it"
+    return None
+
+
+def _why_not_remembered(command: RememberCommand) -> str | None:
+    if not storage_content(command.content):
+        return "invalid_request: content is empty"
+    if command.type == EPISODIC:
+        return "invalid_request: the type episodic is for turns"
+    for name in ("who", "session_id", "project"):
+        if len(getattr(command, name) or "") > MAX_NAME_CHARACTERS:
+            return f"invalid_request: {name} is longer than {MAX_NAME_CHARACTERS} characters"
+    return None
+
+
+def _why_not_forgotten(command: ForgetCommand) -> str | None:
+    if not command.reason.strip():
+        return "invalid_request: a reason is needed to forget"
+    count = len(set(command.memory_ids))
+    if count > FORGOTTEN_UNCONFIRMED and command.confirm_token is None:
+        return (
+            f"confirmation_required: {count} memories at once, more than {FORGOTTEN_UNCONFIRMED};"
+            " look at a preview and send its confirm_token"
+        )
     return None

@@ -37,10 +37,11 @@ Cause = Literal["target_gone", "version_conflict", "near_duplicate"]
 class Met:
     """What a proposal meets in the store.
 
-    `source` is its turn, `target` the memory that it names, `same` the id of the active memory
-    that says what its fact says, `newcomer` that of a near duplicate which the decision could not
-    have seen. `is_final`: it may not be sent back again. `by_person`: someone said that it shall
-    happen, `forced` even to a pinned memory.
+    `source` is its turn, or the remembered text that it was drawn from when that had the hash
+    `source_hash` (None for a turn). `target` is the memory that it names, `same` the id of the
+    active memory that says what its fact says, `newcomer` that of a near duplicate which the
+    decision could not have seen. `is_final`: it may not be sent back again. `by_person`: someone
+    said that it shall happen, `forced` even to a pinned memory.
     """
 
     flags: Flags
@@ -49,6 +50,7 @@ class Met:
     same: str | None
     newcomer: str | None = None
     is_final: bool = False
+    source_hash: str | None = None
     by_person: bool = False
     forced: bool = False
 
@@ -110,8 +112,9 @@ def _added(
         return Verdict("skipped", why, None)
     if met.same is not None:
         return Verdict("deduped", "same content", met.same)
-    if _is_forgotten(met.source):
-        return Verdict("skipped", "source_forgotten", None)
+    why = source_gone(met.source, met.source_hash)
+    if why is not None:
+        return Verdict("skipped", why, None)
     if met.newcomer is not None and not met.is_final:
         return Verdict("reconsidered", STALE, met.newcomer, cause="near_duplicate")
     row = fact_memory(origin, proposal)
@@ -128,8 +131,9 @@ def _unchanged(proposal: Proposal, met: Met, origin: Origin, min_confidence: flo
     why = skip_reason(proposal.fact, min_confidence)
     if why is not None:
         return Verdict("skipped", why, None)
-    if _is_forgotten(met.source):
-        return Verdict("skipped", "source_forgotten", None)
+    why = source_gone(met.source, met.source_hash)
+    if why is not None:
+        return Verdict("skipped", why, None)
     return _again(proposal, met, origin, min_confidence, cause)
 
 
@@ -138,8 +142,9 @@ def _changed(proposal: Proposal, met: Met, origin: Origin, min_confidence: float
     # What a DELETE says is not kept, so it may be empty.
     if why is not None and (proposal.action == "UPDATE" or why != "empty_fact_content"):
         return Verdict("skipped", why, None)
-    if _is_forgotten(met.source):
-        return Verdict("skipped", "source_forgotten", None)
+    why = source_gone(met.source, met.source_hash)
+    if why is not None:
+        return Verdict("skipped", why, None)
     target = met.target
     cause = out_of_date(proposal, target)
     # Before the flag: what is held back for a memory that is no more would be lost.
@@ -186,8 +191,16 @@ def _again(
     return _added(proposal, met, origin, min_confidence, f"{cause}: kept as a memory of its own")
 
 
-def _is_forgotten(source: MemoryRow | None) -> bool:
-    return source is not None and source.is_deleted
+def source_gone(source: MemoryRow | None, source_hash: str | None) -> str | None:
+    """Why nothing that was drawn from the source may be written any more: it was forgotten, or it
+    says something else now."""
+    if source is None:
+        return None
+    if source.is_deleted:
+        return "source_forgotten"
+    if source_hash is not None and source.content_hash != source_hash:
+        return "source_changed"
+    return None
 
 
 def archive_writes(said: Verdict, target: MemoryRow | None, origin: Origin) -> list[Write]:

@@ -71,7 +71,8 @@ class NearDuplicates:
 @dataclass(frozen=True, slots=True)
 class Load:
     """Rows of one scope by key. `names` are canonical names; `unspaced_text` is text in a script
-    without capitals, in which the store looks for the names it knows."""
+    without capitals, in which the store looks for the names it knows. `derived_from`: what was
+    drawn from these memories is wanted."""
 
     scope: str
     memory_ids: tuple[str, ...] = ()
@@ -85,6 +86,7 @@ class Load:
     command_id: str | None = None
     held_ids: tuple[str, ...] = ()
     fact_ids: tuple[str, ...] = ()
+    derived_from: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,9 @@ class Loaded:
     `by_hash` and `by_source` hold active, non-episodic memories. `settled` are those of the asked
     items, facts and turns, that have an outcome; `command` is the result of the asked command;
     `held` the changes of asked facts (`held_ids`) that are held back still, `facts` those of
-    `fact_ids` that were taken note of before. `entities` maps known names to their ids, some of
+    `fact_ids` that were taken note of before. `derived` has all sources of every memory that was
+    drawn from one of `derived_from`: what it was drawn from, and what said the same again.
+    `entities` maps known names to their ids, some of
     which may stand in the text as part of a word only. `write_seq` is the shard's write sequence
     before this record.
     """
@@ -110,6 +114,7 @@ class Loaded:
     command: CommandRow | None = None
     held: Mapping[str, HeldRow] = field(default_factory=dict)
     facts: Mapping[str, FactRow] = field(default_factory=dict)
+    derived: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +144,8 @@ class Graph:
     """`names` maps every asked name that is known to its row, and every further name of the
     entities of `same`; `relations` are those between these names, by their key; `texts` maps the
     asked memories, and those that may name an unknown name, to all the texts that they have had,
-    oldest first; `naming` maps unknown names to such memories' ids. Replaced texts and tombstones
+    oldest first; `naming` maps unknown names to such memories' ids. `command` is the result of the
+    asked command so far. Replaced texts and tombstones
     count: mentions belong to a text, so it does not matter whether a memory was changed before or
     after its names became known."""
 
@@ -147,6 +153,7 @@ class Graph:
     relations: Mapping[tuple[str, str, str], RelationRow]
     texts: Mapping[str, tuple[MemoryText, ...]]
     naming: Mapping[str, tuple[str, ...]]
+    command: CommandRow | None = None
 
 
 StoreAsk: TypeAlias = FindCandidates | NearDuplicates | Load | LoadGraph

@@ -1,28 +1,27 @@
-"""remember, modify, forget, recover, confirm, flags: commands that change memory; and result."""
+"""Commands that change memory, all but to forget and recover; and `result`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated, TypeAlias, cast
 
 import typer
 
-from palimpsest.ops.cli.command_results import Said, carry_out, said_of, tell
+from palimpsest.ops.cli.command_results import (
+    carry_out_and_tell,
+    found,
+    said_of,
+    tell_or_fail,
+)
 from palimpsest.ops.cli.common import AsJson, Cli, command, not_done, print_json, wrong_use
-from palimpsest.ops.cli.options import MemoryId, Reason, Wait
+from palimpsest.ops.cli.options import IfVersion, Key, MemoryId, Reason, Wait
 from palimpsest.ops.cli.scopes import tell_unknown
 
-if TYPE_CHECKING:
-    from palimpsest.ops.settings.sections import Settings
-    from palimpsest.schemas.messages import Command
-
-MemoryIds = Annotated[list[str], typer.Argument(metavar="ID…", help="Ids, or their first 8.")]
-IfVersion = Annotated[
-    int | None, typer.Option("--if-version", help="Only when the memory is at this version.")
-]
+Patch: TypeAlias = dict[str, object]
+"""Fields of a MemoryPatch."""
 
 
 def register(app: typer.Typer) -> None:
-    for function in (remember, modify, forget, recover, confirm, flags, result):
+    for function in (remember, modify, correct, pin, unpin, confirm, alias, flags, result):
         command(app)(function)
 
 
@@ -41,6 +40,7 @@ def remember(
     who: Annotated[str | None, typer.Option(help="Whose memory it is.")] = None,
     project: Annotated[str | None, typer.Option(help="The project it belongs to.")] = None,
     session: Annotated[str, typer.Option(help="The session it belongs to.")] = "",
+    key: Key = None,
     wait: Wait = 5.0,
     json: AsJson = False,
 ) -> None:
@@ -60,7 +60,7 @@ def remember(
         project=project,
         session_id=session,
     )
-    _carry_out(cli, scope, order, wait, json)
+    carry_out_and_tell(cli, scope, order, wait, json, key)
 
 
 def modify(
@@ -78,6 +78,7 @@ def modify(
     pinned: Annotated[bool | None, typer.Option(help="Pin it, or no longer.")] = None,
     who: Annotated[str | None, typer.Option(help="Whose memory it is.")] = None,
     if_version: IfVersion = None,
+    key: Key = None,
     wait: Wait = 5.0,
     json: AsJson = False,
 ) -> None:
@@ -85,75 +86,71 @@ def modify(
 
     Example: palimpsest modify 1f0c9a52 --content "Ana lives in Porto" --reason "she moved"
     """
-    from palimpsest.schemas.messages import MemoryPatch, ModifyCommand
-
     if all(given is None for given in (content, type, importance, tag, pinned, who)):
         raise wrong_use("nothing to change; name at least one of --content, --type, --tag …")
-    found = _found(cli, (memory_id,))
-    patch = MemoryPatch(
-        memory_id=found[0][0],
-        content=content,
-        type=type,
-        importance=importance,
-        tags=None if tag is None else tuple(tag),
-        pinned=pinned,
-        who=who,
-        if_version=if_version,
-    )
-    _carry_out(cli, found[0][1], ModifyCommand(patches=(patch,), reason=reason), wait, json)
+    patch: Patch = {
+        "content": content,
+        "type": type,
+        "importance": importance,
+        "tags": None if tag is None else tuple(tag),
+        "pinned": pinned,
+        "who": who,
+        "if_version": if_version,
+    }
+    _patch(cli, memory_id, patch, reason, wait, json, key)
 
 
-def forget(
-    cli: Cli,
-    memory_ids: MemoryIds,
-    reason: Reason,
-    force: Annotated[bool, typer.Option("--force", help="Pinned ones too.")] = False,
-    if_version: IfVersion = None,
-    wait: Wait = 5.0,
-    json: AsJson = False,
-) -> None:
-    """Forget memories: hidden at once, recoverable for pipeline.recovery_days.
-
-    Example: palimpsest forget 1f0c9a52 --reason "Ana asked for it"
-    """
-    from palimpsest.schemas.messages import ForgetCommand
-
-    found = _found(cli, memory_ids)
-    scopes = {scope for _, scope in found}
-    if len(scopes) > 1:
-        raise wrong_use(f"these memories lie in several scopes: {', '.join(sorted(scopes))}")
-    order = ForgetCommand(
-        memory_ids=tuple(memory_id for memory_id, _ in found),
-        reason=reason,
-        force=force,
-        if_version=if_version,
-    )
-    _carry_out(cli, found[0][1], order, wait, json)
-
-
-def recover(
+def correct(
     cli: Cli,
     memory_id: MemoryId,
-    reason: Reason = "",
+    content: Annotated[str, typer.Argument(help="What it shall say.")],
+    reason: Reason = "corrected",
     if_version: IfVersion = None,
+    key: Key = None,
     wait: Wait = 5.0,
     json: AsJson = False,
 ) -> None:
-    """Take a forgotten memory back.
+    """Say what a memory should say; what it said stays in its history.
 
-    Example: palimpsest recover 1f0c9a52
+    Example: palimpsest correct 1f0c9a52 "Ana lives in Porto"
     """
-    from palimpsest.schemas.messages import RecoverCommand
+    patch: Patch = {"content": content, "if_version": if_version}
+    _patch(cli, memory_id, patch, reason, wait, json, key)
 
-    found = _found(cli, (memory_id,))
-    order = RecoverCommand(memory_id=found[0][0], reason=reason, if_version=if_version)
-    _carry_out(cli, found[0][1], order, wait, json)
+
+def pin(
+    cli: Cli,
+    memory_id: MemoryId,
+    reason: Reason = "pinned",
+    wait: Wait = 5.0,
+    json: AsJson = False,
+) -> None:
+    """Pin a memory: no machine may change or forget it, and its importance does not decay.
+
+    Example: palimpsest pin 1f0c9a52
+    """
+    _patch(cli, memory_id, {"pinned": True}, reason, wait, json)
+
+
+def unpin(
+    cli: Cli,
+    memory_id: MemoryId,
+    reason: Reason = "unpinned",
+    wait: Wait = 5.0,
+    json: AsJson = False,
+) -> None:
+    """Unpin a memory.
+
+    Example: palimpsest unpin 1f0c9a52
+    """
+    _patch(cli, memory_id, {"pinned": False}, reason, wait, json)
 
 
 def confirm(
     cli: Cli,
     memory_id: MemoryId,
     reason: Reason = "",
+    if_version: IfVersion = None,
     wait: Wait = 5.0,
     json: AsJson = False,
 ) -> None:
@@ -163,8 +160,30 @@ def confirm(
     """
     from palimpsest.schemas.messages import ConfirmCommand
 
-    found = _found(cli, (memory_id,))
-    _carry_out(cli, found[0][1], ConfirmCommand(memory_id=found[0][0], reason=reason), wait, json)
+    full_id, scope = found(cli, (memory_id,))[0]
+    order = ConfirmCommand(memory_id=full_id, reason=reason, if_version=if_version)
+    carry_out_and_tell(cli, scope, order, wait, json)
+
+
+def alias(
+    cli: Cli,
+    name: Annotated[str, typer.Argument(help="A name.")],
+    alias: Annotated[str, typer.Argument(help="Another name of the same.")],
+    scope: Annotated[str, typer.Option("--scope", "-s", help="The memory space.")],
+    reason: Reason = "",
+    wait: Wait = 5.0,
+    json: AsJson = False,
+) -> None:
+    """Tell that two names mean the same: a person, a place, a thing.
+
+    Example: palimpsest alias PostgreSQL Postgres --scope support
+    """
+    from palimpsest.schemas.messages import AliasCommand
+
+    if not (name and alias):
+        raise wrong_use("a name is empty")
+    order = AliasCommand(name=name, alias=alias, reason=reason)
+    carry_out_and_tell(cli, scope, order, wait, json)
 
 
 def flags(
@@ -199,7 +218,7 @@ def flags(
         autonomous_frozen=autonomous_frozen,
         reason=reason,
     )
-    _carry_out(cli, scope, order, wait, json)
+    carry_out_and_tell(cli, scope, order, wait, json)
 
 
 def result(
@@ -216,7 +235,7 @@ def result(
     answer = cast("dict[str, object] | None", cli.ask(CommandRequest(command_id)))
     if answer is None:
         raise not_done(f"no command {command_id} was carried out yet; it is on its way, or unknown")
-    _tell(said_of(command_id, answer), json, cli.settings)
+    tell_or_fail(said_of(command_id, answer), json, cli.settings)
 
 
 def _show_flags(cli: Cli, scope: str, as_json: bool) -> None:
@@ -233,32 +252,18 @@ def _show_flags(cli: Cli, scope: str, as_json: bool) -> None:
     console().print(table(("flag", "value", "from"), [*rows]))
 
 
-def _found(cli: Cli, memory_ids: list[str] | tuple[str, ...]) -> list[tuple[str, str]]:
-    """Full id and scope of each memory."""
-    from palimpsest.ops.queries.dispatch import Queries
-    from palimpsest.ops.queries.requests import ScopeRequest
+def _patch(
+    cli: Cli,
+    memory_id: str,
+    patch: Patch,
+    reason: str,
+    wait: float,
+    as_json: bool,
+    key: str | None = None,
+) -> None:
+    from palimpsest.schemas.messages import MemoryPatch, ModifyCommand
 
-    async def asking(queries: Queries) -> list[tuple[str, str]]:
-        found = []
-        for memory_id in memory_ids:
-            said = cast("dict[str, str]", await queries.answer(ScopeRequest(memory_id)))
-            found.append((said["id"], said["scope"]))
-        return found
-
-    return cli.with_queries(asking)
-
-
-def _carry_out(cli: Cli, scope: str, order: Command, wait: float, as_json: bool) -> None:
-    """Append the command; tell its result when a worker gives one in time."""
-    settings = cli.settings
-    if not scope.strip():
-        raise wrong_use("the scope is empty")
-    _tell(carry_out(settings, scope, order, wait), as_json, settings, wait)
-
-
-def _tell(said: Said, as_json: bool, settings: Settings, waited: float = 0.0) -> None:
-    """Raises Exit with code 1 where the command was refused."""
-    if as_json:
-        print_json(said)
-    if tell(said, as_json, settings, waited):
-        raise typer.Exit(1)
+    full_id, scope = found(cli, (memory_id,))[0]
+    patched = MemoryPatch.model_validate({**patch, "memory_id": full_id})
+    order = ModifyCommand(patches=(patched,), reason=reason)
+    carry_out_and_tell(cli, scope, order, wait, as_json, key)

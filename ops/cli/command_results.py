@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 import typer
 
-from palimpsest.ops.cli.common import complain
+from palimpsest.ops.cli.common import Cli, complain, print_json, wrong_use
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from palimpsest.ops.queries.dispatch import Queries
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.schemas.messages import Command
 
@@ -16,7 +19,7 @@ Said: TypeAlias = dict[str, object]
 """A command with its result as JSON; without `error` and `result` until it is carried out."""
 DONE = frozenset(
     {"updated", "no_changes", "forgotten", "recovered", "confirmed", "set"}
-    | {"deleted", "deduped", "dismissed"}
+    | {"deleted", "deduped", "dismissed", "added", "merged", "already"}
 )
 
 
@@ -24,14 +27,17 @@ def said_of(command_id: str, result: Said | None) -> Said:
     """The command with its result, None for one that has none yet."""
     if result is None:
         return {"command_id": command_id, "applied": False}
-    return {"command_id": command_id, "applied": result["error"] is None, **result}
+    told = {name: value for name, value in result.items() if name != "digest"}
+    return {"command_id": command_id, "applied": result["error"] is None, **told}
 
 
-def carry_out(settings: Settings, scope: str, order: Command, seconds: float) -> Said:
+def carry_out(
+    settings: Settings, scope: str, order: Command, seconds: float, key: str | None = None
+) -> Said:
     """Append the command, and wait for its result as long as `seconds` and a worker allow."""
     import asyncio
 
-    from palimpsest.ops.commanding import publish, result_of
+    from palimpsest.ops.commanding import Order, commands_of
 
     def waiting() -> None:
         typer.echo(
@@ -39,8 +45,9 @@ def carry_out(settings: Settings, scope: str, order: Command, seconds: float) ->
             err=True,
         )
 
-    command_id = publish(settings, scope, order)
-    return said_of(command_id, asyncio.run(result_of(settings, command_id, seconds, waiting)))
+    commands = commands_of(settings)
+    given = asyncio.run(commands.submit(Order(scope, order, key=key), seconds, waiting))
+    return said_of(given.command_id, cast("Said | None", given.answer))
 
 
 def tell(said: Said, quiet: bool, settings: Settings, waited: float) -> bool:
@@ -72,3 +79,35 @@ def _applied_when(settings: Settings, waited: float) -> str:
     if waited <= 0:
         return "the running worker applies it"
     return f"the running worker is still busy after {waited:g} s and applies it when its turn comes"
+
+
+def found(cli: Cli, memory_ids: Sequence[str]) -> list[tuple[str, str]]:
+    """Full id and scope of each memory."""
+    from palimpsest.ops.queries.requests import ScopeRequest
+
+    async def asking(queries: Queries) -> list[tuple[str, str]]:
+        known = []
+        for memory_id in memory_ids:
+            said = cast("dict[str, str]", await queries.answer(ScopeRequest(memory_id)))
+            known.append((said["id"], said["scope"]))
+        return known
+
+    return cli.with_queries(asking)
+
+
+def carry_out_and_tell(
+    cli: Cli, scope: str, order: Command, wait: float, as_json: bool, key: str | None = None
+) -> None:
+    """Append the command; tell its result when a worker gives one in time."""
+    settings = cli.settings
+    if not scope.strip():
+        raise wrong_use("the scope is empty")
+    tell_or_fail(carry_out(settings, scope, order, wait, key), as_json, settings, wait)
+
+
+def tell_or_fail(said: Said, as_json: bool, settings: Settings, waited: float = 0.0) -> None:
+    """Raises Exit with code 1 where the command was refused."""
+    if as_json:
+        print_json(said)
+    if tell(said, as_json, settings, waited):
+        raise typer.Exit(1)

@@ -11,8 +11,6 @@ from palimpsest.ops.cli.common import AsJson, Cli, command, print_json
 from palimpsest.ops.cli.scopes import tell_unknown
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from palimpsest.ops.queries.requests import JsonObject, RecallRequest
 
 
@@ -66,9 +64,9 @@ def recall(
         importance_min=importance_min,
         project=project,
         session=session,
-        since=_utc(since),
-        until=_utc(until),
-        as_of=_utc(as_of),
+        since=options.in_utc(since),
+        until=options.in_utc(until),
+        as_of=options.in_utc(as_of),
         categories=tuple(category or ()),
         group=group,
         explain=explain,
@@ -116,12 +114,6 @@ def context(
         typer.echo("nothing is known about that")
     else:
         typer.echo(str(answer["text"]))
-
-
-def _utc(time: datetime | None) -> datetime | None:
-    from datetime import UTC
-
-    return None if time is None else time.replace(tzinfo=time.tzinfo or UTC)
 
 
 def get(cli: Cli, memory_id: options.MemoryId, json: AsJson = False) -> None:

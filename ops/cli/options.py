@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -48,3 +48,17 @@ Reranked = Annotated[
 ]
 Reason = Annotated[str, typer.Option(help="Why; kept in the history.")]
 Wait = Annotated[float, typer.Option(min=0, help="Seconds to wait for a running worker's answer.")]
+Key = Annotated[
+    str | None,
+    typer.Option(
+        "--key", help="Idempotency key: given again under the same key, it is carried out once."
+    ),
+]
+IfVersion = Annotated[
+    int | None, typer.Option("--if-version", help="Only when the memory is at this version.")
+]
+
+
+def in_utc(time: datetime | None) -> datetime | None:
+    """A time that was given without a zone is one in UTC."""
+    return None if time is None else time.replace(tzinfo=time.tzinfo or UTC)

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 from palimpsest.ops.queries import (
     dead_letters,
+    forgetting,
     held_proposals,
     memories,
     provenance,
@@ -30,6 +31,7 @@ from palimpsest.ops.queries.requests import (
     DiscardRequest,
     ExplainRequest,
     FlagsRequest,
+    ForgetPreviewRequest,
     GetRequest,
     HeldProposalsRequest,
     HistoryRequest,
@@ -53,6 +55,7 @@ from palimpsest.streams.logs.base import LogError, LogUnavailable
 WAITED: Final[Mapping[type[Request], Callable[[Sources, Any], Awaitable[JsonValue]]]] = {
     RecallRequest: recalling.recall,
     ContextRequest: recalling.context,
+    ForgetPreviewRequest: forgetting.preview,
     RedriveRequest: dead_letters.redrive,
     DiscardRequest: dead_letters.discard,
     StatusRequest: lambda sources, _: status(sources),

@@ -15,7 +15,7 @@ from palimpsest.ops.queries.requests import (
 from palimpsest.ops.queries.sources import Sources, from_all, no_memory
 
 SHORTEST_ID = 8
-_SAID_BY = (
+SAID_BY = (
     "(lower(who) = lower(?) OR memory_id IN (SELECT e.source_id FROM memory_edges e"
     " JOIN memory_rows t ON t.memory_id = e.target_id AND t.scope = e.scope"
     " WHERE e.relation_type = 'derived_from' AND NOT t.is_deleted AND lower(t.who) = lower(?)))"
@@ -63,7 +63,7 @@ def list_memories(sources: Sources, request: ListRequest) -> JsonObject:
     given: list[tuple[str, object]] = [
         ("scope = ?", request.scope),
         ("session_id = ?", request.session),
-        (_SAID_BY, request.who),
+        (SAID_BY, request.who),
     ]
     values: list[object] = [*parameters]
     for condition, value in given:
@@ -100,12 +100,18 @@ def list_memories(sources: Sources, request: ListRequest) -> JsonObject:
 
 
 def command_result(sources: Sources, request: CommandRequest) -> JsonObject | None:
-    """What became of a command; None while it is on its way."""
+    """What became of a command; None while it is on its way. `error` begins with what kind it is;
+    `digest` tells the command from another one under its id."""
     matches = from_all(
         sources,
-        "SELECT command_id, scope, command, error, result, recorded_at FROM command_results"
-        " WHERE command_id = ? AND (error IS NOT NULL OR result <> 'null')",
-        [request.command_id],
+        "SELECT command_id, scope, command, error, result, recorded_at, digest"
+        " FROM command_results WHERE command_id = $id AND (error IS NOT NULL OR result <> 'null')"
+        # One that failed at apply-writes: its dead letter is all that is left of it.
+        " UNION ALL SELECT $id, scope, '', 'failed: ' || reason, '{}', last_failed_at, NULL"
+        " FROM dead_letter_rows WHERE item_kind = 'command' AND list_contains(item_ids, $id)"
+        " AND status <> 'redriven'"
+        " AND NOT EXISTS (SELECT 1 FROM command_results WHERE command_id = $id)",
+        {"id": request.command_id},
     )
     if not matches:
         return None

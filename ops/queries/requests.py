@@ -170,6 +170,27 @@ class CommandRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetPreviewRequest:
+    """What forgetting would forget: active memories of a scope, by ids, by a question (with scores,
+    best first), by what all of the other fields say, or by several of these at once. Any of
+    `types`, any of `tags`; `who` as in a recall; told at or after `since` and before `until`. At
+    most `limit` (200, of a question 20). `cascade`: the token is for those too that would go with
+    them."""
+
+    scope: str
+    memory_ids: tuple[str, ...] = ()
+    query: str | None = None
+    types: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    who: str | None = None
+    source_type: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    limit: int | None = None
+    cascade: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ScopeRequest:
     """In which scope a memory lies."""
 
@@ -220,6 +241,7 @@ Request: TypeAlias = (
     | DiscardRequest
     | HeldProposalsRequest
     | CommandRequest
+    | ForgetPreviewRequest
     | ScopeRequest
     | ScopesRequest
     | FlagsRequest
@@ -239,6 +261,7 @@ REQUESTS: dict[str, type[Request]] = {
     "discard": DiscardRequest,
     "held-proposals": HeldProposalsRequest,
     "command": CommandRequest,
+    "forget-preview": ForgetPreviewRequest,
     "scope": ScopeRequest,
     "scopes": ScopesRequest,
     "flags": FlagsRequest,

@@ -27,6 +27,7 @@ from palimpsest.ops.queries.requests import (
     DeadLettersRequest,
     DiscardRequest,
     FlagsRequest,
+    ForgetPreviewRequest,
     HeldProposalsRequest,
     JsonObject,
     ListRequest,
@@ -149,7 +150,13 @@ class RoutedQueries:
 
     async def answer(self, request: Request) -> JsonValue:
         match request:
-            case RecallRequest() | ContextRequest() | FlagsRequest() | ListRequest(scope=str()):
+            case (
+                RecallRequest()
+                | ContextRequest()
+                | FlagsRequest()
+                | ForgetPreviewRequest()
+                | ListRequest(scope=str())
+            ):
                 number = partition_for(str(request.scope), self._partitions)
                 return await self._persisted(number, lambda owner: owner.answer(request))
             case ListRequest():

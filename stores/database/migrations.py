@@ -265,6 +265,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration("0004-held-proposals", _HELD_PROPOSALS),
     Migration("0005-names-and-texts", _NAMES),
     Migration("0006-token-vectors", _TOKENS),
+    Migration("0007-command-digest", ("ALTER TABLE command_results ADD COLUMN digest VARCHAR",)),
 )
 
 

@@ -32,6 +32,7 @@ from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.recall.candidates import CandidateSearch
 from palimpsest.stores.state import ShardState
 from palimpsest.stores.writing.batch_rows import BatchRows
+from palimpsest.stores.writing.derived_memories import sources_of_derived
 from palimpsest.stores.writing.embedding_columns import embedding_columns
 from palimpsest.stores.writing.known_names import NameView
 from palimpsest.stores.writing.memory_texts import TextSearch
@@ -153,14 +154,16 @@ class UnitOfWork:
                 key[1] for key in _item_keys(ask) if self._rows.get(OutcomeRow, key) is not None
             ),
             write_seq=self.write_seq,
-            command=None
-            if ask.command_id is None
-            else self._rows.get(CommandRow, (ask.command_id,)),
+            command=self._command(ask.command_id),
             held={
                 item_id: row for item_id in ask.held_ids if (row := self._held(ask.scope, item_id))
             },
             facts={key: fact for key in ask.fact_ids if (fact := self._rows.get(FactRow, (key,)))},
+            derived=sources_of_derived(self._shard, self._rows, ask.scope, ask.derived_from),
         )
+
+    def _command(self, command_id: str | None) -> CommandRow | None:
+        return None if command_id is None else self._rows.get(CommandRow, (command_id,))
 
     def _held(self, scope: str, item_id: str) -> HeldRow | None:
         row = self._rows.get(HeldRow, (item_id,))
@@ -208,8 +211,6 @@ class UnitOfWork:
         rows = [self._rows.get(MemoryRow, (key,)) for key in wanted]
         self._texts.read_archive(wanted)
         self._stored.fetch_relations(ids)
-        if ask.command_id is not None:  # so that it is known to be there
-            self._rows.get(CommandRow, (ask.command_id,))
         names = {name: self._name(name_id) for name, name_id in known.items()}
         same = {names[name].entity_id for name in ask.same if name in names}
         names.update((row.canonical_name, row) for row in self._names_of(same))
@@ -218,6 +219,7 @@ class UnitOfWork:
             relations=self._relations_among(set(ids)),
             texts={row.memory_id: self._texts.of(row) for row in rows if row is not None},
             naming=naming,
+            command=self._command(ask.command_id),
         )
 
     def _name(self, name_id: str) -> NameRow:

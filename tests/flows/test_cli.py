@@ -210,6 +210,59 @@ def test_commands_without_a_worker_are_applied_by_the_next_run(program: Program)
     assert flags.split() == ['"shadow_mode"', "true"]
 
 
+def test_a_remembered_text_is_extracted_from_once_under_its_key(program: Program) -> None:
+    text = "I live in Lisbon with my sister Nora. I am allergic to walnuts."
+    wish = ("remember", text, "--scope", "home", "--who", "Ana", "--key", "k1")
+    assert program.json(*wish)["command_id"] == program.json(*wish)["command_id"]
+    program.ok("run", "--once")
+    assert len(memories(program)) == 3
+    assert program.json(*wish)["result"]["deduped"] is False  # the answer of the first time
+    error = program.fails("remember", "Ana bakes", "--scope", "home", "--key", "k1")
+    assert "the key 'k1' was used before" in error
+
+    saved = str(one(program, "I live in")["id"])
+    shown = program.json("forget", saved[:8], "--preview", "--cascade")
+    assert [row["id"] for row in shown["candidates"]] == [saved]
+    assert len(shown["cascade"]) == 2
+    told = program.ok("forget", "--query", "walnuts", "--scope", "home", "--preview")
+    assert "drawn from nothing else" in told
+    assert "--confirm" in told
+    forget = ("forget", saved, "--cascade", "--reason", "asked for", "--confirm")
+    assert "token is for other memories" in program.fails(*forget, "odd")
+    program.ok(*forget, shown["confirm_token"])
+    program.ok("alias", "Lisbon", "Lisboa", "--scope", "home")
+    program.ok("run", "--once")
+    assert memories(program) == []
+
+
+def test_one_memory_is_corrected_and_pinned(program: Program) -> None:
+    program.ok("remember", "Ana plays the harp", "--scope", "home")
+    program.ok("run", "--once")
+    harp = str(one(program, "harp")["id"])
+    program.ok("correct", harp, "Ana plays the oboe", "--if-version", "1")
+    program.ok("pin", harp)
+    program.ok("run", "--once")
+    oboe = one(program, "oboe")
+    assert (oboe["id"], oboe["version"], oboe["pinned"]) == (harp, 3, True)
+    program.ok("forget", harp, "--reason", "asked for")
+    program.ok("unpin", harp)
+    program.ok("run", "--once")
+    assert (one(program, "oboe")["version"], one(program, "oboe")["pinned"]) == (4, False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("forget", "--reason", "x"),
+        ("forget", "--query", "x", "--scope", "home"),
+        ("forget", "--query", "x", "--scope", "home", "--reason", "x", "--if-version", "1"),
+        ("alias", "", "Annie", "--scope", "home"),
+    ],
+)
+def test_what_to_forget_must_be_told(program: Program, arguments: tuple[str, ...]) -> None:
+    program.fails(*arguments, code=2)
+
+
 # --- sql --------------------------------------------------------------------------------------
 
 

@@ -30,6 +30,9 @@ from palimpsest.streams.topology import STAGE_NAMES
 from tests.harness import Crash, Pipeline, differing, pipeline_settings
 from tests.messages import commanded
 
+NOT_EXTRACTED = pipeline_settings(Flags(enabled=False))
+"""The graph takes what is told to it, and nothing that remembered texts say beside."""
+
 
 def told(text: str, *triples: tuple[str, str, str], confidence: float = 0.8) -> RememberCommand:
     relations = tuple(
@@ -74,7 +77,7 @@ def seen(pipeline: Pipeline) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def test_two_entities_told_to_be_one_are_one(tmp_path: Path) -> None:
-    with Pipeline(tmp_path) as pipeline:
+    with Pipeline(tmp_path, NOT_EXTRACTED) as pipeline:
         pipeline.command(
             told("We run Postgres", ("Ana", "uses", "Postgres"), confidence=0.4),
             told("We like PostgreSQL", ("Ana", "uses", "PostgreSQL"), confidence=1.0),
@@ -201,7 +204,7 @@ def test_the_schedule_of_graph_commands_does_not_show(seed: int, tmp_path: Path)
     turns = ["Kristiania in spring", "Annie and OSLO", "Anna: Annie", "in Bergen with Anna"]
 
     def prepared(folder: Path, batch: int | dict[str, int]) -> Pipeline:
-        pipeline = Pipeline(folder, pipeline_settings(), batch=batch)
+        pipeline = Pipeline(folder, NOT_EXTRACTED, batch=batch)
         for position, command in order:
             pipeline.command(command, first=position)
             if position % 3 == 0:
@@ -237,7 +240,7 @@ def known_places(pipeline: Pipeline, first: int) -> None:
 
 @pytest.mark.parametrize("known_first", [True, False])
 def test_a_replaced_text_mentions_nothing_any_more(tmp_path: Path, known_first: bool) -> None:
-    with Pipeline(tmp_path) as pipeline:
+    with Pipeline(tmp_path, NOT_EXTRACTED) as pipeline:
         if known_first:
             known_places(pipeline, 9)
         pipeline.command(RememberCommand(content="Ana lives in Oslo"))
@@ -293,7 +296,7 @@ def test_a_turn_given_another_speaker_names_that_one(tmp_path: Path) -> None:
 
 
 def test_the_boost_follows_the_present_text(tmp_path: Path) -> None:
-    with Pipeline(tmp_path) as pipeline:
+    with Pipeline(tmp_path, NOT_EXTRACTED) as pipeline:
         known_places(pipeline, 9)
         others = [RememberCommand(content=f"thing {n}") for n in range(10, 20)]
         pipeline.command(RememberCommand(content="Ana lives in Oslo"))

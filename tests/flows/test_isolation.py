@@ -18,6 +18,7 @@ from palimpsest.ops.queries.dispatch import DirectQueries
 from palimpsest.ops.queries.requests import (
     ContextRequest,
     ExplainRequest,
+    ForgetPreviewRequest,
     GetRequest,
     HistoryRequest,
     ListRequest,
@@ -95,6 +96,7 @@ async def everything(read: DirectQueries, scope: str, foreign: Sequence[str]) ->
             RecallRequest(scope, question, limit=50, neighbours=3, explain=True),
             RecallRequest(scope, question, limit=50, group=False),
             ContextRequest(scope, question, 2_000),
+            ForgetPreviewRequest(scope, query=question, cascade=True),
         ]
     shown = []
     for request in asked:

@@ -13,6 +13,7 @@ import pytest
 from palimpsest.ops.queries.dispatch import DirectQueries
 from palimpsest.ops.queries.requests import (
     ContextRequest,
+    ForgetPreviewRequest,
     GetRequest,
     ListRequest,
     NotFoundError,
@@ -66,6 +67,7 @@ async def cluster(folder: Path) -> AsyncIterator[tuple[RoutedQueries, Sources]]:
         ContextRequest("ana", "where does Ana work?"),
         RecallRequest("ana", "where does Ana work?"),
         ListRequest("ana"),
+        ForgetPreviewRequest("ana", query="where does Ana work?"),
     ],
 )
 async def test_what_is_asked_of_a_scope_needs_its_partition_alone(

@@ -24,12 +24,9 @@ import pytest
 from kafka import KafkaAdminClient, TopicPartition
 
 from palimpsest.ops.bench.throughput import Load, records
-from palimpsest.ops.commanding import publish, result_of
 from palimpsest.ops.kafka.broker import Broker
-from palimpsest.ops.maintenance.doctor import examine
 from palimpsest.ops.queries.access import queries
 from palimpsest.ops.queries.requests import RecallRequest, SqlRequest
-from palimpsest.schemas.messages import RememberCommand
 from palimpsest.streams.kafka.cluster import ROLES, STATELESS, STORE
 from palimpsest.streams.logs.base import Outgoing, partition_for
 from tests.soak.lab import Lab, States, different, embedded_states
@@ -302,29 +299,6 @@ def test_a_role_runs_whole(make_lab: MakeLab) -> None:
     lab.start("part", "decide", "audit")
     assert lab.workers["part"].wait(60) == 1
     assert "run together with apply-writes, graph-persist" in lab.tail("part")
-
-
-def test_a_command_is_answered_by_the_owner_and_doctor_sees_its_stores(make_lab: MakeLab) -> None:
-    def stores() -> str:
-        findings = asyncio.run(examine(lab.settings))
-        [found] = [finding for finding in findings if finding.check == "stores"]
-        assert found.ok
-        return found.found
-
-    lab = make_lab()
-    sent = publish(lab.settings, "ana", RememberCommand(content="Ana plays the harp"))
-    # Nobody is there to do it: told at once, and done by whoever comes.
-    assert asyncio.run(result_of(lab.settings, sent, 5.0)) is None
-    assert "none yet" in stores()
-    lab.start("one")
-    lab.until_owned(1)
-    assert "in use" in stores()
-    result = asyncio.run(result_of(lab.settings, sent, 30.0))
-    assert result is not None
-    assert result["error"] is None
-    lab.until_drained()
-    lab.stop("one")
-    assert f"{PARTITIONS} partition(s) open and close" in stores()
 
 
 def test_reads_reach_the_owner_of_the_scope(make_lab: MakeLab, turns: list[Outgoing]) -> None:

@@ -86,6 +86,7 @@ class Store:
     write_seq: int = 10
     candidates: Callable[[FindCandidates], Sequence[ScoredCandidate]] = lambda ask: ()
     near: Sequence[ScoredCandidate] = ()
+    derived: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     known_facts: Mapping[str, Any] = field(default_factory=dict)
     held: Mapping[str, HeldRow] = field(default_factory=dict)
     graph: Graph = field(default_factory=lambda: Graph({}, {}, {}, {}))
@@ -132,6 +133,7 @@ class Store:
             write_seq=self.write_seq,
             held={key: row for key, row in self.held.items() if key in ask.held_ids},
             facts={k: v for k, v in self.known_facts.items() if k in ask.fact_ids},
+            derived={k: v for k, v in self.derived.items() if {*v} & {*ask.derived_from}},
         )
 
 

@@ -19,7 +19,7 @@ from palimpsest.schemas.messages import (
 )
 from palimpsest.schemas.rows import ArchiveRow, CommandRow, MemoryRow
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES
-from palimpsest.streams.apply_commands import inferred_type, parse_prefix
+from palimpsest.streams.apply_remember import inferred_type, parse_prefix
 from palimpsest.streams.apply_writes import apply_writes_stage
 from palimpsest.streams.store_port import KeepVector
 from tests.harness import pipeline_settings
@@ -151,9 +151,21 @@ def modify(*patches: MemoryPatch, rows: tuple[MemoryRow, ...] = (TEA, CAKE)) -> 
     return carry_out(ModifyCommand(patches=patches, reason="better"), Store.of(*rows))
 
 
+def test_whether_new_content_has_its_vector_is_told() -> None:
+    patch = ModifyCommand(patches=(MemoryPatch(memory_id="tea", content="Ana naps"),), reason="so")
+    [down] = result(carry_out(patch, Store.of(TEA, without_vectors=True)))
+    assert (down["status"], down["embedded"]) == ("updated", False)
+    # Of a turn it is made by the tracker.
+    turn = memory("tea", TEA.content, type="episodic", who="Ana")
+    assert result(carry_out(patch, Store.of(turn)))[0]["embedded"] is False
+    [same] = result(modify(MemoryPatch(memory_id="tea", importance=0.1)))
+    assert "embedded" not in same
+
+
 def test_new_content_archives_the_old() -> None:
     driven = modify(MemoryPatch(memory_id="tea", content="Ana likes black tea", if_version=3))
-    assert result(driven) == [{"id": "tea", "status": "updated", "version": 4}]
+    updated = {"id": "tea", "status": "updated", "version": 4}
+    assert result(driven) == [updated | {"embedded": True}]
     [old] = driven.rows(ArchiveRow)
     assert (old.version, old.content) == (3, TEA.content)
     [row] = driven.rows(MemoryRow)

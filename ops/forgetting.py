@@ -1,0 +1,48 @@
+"""From what is to be forgotten, however it is chosen, to the command that forgets it."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from palimpsest.ops.commanding import CommandError
+from palimpsest.ops.queries.dispatch import Queries
+from palimpsest.ops.queries.requests import ForgetPreviewRequest
+from palimpsest.schemas.messages import ForgetCommand
+
+
+async def forget_command(
+    queries: Queries,
+    selection: ForgetPreviewRequest,
+    reason: str,
+    confirm_token: str | None = None,
+    force: bool = False,
+) -> ForgetCommand:
+    """The command for what the selection finds now. It holds only while that is as it is now.
+
+    Raises CommandError when nothing is found, when so much is found that a preview's token is
+    needed, and when that token was given for something else.
+    """
+    answer = cast("dict[str, object]", await queries.answer(selection))
+    candidates = cast("list[dict[str, object]]", answer["candidates"])
+    if not candidates:
+        raise CommandError("not_found", f"nothing in scope {selection.scope} matches")
+    token = str(answer["confirm_token"])
+    if confirm_token is None and answer["needs_confirmation"]:
+        count = f"more than {len(candidates)}" if answer["more"] else str(len(candidates))
+        raise CommandError(
+            "confirmation_required",
+            f"{count} memories match; look at a preview and give its token to confirm",
+        )
+    if confirm_token not in (None, token):
+        raise CommandError(
+            "confirm_mismatch",
+            "the token is for other memories than match now, or for other versions of them; look"
+            " at a new preview and confirm that",
+        )
+    return ForgetCommand(
+        memory_ids=tuple(str(row["id"]) for row in candidates),
+        reason=reason,
+        force=force,
+        cascade=selection.cascade or None,
+        confirm_token=token,
+    )

@@ -1,0 +1,154 @@
+"""What forgetting would forget: candidates, what would go with them, and the token for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, cast
+
+from pydantic import JsonValue
+
+from palimpsest.ops.queries.memories import SAID_BY
+from palimpsest.ops.queries.recall import recall
+from palimpsest.ops.queries.requests import (
+    ForgetPreviewRequest,
+    JsonObject,
+    RecallRequest,
+    RequestError,
+)
+from palimpsest.ops.queries.sources import Sources, rows
+from palimpsest.schemas.identity import forget_token
+from palimpsest.stores.database.derivations import by_memory, said_by, sources_of
+from palimpsest.stores.shard import Shard
+from palimpsest.streams.cascade import drawn_from_nothing_else
+from palimpsest.streams.normalize import FORGOTTEN_UNCONFIRMED
+
+MOST: Final = 200
+OF_A_QUESTION: Final = 20
+_COLUMNS = (
+    "memory_id AS id, type, content, who, session_id, source_type, tags, pinned, version,"
+    " occurred_at"
+)
+
+
+async def preview(sources: Sources, request: ForgetPreviewRequest) -> JsonObject:
+    """`candidates` (with `score` for a question), `cascade` (what was drawn from nothing else),
+    `not_found` ids, `more` where further ones match, and the `confirm_token`, which
+    `needs_confirmation` says whether to give back. Raises RequestError for a request without any
+    criterion."""
+    limit = _checked(request)
+    scores: dict[str, float] = {}
+    if request.query is not None:
+        scores = await _scores(sources, request, request.query, limit)
+    return await asyncio.to_thread(_preview, sources, request, limit, scores)
+
+
+def _checked(request: ForgetPreviewRequest) -> int:
+    criteria = (request.memory_ids, request.query, request.types, request.tags, request.who)
+    if not any((*criteria, request.source_type, request.since, request.until)):
+        raise RequestError(
+            "nothing says what to forget; name ids, a question, or a type, tag, person, source"
+            " type or time"
+        )
+    limit = request.limit or (MOST if request.query is None else OF_A_QUESTION)
+    if not 1 <= limit <= MOST or len(request.memory_ids) > MOST:
+        raise RequestError(f"from 1 to {MOST} memories can be forgotten at once")
+    return limit
+
+
+async def _scores(
+    sources: Sources, request: ForgetPreviewRequest, text: str, limit: int
+) -> dict[str, float]:
+    answer = await recall(
+        sources,
+        RecallRequest(
+            scope=request.scope,
+            text=text,
+            limit=limit,
+            types=request.types,
+            tags_any=request.tags,
+            who=request.who,
+            since=request.since,
+            until=request.until,
+            group=False,
+        ),
+    )
+    results = cast("dict[str, list[dict[str, JsonValue]]]", answer)["results"]
+    return {str(row["id"]): float(str(row["score"])) for row in results}
+
+
+def _preview(
+    sources: Sources, request: ForgetPreviewRequest, limit: int, scores: Mapping[str, float]
+) -> JsonObject:
+    shard = sources.shard_of(request.scope)
+    found = _matching(shard, request, limit, scores)
+    more = len(found) > limit
+    found = found[:limit]
+    for row in found:
+        row["score"] = scores.get(str(row["id"]))
+    ids = [str(row["id"]) for row in found]
+    along = _cascade(shard, request.scope, ids)
+    forgotten = [*found, *along] if request.cascade else found
+    versions = {str(row["id"]): int(str(row["version"])) for row in forgotten}
+    return {
+        "scope": request.scope,
+        "candidates": [*found],
+        "cascade": [*along],
+        "not_found": [key for key in request.memory_ids if key not in ids],
+        "more": more,
+        "needs_confirmation": more or len(found) > FORGOTTEN_UNCONFIRMED,
+        "confirm_token": forget_token(request.scope, versions),
+    }
+
+
+def _matching(
+    shard: Shard, request: ForgetPreviewRequest, limit: int, scores: Mapping[str, float]
+) -> list[JsonObject]:
+    """One more than the limit, where there are so many."""
+    given: list[tuple[str, object]] = [
+        ("memory_id IN (SELECT unnest(?))", list(request.memory_ids) or None),
+        ("memory_id IN (SELECT unnest(?))", None if request.query is None else list(scores)),
+        ("type IN (SELECT unnest(?))", list(request.types) or None),
+        ("list_has_any(tags, ?)", list(request.tags) or None),
+        (SAID_BY, request.who),
+        ("source_type = ?", request.source_type),
+        ("occurred_at >= ?", request.since),
+        ("occurred_at < ?", request.until),
+    ]
+    conditions, values = ["scope = ?", "NOT is_deleted"], [cast("object", request.scope)]
+    for condition, value in given:
+        if value is not None:
+            conditions.append(condition)
+            values += [value] * condition.count("?")
+    found = rows(
+        shard,
+        f"SELECT {_COLUMNS} FROM memory_rows WHERE {' AND '.join(conditions)}"
+        f" ORDER BY occurred_at DESC, memory_id LIMIT {limit + 1}",
+        values,
+    )
+    return sorted(found, key=lambda row: -scores.get(str(row["id"]), 0.0))
+
+
+def _cascade(shard: Shard, scope: str, ids: Sequence[str]) -> list[JsonObject]:
+    """What would go with these, each with its sources in `drawn_from`."""
+    sources: dict[str, tuple[str, ...]] = {}
+    asked: set[str] = set()
+    frontier = set(ids)
+    with shard.reading() as reader:
+        while frontier:
+            asked |= frontier
+            sources.update(by_memory(*sources_of(reader, scope, said_by(reader, scope, frontier))))
+            frontier = sources.keys() - asked
+    named = {*ids, *sources, *(source for known in sources.values() for source in known)}
+    known = {str(row["id"]): row for row in _rows_of(shard, scope, named)}
+    going = drawn_from_nothing_else(ids, sources, known.keys())
+    return [known[key] | {"drawn_from": [*sources[key]]} for key in going]
+
+
+def _rows_of(shard: Shard, scope: str, ids: Iterable[str]) -> list[JsonObject]:
+    return rows(
+        shard,
+        f"SELECT {_COLUMNS} FROM memory_rows WHERE scope = ? AND NOT is_deleted"
+        " AND memory_id IN (SELECT unnest(?))",
+        [scope, sorted(ids)],
+    )

@@ -1,0 +1,51 @@
+"""From what memories were drawn, and what said the same again, as it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import duckdb
+
+SAID_AGAIN = ("created", "modified", "none", "deduped")
+"""Outcomes of a fact after which a memory says what the fact does."""
+
+Pairs = set[tuple[str, str]]
+"""A memory with one of its sources."""
+
+_EDGES = """
+SELECT source_id, target_id FROM memory_edges
+WHERE relation_type = 'derived_from' AND scope = $scope AND {column} IN (SELECT unnest($ids))"""
+_FACTS = f"""
+SELECT DISTINCT o.memory_id, f.turn_memory_id
+FROM outcomes o JOIN fact_rows f ON f.item_id = o.item_id
+WHERE o.item_kind = 'fact' AND o.scope = $scope AND o.event IN {SAID_AGAIN}
+    AND {{column}} IN (SELECT unnest($ids))"""
+
+
+def said_by(reader: duckdb.DuckDBPyConnection, scope: str, ids: Iterable[str]) -> set[str]:
+    """The memories of the scope that were drawn from any of these, or repeated by one."""
+    given = {"scope": scope, "ids": sorted(ids)}
+    drawn = reader.execute(_EDGES.format(column="target_id"), given).fetchall()
+    again = reader.execute(_FACTS.format(column="f.turn_memory_id"), given).fetchall()
+    return {memory_id for memory_id, _ in (*drawn, *again)}
+
+
+def sources_of(
+    reader: duckdb.DuckDBPyConnection, scope: str, ids: Iterable[str]
+) -> tuple[Pairs, Pairs]:
+    """Each of these memories with every other that it was drawn from; and with every other that
+    said the same."""
+    given = {"scope": scope, "ids": sorted(ids)}
+    drawn = reader.execute(_EDGES.format(column="source_id"), given).fetchall()
+    again = reader.execute(_FACTS.format(column="o.memory_id"), given).fetchall()
+    return set(drawn), set(again)
+
+
+def by_memory(drawn: Pairs, again: Pairs) -> dict[str, tuple[str, ...]]:
+    """All sources, sorted, of the memories that were drawn from any: what a person saved stays a
+    person's, whoever repeats it."""
+    sources: dict[str, list[str]] = {memory_id: [] for memory_id, _ in sorted(drawn)}
+    for memory_id, source in sorted(drawn | again):
+        if memory_id in sources:
+            sources[memory_id].append(source)
+    return {memory_id: tuple(found) for memory_id, found in sources.items()}

@@ -1,0 +1,135 @@
+"""Carrying out `forget` and `recover`."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import replace
+from datetime import timedelta
+
+from pydantic import JsonValue
+
+from palimpsest.schemas.identity import forget_token
+from palimpsest.schemas.messages import ForgetCommand, RecoverCommand
+from palimpsest.schemas.rows import dedup_key
+from palimpsest.streams.cascade import drawn_from_nothing_else
+from palimpsest.streams.command_work import PROTECTED, Refused, Work
+from palimpsest.streams.memory_rows import archived, changed, deleted, protected
+from palimpsest.streams.stage import Answer, Ask
+from palimpsest.streams.store_port import Load, Loaded, Put
+
+Sources = Mapping[str, tuple[str, ...]]
+"""What memories were drawn from, by their ids."""
+
+
+def load_derived(work: Work, command: ForgetCommand) -> Generator[Ask, Answer, Sources]:
+    """Sources of all that was drawn from the command's memories, however indirectly; adds the
+    rows of what is named to those that `work` knows."""
+    sources: dict[str, tuple[str, ...]] = {}
+    asked: set[str] = set()
+    frontier = tuple(key for key in command.memory_ids if key in work.memories)
+    while frontier:
+        asked.update(frontier)
+        found = yield Load(work.message.scope, derived_from=frontier)
+        assert isinstance(found, Loaded)
+        sources.update(found.derived)
+        frontier = tuple(sorted(found.derived.keys() - asked))
+    named = {*sources, *(source for known in sources.values() for source in known)}
+    missing = tuple(sorted(named - work.memories.keys()))
+    if missing:
+        loaded = yield Load(work.message.scope, memory_ids=missing)
+        assert isinstance(loaded, Loaded)
+        work.memories.update(
+            (key, row) for key, row in loaded.memories.items() if row.scope == work.message.scope
+        )
+    return sources
+
+
+def forget(work: Work, command: ForgetCommand, sources: Sources) -> JsonValue:
+    """What became of each memory that is named, then of each that goes with them."""
+    if command.confirm_token is not None:
+        _check_token(work, command, sources)
+    asked = [_forget(work, memory_id, command) for memory_id in command.memory_ids]
+    if not command.cascade:
+        return [*asked]
+    gone = [key for key in command.memory_ids if key in work.memories and not _active(work, key)]
+    going = drawn_from_nothing_else(gone, sources, _all_active(work))
+    # The version is that of the memory that is named.
+    each = command.model_copy(update={"if_version": None})
+    return [*asked, *(_forget(work, key, each, sources[key]) for key in going)]
+
+
+def _check_token(work: Work, command: ForgetCommand, sources: Sources) -> None:
+    named = [key for key in command.memory_ids if _active(work, key)]
+    going = drawn_from_nothing_else(named, sources, _all_active(work)) if command.cascade else ()
+    versions = {key: work.memories[key].version for key in (*named, *going)}
+    if command.confirm_token != forget_token(work.message.scope, versions):
+        raise Refused(
+            "confirm_mismatch: these are not the memories that the preview showed, as it showed"
+            " them; look at a new preview and confirm that"
+        )
+
+
+def _active(work: Work, memory_id: str) -> bool:
+    row = work.memories.get(memory_id)
+    return row is not None and not row.is_deleted
+
+
+def _all_active(work: Work) -> set[str]:
+    return {key for key, row in work.memories.items() if not row.is_deleted}
+
+
+def _forget(
+    work: Work, memory_id: str, command: ForgetCommand, drawn_from: tuple[str, ...] = ()
+) -> JsonValue:
+    """Forget one memory; `drawn_from` are the sources because of which it goes, where it was not
+    named itself."""
+    row = work.memories.get(memory_id)
+    if row is None:
+        return {"id": memory_id, "status": "not_found"}
+    if row.is_deleted:
+        return {"id": memory_id, "status": "deleted"}
+    if command.if_version is not None and command.if_version != row.version:
+        return {"id": memory_id, "status": "version_conflict", "version": row.version}
+    if work.by_machine and protected(row):
+        return {"id": memory_id, "status": "forbidden", "why": PROTECTED}
+    if row.pinned and not command.force:
+        return {"id": memory_id, "status": "pinned"}
+    work.writes.append(Put(archived(row, "forgotten", work.at)))
+    gone = work.put(deleted(changed(row, work.at, work.intent.actor.id, 0), work.at))
+    answer: dict[str, JsonValue] = {
+        "id": memory_id,
+        "status": "forgotten",
+        "version": gone.version,
+    }
+    cause: dict[str, JsonValue] = {"drawn_from": [*drawn_from]} if drawn_from else {}
+    work.tell("deleted", memory_id, command.reason, row, gone, metadata=cause)
+    return answer | cause
+
+
+def recover(work: Work, command: RecoverCommand) -> JsonValue:
+    """Take a forgotten memory back, within its time."""
+    row = work.memories.get(command.memory_id)
+    if row is None:
+        raise Refused(f"not_found: no memory {command.memory_id} in this scope")
+    if not row.is_deleted or row.deleted_at is None:
+        raise Refused("not_deleted: the memory is active")
+    if command.if_version is not None and command.if_version != row.version:
+        raise Refused(f"version_conflict: the memory is at version {row.version}")
+    if work.by_machine and row.updated_by not in ("pipeline", work.intent.actor.id):
+        raise Refused("forbidden: no machine takes back what another actor forgot")
+    days = work.settings.pipeline.recovery_days
+    if work.at - row.deleted_at > timedelta(days=days):
+        raise Refused(f"retention_expired: forgotten more than {days} days ago")
+    key = None if row.type == "episodic" else dedup_key(row.scope, row.content_hash)
+    other = None if key is None else work.same_content(row)
+    if other is not None:
+        raise Refused(f"duplicate_content_hash: the active memory {other} says the same")
+    back = replace(
+        changed(row, work.at, work.intent.actor.id, 0),
+        is_deleted=False,
+        deleted_at=None,
+        dedup_key=key,
+    )
+    back = work.put(back)
+    work.tell("recovered", row.memory_id, command.reason or "recovered", row, back)
+    return {"id": row.memory_id, "status": "recovered", "version": back.version}

@@ -1,0 +1,116 @@
+"""Carrying out `remember`: a text saved on someone's wish, which is then extracted from."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from pydantic import JsonValue
+
+from palimpsest.schemas.identity import command_memory_id
+from palimpsest.schemas.messages import GraphWork, NormalizedTurn, RememberCommand
+from palimpsest.schemas.rows import MemoryRow, dedup_key, embedding_key
+from palimpsest.schemas.topics import TURNS_NORMALIZED
+from palimpsest.streams.command_work import Work, command_id
+from palimpsest.streams.memory_rows import effective
+from palimpsest.streams.stage import Emit
+from palimpsest.streams.text.normal_forms import content_hash, normalized_content, storage_content
+
+EXPLICIT_IMPORTANCE = 0.8
+
+_PREFIX = re.compile(r"^\s*(?:(critical)\s*:\s*)?(?:\[([^\]]{1,400})\]\s*:\s*)?", re.IGNORECASE)
+_TYPES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("preference", ("prefers", "likes", "wants")),
+    ("decision", ("decided", "agreed", "will use")),
+    ("rule", ("never", "always", "must")),
+    ("learning", ("learned", "discovered")),
+    ("issue", ("bug", "broken", "problem")),
+)
+
+
+def parse_prefix(content: str) -> tuple[bool, tuple[str, ...], str]:
+    """(critical, tags, rest) of `critical: [a,b]: text`; both prefixes are optional."""
+    match = _PREFIX.match(content)
+    assert match is not None
+    tags = tuple(tag.strip() for tag in (match.group(2) or "").split(",") if tag.strip())
+    rest = content[match.end() :]
+    return (match.group(1) is not None, tags, rest) if rest.strip() else (False, (), content)
+
+
+def inferred_type(text: str) -> str:
+    """The type of a remembered text by whole words; `fact` where none is telling."""
+    lowered = text.lower()
+    for kind, words in _TYPES:
+        if any(re.search(rf"\b{word}\b", lowered) for word in words):
+            return kind
+    return "fact"
+
+
+def remember(work: Work, command: RememberCommand) -> JsonValue:
+    """The new memory, or the one that says the same or has the same source."""
+    critical, tags, text = parse_prefix(command.content)
+    stored = storage_content(text)
+    digest = content_hash(stored)
+    existing = work.loaded.by_hash.get(digest) or work.loaded.by_source.get(command.source_id or "")
+    if existing is not None:
+        work.tell("deduped", existing.memory_id, "same content or source")
+        return {"id": existing.memory_id, "deduped": True, "version": existing.version}
+    pinned = command.pinned or critical
+    importance = 1.0 if critical else EXPLICIT_IMPORTANCE
+    row = work.put(
+        MemoryRow(
+            memory_id=command_memory_id(work.message.scope, command_id(work.message)),
+            scope=work.message.scope,
+            type=command.type or inferred_type(stored),
+            content=stored,
+            normalized_content=normalized_content(stored),
+            content_hash=digest,
+            dedup_key=dedup_key(work.message.scope, digest),
+            embedding_key=embedding_key(stored),
+            importance=importance if command.importance is None else command.importance,
+            confidence=1.0,
+            pinned=pinned,
+            tags=command.tags or tags,
+            who=command.who or work.intent.actor.id,
+            why="explicit",
+            project=command.project,
+            session_id=command.session_id,
+            source_type=command.source_type,
+            source_id=command.source_id,
+            occurred_at=work.message.occurred_at,
+            created_at=work.at,
+            updated_at=work.at,
+            updated_by=work.intent.actor.id,
+            metadata=json.dumps(command.metadata, sort_keys=True, ensure_ascii=False),
+        )
+    )
+    work.tell("created", row.memory_id, "remembered", after=row)
+    structure = command.structured
+    if structure is not None:
+        work.graph = GraphWork(
+            memory_ids=(row.memory_id,),
+            command_id=command_id(work.message),
+            triples=structure.relations,
+            entities=structure.entities,
+            attributes=structure.attributes,
+        )
+    if effective(work.settings.pipeline, work.loaded.flags).enabled:
+        work.emits.append(Emit(TURNS_NORMALIZED, _to_extract(row, command), "extract"))
+    return {"id": row.memory_id, "deduped": False, "version": row.version}
+
+
+def _to_extract(row: MemoryRow, command: RememberCommand) -> NormalizedTurn:
+    """The text as extract reads turns. It speaks for whoever the request names: its actor may be
+    a program."""
+    return NormalizedTurn(
+        turn_id=row.memory_id,
+        memory_id=row.memory_id,
+        item_id=row.memory_id,
+        session_id=row.session_id,
+        speaker=command.who or "",
+        content=row.content,
+        normalized_content=row.normalized_content,
+        content_hash=row.content_hash,
+        explicit_long_term_memory_intent=True,
+        project=row.project,
+    )

@@ -1,0 +1,59 @@
+"""Commands on a real broker: accepted without a worker, carried out once by whoever comes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from palimpsest.ops.commanding import Order, commands_of
+from palimpsest.ops.kafka.broker import Broker
+from palimpsest.ops.maintenance.doctor import examine
+from palimpsest.schemas.messages import ForgetCommand, RememberCommand
+from tests.soak.lab import Lab
+
+PARTITIONS = 4
+
+
+@pytest.fixture
+def lab(broker: Broker, tmp_path: Path) -> Iterator[Lab]:
+    name = f"p{uuid.uuid4().hex[:8]}"
+    made = Lab(tmp_path / name, broker, name, PARTITIONS, 2.0)
+    yield made
+    made.close()
+
+
+def test_a_command_is_answered_by_the_owner_and_doctor_sees_its_stores(lab: Lab) -> None:
+    def stores() -> str:
+        findings = asyncio.run(examine(lab.settings))
+        [found] = [finding for finding in findings if finding.check == "stores"]
+        assert found.ok
+        return found.found
+
+    commands = commands_of(lab.settings)
+    saved = Order("ana", RememberCommand(content="I live in Lima. I am allergic to nuts."), key="k")
+    # Nobody is there to do it: told at once, and done by whoever comes, once.
+    for _ in range(2):
+        began = time.monotonic()
+        assert asyncio.run(commands.submit(saved, 60.0)).answer is None
+        assert time.monotonic() - began < 30
+    assert "none yet" in stores()
+    lab.start("one")
+    lab.until_owned(1)
+    assert "in use" in stores()
+    memory = asyncio.run(commands.submit(saved, 30.0)).result()
+    assert isinstance(memory, dict)
+    assert memory["deduped"] is False
+    lab.until_drained()
+    # What was drawn from it goes with it.
+    forget = ForgetCommand(memory_ids=(str(memory["id"]),), reason="private", cascade=True)
+    gone = asyncio.run(commands.submit(Order("ana", forget), 30.0)).result()
+    assert isinstance(gone, list)
+    assert [row["status"] for row in gone if isinstance(row, dict)] == ["forgotten"] * 3
+    lab.until_drained()
+    lab.stop("one")
+    assert f"{PARTITIONS} partition(s) open and close" in stores()

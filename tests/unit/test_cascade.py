@@ -1,0 +1,48 @@
+"""What goes with forgotten memories."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palimpsest.streams.cascade import drawn_from_nothing_else
+
+IDS = st.sampled_from("abcdefgh")
+SETS = st.frozensets(IDS)
+GRAPHS = st.dictionaries(IDS, SETS)
+
+
+def test_in_turn() -> None:
+    sources = {"fact": {"turn"}, "both": {"turn", "other"}, "of fact": {"fact"}}
+    active = {*sources, "turn", "other"}
+    assert drawn_from_nothing_else({"turn"}, sources, active) == ("fact", "of fact")
+    # A source that was forgotten before keeps nothing.
+    assert "both" in drawn_from_nothing_else({"turn"}, sources, active - {"other"})
+    # What is forgotten already does not go again, nor what was drawn from that alone.
+    assert drawn_from_nothing_else({"turn"}, sources, active - {"fact"}) == ()
+
+
+@given(SETS, GRAPHS, SETS)
+def test_each_that_goes_has_no_source_left_and_each_that_stays_has(
+    gone: frozenset[str], sources: dict[str, frozenset[str]], active: frozenset[str]
+) -> None:
+    going = drawn_from_nothing_else(gone, sources, active)
+    assert list(going) == sorted(set(going) - gone)
+    left = active - gone - set(going)
+    for memory_id in going:
+        assert memory_id in active
+        assert not sources[memory_id] & left
+    for memory_id in left & sources.keys():
+        touched = sources[memory_id] & (gone | set(going))
+        assert not touched or sources[memory_id] & left
+
+
+@given(SETS, SETS, GRAPHS, SETS)
+def test_more_forgotten_takes_no_less_along(
+    gone: frozenset[str],
+    more: frozenset[str],
+    sources: dict[str, frozenset[str]],
+    active: frozenset[str],
+) -> None:
+    few = {*gone, *drawn_from_nothing_else(gone, sources, active)}
+    assert few <= {*gone, *more, *drawn_from_nothing_else(gone | more, sources, active)}
