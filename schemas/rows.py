@@ -369,8 +369,7 @@ def dedup_key(scope: str, content_hash: str) -> str:
 
 
 def embedding_text(memory_type: str, who: str, content: str, occurred_at: datetime) -> str:
-    """The text that a memory's vector is made from. A turn's day (UTC) and speaker are part of what
-    it means; a fact stands alone."""
+    """The text that a memory's vector is made from: a turn with its day (UTC) and speaker."""
     if memory_type != "episodic":
         return content
     day = f"{occurred_at.day} {MONTHS[occurred_at.month - 1]} {occurred_at.year}"
@@ -388,8 +387,8 @@ def linked_text(memory_type: str, who: str, content: str) -> str:
 
 
 MONTHS = (
-    *("January", "February", "March", "April", "May", "June"),
-    *("July", "August", "September", "October", "November", "December"),
+    *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
+    *("October", "November", "December"),
 )
 
 
@@ -398,4 +397,4 @@ def index_text(memory_type: str, who: str, content: str, occurred_at: datetime) 
     if memory_type != "episodic":
         return content
     day = f"({occurred_at.day} {MONTHS[occurred_at.month - 1]}, {occurred_at.year})"
-    return f"{day} {who}: {content}" if who else f"{day} {content}"
+    return f"{day} {linked_text(memory_type, who, content)}"

@@ -79,8 +79,8 @@ async def recency_counts(lab: Lab) -> object:
     return "profile" in await parts_of_score(lab)
 
 
-async def size_of_pool(lab: Lab) -> object:
-    return len((await lab.recalled("tea", TEAS, limit=50))["results"])
+async def best_of_pool(lab: Lab) -> object:
+    return [r["id"] for r in (await lab.recalled("tea", TEAS, limit=1))["results"]]
 
 
 async def raised_by_graph(lab: Lab) -> object:
@@ -122,7 +122,10 @@ CASES: dict[str, Case] = {
     "recall.fusion": Case(method, ("hybrid", "keyword"), ("hybrid", "keyword")),
     "recall.alpha": Case(legs_of_score, (0.0, 1.0), ((True, False), (False, True))),
     "recall.profile": Case(recency_counts, ("relevance", "balanced"), (False, True)),
-    "recall.pool": Case(size_of_pool, (10, 100), (10, 40), ("recall.fusion=keyword",)),
+    "recall.pool": Case(
+        best_of_pool, (10, 100), (["m09"], ["m39"]),
+        ("recall.fusion=keyword", "recall.profile=balanced"),
+    ),
     "recall.graph_weight": Case(raised_by_graph, (0.0, 0.5), ([], ["m07"])),
     "recall.graph_timeout_ms": Case(graph_timed_out, (0.000001, 60_000), (True, False)),
     "recall.time_words": Case(use_of_times, ("off", "prefer"), ("none", "prefer")),
