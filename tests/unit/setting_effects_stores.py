@@ -42,7 +42,7 @@ async def found_by_stem(lab: Lab) -> object:
 
 
 TEAS: list[Row] = [
-    memory(f"m{n:02}", f"Ana drinks tea number {n}", n, importance=n % 10 / 10)
+    memory(f"m{n:02}", f"Ana drinks tea number {n}", n, importance=n / 40)
     for n in range(1, 41)
 ]
 NAMED: list[Row] = [
@@ -123,7 +123,7 @@ CASES: dict[str, Case] = {
     "recall.alpha": Case(legs_of_score, (0.0, 1.0), ((True, False), (False, True))),
     "recall.profile": Case(recency_counts, ("relevance", "balanced"), (False, True)),
     "recall.pool": Case(
-        best_of_pool, (10, 100), (["m09"], ["m39"]),
+        best_of_pool, (10, 100), (["m10"], ["m40"]),
         ("recall.fusion=keyword", "recall.profile=balanced"),
     ),
     "recall.graph_weight": Case(raised_by_graph, (0.0, 0.5), ([], ["m07"])),
