@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
 from palimpsest.ops.queries.requests import (
     CommandRequest,
@@ -74,9 +75,8 @@ def list_memories(sources: Sources, request: ListRequest) -> JsonObject:
         conditions.append("type IN (SELECT unnest(?))")
         values.append(list(request.types))
     if request.before is not None:
-        at, _, memory_id = request.before.rpartition("/")
         conditions.append("(occurred_at, memory_id) < (?::TIMESTAMPTZ, ?)")
-        values += [at, memory_id]
+        values += cursor(request.before)
     matches = from_all(
         sources,
         f"SELECT {COLUMNS} FROM memory_rows WHERE {' AND '.join(conditions)}"
@@ -97,6 +97,17 @@ def list_memories(sources: Sources, request: ListRequest) -> JsonObject:
         "memories": [*page],
         "next": None if last is None else f"{last['occurred_at']}/{last['id']}",
     }
+
+
+def cursor(before: str) -> tuple[datetime, str]:
+    """What the `next` of a page names. Raises RequestError."""
+    at, _, memory_id = before.rpartition("/")
+    try:
+        return datetime.fromisoformat(at).astimezone(UTC), memory_id
+    except (ValueError, OverflowError):
+        raise RequestError(
+            f"{before!r} is no place in this list; give the `next` of the page before"
+        ) from None
 
 
 def command_result(sources: Sources, request: CommandRequest) -> JsonObject | None:

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, cast
 
 from pydantic import JsonValue, TypeAdapter
 
-from palimpsest.ops.queries.requests import ContextRequest, RecallRequest, RequestError
+from palimpsest.ops.queries.requests import (
+    ContextRequest,
+    JsonObject,
+    RecallRequest,
+    RequestError,
+    SearchRequest,
+)
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.stores.recall.query import Query
 from palimpsest.streams.models.base import ModelError, Vector
@@ -23,8 +29,7 @@ async def recall(sources: Sources, request: RecallRequest) -> JsonValue:
     and, for `explain`, how the question was understood. Raises RequestError for what cannot be
     asked."""
     found = await retrieved(sources, request)
-    told: JsonValue = _adapter().dump_python(found.answer, mode="json")
-    assert isinstance(told, dict)
+    told = _told(found)
     told["related"] = [
         {
             "id": each.id,
@@ -40,6 +45,22 @@ async def recall(sources: Sources, request: RecallRequest) -> JsonValue:
     if request.explain:
         told["understood"] = cast("JsonValue", found.explain())
     return told
+
+
+def _told(found: Retrieval) -> JsonObject:
+    told: JsonValue = _adapter().dump_python(found.answer, mode="json")
+    assert isinstance(told, dict)
+    return told
+
+
+async def search(sources: Sources, request: SearchRequest) -> JsonObject:
+    """As a recall, by keywords alone. Raises RequestError for what cannot be asked."""
+    from palimpsest.stores.recall.retriever import Retriever
+
+    query = Query(request.scope, request.text, request.limit, request.types, explain=True)
+    _check(query.scope, query.text)
+    settings = sources.settings.recall.model_copy(update={"fusion": "keyword", "rerank": "off"})
+    return _told(await Retriever(sources.shard_of(query.scope), settings).retrieve(query, None))
 
 
 async def context(sources: Sources, request: ContextRequest) -> JsonValue:
@@ -93,11 +114,15 @@ async def _retriever(
     return retriever, vector
 
 
-async def _vector(sources: Sources, scope: str, text: str) -> Vector | None:
+def _check(scope: str, text: str) -> None:
     if not scope.strip():
         raise RequestError("the scope is empty; name the memory space to search (--scope)")
     if not text.strip():
         raise RequestError("the question is empty")
+
+
+async def _vector(sources: Sources, scope: str, text: str) -> Vector | None:
+    _check(scope, text)
     try:
         return await sources.embedding.embed_query(text)
     except ModelError:

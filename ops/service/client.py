@@ -14,6 +14,7 @@ from palimpsest.ops.queries.requests import (
     Request,
     RequestError,
     SqlRequest,
+    UnavailableError,
     as_json,
 )
 
@@ -73,7 +74,7 @@ class RemoteQueries:
         except httpx.ConnectError as error:
             raise NotThereError(str(error)) from error
         except httpx.TimeoutException as error:
-            raise RequestError(
+            raise UnavailableError(
                 f"the worker did not answer within {TIMEOUT_SECONDS:g} s; it may be busy, try again"
             ) from error
         except httpx.HTTPError as error:
