@@ -241,3 +241,15 @@ class SqlRows(BaseModel):
 
 class State(BaseModel):
     status: Literal["ok"]
+
+
+class Wrong(BaseModel):
+    where: str
+    why: str
+
+
+class TurnsAccepted(BaseModel):
+    """How many turns are in the log now, and what was wrong with the others."""
+
+    accepted: int
+    refused: list[Wrong]

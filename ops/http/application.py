@@ -9,11 +9,13 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from palimpsest.ops.http import (
+    event_routes,
     graph_routes,
     memory_routes,
     operation_routes,
     problems,
     sql_routes,
+    turn_routes,
 )
 from palimpsest.ops.http.answers import Failure
 from palimpsest.ops.http.gate import PUBLIC_PATHS, Gate
@@ -22,6 +24,8 @@ from palimpsest.ops.http.service import Service
 DESCRIPTION = """Long-term memory for AI agents. Every answer that is an error has problem details
 (RFC 9457). A token, where tokens are in use, is sent as `Authorization: Bearer …`; a scope or a
 memory that is not the token's is answered like one that does not exist."""
+
+GROUPS = (memory_routes, turn_routes, graph_routes, event_routes, sql_routes, operation_routes)
 
 
 def create_app(service: Service) -> FastAPI:
@@ -36,7 +40,7 @@ def create_app(service: Service) -> FastAPI:
     )
     app.state.service = service
     problems.install(app)
-    for group in (memory_routes, graph_routes, operation_routes, sql_routes):
+    for group in GROUPS:
         app.include_router(group.routes)
     app.include_router(operation_routes.lives)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]

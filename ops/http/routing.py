@@ -19,10 +19,10 @@ class _StrictRequest(Request):
     """Refuses NaN and Infinity, which are no JSON."""
 
     async def json(self) -> Any:
-        return json.loads(await self.body(), parse_constant=_no_constant)
+        return json.loads(await self.body(), parse_constant=no_constant)
 
 
-def _no_constant(name: str) -> float:
+def no_constant(name: str) -> float:
     raise json.JSONDecodeError(f"{name} is no JSON", name, 0)
 
 

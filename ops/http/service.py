@@ -18,7 +18,7 @@ from palimpsest.ops.queries.requests import JsonObject, ScopeRequest
 from palimpsest.ops.queries.requests import Request as Query
 from palimpsest.ops.queries.sources import no_memory
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.streams.logs.base import LogReader, Outgoing
+from palimpsest.streams.logs.base import LogReader, Outgoing, Position
 
 ID_CHARACTERS = 36
 """Of a whole id. Shorter ones are for people, and could tell that others have such a memory."""
@@ -27,7 +27,9 @@ ID_CHARACTERS = 36
 @dataclass(slots=True)
 class Service:
     """`append` adds records to the log; `lacks` tells what is missing for an answer, or None;
-    `started` is set when the stages run, `stopping` when the service ends."""
+    `wait` returns whether a record can be read at a position within so many seconds. `streams` are
+    those that follow events now. `started` is set when the stages run, `stopping` when the service
+    ends."""
 
     settings: Settings
     queries: Queries
@@ -36,6 +38,8 @@ class Service:
     tokens: Tokens
     rates: Rates
     lacks: Callable[[], Awaitable[str | None]]
+    wait: Callable[[Position, float], Awaitable[bool]]
+    streams: int = 0
     started: asyncio.Event = field(default_factory=asyncio.Event)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from palimpsest.ops.bootstrap import running
+from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.http.application import create_app
 from palimpsest.ops.http.gate import is_loopback
 from palimpsest.ops.http.rates import Rates
@@ -25,9 +25,9 @@ from palimpsest.ops.service.routing import RoutedQueries
 from palimpsest.ops.service.running import serving_reads
 from palimpsest.ops.service.server import listening, served
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.streams.logs.base import LogReader, Position
 
 if TYPE_CHECKING:
-    from palimpsest.ops.bootstrap import AnyApplication
     from palimpsest.streams.kafka.log import KafkaLog
 
 PATIENCE_SECONDS = 2.0
@@ -43,7 +43,7 @@ class Serving:
 
     address: str
     service: Service
-    app: AnyApplication | None
+    app: Application | None
 
     async def run(self) -> None:
         """Run the stages, or wait, until `stop`. Raises what a stage or a store ended for."""
@@ -101,16 +101,24 @@ def _listener(http: HttpSettings) -> socket.socket:
 @contextlib.asynccontextmanager
 async def _parts(
     settings: Settings, tokens: Tokens
-) -> AsyncIterator[tuple[Service, AnyApplication | None]]:
+) -> AsyncIterator[tuple[Service, Application | None]]:
     rates = Rates(settings.http)
     if settings.log.kind == "kafka":
         async with _gateway(settings) as (routed, broker):
             lacks = partial(_without_owner, routed, settings.cluster.partitions)
-            yield Service(settings, routed, broker.append, broker, tokens, rates, lacks), None
+            polled = partial(_polled, broker)
+            yield (
+                Service(settings, routed, broker.append, broker, tokens, rates, lacks, polled),
+                None,
+            )
         return
-    async with running(settings) as app, serving_reads(app) as sources:
+    async with application(settings) as app, serving_reads(app) as sources:
         queries, log = DirectQueries(sources), app.log
-        yield Service(settings, queries, log.append, log, tokens, rates, _nothing_lacks), app
+
+        async def wait(position: Position, seconds: float) -> bool:
+            return await log.wait([position], seconds)
+
+        yield Service(settings, queries, log.append, log, tokens, rates, _nothing_lacks, wait), app
 
 
 @contextlib.asynccontextmanager
@@ -134,3 +142,11 @@ async def _without_owner(queries: RoutedQueries, partitions: int) -> str | None:
 
 async def _nothing_lacks() -> str | None:
     return None
+
+
+async def _polled(log: LogReader, position: Position, seconds: float) -> bool:
+    """A broker tells nobody that there is something new."""
+    end = await asyncio.to_thread(log.end_offset, position.topic, position.partition)
+    if end <= position.next_offset:
+        await asyncio.sleep(seconds)
+    return end > position.next_offset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, cast
 
@@ -24,12 +25,16 @@ if TYPE_CHECKING:
     from palimpsest.stores.recall.retriever import Retriever
 
 
+WIDER = 3
+"""How many more than asked for are looked at by words alone: neighbours of hits are left out."""
+
+
 async def recall(sources: Sources, request: RecallRequest) -> JsonValue:
     """The answer in the shape of `recall --json`, with what the question's intent adds (`related`)
     and, for `explain`, how the question was understood. Raises RequestError for what cannot be
     asked."""
     found = await retrieved(sources, request)
-    told = _told(found)
+    told = _told(found.answer)
     told["related"] = [
         {
             "id": each.id,
@@ -47,8 +52,8 @@ async def recall(sources: Sources, request: RecallRequest) -> JsonValue:
     return told
 
 
-def _told(found: Retrieval) -> JsonObject:
-    told: JsonValue = _adapter().dump_python(found.answer, mode="json")
+def _told(answer: RecallAnswer) -> JsonObject:
+    told: JsonValue = _adapter().dump_python(answer, mode="json")
     assert isinstance(told, dict)
     return told
 
@@ -57,10 +62,12 @@ async def search(sources: Sources, request: SearchRequest) -> JsonObject:
     """As a recall, by keywords alone. Raises RequestError for what cannot be asked."""
     from palimpsest.stores.recall.retriever import Retriever
 
-    query = Query(request.scope, request.text, request.limit, request.types, explain=True)
+    query = Query(request.scope, request.text, request.limit * WIDER, request.types, group=False)
     _check(query.scope, query.text)
     settings = sources.settings.recall.model_copy(update={"fusion": "keyword", "rerank": "off"})
-    return _told(await Retriever(sources.shard_of(query.scope), settings).retrieve(query, None))
+    found = await Retriever(sources.shard_of(query.scope), settings).retrieve(query, None)
+    hits = tuple(result for result in found.answer.results if result.scores.keyword)
+    return _told(replace(found.answer, results=hits[: request.limit]))
 
 
 async def context(sources: Sources, request: ContextRequest) -> JsonValue:
