@@ -253,3 +253,81 @@ class TurnsAccepted(BaseModel):
 
     accepted: int
     refused: list[Wrong]
+
+
+class Accepted(BaseModel):
+    """A command that is in the log and not carried out yet; `Location` tells where its result will
+    be."""
+
+    command_id: str
+    applied: Literal[False]
+
+
+class Done(BaseModel):
+    command_id: str
+    applied: Literal[True]
+
+
+class RememberedOne(BaseModel):
+    id: str
+    deduped: bool
+    version: int
+
+
+class Remembered(Done):
+    result: RememberedOne
+
+
+class Changed(Done):
+    """`result` tells what became of each memory, by its `id` and `status`."""
+
+    result: list[dict[str, JsonValue]]
+
+
+class ChangedOne(Done):
+    id: str
+    status: Literal["updated", "no_changes", "forgotten", "recovered", "confirmed"]
+    version: int
+
+
+class Aliased(Done):
+    result: dict[str, JsonValue]
+
+
+class Candidate(BaseModel):
+    id: str
+    type: str
+    content: str
+    who: str
+    session_id: str
+    source_type: str
+    tags: list[str]
+    pinned: bool
+    version: int
+    occurred_at: datetime
+    score: float | None = None
+    drawn_from: list[str] = []
+
+
+class ForgetPreview(BaseModel):
+    """What would be forgotten (`candidates`), and what would go with it where `cascade` is set."""
+
+    scope: str
+    candidates: list[Candidate]
+    cascade: list[Candidate]
+    not_found: list[str]
+    more: bool
+    needs_confirmation: bool
+    confirm_token: str
+
+
+class CommandState(BaseModel):
+    """`result` as the route that gave the command would have answered it; null before."""
+
+    command_id: str
+    scope: str
+    applied: bool
+    command: str | None = None
+    error: str | None = None
+    result: JsonValue = None
+    recorded_at: datetime | None = None

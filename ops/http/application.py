@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from palimpsest.ops.http import (
+    command_routes,
     event_routes,
     graph_routes,
     memory_routes,
@@ -25,7 +26,15 @@ DESCRIPTION = """Long-term memory for AI agents. Every answer that is an error h
 (RFC 9457). A token, where tokens are in use, is sent as `Authorization: Bearer …`; a scope or a
 memory that is not the token's is answered like one that does not exist."""
 
-GROUPS = (memory_routes, turn_routes, graph_routes, event_routes, sql_routes, operation_routes)
+GROUPS = (
+    memory_routes,
+    turn_routes,
+    command_routes,
+    graph_routes,
+    event_routes,
+    sql_routes,
+    operation_routes,
+)
 
 
 def create_app(service: Service) -> FastAPI:

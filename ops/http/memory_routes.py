@@ -88,8 +88,7 @@ def named_scope(caller: Caller, scope: str | None) -> str | None:
 async def memory(service: ServiceOf, caller: Recaller, id: str) -> Response:  # noqa: A002
     """One memory with all its fields, also a forgotten one."""
     await service.scope_of(id, caller)
-    found = await service.ask(GetRequest(id))
-    return JSONResponse(found, headers={"ETag": f'"{found["version"]}"'})
+    return JSONResponse(await service.ask(GetRequest(id)))
 
 
 @routes.get("/memory/{id}/history", response_model=answers.History, responses=errors("not_found"))

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
+from palimpsest.ops.commanding import CommandError
 from palimpsest.ops.parts import SetupError
 from palimpsest.ops.queries.requests import (
     NotFoundError,
@@ -35,6 +36,13 @@ RETRY_SECONDS: Final = 1
 """When to ask again somebody who is away."""
 UNPROCESSABLE: Final = 422
 
+CONFLICTS: Final = (
+    *("version_conflict", "duplicate_content_hash", "deleted", "not_deleted", "retention_expired"),
+    *("pinned", "confirmation_required", "confirm_mismatch", "idempotency_conflict"),
+    "command_failed",
+)
+"""Why a command was not carried out, where asking in another way may help."""
+
 KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "malformed": (400, "The request cannot be read"),
     "unauthorized": (401, "A valid token is needed"),
@@ -42,6 +50,8 @@ KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "not_found": (404, "There is no such thing"),
     "method_not_allowed": (405, "The route does not know this method"),
     "not_acceptable": (406, "The answer has no such form"),
+    "conflict": (409, "The memory is not as the request takes it to be"),
+    **dict.fromkeys(CONFLICTS, (409, "The memory is not as the request takes it to be")),
     "too_large": (413, "The request is too large"),
     "unsupported_media_type": (415, "The body is of a type that is not taken here"),
     "misdirected": (421, "The request was meant for another host"),
@@ -49,9 +59,12 @@ KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "rate_limited": (429, "Too many requests"),
     "failed": (500, "The service failed"),
     "unavailable": (503, "Nobody can answer now"),
+    "frozen": (503, "Memory may not be changed now"),
 }
 """Code to status and title."""
-_CODES: Final = {status: code for code, (status, _) in KINDS.items()}
+_CODES: Final = {status: code for code, (status, _) in reversed(KINDS.items())}
+"""The first code of each status."""
+FROZEN_SECONDS: Final = 60
 
 
 class Problem(Exception):
@@ -115,7 +128,19 @@ def _awaited(handler: Any) -> Any:
     return handle
 
 
+def of_command(error: CommandError) -> Problem:
+    """Why a command is not carried out."""
+    kind: str = error.kind
+    code = {"invalid_request": "invalid", "failed": "command_failed"}.get(kind, kind)
+    if code == "frozen":
+        return Problem(code, str(error), {"Retry-After": str(FROZEN_SECONDS)})
+    more = {} if error.command_id is None else {"command_id": error.command_id}
+    return Problem(code, str(error), None, **more)
+
+
 def _of_query(error: RequestError) -> Problem:
+    if isinstance(error, CommandError):
+        return of_command(error)
     if isinstance(error, NotFoundError):
         return Problem("not_found", str(error))
     if isinstance(error, NotOpenError | UnavailableError):

@@ -28,7 +28,8 @@ ID_CHARACTERS = 36
 class Service:
     """`append` adds records to the log; `lacks` tells what is missing for an answer, or None;
     `wait` returns whether a record can be read at a position within so many seconds. `streams` are
-    those that follow events now. `started` is set when the stages run, `stopping` when the service
+    those that follow events now, `pending` the scopes of commands that had no result in time.
+    `started` is set when the stages run, `stopping` when the service
     ends."""
 
     settings: Settings
@@ -40,6 +41,7 @@ class Service:
     lacks: Callable[[], Awaitable[str | None]]
     wait: Callable[[Position, float], Awaitable[bool]]
     streams: int = 0
+    pending: dict[str, str] = field(default_factory=dict)
     started: asyncio.Event = field(default_factory=asyncio.Event)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -190,9 +190,7 @@ def test_one_memory_with_its_history_and_reasons(
     client: httpx.Client, memory: dict[str, Any]
 ) -> None:
     place = f"/api/memory/{memory['id']}"
-    answer = client.get(place)
-    assert answer.json() == memory
-    assert answer.headers["etag"] == f'"{memory["version"]}"'
+    assert client.get(place).json() == memory
     assert client.get(f"{place}/history").json()["events"][0]["event"] == "created"
     explained = client.get(f"{place}/explain").json()
     assert explained["derived_from"][0]["type"] == "episodic"
