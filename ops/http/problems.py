@@ -43,7 +43,7 @@ CONFLICTS: Final = (
 )
 """Why a command was not carried out, where asking in another way may help."""
 
-KINDS: Final[Mapping[str, tuple[int, str]]] = {
+KINDS: Final[dict[str, tuple[int, str]]] = {
     "malformed": (400, "The request cannot be read"),
     "unauthorized": (401, "A valid token is needed"),
     "forbidden": (403, "That is not allowed"),
@@ -145,7 +145,7 @@ def _of_query(error: RequestError) -> Problem:
         return Problem("not_found", str(error))
     if isinstance(error, NotOpenError | UnavailableError):
         return unavailable(str(error))
-    return Problem("invalid", str(error))
+    return Problem("invalid", str(error), kind=error.code)
 
 
 def _of_validation(error: RequestValidationError) -> Problem:

@@ -47,13 +47,14 @@ class Serving:
 
     async def run(self) -> None:
         """Run the stages, or wait, until `stop`. Raises what a stage or a store ended for."""
-        self.service.started.set()
         if self.app is None:
+            self.service.started.set()
             await self.service.stopping.wait()
             return
         # It takes a second or two, in which requests are answered already.
         await asyncio.to_thread(importlib.import_module, "palimpsest.stores.index.lance")
         if not self.service.stopping.is_set():
+            self.service.started.set()
             await self.app.run(until_drained=False)
 
     def stop(self) -> None:

@@ -88,12 +88,19 @@ def server(folder: Path, *flags: str) -> Iterator[Served]:
     thread = threading.Thread(target=loop.run_until_complete, args=(run(),), daemon=True)
     thread.start()
     up = started.result(60)
+    served = Served(folder, up.address, up)
     try:
-        yield Served(folder, up.address, up)
+        until(lambda: httpx.get(_local(f"{up.address}/ready"), trust_env=False).status_code == 200)
+        yield served
     finally:
         loop.call_soon_threadsafe(up.stop)
         thread.join(60)
         loop.close()
+
+
+def _local(address: str) -> str:
+    """Where this machine reaches it."""
+    return address.replace("0.0.0.0", "127.0.0.1")
 
 
 def problem(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """The OpenAPI document tells the truth: requests made from it find no failure of the service and no
 answer that the document does not know.
 
-PALIMPSEST_HTTP_EXAMPLES sets how many requests are made of each kind for each operation (default 8).
+PALIMPSEST_HTTP_EXAMPLES sets how many valid and how many wrong requests are made for each
+operation (default 8).
 """
 
 from __future__ import annotations
