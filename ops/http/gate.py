@@ -19,7 +19,6 @@ from palimpsest.ops.parts import SetupError
 
 PUBLIC_PATHS: Final = frozenset({"/health", "/ready", "/openapi.json"})
 """What anybody may ask who may reach the service at all."""
-LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def is_loopback(host: str) -> bool:
@@ -38,9 +37,8 @@ class Gate:
         self._settings = settings
         self._tokens = tokens
         self._open = is_loopback(settings.host)
+        self._is_local = self._open
         self._hosts = frozenset(settings.allowed_hosts)
-        if self._open:
-            self._hosts |= LOCAL_NAMES
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -60,7 +58,10 @@ class Gate:
 
     def _check_host(self, headers: Headers) -> None:
         """A name that a foreign page made its own browser resolve to this machine is refused."""
-        if self._hosts and _name(headers.get("host", "")) not in self._hosts:
+        if not (self._is_local or self._hosts):
+            return
+        name = _name(headers.get("host", ""))
+        if name not in self._hosts and not (self._is_local and is_loopback(name)):
             raise Problem(
                 "misdirected",
                 "the Host header names none of this service's hosts; ask for localhost, or name"
