@@ -39,6 +39,14 @@ GROUPS = (
 
 def create_app(service: Service) -> FastAPI:
     """The ASGI application of a service."""
+    app = _routed()
+    app.state.service = service
+    problems.install(app)
+    app.add_middleware(Gate, settings=service.settings.http, tokens=service.tokens)
+    return app
+
+
+def _routed() -> FastAPI:
     app = FastAPI(
         title="Palimpsest",
         version=version("palimpsest"),
@@ -47,14 +55,16 @@ def create_app(service: Service) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    app.state.service = service
-    problems.install(app)
     for group in GROUPS:
         app.include_router(group.routes)
     app.include_router(operation_routes.lives)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
-    app.add_middleware(Gate, settings=service.settings.http, tokens=service.tokens)
     return app
+
+
+def document() -> dict[str, Any]:
+    """The OpenAPI document."""
+    return _document(_routed())
 
 
 def _document(app: FastAPI) -> dict[str, Any]:

@@ -106,7 +106,7 @@ async def _parts(
     rates = Rates(settings.http)
     if settings.log.kind == "kafka":
         async with _gateway(settings) as (routed, broker):
-            lacks = partial(_without_owner, routed, settings.cluster.partitions)
+            lacks = partial(without_owner, routed, settings.cluster.partitions)
             polled = partial(_polled, broker)
             yield (
                 Service(settings, routed, broker.append, broker, tokens, rates, lacks, polled),
@@ -134,7 +134,8 @@ async def _gateway(settings: Settings) -> AsyncIterator[tuple[RoutedQueries, Kaf
             await queries.close()
 
 
-async def _without_owner(queries: RoutedQueries, partitions: int) -> str | None:
+async def without_owner(queries: RoutedQueries, partitions: int) -> str | None:
+    """Which partitions nobody has open now."""
     missing = sorted(set(range(partitions)) - (await queries.owners()).keys())
     if not missing:
         return None

@@ -225,7 +225,7 @@ class RoutedQueries:
                 await asyncio.sleep(LOOK_AGAIN_SECONDS)
 
     async def _from_all(self, request: Request) -> list[JsonObject]:
-        answers = [await client.answer(request) for client in await self._all()]
+        answers = [await _asked(client, request) for client in await self._all()]
         return cast("list[JsonObject]", answers)
 
     async def _by_id(self, request: Request) -> JsonValue:
@@ -233,12 +233,22 @@ class RoutedQueries:
         refused: RequestError | None = None
         for client in await self._all():
             try:
-                return await client.answer(request)
+                return await _asked(client, request)
+            except UnavailableError:
+                raise
             except RequestError as error:
                 if refused is None or isinstance(refused, NotFoundError):
                     refused = error
         assert refused is not None
         raise refused
+
+
+async def _asked(worker: RemoteQueries, request: Request) -> JsonValue:
+    """The worker's answer. Raises UnavailableError for one that has just gone."""
+    try:
+        return await worker.answer(request)
+    except NotThereError as error:
+        raise UnavailableError(f"a worker went away meanwhile: {error}") from error
 
 
 def _resolved(address: str) -> list[str]:
