@@ -35,6 +35,15 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Text = Annotated[str, Field(min_length=1, max_length=100_000, pattern=r"\S")]
 
 
+# In an address, where a character may take twelve bytes of the 64 KiB that a server reads.
+Name = Annotated[str, Field(max_length=256)]
+Cursor = Annotated[str | None, Field(max_length=512, description="the `next` of the page before")]
+Words = Annotated[str, Field(min_length=1, max_length=2_000, pattern=r"\S")]
+Types = Annotated[
+    tuple[Name, ...], Field(max_length=10, description="only of this type; may be repeated")
+]
+
+
 class RecallBody(Said):
     """A question to a scope, with filters."""
 
@@ -87,19 +96,19 @@ class ContextBody(Said):
 
 class ListParameters(Said):
     scope: Scope | None = Field(default=None, description="only of this memory space")
-    type: tuple[str, ...] = Field(default=(), description="only of this type; may be repeated")
-    session: str | None = None
-    who: str | None = Field(default=None, description="said by this person, or drawn from that")
+    type: Types = ()
+    session: Name | None = None
+    who: Name | None = Field(default=None, description="said by this person, or drawn from that")
     deleted: bool = Field(default=False, description="forgotten ones instead")
     limit: Limit = 20
-    cursor: str | None = Field(default=None, description="the `next` of the page before")
+    cursor: Cursor = None
 
 
 class SearchParameters(Said):
-    q: Text
+    q: Words
     scope: OwnScope = None
     limit: Limit = 10
-    type: tuple[str, ...] = Field(default=(), description="only of this type; may be repeated")
+    type: Types = ()
 
 
 class ScopeParameters(Said):
@@ -109,14 +118,14 @@ class ScopeParameters(Said):
 class SessionParameters(Said):
     scope: OwnScope = None
     limit: Limit = 20
-    cursor: str | None = Field(default=None, description="the `next` of the page before")
+    cursor: Cursor = None
 
 
 class EntitiesParameters(Said):
     scope: OwnScope = None
-    q: Text | None = Field(default=None, description="part of a name")
+    q: Words | None = Field(default=None, description="part of a name")
     limit: Limit = 50
-    cursor: str | None = Field(default=None, description="the `next` of the page before")
+    cursor: Cursor = None
 
 
 class EntityParameters(Said):

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -79,6 +79,7 @@ def test_every_answer_is_one_that_the_document_tells(served: Served) -> None:
                 deadline=None,
                 database=None,
                 derandomize=EXAMPLES <= FEW,
+                phases=[Phase.explicit, Phase.generate],
                 suppress_health_check=list(HealthCheck),
             )
             @given(operation.as_strategy(generation_mode=mode))

@@ -100,6 +100,9 @@ GIVEN: list[tuple[str, str, dict[str, Any], int]] = [
     ("POST", "/api/sql", {"json": {"query": "SELECT"}}, 422),
     ("POST", "/api/sql", {"json": {"query": "SELECT 1", "partition": 9}}, 422),
     ("POST", "/api/sql", {"json": {"query": "SELECT 1"}, "headers": {"Accept": "text/csv"}}, 406),
+    ("GET", f"/api/commands/{NOBODY}", {}, 404),
+    ("GET", "/api/events?scope=%20", {}, 422),
+    ("GET", "/api/memory/search?scope=home&q=" + "x" * 2_001, {}, 422),
     ("GET", "/api", {}, 404),
     ("GET", "/", {}, 404),
 ]
@@ -122,7 +125,7 @@ def test_every_route_has_its_statuses(
 
 def test_every_reading_route_is_tried(client: httpx.Client) -> None:
     """A new one needs its lines in the table."""
-    tried = {(method, path.partition("?")[0]) for method, path, _, status in GIVEN if status < 405}
+    tried = {(method, path.partition("?")[0]) for method, path, _, _ in GIVEN}
     for path, operations in client.get("/openapi.json").json()["paths"].items():
         for method in operations:
             if method == "get" or path in ("/api/memory/recall", "/api/memory/context", "/api/sql"):
