@@ -12,6 +12,8 @@ import pytest
 from palimpsest.ops.queries.dispatch import DirectQueries
 from palimpsest.ops.queries.requests import (
     ContextRequest,
+    EntitiesRequest,
+    EntityRequest,
     ForgetPreviewRequest,
     GetRequest,
     ListRequest,
@@ -20,6 +22,7 @@ from palimpsest.ops.queries.requests import (
     RecallRequest,
     Request,
     RequestError,
+    SearchRequest,
 )
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.service import routing
@@ -62,6 +65,9 @@ async def cluster(folder: Path) -> AsyncIterator[tuple[RoutedQueries, Sources]]:
         RecallRequest("ana", "where does Ana work?"),
         ListRequest("ana"),
         ForgetPreviewRequest("ana", query="where does Ana work?"),
+        SearchRequest("ana", "Globex"),
+        EntitiesRequest("ana"),
+        EntityRequest("ana", "Globex"),
     ],
 )
 async def test_what_is_asked_of_a_scope_needs_its_partition_alone(
