@@ -54,6 +54,7 @@ from palimpsest.ops.queries.requests import (
     SqlRequest,
     StatsRequest,
     StatusRequest,
+    WeakRequest,
 )
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.queries.status import status
@@ -81,6 +82,7 @@ READS: Final[Mapping[type[Request], Callable[[Sources, Any], JsonValue]]] = {
     EmbeddingsRequest: embeddings.embeddings,
     EntitiesRequest: entities.entities,
     EntityRequest: entities.entity,
+    WeakRequest: memories.weak,
     StatsRequest: stats.stats,
     DiagnosticsRequest: diagnostics.diagnostics,
     DeadLettersRequest: dead_letters.list_dead_letters,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 
 from palimpsest.ops.queries.memories import COLUMNS
@@ -62,6 +63,8 @@ def _place(after: str) -> tuple[int, str]:
 def entity(sources: Sources, request: EntityRequest) -> JsonObject:
     """The entity with its `relations` (`direction` out or in), its `attributes`, each with the
     memory that tells it, and the newest `memories` that name it. Raises NotFoundError."""
+    if not request.name.strip():
+        raise RequestError("the name is empty")
     shard = sources.shard_of(request.scope)
     name = canonical_name(request.name)
     found = rows(
@@ -71,7 +74,9 @@ def entity(sources: Sources, request: EntityRequest) -> JsonObject:
         [request.scope, name, name],
     )
     if not found:
-        raise NotFoundError(f"nothing called {request.name} is known in this scope")
+        raise NotFoundError(
+            f"nothing called {request.name} is known in this scope{_nearest(shard, request)}"
+        )
     entity_id = str(found[0]["id"])
     return {
         **found[0],
@@ -79,6 +84,14 @@ def entity(sources: Sources, request: EntityRequest) -> JsonObject:
         "attributes": [*rows(shard, _ATTRIBUTES, {"id": entity_id, "scope": request.scope})],
         "memories": [*_memories(shard, entity_id, request)],
     }
+
+
+def _nearest(shard: Shard, request: EntityRequest) -> str:
+    """Which name was probably meant; empty where none is near."""
+    known = rows(shard, "SELECT name FROM known_entities WHERE scope = ?", [request.scope])
+    names = {canonical_name(str(row["name"])): str(row["name"]) for row in known}
+    near = difflib.get_close_matches(canonical_name(request.name), names, 1, 0.5)
+    return f"; did you mean {names[near[0]]}?" if near else ""
 
 
 _RELATIONS = """

@@ -12,8 +12,9 @@ from palimpsest.ops.queries.requests import (
     ListRequest,
     RequestError,
     ScopeRequest,
+    WeakRequest,
 )
-from palimpsest.ops.queries.sources import Sources, from_all, no_memory
+from palimpsest.ops.queries.sources import Sources, from_all, no_memory, rows
 
 SHORTEST_ID = 8
 SAID_BY = (
@@ -97,6 +98,27 @@ def list_memories(sources: Sources, request: ListRequest) -> JsonObject:
         "memories": [*page],
         "next": None if last is None else f"{last['occurred_at']}/{last['id']}",
     }
+
+
+_WEAK = f"""
+SELECT {COLUMNS} FROM memory_rows
+WHERE scope = ? AND NOT is_deleted AND type <> 'episodic' AND NOT pinned AND decay_rate > 0
+    AND confidence < ?
+ORDER BY confidence, occurred_at, memory_id LIMIT ?
+"""
+
+
+def weak(sources: Sources, request: WeakRequest) -> JsonObject:
+    """`memories` that are neither confirmed nor pinned, of a confidence under `below`, the least
+    sure first: what a person should be asked about."""
+    if not request.scope.strip():
+        raise RequestError("the scope is empty")
+    found = rows(
+        sources.shard_of(request.scope), _WEAK, [request.scope, request.below, request.limit]
+    )
+    for row in found:
+        row["metadata"] = json.loads(str(row["metadata"]))
+    return {"memories": [*found]}
 
 
 def cursor(before: str) -> tuple[datetime, str]:

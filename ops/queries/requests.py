@@ -137,6 +137,15 @@ class EntityRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class WeakRequest:
+    """Memories of a scope that nobody confirmed, of a confidence under `below`."""
+
+    scope: str
+    below: float = 0.8
+    limit: int = 20
+
+
+@dataclass(frozen=True, slots=True)
 class StatsRequest:
     """How much is remembered: of a scope, or of all."""
 
@@ -262,6 +271,7 @@ Request: TypeAlias = (
     | EmbeddingsRequest
     | EntitiesRequest
     | EntityRequest
+    | WeakRequest
     | StatsRequest
     | DiagnosticsRequest
     | StatusRequest
@@ -288,6 +298,7 @@ REQUESTS: dict[str, type[Request]] = {
     "embeddings": EmbeddingsRequest,
     "entities": EntitiesRequest,
     "entity": EntityRequest,
+    "weak": WeakRequest,
     "stats": StatsRequest,
     "diagnostics": DiagnosticsRequest,
     "status": StatusRequest,

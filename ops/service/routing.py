@@ -47,6 +47,7 @@ from palimpsest.ops.queries.requests import (
     StatsRequest,
     StatusRequest,
     UnavailableError,
+    WeakRequest,
 )
 from palimpsest.ops.queries.scopes import newest_first
 from palimpsest.ops.queries.stats import stats_of
@@ -167,6 +168,7 @@ class RoutedQueries:
                 | EntityRequest()
                 | FlagsRequest()
                 | ForgetPreviewRequest()
+                | WeakRequest()
                 | ListRequest(scope=str())
                 | StatsRequest(scope=str())
             ):

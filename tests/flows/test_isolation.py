@@ -31,6 +31,7 @@ from palimpsest.ops.queries.requests import (
     Request,
     SearchRequest,
     StatsRequest,
+    WeakRequest,
 )
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.settings.sections import Settings
@@ -106,6 +107,7 @@ async def everything(read: DirectQueries, scope: str, foreign: Sequence[str]) ->
             ContextRequest(scope, question, 2_000),
             ForgetPreviewRequest(scope, query=question, cascade=True),
         ]
+    asked += [WeakRequest(scope, below=1.1, limit=100), StatsRequest(scope)]
     shown = []
     for request in asked:
         answer = await read.answer(request)
@@ -123,4 +125,7 @@ async def everything(read: DirectQueries, scope: str, foreign: Sequence[str]) ->
         assert memory["scope"] == scope
         for by_id in (GetRequest, HistoryRequest, ExplainRequest):
             shown.append(await read.answer(by_id(memory["id"])))
+    for name in ("Ana", "Globex"):
+        with contextlib.suppress(NotFoundError):
+            shown.append(await read.answer(EntityRequest(scope, name, 100)))
     return [*shown, listed]
