@@ -18,6 +18,7 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable ".[kafka,serve]" --group test --group check
 	# mypy reads folders, not the installer's map of them to one name.
 	mkdir -p $(LINKS) && for folder in ops schemas stores streams; do ln -sfn "$(CURDIR)/$$folder" $(LINKS)/$$folder; done
+	ln -sfn "$(CURDIR)/ops/package/__init__.py" $(LINKS)/__init__.py
 	touch $(STAMP)
 
 demo: $(STAMP) ## a conversation through the whole pipeline, under a minute

@@ -1,0 +1,404 @@
+"""`AsyncMemory`: the product as a library. The methods are those of the command line;
+what they ask and command is what every other way in asks and commands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self, Unpack, cast
+
+import pyarrow as pa
+from pydantic import JsonValue
+
+from palimpsest.ops.commanding import DONE, CommandError, Order
+from palimpsest.ops.library.arguments import Facts, Filters, Patch, checked, flag
+from palimpsest.ops.library.background import Background
+from palimpsest.ops.library.results import (
+    Added,
+    Change,
+    ContextBlock,
+    Entity,
+    Event,
+    NotDoneError,
+    Page,
+    Provenance,
+    Recalled,
+    Stats,
+    StoredMemory,
+    changes_of,
+    typed,
+)
+from palimpsest.ops.library.turns import Turn, turn_records
+from palimpsest.ops.queries.requests import (
+    ContextRequest,
+    EntityRequest,
+    ExplainRequest,
+    GetRequest,
+    HistoryRequest,
+    JsonObject,
+    ListRequest,
+    RecallRequest,
+    Request,
+    RequestError,
+    ScopeRequest,
+    SqlRequest,
+    StatsRequest,
+    WeakRequest,
+)
+from palimpsest.ops.queries.sources import no_memory
+from palimpsest.ops.settings.sources import load_settings
+from palimpsest.schemas.messages import (
+    Actor,
+    Command,
+    ConfirmCommand,
+    ForgetCommand,
+    MemoryPatch,
+    ModifyCommand,
+    RecoverCommand,
+    RememberCommand,
+)
+
+USER = Actor()
+
+
+class AsyncMemory:
+    """Long-term memory in this process, for programs with an event loop.
+
+    Log and stores lie in `data_dir`; the stages that turn conversation turns into memories run in
+    a thread of their own, from the first use until `close`. If another process has the folder
+    open, that one's stages do the work and this one asks it. `scope` is the memory space of every
+    method that is not given another; `actor` is who gives commands; `settings` are those of
+    `palimpsest.toml`, by their dotted names. A command, and a turn that is waited for, must be
+    applied within `wait_seconds`: what is asked afterwards sees it.
+
+    Raises RequestError for what cannot be asked or done, and SettingsError, SetupError, LogError,
+    StoreError or FolderInUse where the folder cannot be used; each says what to do.
+
+        async with AsyncMemory("memory", scope="ana") as memory:
+            await memory.add("I moved to Lisbon.", speaker="Ana")
+            found = await memory.recall("where does Ana live?")
+    """
+
+    def __init__(
+        self,
+        data_dir: str | Path | None = None,
+        *,
+        scope: str = "default",
+        settings: Mapping[str, object] | None = None,
+        actor: Actor = USER,
+        wait_seconds: float = 30.0,
+    ) -> None:
+        flags = [f"{key}={flag(value)}" for key, value in (settings or {}).items()]
+        folder = None if data_dir is None else Path(data_dir)
+        self.scope = scope
+        self.actor = actor
+        self.wait_seconds = wait_seconds
+        self.background = Background(load_settings(flags, folder).settings)
+
+    async def __aenter__(self) -> Self:
+        await self.background.run(self.background.open())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Finish the batches under way, and let go of the folder. A later use opens it anew."""
+        await asyncio.to_thread(self.background.close)
+
+    # --- turns --------------------------------------------------------------------------------
+
+    async def add(
+        self,
+        turns: Turn | Sequence[Turn],
+        *,
+        speaker: str = "",
+        session: str = "",
+        scope: str | None = None,
+        wait: bool = True,
+    ) -> Added:
+        """Add turns of a conversation: texts, or mappings with `content` and what else is known
+        (`role`, `speaker`, `occurred_at`, `turn_id`, …). They are durable when this returns, and
+        with `wait` can be recalled; facts are drawn from them in the background.
+
+        The same `turn_id` with the same content again adds nothing.
+
+        >>> _ = await memory.add("I moved to Lisbon in March.", speaker="Ana")
+        >>> _ = await memory.add([{"role": "user", "content": "Ben works at a bakery in Ghent."}])
+        """
+        defaults = {"speaker": speaker, "session_id": session}
+        records, ids = turn_records(
+            turns,
+            self._in(scope),
+            self.background.settings.log.max_record_bytes,
+            {name: value for name, value in defaults.items() if value},
+        )
+        await self.background.run(self._publish(records, wait))
+        return Added(ids)
+
+    async def _publish(self, records: Sequence[Any], wait: bool) -> None:
+        places = await self.background.publish(records) if records else ()
+        if wait:
+            await self.background.stored(places, self.wait_seconds)
+
+    async def wait_until_processed(self, seconds: float = 300.0) -> None:
+        """Until facts are drawn from all that was added, and decided on. Raises
+        NotYetAppliedError after so many seconds, as where a model is away.
+
+        >>> await memory.wait_until_processed()
+        """
+        await self.background.run(self.background.processed(seconds))
+
+    # --- asking -------------------------------------------------------------------------------
+
+    async def recall(
+        self,
+        text: str,
+        *,
+        limit: int = 10,
+        scope: str | None = None,
+        **filters: Unpack[Filters],
+    ) -> Recalled:
+        """Memories for a question, by meaning and by words, best first, with the parts of each
+        score.
+
+        >>> found = await memory.recall("where does Ana live?", limit=3)
+        >>> found.results[0].content
+        'Ana moved to Lisbon in March.'
+        """
+        request = checked(RecallRequest, scope=self._in(scope), text=text, limit=limit, **filters)
+        return typed(Recalled, await self._ask(request))
+
+    async def context(
+        self, text: str, *, budget: int | None = None, scope: str | None = None
+    ) -> ContextBlock:
+        """What is known about a question as a Markdown block for a model's prompt, of at most
+        `budget` tokens.
+
+        >>> block = await memory.context("where does Ben work?")
+        >>> print(block.text.splitlines()[0])
+        ## Facts
+        """
+        request = checked(ContextRequest, scope=self._in(scope), text=text, budget=budget)
+        return typed(ContextBlock, await self._ask(request))
+
+    async def get(self, memory_id: str, *, scope: str | None = None) -> StoredMemory:
+        """One memory by its id or the first 8 characters of it, also a forgotten one. Raises
+        NotFoundError.
+
+        >>> (await memory.get((await memory.list(types=["fact"])).memories[0].id)).version
+        1
+        """
+        full = await self._known(memory_id, scope)
+        return typed(StoredMemory, await self._ask(GetRequest(full)))
+
+    async def list(
+        self,
+        *,
+        types: Sequence[str] = (),
+        session: str | None = None,
+        who: str | None = None,
+        deleted: bool = False,
+        limit: int = 20,
+        before: str | None = None,
+        scope: str | None = None,
+    ) -> Page:
+        """Memories, newest first, page by page.
+
+        >>> sorted(each.content for each in (await memory.list(types=["fact"])).memories)
+        ['Ana moved to Lisbon in March.', 'Ben works at a bakery in Ghent.']
+        """
+        request = checked(
+            ListRequest,
+            scope=self._in(scope),
+            types=types,
+            session=session,
+            who=who,
+            deleted=deleted,
+            limit=limit,
+            before=before,
+        )
+        return typed(Page, await self._ask(request))
+
+    async def history(
+        self, memory_id: str, *, limit: int = 200, scope: str | None = None
+    ) -> tuple[Event, ...]:
+        """What happened to a memory, in order.
+
+        >>> fact = (await memory.recall("bakery", types=["fact"])).results[0]
+        >>> [event.event for event in await memory.history(fact.id)]
+        ['created']
+        """
+        request = HistoryRequest(await self._known(memory_id, scope), limit)
+        return typed(tuple[Event, ...], cast("JsonObject", await self._ask(request))["events"])
+
+    async def explain(self, memory_id: str, *, scope: str | None = None) -> Provenance:
+        """Where a memory came from, and what was decided about it and why.
+
+        >>> fact = (await memory.recall("bakery", types=["fact"])).results[0]
+        >>> (await memory.explain(fact.id)).derived_from[0].content
+        'Ben works at a bakery in Ghent.'
+        """
+        request = ExplainRequest(await self._known(memory_id, scope))
+        return typed(Provenance, await self._ask(request))
+
+    async def entity(self, name: str, *, limit: int = 20, scope: str | None = None) -> Entity:
+        """Who or what a name stands for. Raises NotFoundError with the nearest name.
+
+        >>> (await memory.entity("lisbon")).name
+        'Lisbon'
+        """
+        request = checked(EntityRequest, scope=self._in(scope), name=name, limit=limit)
+        return typed(Entity, await self._ask(request))
+
+    async def weak(
+        self, *, below: float = 0.8, limit: int = 20, scope: str | None = None
+    ) -> tuple[StoredMemory, ...]:
+        """Memories that nobody confirmed, of a confidence under `below`, the least sure first.
+
+        >>> await memory.weak(below=0.5)
+        ()
+        """
+        request = checked(WeakRequest, scope=self._in(scope), below=below, limit=limit)
+        answer = cast("JsonObject", await self._ask(request))
+        return typed(tuple[StoredMemory, ...], answer["memories"])
+
+    async def stats(self, *, scope: str | None = None) -> Stats:
+        """How much is remembered.
+
+        >>> (await memory.stats()).types
+        {'episodic': 2, 'fact': 2}
+        """
+        return typed(Stats, await self._ask(StatsRequest(self._in(scope))))
+
+    async def sql(
+        self, query: str, *, partition: int | None = None, seconds: float = 30.0
+    ) -> pa.Table:
+        """The result of one read-only statement over the views, of all scopes: an Arrow table,
+        which DuckDB, pandas and Polars take as it is.
+
+        >>> (await memory.sql("SELECT count(*) AS turns FROM turns")).to_pylist()
+        [{'turns': 2}]
+        """
+        work = self.background.table(SqlRequest(query, partition, seconds))
+        return await self.background.run(work)
+
+    # --- changing -----------------------------------------------------------------------------
+
+    async def remember(
+        self, content: str, *, scope: str | None = None, **facts: Unpack[Facts]
+    ) -> Change:
+        """Remember a text on someone's wish. `critical:` before it pins it, `[a,b]:` tags it. A
+        text that is known already is `deduped`.
+
+        >>> (await memory.remember("critical: Never ring Ana before nine")).deduped
+        False
+        """
+        order = checked(RememberCommand, content=content, **facts)
+        return (await self._command(order, scope))[0]
+
+    async def modify(
+        self, memory_id: str, *, reason: str, scope: str | None = None, **patch: Unpack[Patch]
+    ) -> Change:
+        """Change a memory; the state before stays in its history. Raises NotDoneError, as where it
+        is not at `if_version`.
+
+        >>> rule = (await memory.recall("ring Ana", types=["rule"])).results[0]
+        >>> (await memory.modify(rule.id, importance=0.9, reason="asked")).version
+        2
+        """
+        if not patch.keys() - {"if_version"}:
+            raise RequestError("nothing to change; name at least one field")
+        full = await self._known(memory_id, scope)
+        made = checked(MemoryPatch, memory_id=full, **patch)
+        return (await self._command(ModifyCommand(patches=(made,), reason=reason), scope))[0]
+
+    async def correct(
+        self, memory_id: str, content: str, *, reason: str, scope: str | None = None
+    ) -> Change:
+        """Replace what a memory says by what is right; the state before stays in its history.
+
+        >>> rule = (await memory.recall("ring Ana", types=["rule"])).results[0]
+        >>> right = "Never ring Ana before ten"
+        >>> (await memory.correct(rule.id, right, reason="she said so")).version
+        3
+        """
+        return await self.modify(memory_id, content=content, reason=reason, scope=scope)
+
+    async def forget(
+        self,
+        *memory_ids: str,
+        reason: str,
+        force: bool = False,
+        cascade: bool = False,
+        if_version: int | None = None,
+        scope: str | None = None,
+    ) -> tuple[Change, ...]:
+        """Forget memories, with `cascade` also what was drawn from nothing else: hidden at once,
+        recoverable for a while. Raises NotDoneError where one was not, as a pinned one without
+        `force`; its `changes` tell of all.
+
+        >>> rule = (await memory.recall("ring Ana", types=["rule"])).results[0]
+        >>> [each.status for each in await memory.forget(rule.id, reason="outdated", force=True)]
+        ['forgotten']
+        """
+        full = [await self._known(each, scope) for each in memory_ids]
+        order = checked(
+            ForgetCommand,
+            memory_ids=full,
+            reason=reason,
+            force=force,
+            cascade=cascade or None,
+            if_version=if_version,
+        )
+        return await self._command(order, scope)
+
+    async def recover(
+        self, memory_id: str, *, reason: str = "", scope: str | None = None
+    ) -> Change:
+        """Take back that a memory was forgotten.
+
+        >>> forgotten = (await memory.list(deleted=True)).memories[0]
+        >>> (await memory.recover(forgotten.id)).status
+        'recovered'
+        """
+        full = await self._known(memory_id, scope)
+        return (await self._command(RecoverCommand(memory_id=full, reason=reason), scope))[0]
+
+    async def confirm(
+        self, memory_id: str, *, reason: str = "", scope: str | None = None
+    ) -> Change:
+        """Vouch for a memory: said by a person, no machine may change it any more.
+
+        >>> fact = (await memory.recall("bakery", types=["fact"])).results[0]
+        >>> (await memory.confirm(fact.id)).protected
+        True
+        """
+        full = await self._known(memory_id, scope)
+        return (await self._command(ConfirmCommand(memory_id=full, reason=reason), scope))[0]
+
+    # --- shared -------------------------------------------------------------------------------
+
+    def _in(self, scope: str | None) -> str:
+        return self.scope if scope is None else scope
+
+    async def _ask(self, request: Request) -> JsonValue:
+        return await self.background.run(self.background.answer(request))
+
+    async def _known(self, memory_id: str, scope: str | None) -> str:
+        """The full id. One of another scope is as unknown as one that never was."""
+        said = cast("JsonObject", await self._ask(ScopeRequest(memory_id)))
+        if said["scope"] != self._in(scope):
+            raise no_memory(memory_id)
+        return str(said["id"])
+
+    async def _command(self, command: Command, scope: str | None) -> tuple[Change, ...]:
+        order = Order(self._in(scope), command, self.actor)
+        try:
+            result = await self.background.run(self.background.carry_out(order, self.wait_seconds))
+        except CommandError as error:
+            raise NotDoneError(str(error)) from error
+        # What was forgotten cannot be changed, but it can be forgotten again.
+        is_forget = isinstance(command, ForgetCommand)
+        return changes_of(result, DONE if is_forget else DONE - {"deleted"})
