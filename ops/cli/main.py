@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from palimpsest.ops.cli import (
+    agents,
     bench,
     changing,
     dead_letters,
@@ -76,6 +77,7 @@ GROUPS = (
     setup,
     topics,
     gateway,
+    agents,
     bench,
 )
 

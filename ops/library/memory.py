@@ -47,6 +47,7 @@ from palimpsest.ops.queries.requests import (
     WeakRequest,
 )
 from palimpsest.ops.queries.sources import no_memory
+from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.messages import (
     Actor,
@@ -88,13 +89,16 @@ class AsyncMemory:
         settings: Mapping[str, object] | None = None,
         actor: Actor = USER,
         wait_seconds: float = 30.0,
+        loaded: Settings | None = None,
     ) -> None:
-        flags = [f"{key}={flag(value)}" for key, value in (settings or {}).items()]
-        folder = None if data_dir is None else Path(data_dir)
+        """`loaded` are settings that were loaded already, which nothing is added to."""
+        if loaded is None:
+            flags = [f"{key}={flag(value)}" for key, value in (settings or {}).items()]
+            loaded = load_settings(flags, None if data_dir is None else Path(data_dir)).settings
         self.scope = scope
         self.actor = actor
         self.wait_seconds = wait_seconds
-        self.background = Background(load_settings(flags, folder).settings)
+        self.background = Background(loaded)
 
     async def __aenter__(self) -> Self:
         await self.background.run(self.background.open())

@@ -172,7 +172,7 @@ class Entity:
     memories: tuple[StoredMemory, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Stats:
     """How much is remembered; `types` with how many there are of each."""
 
