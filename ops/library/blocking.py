@@ -22,7 +22,7 @@ def blocking(
 
     @functools.wraps(method)
     def call(self: Memory, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._background.blocking(method(self._memory, *args, **kwargs))
+        return self._background.blocking(method(self.aio, *args, **kwargs))
 
     call.__doc__ = (method.__doc__ or "").replace("await ", "")
     # Its first parameter is positional for whoever calls it: it is a method.
@@ -31,7 +31,8 @@ def blocking(
 
 class Memory:
     """Long-term memory in this process. `AsyncMemory` tells what the arguments are, and has the
-    same methods for programs with an event loop. Usable from any thread.
+    same methods for programs with an event loop; `aio` is the same memory as one. Usable from any
+    thread.
 
     >>> from palimpsest import Memory
     >>> with Memory(folder, scope="ana") as memory:
@@ -49,14 +50,14 @@ class Memory:
         actor: Actor = USER,
         wait_seconds: float = 30.0,
     ) -> None:
-        self._memory = AsyncMemory(
+        self.aio = AsyncMemory(
             data_dir, scope=scope, settings=settings, actor=actor, wait_seconds=wait_seconds
         )
-        self._background = self._memory.background
+        self._background = self.aio.background
 
     @property
     def scope(self) -> str:
-        return self._memory.scope
+        return self.aio.scope
 
     def __enter__(self) -> Self:
         self._background.blocking(self._background.open())
@@ -84,6 +85,7 @@ class Memory:
     explain = blocking(AsyncMemory.explain)
     entity = blocking(AsyncMemory.entity)
     weak = blocking(AsyncMemory.weak)
+    scopes = blocking(AsyncMemory.scopes)
     stats = blocking(AsyncMemory.stats)
     sql = blocking(AsyncMemory.sql)
     remember = blocking(AsyncMemory.remember)

@@ -24,6 +24,7 @@ from palimpsest.ops.library.results import (
     Page,
     Provenance,
     Recalled,
+    Scope,
     Stats,
     StoredMemory,
     changes_of,
@@ -42,6 +43,7 @@ from palimpsest.ops.queries.requests import (
     Request,
     RequestError,
     ScopeRequest,
+    ScopesRequest,
     SqlRequest,
     StatsRequest,
     WeakRequest,
@@ -213,16 +215,9 @@ class AsyncMemory:
         >>> sorted(each.content for each in (await memory.list(types=["fact"])).memories)
         ['Ana moved to Lisbon in March.', 'Ben works at a bakery in Ghent.']
         """
-        request = checked(
-            ListRequest,
-            scope=self._in(scope),
-            types=types,
-            session=session,
-            who=who,
-            deleted=deleted,
-            limit=limit,
-            before=before,
-        )
+        told = {"types": types, "session": session, "who": who, "deleted": deleted}
+        where = {"scope": self._in(scope), "limit": limit, "before": before}
+        request = checked(ListRequest, **told, **where)
         return typed(Page, await self._ask(request))
 
     async def history(
@@ -267,6 +262,15 @@ class AsyncMemory:
         request = checked(WeakRequest, scope=self._in(scope), below=below, limit=limit)
         answer = cast("JsonObject", await self._ask(request))
         return typed(tuple[StoredMemory, ...], answer["memories"])
+
+    async def scopes(self) -> tuple[Scope, ...]:
+        """All memory spaces of the folder, the one last active first.
+
+        >>> [each.scope for each in await memory.scopes()]
+        ['ana']
+        """
+        answer = cast("JsonObject", await self._ask(ScopesRequest()))
+        return typed(tuple[Scope, ...], answer["scopes"])
 
     async def stats(self, *, scope: str | None = None) -> Stats:
         """How much is remembered.

@@ -172,6 +172,17 @@ class Entity:
     memories: tuple[StoredMemory, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A memory space with how much is in it."""
+
+    scope: str
+    turns: int
+    memories: int
+    facts: int
+    last_activity: datetime | None
+
+
 @dataclass(frozen=True)
 class Stats:
     """How much is remembered; `types` with how many there are of each."""

@@ -241,7 +241,7 @@ def test_a_machine_may_not_change_what_a_person_protects(memory: Memory) -> None
 
 def memory_of(memory: Memory, actor: Actor) -> Memory:
     """Another one on the same folder, of the scope `protected`."""
-    folder = memory._memory.background.settings.data_dir
+    folder = memory.aio.background.settings.data_dir
     return opened(folder, scope="protected", actor=actor)
 
 
