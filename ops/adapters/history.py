@@ -18,6 +18,8 @@ from palimpsest.schemas.messages import Role
 KEPT: Final = "message"
 """The field of a turn's metadata in which the framework's own message lies."""
 PAGE: Final = 200
+AT_ONCE: Final = 25
+"""Turns that are forgotten by one command: more would ask for a preview to be confirmed."""
 STEP: Final = timedelta(milliseconds=1)
 
 
@@ -87,8 +89,8 @@ class History:
         return found[:limit]
 
     async def _forget(self, turns: list[StoredMemory]) -> None:
-        for start in range(0, len(turns), PAGE):
-            ids = [each.id for each in turns[start : start + PAGE]]
+        for start in range(0, len(turns), AT_ONCE):
+            ids = [each.id for each in turns[start : start + AT_ONCE]]
             await self.memory.forget(*ids, reason="taken back from the conversation", force=True)
 
     def _now(self) -> datetime:

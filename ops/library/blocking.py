@@ -8,7 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
-from palimpsest.ops.library.memory import USER, AsyncMemory
+from palimpsest.ops.library.memory import AsyncMemory
+from palimpsest.ops.library.opened import USER
 from palimpsest.schemas.messages import Actor
 
 P = ParamSpec("P")

@@ -3,31 +3,25 @@ what they ask and command is what every other way in asks and commands."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Self, Unpack, cast
+from collections.abc import Sequence
+from typing import Any, Unpack, cast
 
 import pyarrow as pa
-from pydantic import JsonValue
 
-from palimpsest.ops.commanding import DONE, CommandError, Order
-from palimpsest.ops.library.arguments import Facts, Filters, Patch, checked, flag
-from palimpsest.ops.library.background import Background
+from palimpsest.ops.library.arguments import Facts, Filters, Patch, checked
+from palimpsest.ops.library.opened import Opened
 from palimpsest.ops.library.results import (
     Added,
     Change,
     ContextBlock,
     Entity,
     Event,
-    NotDoneError,
     Page,
     Provenance,
     Recalled,
     Scope,
     Stats,
     StoredMemory,
-    changes_of,
     typed,
 )
 from palimpsest.ops.library.turns import Turn, turn_records
@@ -40,20 +34,13 @@ from palimpsest.ops.queries.requests import (
     JsonObject,
     ListRequest,
     RecallRequest,
-    Request,
     RequestError,
-    ScopeRequest,
     ScopesRequest,
     SqlRequest,
     StatsRequest,
     WeakRequest,
 )
-from palimpsest.ops.queries.sources import no_memory
-from palimpsest.ops.settings.sections import Settings
-from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.messages import (
-    Actor,
-    Command,
     ConfirmCommand,
     ForgetCommand,
     MemoryPatch,
@@ -62,10 +49,8 @@ from palimpsest.schemas.messages import (
     RememberCommand,
 )
 
-USER = Actor()
 
-
-class AsyncMemory:
+class AsyncMemory(Opened):
     """Long-term memory in this process, for programs with an event loop.
 
     Log and stores lie in `data_dir`; the stages that turn conversation turns into memories run in
@@ -82,36 +67,6 @@ class AsyncMemory:
             await memory.add("I moved to Lisbon.", speaker="Ana")
             found = await memory.recall("where does Ana live?")
     """
-
-    def __init__(
-        self,
-        data_dir: str | Path | None = None,
-        *,
-        scope: str = "default",
-        settings: Mapping[str, object] | None = None,
-        actor: Actor = USER,
-        wait_seconds: float = 30.0,
-        loaded: Settings | None = None,
-    ) -> None:
-        """`loaded` are settings that were loaded already, which nothing is added to."""
-        if loaded is None:
-            flags = [f"{key}={flag(value)}" for key, value in (settings or {}).items()]
-            loaded = load_settings(flags, None if data_dir is None else Path(data_dir)).settings
-        self.scope = scope
-        self.actor = actor
-        self.wait_seconds = wait_seconds
-        self.background = Background(loaded)
-
-    async def __aenter__(self) -> Self:
-        await self.background.run(self.background.open())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Finish the batches under way, and let go of the folder. A later use opens it anew."""
-        await asyncio.to_thread(self.background.close)
 
     # --- turns --------------------------------------------------------------------------------
 
@@ -344,8 +299,8 @@ class AsyncMemory:
         scope: str | None = None,
     ) -> tuple[Change, ...]:
         """Forget memories, with `cascade` also what was drawn from nothing else: hidden at once,
-        recoverable for a while. Raises NotDoneError where one was not, as a pinned one without
-        `force`; its `changes` tell of all.
+        recoverable for a while; at most 25 in a call. Raises NotDoneError where one was not, as a
+        pinned one without `force`; its `changes` tell of all.
 
         >>> rule = (await memory.recall("ring Ana", types=["rule"])).results[0]
         >>> [each.status for each in await memory.forget(rule.id, reason="outdated", force=True)]
@@ -385,28 +340,3 @@ class AsyncMemory:
         """
         full = await self._known(memory_id, scope)
         return (await self._command(ConfirmCommand(memory_id=full, reason=reason), scope))[0]
-
-    # --- shared -------------------------------------------------------------------------------
-
-    def _in(self, scope: str | None) -> str:
-        return self.scope if scope is None else scope
-
-    async def _ask(self, request: Request) -> JsonValue:
-        return await self.background.run(self.background.answer(request))
-
-    async def _known(self, memory_id: str, scope: str | None) -> str:
-        """The full id. One of another scope is as unknown as one that never was."""
-        said = cast("JsonObject", await self._ask(ScopeRequest(memory_id)))
-        if said["scope"] != self._in(scope):
-            raise no_memory(memory_id)
-        return str(said["id"])
-
-    async def _command(self, command: Command, scope: str | None) -> tuple[Change, ...]:
-        order = Order(self._in(scope), command, self.actor)
-        try:
-            result = await self.background.run(self.background.carry_out(order, self.wait_seconds))
-        except CommandError as error:
-            raise NotDoneError(str(error)) from error
-        # What was forgotten cannot be changed, but it can be forgotten again.
-        is_forget = isinstance(command, ForgetCommand)
-        return changes_of(result, DONE if is_forget else DONE - {"deleted"})

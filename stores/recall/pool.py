@@ -16,7 +16,7 @@ from typing import Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from palimpsest.stores.index.scope_index import ScopeIndex
+from palimpsest.stores.index.scope_index import FACTS, TURNS, ScopeIndex
 from palimpsest.stores.index.scoring import (
     at_least_best,
     best_of_segments,
@@ -44,7 +44,6 @@ from palimpsest.stores.recall.ranking import (
 from palimpsest.stores.recall.ranking_steps import Ranking
 from palimpsest.stores.settings import RecallSettings
 
-TURNS, FACTS = 0, 1
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 

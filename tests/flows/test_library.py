@@ -55,10 +55,8 @@ def test_the_examples_run_one_after_another(tmp_path: Path) -> None:
 
 
 def methods(kind: type) -> dict[str, inspect.Signature]:
-    public = {name: made for name, made in vars(kind).items() if not name.startswith("_")}
-    return {
-        name: inspect.signature(made) for name, made in public.items() if inspect.isfunction(made)
-    }
+    made = inspect.getmembers(kind, inspect.isfunction)
+    return {name: inspect.signature(each) for name, each in made if not name.startswith("_")}
 
 
 def test_both_have_the_same_methods_with_docstrings() -> None:
