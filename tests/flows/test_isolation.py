@@ -107,7 +107,7 @@ async def everything(read: DirectQueries, scope: str, foreign: Sequence[str]) ->
             ContextRequest(scope, question, 2_000),
             ForgetPreviewRequest(scope, query=question, cascade=True),
         ]
-    asked += [WeakRequest(scope, below=1.1, limit=100), StatsRequest(scope)]
+    asked.append(WeakRequest(scope, below=1.1, limit=100))
     shown = []
     for request in asked:
         answer = await read.answer(request)
@@ -125,7 +125,4 @@ async def everything(read: DirectQueries, scope: str, foreign: Sequence[str]) ->
         assert memory["scope"] == scope
         for by_id in (GetRequest, HistoryRequest, ExplainRequest):
             shown.append(await read.answer(by_id(memory["id"])))
-    for name in ("Ana", "Globex"):
-        with contextlib.suppress(NotFoundError):
-            shown.append(await read.answer(EntityRequest(scope, name, 100)))
     return [*shown, listed]
