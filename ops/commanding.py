@@ -35,6 +35,11 @@ POLL_SECONDS = 0.05
 MOMENT_SECONDS = 0.5
 """Longer waits are announced."""
 
+DONE: Final = frozenset(
+    {"updated", "no_changes", "forgotten", "recovered", "confirmed", "set"}
+    | {"deleted", "deduped", "dismissed", "added", "merged", "already"}
+)
+"""What a command says of what is now as it was told to be."""
 Kind = Literal[
     "invalid_request",
     "too_large",

@@ -1,6 +1,7 @@
-"""The references of settings, commands and views, written from the program itself.
+"""The references of settings, commands, routes and views, written from the program itself.
 
-python -m palimpsest.ops.reference      writes settings.md, commands.md and tables.md in ops/docs
+python -m palimpsest.ops.reference      writes settings.md, commands.md, routes.md and tables.md
+                                        in ops/docs
 """
 
 from __future__ import annotations
@@ -95,6 +96,27 @@ def _unwrapped(text: str) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
+def render_routes() -> str:
+    """A table of the routes of the HTTP service, from its OpenAPI document."""
+    from palimpsest.ops.http.application import document
+
+    lines = [
+        "# Routes",
+        "",
+        "Written by `make docs`; do not edit. `/openapi.json` of a running service tells bodies,",
+        "parameters and answers in full; [http.md](http.md) tells how to use them.",
+        "",
+        "| method | route | does | statuses |",
+        "| --- | --- | --- | --- |",
+    ]
+    for path, operations in document()["paths"].items():
+        for method, operation in operations.items():
+            about = " ".join(operation["description"].split())
+            statuses = ", ".join(sorted(operation["responses"]))
+            lines.append(f"| {method.upper()} | `{path}` | {about} | {statuses} |")
+    return "\n".join([*lines, ""])
+
+
 def render_tables() -> str:
     """Every view that analysts see, with what its columns hold."""
     import duckdb
@@ -144,6 +166,7 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     (FOLDER / "settings.md").write_text(render_settings(), encoding="utf-8")
     (FOLDER / "commands.md").write_text(render_commands(), encoding="utf-8")
+    (FOLDER / "routes.md").write_text(render_routes(), encoding="utf-8")
     (FOLDER / "tables.md").write_text(render_tables(), encoding="utf-8")
 
 

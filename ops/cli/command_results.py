@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 
 Said: TypeAlias = dict[str, object]
 """A command with its result as JSON; without `error` and `result` until it is carried out."""
-DONE = frozenset(
-    {"updated", "no_changes", "forgotten", "recovered", "confirmed", "set"}
-    | {"deleted", "deduped", "dismissed", "added", "merged", "already"}
-)
 
 
 def said_of(command_id: str, result: Said | None) -> Said:
@@ -52,6 +48,8 @@ def carry_out(
 
 def tell(said: Said, quiet: bool, settings: Settings, waited: float) -> bool:
     """Print what became of a command, unless `quiet`; whether any of it was refused."""
+    from palimpsest.ops.commanding import DONE
+
     if "error" not in said:
         if not quiet:
             typer.echo(

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from palimpsest.ops.cli import (
+    agents,
     bench,
     changing,
     dead_letters,
@@ -22,10 +23,12 @@ from palimpsest.ops.cli import (
     forgetting,
     gateway,
     memories,
+    overviews,
     proposals,
     publishing,
     running,
     scopes,
+    serving,
     setup,
     snapshots,
     sql,
@@ -63,7 +66,9 @@ GROUPS = (
     demo,
     publishing,
     running,
+    serving,
     memories,
+    overviews,
     scopes,
     sql,
     snapshots,
@@ -74,6 +79,7 @@ GROUPS = (
     setup,
     topics,
     gateway,
+    agents,
     bench,
 )
 

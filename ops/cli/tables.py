@@ -217,3 +217,20 @@ def print_events(events: list[Json]) -> None:
             ],
         )
     )
+
+
+def print_entity(found: Json) -> None:
+    """An entity with its relations, and the memories that name it."""
+    out = console()
+    aliases = cast("list[str]", found["aliases"])
+    also = f", also {text(aliases)}" if aliases else ""
+    named = f"named in {found['mentions']} memories"
+    out.print(f"[bold]{text(found['name'])}[/] ({text(found['type'])}{also}), {named}")
+    if found["summary"]:
+        out.print(text(found["summary"]))
+    for each in cast("list[Json]", found["relations"]):
+        names = (found["name"], each["name"])
+        source, target = names if each["direction"] == "out" else reversed(names)
+        relation = str(each["relation"]).replace("_", " ")
+        out.print(f"- {text(source)} {text(relation)} {text(target)}")
+    print_memories(cast("list[Json]", found["memories"]))

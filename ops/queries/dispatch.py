@@ -13,12 +13,16 @@ from pydantic import JsonValue
 
 from palimpsest.ops.queries import (
     dead_letters,
+    diagnostics,
+    embeddings,
+    entities,
     forgetting,
     held_proposals,
     memories,
     provenance,
     scopes,
     sql,
+    stats,
 )
 from palimpsest.ops.queries import (
     recall as recalling,
@@ -28,7 +32,11 @@ from palimpsest.ops.queries.requests import (
     ContextRequest,
     DeadLetterRequest,
     DeadLettersRequest,
+    DiagnosticsRequest,
     DiscardRequest,
+    EmbeddingsRequest,
+    EntitiesRequest,
+    EntityRequest,
     ExplainRequest,
     FlagsRequest,
     ForgetPreviewRequest,
@@ -43,8 +51,11 @@ from palimpsest.ops.queries.requests import (
     RequestError,
     ScopeRequest,
     ScopesRequest,
+    SearchRequest,
     SqlRequest,
+    StatsRequest,
     StatusRequest,
+    WeakRequest,
 )
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.queries.status import status
@@ -54,6 +65,7 @@ from palimpsest.streams.logs.base import LogError, LogUnavailable
 
 WAITED: Final[Mapping[type[Request], Callable[[Sources, Any], Awaitable[JsonValue]]]] = {
     RecallRequest: recalling.recall,
+    SearchRequest: recalling.search,
     ContextRequest: recalling.context,
     ForgetPreviewRequest: forgetting.preview,
     RedriveRequest: dead_letters.redrive,
@@ -67,6 +79,12 @@ READS: Final[Mapping[type[Request], Callable[[Sources, Any], JsonValue]]] = {
     CommandRequest: memories.command_result,
     HistoryRequest: provenance.history,
     ExplainRequest: provenance.explain,
+    EmbeddingsRequest: embeddings.embeddings,
+    EntitiesRequest: entities.entities,
+    EntityRequest: entities.entity,
+    WeakRequest: memories.weak,
+    StatsRequest: stats.stats,
+    DiagnosticsRequest: diagnostics.diagnostics,
     DeadLettersRequest: dead_letters.list_dead_letters,
     DeadLetterRequest: dead_letters.show,
     HeldProposalsRequest: held_proposals.list_held,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
 from palimpsest.ops.queries.requests import (
     CommandRequest,
@@ -11,8 +12,9 @@ from palimpsest.ops.queries.requests import (
     ListRequest,
     RequestError,
     ScopeRequest,
+    WeakRequest,
 )
-from palimpsest.ops.queries.sources import Sources, from_all, no_memory
+from palimpsest.ops.queries.sources import Sources, from_all, no_memory, rows
 
 SHORTEST_ID = 8
 SAID_BY = (
@@ -74,9 +76,8 @@ def list_memories(sources: Sources, request: ListRequest) -> JsonObject:
         conditions.append("type IN (SELECT unnest(?))")
         values.append(list(request.types))
     if request.before is not None:
-        at, _, memory_id = request.before.rpartition("/")
         conditions.append("(occurred_at, memory_id) < (?::TIMESTAMPTZ, ?)")
-        values += [at, memory_id]
+        values += cursor(request.before)
     matches = from_all(
         sources,
         f"SELECT {COLUMNS} FROM memory_rows WHERE {' AND '.join(conditions)}"
@@ -97,6 +98,38 @@ def list_memories(sources: Sources, request: ListRequest) -> JsonObject:
         "memories": [*page],
         "next": None if last is None else f"{last['occurred_at']}/{last['id']}",
     }
+
+
+_WEAK = f"""
+SELECT {COLUMNS} FROM memory_rows
+WHERE scope = ? AND NOT is_deleted AND type <> 'episodic' AND NOT pinned AND decay_rate > 0
+    AND confidence < ?
+ORDER BY confidence, occurred_at, memory_id LIMIT ?
+"""
+
+
+def weak(sources: Sources, request: WeakRequest) -> JsonObject:
+    """`memories` that are neither confirmed nor pinned, of a confidence under `below`, the least
+    sure first: what a person should be asked about."""
+    if not request.scope.strip():
+        raise RequestError("the scope is empty")
+    found = rows(
+        sources.shard_of(request.scope), _WEAK, [request.scope, request.below, request.limit]
+    )
+    for row in found:
+        row["metadata"] = json.loads(str(row["metadata"]))
+    return {"memories": [*found]}
+
+
+def cursor(before: str) -> tuple[datetime, str]:
+    """What the `next` of a page names. Raises RequestError."""
+    at, _, memory_id = before.rpartition("/")
+    try:
+        return datetime.fromisoformat(at).astimezone(UTC), memory_id
+    except (ValueError, OverflowError):
+        raise RequestError(
+            f"{before!r} is no place in this list; give the `next` of the page before"
+        ) from None
 
 
 def command_result(sources: Sources, request: CommandRequest) -> JsonObject | None:

@@ -59,15 +59,16 @@ def _events(shard: Shard, memory_id: str, limit: int) -> list[JsonValue]:
 
 
 def _related(shard: Shard, memory_id: str, own: str, other: str) -> list[JsonValue]:
-    return [
-        *rows(
-            shard,
-            f"SELECT {COLUMNS} FROM memory_rows WHERE memory_id IN"
-            f" (SELECT {other} FROM memory_edges WHERE {own} = ? AND"
-            " relation_type = 'derived_from') ORDER BY occurred_at, memory_id",
-            [memory_id],
-        )
-    ]
+    related = rows(
+        shard,
+        f"SELECT {COLUMNS} FROM memory_rows WHERE memory_id IN"
+        f" (SELECT {other} FROM memory_edges WHERE {own} = ? AND"
+        " relation_type = 'derived_from') ORDER BY occurred_at, memory_id",
+        [memory_id],
+    )
+    for memory in related:
+        memory["metadata"] = json.loads(str(memory["metadata"]))
+    return [*related]
 
 
 def _before(shard: Shard, memory_id: str) -> list[JsonValue]:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, cast
 
 from pydantic import JsonValue, TypeAdapter
 
-from palimpsest.ops.queries.requests import ContextRequest, RecallRequest, RequestError
+from palimpsest.ops.queries.requests import (
+    ContextRequest,
+    JsonObject,
+    RecallRequest,
+    RequestError,
+    SearchRequest,
+)
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.stores.recall.query import Query
 from palimpsest.streams.models.base import ModelError, TokenEmbeddingModel
@@ -19,13 +26,16 @@ if TYPE_CHECKING:
     from palimpsest.stores.recall.token_leg import QueryEmbedding
 
 
+WIDER = 3
+"""How many more than asked for are looked at by words alone: neighbours of hits are left out."""
+
+
 async def recall(sources: Sources, request: RecallRequest) -> JsonValue:
     """The answer in the shape of `recall --json`, with what the question's intent adds (`related`)
     and, for `explain`, how the question was understood. Raises RequestError for what cannot be
     asked."""
     found = await retrieved(sources, request)
-    told: JsonValue = _adapter().dump_python(found.answer, mode="json")
-    assert isinstance(told, dict)
+    told = _told(found.answer)
     told["related"] = [
         {
             "id": each.id,
@@ -41,6 +51,24 @@ async def recall(sources: Sources, request: RecallRequest) -> JsonValue:
     if request.explain:
         told["understood"] = cast("JsonValue", found.explain())
     return told
+
+
+def _told(answer: RecallAnswer) -> JsonObject:
+    told: JsonValue = _adapter().dump_python(answer, mode="json")
+    assert isinstance(told, dict)
+    return told
+
+
+async def search(sources: Sources, request: SearchRequest) -> JsonObject:
+    """As a recall, by keywords alone. Raises RequestError for what cannot be asked."""
+    from palimpsest.stores.recall.retriever import Retriever
+
+    query = Query(request.scope, request.text, request.limit * WIDER, request.types, group=False)
+    _check(query.scope, query.text)
+    settings = sources.settings.recall.model_copy(update={"fusion": "keyword", "rerank": "off"})
+    found = await Retriever(sources.shard_of(query.scope), settings).retrieve(query, None)
+    hits = tuple(result for result in found.answer.results if result.scores.keyword)
+    return _told(replace(found.answer, results=hits[: request.limit]))
 
 
 async def context(sources: Sources, request: ContextRequest) -> JsonValue:
@@ -95,13 +123,17 @@ async def _retriever(
     return retriever, embedding
 
 
-async def _embedding(sources: Sources, scope: str, text: str) -> QueryEmbedding | None:
-    from palimpsest.stores.recall.token_leg import QueryEmbedding
-
+def _check(scope: str, text: str) -> None:
     if not scope.strip():
         raise RequestError("the scope is empty; name the memory space to search (--scope)")
     if not text.strip():
         raise RequestError("the question is empty")
+
+
+async def _embedding(sources: Sources, scope: str, text: str) -> QueryEmbedding | None:
+    from palimpsest.stores.recall.token_leg import QueryEmbedding
+
+    _check(scope, text)
     model = sources.embedding
     try:
         if isinstance(model, TokenEmbeddingModel):

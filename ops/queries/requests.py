@@ -36,6 +36,12 @@ class NotOpenError(RequestError):
     code = "not_open"
 
 
+class UnavailableError(RequestError):
+    """Whoever could answer does not answer now; the same request may be answered later."""
+
+    code = "unavailable"
+
+
 class SqlRefusedError(RequestError):
     """A query that asks for more than to read the views."""
 
@@ -63,7 +69,7 @@ class SqlTooLargeError(RequestError):
 ERRORS: dict[str, type[RequestError]] = {
     kind.code: kind
     for kind in (
-        *(RequestError, NotFoundError, NotOpenError),
+        *(RequestError, NotFoundError, NotOpenError, UnavailableError),
         *(SqlRefusedError, SqlInvalidError, SqlTooSlowError, SqlTooLargeError),
     )
 }
@@ -71,6 +77,16 @@ ERRORS: dict[str, type[RequestError]] = {
 
 RecallRequest: TypeAlias = Query
 """Memories of a scope for a text, best first: the query itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """Memories of a scope that have words of the text, best first; no vector takes part."""
+
+    scope: str
+    text: str
+    limit: int = 10
+    types: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +132,59 @@ class ExplainRequest:
     """Where a memory came from and what was decided about it."""
 
     memory_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingsRequest:
+    """Vectors of the active memories of a scope, by memory id; `after` is the `next` of the page
+    before."""
+
+    scope: str
+    after: str | None = None
+    limit: int = 500
+
+
+@dataclass(frozen=True, slots=True)
+class EntitiesRequest:
+    """Entities of a scope, the most often told of first; `text` is part of a name; `after` is the
+    `next` of the page before."""
+
+    scope: str
+    text: str | None = None
+    limit: int = 50
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EntityRequest:
+    """One entity by any of its names: relations, attributes, the newest `limit` memories."""
+
+    scope: str
+    name: str
+    limit: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class WeakRequest:
+    """Memories of a scope that nobody confirmed, of a confidence under `below`."""
+
+    scope: str
+    below: float = 0.8
+    limit: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class StatsRequest:
+    """How much is remembered: of a scope, or of all."""
+
+    scope: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DiagnosticsRequest:
+    """How healthy the memory is: of one domain, or of all."""
+
+    domain: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,11 +298,18 @@ class CopyRequest:
 
 Request: TypeAlias = (
     RecallRequest
+    | SearchRequest
     | ContextRequest
     | GetRequest
     | ListRequest
     | HistoryRequest
     | ExplainRequest
+    | EmbeddingsRequest
+    | EntitiesRequest
+    | EntityRequest
+    | WeakRequest
+    | StatsRequest
+    | DiagnosticsRequest
     | StatusRequest
     | DeadLettersRequest
     | DeadLetterRequest
@@ -249,11 +325,18 @@ Request: TypeAlias = (
 
 REQUESTS: dict[str, type[Request]] = {
     "recall": RecallRequest,
+    "search": SearchRequest,
     "context": ContextRequest,
     "get": GetRequest,
     "list": ListRequest,
     "history": HistoryRequest,
     "explain": ExplainRequest,
+    "embeddings": EmbeddingsRequest,
+    "entities": EntitiesRequest,
+    "entity": EntityRequest,
+    "weak": WeakRequest,
+    "stats": StatsRequest,
+    "diagnostics": DiagnosticsRequest,
     "status": StatusRequest,
     "dead-letters": DeadLettersRequest,
     "dead-letter": DeadLetterRequest,

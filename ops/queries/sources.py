@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -104,12 +105,16 @@ def from_all(
 
 def plain(value: object) -> JsonValue:
     """A value of the database as JSON."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no name for it
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, datetime):
         return rfc3339(value)
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(name): plain(item) for name, item in value.items()}
     return str(value)
 
 

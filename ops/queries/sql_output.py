@@ -24,7 +24,7 @@ def json_rows(table: pa.Table) -> list[JsonObject]:
     """The rows as JSON objects. Times are RFC 3339, whole decimals integers, other decimals
     floats, bytes base64; NaN and infinity, which JSON has not, are null."""
     named = table.rename_columns(_apart(table.column_names))
-    return [{name: _value(value) for name, value in row.items()} for row in named.to_pylist()]
+    return [{name: json_value(value) for name, value in row.items()} for row in named.to_pylist()]
 
 
 def as_json(table: pa.Table) -> bytes:
@@ -43,13 +43,13 @@ def as_csv(table: pa.Table) -> bytes:
 
 def _in_csv(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        return pa.array([_value(value) for value in column.to_pylist()], pa.string())
+        return pa.array([json_value(value) for value in column.to_pylist()], pa.string())
     if not pa.types.is_nested(column.type):
         return column
     values = column.to_pylist()
     return pa.array(
         [
-            None if value is None else json.dumps(_value(value), ensure_ascii=False)
+            None if value is None else json.dumps(json_value(value), ensure_ascii=False)
             for value in values
         ],
         pa.string(),
@@ -95,9 +95,10 @@ def _apart(names: list[str]) -> list[str]:
     return found
 
 
-def _value(value: object) -> JsonValue:
+def json_value(value: object) -> JsonValue:
+    """A value of a result as JSON has it, as `json_rows` tells."""
     if isinstance(value, Decimal):
-        whole = value.is_finite() and value == value.to_integral_value()
+        whole = value.is_finite() and value == value.to_integraljson_value()
         return int(value) if whole else float(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
@@ -106,7 +107,7 @@ def _value(value: object) -> JsonValue:
     if isinstance(value, datetime) and value.tzinfo is None:
         return value.isoformat()
     if isinstance(value, Mapping):
-        return {str(name): _value(inner) for name, inner in value.items()}
+        return {str(name): json_value(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_value(inner) for inner in value]
+        return [json_value(inner) for inner in value]
     return plain(value)

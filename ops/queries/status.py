@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import cast
 
 from pydantic import JsonValue
 
@@ -65,6 +66,11 @@ def _stages(sources: Sources) -> list[JsonValue]:
                 }
             )
     return found
+
+
+def lag(sources: Sources) -> int:
+    """Records that wait for all stages together."""
+    return sum(cast("int", cast("JsonObject", stage)["lag"]) for stage in _stages(sources))
 
 
 def _state(sources: Sources, stage: str, lag: int) -> str:

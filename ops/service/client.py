@@ -16,6 +16,7 @@ from palimpsest.ops.queries.requests import (
     Request,
     RequestError,
     SqlRequest,
+    UnavailableError,
     as_json,
 )
 
@@ -95,7 +96,7 @@ class RemoteQueries:
         except httpx.ConnectError as error:
             raise NotThereError(str(error)) from error
         except httpx.TimeoutException as error:
-            raise RequestError(
+            raise UnavailableError(
                 f"the worker did not answer within {patience:g} s; it may be busy, try again"
             ) from error
         except httpx.HTTPError as error:

@@ -7,20 +7,17 @@ in `<data_dir>/worker.json`, which only the folder's user may read.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hmac
 import logging
 import os
 import secrets
-import socket
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TypeAlias, TypeVar
 
-import uvicorn
 from pydantic import TypeAdapter, ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request as HttpRequest
@@ -31,6 +28,7 @@ from palimpsest.ops.queries.dispatch import Queries
 from palimpsest.ops.queries.requests import REQUESTS, CopyRequest, RequestError, SqlRequest
 from palimpsest.ops.queries.sql_output import ARROW_TYPE, as_arrow
 from palimpsest.ops.service.announcement import Announcement, announce
+from palimpsest.ops.service.server import listening, served
 from palimpsest.schemas.codec import describe
 
 logger = logging.getLogger(__name__)
@@ -49,14 +47,6 @@ class _RefusedError(Exception):
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
         self.status = status
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to the worker: SIGTERM must finish its batch first."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,28 +70,14 @@ async def local_interface(
 
     `partitions` tells which are open here now."""
     token = place.token or secrets.token_urlsafe(32)
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((place.host, place.port))
+    with listening(place.host, place.port) as listener:
         announcement = Announcement(os.getpid(), listener.getsockname()[1], token)
-        config = uvicorn.Config(
-            interface(queries, token, partitions, folder),
-            lifespan="off",
-            log_level="critical",
-            access_log=False,
-        )
-        server = _Server(config)
-        serving = asyncio.create_task(server.serve([listener]), name="local interface")
-        try:
-            await _started(server, serving)
+        async with served(interface(queries, token, partitions, folder), listener):
             path = announce(folder, announcement)
             try:
                 yield announcement
             finally:
                 path.unlink(missing_ok=True)
-        finally:
-            server.should_exit = True
-            await serving
 
 
 def interface(
@@ -173,11 +149,6 @@ def _read(file: BinaryIO) -> Iterator[bytes]:
     with file:
         while data := file.read(MAX_BODY_BYTES):
             yield data
-
-
-async def _started(server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
-    while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn has no event
-        await asyncio.sleep(0.005)
 
 
 async def _body(http: HttpRequest, token: str) -> bytes:

@@ -21,11 +21,16 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pydantic import JsonValue
 
+from palimpsest.ops.queries.diagnostics import judged
 from palimpsest.ops.queries.requests import (
     CommandRequest,
     ContextRequest,
     DeadLettersRequest,
+    DiagnosticsRequest,
     DiscardRequest,
+    EmbeddingsRequest,
+    EntitiesRequest,
+    EntityRequest,
     FlagsRequest,
     ForgetPreviewRequest,
     HeldProposalsRequest,
@@ -38,11 +43,16 @@ from palimpsest.ops.queries.requests import (
     Request,
     RequestError,
     ScopesRequest,
+    SearchRequest,
     SqlRequest,
+    StatsRequest,
     StatusRequest,
+    UnavailableError,
+    WeakRequest,
 )
 from palimpsest.ops.queries.scopes import newest_first
 from palimpsest.ops.queries.sql import limits_of, numbered, refusals_told, rest
+from palimpsest.ops.queries.stats import stats_of
 from palimpsest.ops.service.announcement import announced
 from palimpsest.ops.service.client import NotThereError, RemoteQueries
 from palimpsest.ops.settings.sections import Settings
@@ -80,7 +90,9 @@ def announcements(data_dir: Path) -> dict[str, str]:
 class RoutedQueries:
     """Queries answered by the owner of the scope's partition, or by all workers together."""
 
-    def __init__(self, settings: Settings, partitions: int) -> None:
+    def __init__(self, settings: Settings, partitions: int, patience: float | None = None) -> None:
+        """`patience`: seconds that a partition may be without an owner."""
+        self._patience = PATIENCE_SECONDS if patience is None else patience
         self._settings = settings
         self._partitions = partitions
         self._clients: dict[str, RemoteQueries] = {}
@@ -118,7 +130,7 @@ class RoutedQueries:
     async def _owner(self, partition: int) -> RemoteQueries:
         owners = await self._awaited(lambda owners: partition in owners)
         if partition not in owners:
-            raise RequestError(
+            raise UnavailableError(
                 f"no worker has partition {partition} open; start one with `palimpsest run`, or"
                 " name those of other machines in kafka.workers"
             )
@@ -130,7 +142,7 @@ class RoutedQueries:
         owners = await self._awaited(lambda owners: len(owners) == self._partitions)
         missing = sorted(set(range(self._partitions)) - owners.keys())
         if missing:
-            raise RequestError(
+            raise UnavailableError(
                 f"no worker has the partitions {', '.join(map(str, missing))} open; start one with"
                 " `palimpsest run`, or name those of other machines in kafka.workers"
             )
@@ -139,7 +151,7 @@ class RoutedQueries:
     async def _awaited(
         self, enough: Callable[[dict[int, RemoteQueries]], bool]
     ) -> dict[int, RemoteQueries]:
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + self._patience
         while True:
             owners = await self.owners()
             if enough(owners) or time.monotonic() > deadline or not self._reachable():
@@ -152,10 +164,16 @@ class RoutedQueries:
         match request:
             case (
                 RecallRequest()
+                | SearchRequest()
                 | ContextRequest()
+                | EmbeddingsRequest()
+                | EntitiesRequest()
+                | EntityRequest()
                 | FlagsRequest()
                 | ForgetPreviewRequest()
+                | WeakRequest()
                 | ListRequest(scope=str())
+                | StatsRequest(scope=str())
             ):
                 number = partition_for(str(request.scope), self._partitions)
                 return await self._persisted(number, lambda owner: owner.answer(request))
@@ -165,6 +183,10 @@ class RoutedQueries:
                 said = await self._from_all(request)
                 listed = [cast("list[JsonObject]", part["scopes"]) for part in said]
                 return {"scopes": newest_first([*chain.from_iterable(listed)])}
+            case StatsRequest():
+                return _stats(await self._from_all(request))
+            case DiagnosticsRequest():
+                return _diagnostics(await self._from_all(request))
             case StatusRequest():
                 return _status(await self._from_all(request))
             case DeadLettersRequest():
@@ -210,7 +232,7 @@ class RoutedQueries:
 
     async def _persisted(self, partition: int, ask: Callable[[RemoteQueries], Awaitable[T]]) -> T:
         """Asked again while the partition moves from one worker to another."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + self._patience
         while True:
             owner = await self._owner(partition)
             try:
@@ -221,7 +243,7 @@ class RoutedQueries:
                 await asyncio.sleep(LOOK_AGAIN_SECONDS)
 
     async def _from_all(self, request: Request) -> list[JsonObject]:
-        answers = [await client.answer(request) for client in await self._all()]
+        answers = [await _asked(client, request) for client in await self._all()]
         return cast("list[JsonObject]", answers)
 
     async def _by_id(self, request: Request) -> JsonValue:
@@ -229,12 +251,22 @@ class RoutedQueries:
         refused: RequestError | None = None
         for client in await self._all():
             try:
-                return await client.answer(request)
+                return await _asked(client, request)
+            except UnavailableError:
+                raise
             except RequestError as error:
                 if refused is None or isinstance(refused, NotFoundError):
                     refused = error
         assert refused is not None
         raise refused
+
+
+async def _asked(worker: RemoteQueries, request: Request) -> JsonValue:
+    """The worker's answer. Raises UnavailableError for one that has just gone."""
+    try:
+        return await worker.answer(request)
+    except NotThereError as error:
+        raise UnavailableError(f"a worker went away meanwhile: {error}") from error
 
 
 def _resolved(address: str) -> list[str]:
@@ -298,6 +330,27 @@ def _joined(answers: Sequence[JsonObject]) -> JsonObject:
         for name, values in answer.items():
             joined.setdefault(name, []).extend(cast("list[JsonValue]", values))
     return {**joined}
+
+
+def _stats(answers: Sequence[JsonObject]) -> JsonObject:
+    types = [
+        {"type": name, "number": number}
+        for answer in answers
+        for name, number in cast("JsonObject", answer["types"]).items()
+    ]
+    return stats_of(None, answers, types)
+
+
+def _diagnostics(answers: Sequence[JsonObject]) -> JsonObject:
+    counted: dict[str, dict[str, int]] = {}
+    for answer in answers:
+        for domain, found in cast(
+            "dict[str, dict[str, dict[str, int]]]", answer["domains"]
+        ).items():
+            total = counted.setdefault(domain, {})
+            for name, number in found["counts"].items():
+                total[name] = total.get(name, 0) + number
+    return judged(counted)
 
 
 def _status(answers: Sequence[JsonObject]) -> JsonObject:

@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from palimpsest.ops.http.settings import HttpSettings
 from palimpsest.stores.settings import RecallSettings, SearchSettings, StoreSettings
 from palimpsest.streams.kafka.cluster import DEFAULT_PARTITIONS, Cluster
 from palimpsest.streams.logs.settings import KafkaSettings, LogSettings
@@ -50,6 +51,7 @@ class Settings(BaseSettings):
     graph: GraphSettings = GraphSettings()
     worker: WorkerSettings = WorkerSettings()
     store: StoreSettings = StoreSettings()
+    http: HttpSettings = HttpSettings()
 
     @classmethod
     def settings_customise_sources(

@@ -20,10 +20,10 @@ from palimpsest.ops.settings.sections import Settings
 
 FILE_NAME = "palimpsest.toml"
 PREFIX = "PALIMPSEST_"
-OTHER_VARIABLES = ("PALIMPSEST_REQUIRE_KAFKA",)
+OTHER_VARIABLES = ("PALIMPSEST_REQUIRE_KAFKA", "PALIMPSEST_HTTP_EXAMPLES")
 """Variables that are no settings: what tests are told."""
 MASK = "********"
-LISTS = ("extraction.roles", "kafka.workers")
+LISTS = ("extraction.roles", "kafka.workers", "http.allowed_hosts")
 """Settings that hold several values; on one line they are separated by commas."""
 
 Flat = dict[str, object]

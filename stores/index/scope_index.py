@@ -22,6 +22,8 @@ from palimpsest.stores.index.segment import Numbers, Segment
 from palimpsest.stores.index.vector_column import Codes, Vector
 
 DERIVED_FROM = "derived_from"
+TURNS, FACTS = 0, 1
+"""Numbers of the segments."""
 STALE_SHARE = 0.02
 """By how much the number of vectors may change before the lengths of `rest_lengths` are computed
 anew: they only choose which places are scored exactly."""
@@ -42,7 +44,7 @@ class ScopeIndex:
         """Ids that a memory was derived from, by its id."""
         self._pairs = np.zeros((16, 2), dtype=np.int32)
         self._pair_count = 0
-        self._gone: dict[str, int] = {}
+        self._gone: tuple[dict[str, int], dict[str, int]] = ({}, {})
         self.empty_seats: dict[str, int] = {}
         """Positions in their sessions of turns that were deleted before they were ever here."""
         self._rest: dict[int, tuple[int, Vector]] = {}
@@ -100,7 +102,7 @@ class ScopeIndex:
         """A turn that was deleted before it was ever seen here still has its place in the session,
         as the edges between turns have it."""
         session = self.numbers.of(row.session_id)
-        if row.type != "episodic" or session < 0 or row.memory_id in self._gone:
+        if row.type != "episodic" or session < 0 or row.memory_id in self._gone[TURNS]:
             return
         with self.lock:
             seats = self.seats.setdefault(session, array("i"))
@@ -115,7 +117,8 @@ class ScopeIndex:
             other = self.facts if segment is self.turns else self.turns
             other.remove(row.memory_id)
             if before is None:
-                before = self._gone.pop(row.memory_id, None)
+                gone = self._gone[TURNS if segment is self.turns else FACTS]
+                before = gone.pop(row.memory_id, None)
             if segment is self.turns:
                 place = self._put_turn(row, terms, vector, before)
             else:
@@ -153,12 +156,12 @@ class ScopeIndex:
 
     def remove(self, memory_id: str) -> None:
         with self.lock:
-            for segment in self.segments:
+            for segment, gone in zip(self.segments, self._gone, strict=True):
                 place = segment.place_of.get(memory_id)
                 if place is not None:
                     segment.remove(memory_id)
                     # It may be recovered: it then takes its old place in session and links.
-                    self._gone[memory_id] = place
+                    gone[memory_id] = place
 
     def set_vector(self, memory_id: str, vector: Vector) -> None:
         """The vector of a memory that had none."""
@@ -189,8 +192,8 @@ class ScopeIndex:
 
     def _pair(self, derived: str, source: str) -> None:
         """Note the places of a link's ends, also of one that is deleted and may be recovered."""
-        turn = self.turns.place_of.get(source, self._gone.get(source))
-        fact = self.facts.place_of.get(derived, self._gone.get(derived))
+        turn = self.turns.place_of.get(source, self._gone[TURNS].get(source))
+        fact = self.facts.place_of.get(derived, self._gone[FACTS].get(derived))
         if turn is None or fact is None:
             return
         if self._pair_count == len(self._pairs):

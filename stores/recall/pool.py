@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palimpsest.stores.index.analysis import asks
-from palimpsest.stores.index.scope_index import ScopeIndex
+from palimpsest.stores.index.scope_index import FACTS, TURNS, ScopeIndex
 from palimpsest.stores.index.scoring import (
     at_least_best,
     best_of_segments,
@@ -41,7 +41,6 @@ from palimpsest.stores.recall.ranking_steps import Ranking
 from palimpsest.stores.recall.token_leg import TokenLeg
 from palimpsest.stores.settings import RecallSettings
 
-TURNS, FACTS = 0, 1
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 

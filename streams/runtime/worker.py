@@ -147,11 +147,14 @@ class Worker:
 
     def _look(self) -> None:
         """Stop when all is processed; asked whenever a stage finds nothing."""
-        if self._until_drained and all(
-            driven.task.idle and not driven.source.left() for driven in self._driven
-        ):
+        if self._until_drained and self.idle:
             self.drained = True
             self._close()
+
+    @property
+    def idle(self) -> bool:
+        """Whether every stage has begun, and nothing that was published is left to process."""
+        return all(driven.task.idle and not driven.source.left() for driven in self._driven)
 
 
 async def _wait_for(event: asyncio.Event) -> None:

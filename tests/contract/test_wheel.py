@@ -21,10 +21,17 @@ WHEEL_PARTS = ("pyproject.toml", "README.md", "LICENSE", *FOLDERS)
 # A project that has packages of the four names that the folders have here.
 USER_PROGRAM = """
 import ops, schemas, stores, streams
+from palimpsest import Memory
 from palimpsest.ops.bootstrap import running
 from palimpsest.schemas.envelope import Envelope
 from palimpsest.streams.topology import STAGE_NAMES
 print(ops.OWNER, schemas.OWNER, stores.OWNER, streams.OWNER, len(STAGE_NAMES))
+"""
+USER_AGENT = """
+from palimpsest import Memory
+with Memory("own", scope="ana") as memory:
+    added = memory.add("I moved to Lisbon.", speaker="Ana")
+    print(memory.get(added.memory_ids[0]).content)
 """
 TURN = '{"turn_id": "t1", "session_id": "s1", "role": "user", "content": "Ana moved to Lisbon."}\n'
 
@@ -80,7 +87,9 @@ def test_a_wheel_has_one_name_and_all_that_is_needed(wheel: Path) -> None:
         for pattern in ("*.py", "json/*.json", "*.jsonl", "*.xml", "*.toml")
         for path in (ROOT / folder).rglob(pattern)
     }
-    assert tracked - {*names} == set()
+    package = "palimpsest/ops/package/__init__.py"
+    assert tracked - {*names} == {package}
+    assert {"palimpsest/__init__.py", "palimpsest/py.typed"} <= {*names}
 
 
 def test_every_package_is_listed() -> None:
@@ -90,6 +99,8 @@ def test_every_package_is_listed() -> None:
         for folder in FOLDERS
         for path in (ROOT / folder).rglob("__init__.py")
     }
+    # What `palimpsest` itself offers lies in a folder of its own, and is nothing else.
+    there = {"palimpsest" if name == "palimpsest.ops.package" else name for name in there}
     assert sorted(there) == listed
 
 
@@ -101,6 +112,8 @@ def test_it_is_used_from_a_project_with_packages_of_the_same_names(
         (tmp_path / name / "__init__.py").write_text("OWNER = 'user'\n")
     (tmp_path / "program.py").write_text(USER_PROGRAM)
     (tmp_path / "turns.jsonl").write_text(TURN)
+    (tmp_path / "agent.py").write_text(USER_AGENT)
+    assert ran(python, tmp_path, "agent.py") == "I moved to Lisbon.\n"
     data = str(tmp_path / "data")
     assert ran(python, tmp_path, "program.py") == f"user user user user {len(STAGE_NAMES)}\n"
     command = str(python.parent / "palimpsest")

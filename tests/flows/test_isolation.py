@@ -4,6 +4,7 @@ sessions, ids, people, words and whole sentences, each with a word that only it 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import tempfile
 from collections import Counter
@@ -17,13 +18,20 @@ from hypothesis import strategies as st
 from palimpsest.ops.queries.dispatch import DirectQueries
 from palimpsest.ops.queries.requests import (
     ContextRequest,
+    EmbeddingsRequest,
+    EntitiesRequest,
+    EntityRequest,
     ExplainRequest,
     ForgetPreviewRequest,
     GetRequest,
     HistoryRequest,
     ListRequest,
+    NotFoundError,
     RecallRequest,
     Request,
+    SearchRequest,
+    StatsRequest,
+    WeakRequest,
 )
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.settings.sections import Settings
@@ -95,14 +103,21 @@ async def everything(read: DirectQueries, scope: str, foreign: Sequence[str]) ->
         asked += [
             RecallRequest(scope, question, limit=50, neighbours=3, explain=True),
             RecallRequest(scope, question, limit=50, group=False),
+            SearchRequest(scope, question, limit=50),
             ContextRequest(scope, question, 2_000),
             ForgetPreviewRequest(scope, query=question, cascade=True),
         ]
+    asked.append(WeakRequest(scope, below=1.1, limit=100))
     shown = []
     for request in asked:
         answer = await read.answer(request)
         assert isinstance(answer, dict)
         shown.append({**answer, "query": ""})  # the question itself may name anything
+    for name in ("Ana", "Oslo", "Globex"):
+        with contextlib.suppress(NotFoundError):
+            shown.append(await read.answer(EntityRequest(scope, name)))
+    for of_scope in (EntitiesRequest(scope), EmbeddingsRequest(scope), StatsRequest(scope)):
+        shown.append(await read.answer(of_scope))
     listed = await read.answer(ListRequest(scope, limit=100))
     assert isinstance(listed, dict)
     memories: Any = listed["memories"]

@@ -13,6 +13,8 @@ import pytest
 from palimpsest.ops.queries.dispatch import DirectQueries
 from palimpsest.ops.queries.requests import (
     ContextRequest,
+    EntitiesRequest,
+    EntityRequest,
     ForgetPreviewRequest,
     GetRequest,
     ListRequest,
@@ -21,11 +23,14 @@ from palimpsest.ops.queries.requests import (
     RecallRequest,
     Request,
     RequestError,
+    SearchRequest,
     SqlInvalidError,
     SqlRefusedError,
     SqlRequest,
     SqlTooLargeError,
     SqlTooSlowError,
+    StatsRequest,
+    WeakRequest,
 )
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.service import routing
@@ -68,6 +73,10 @@ async def cluster(folder: Path) -> AsyncIterator[tuple[RoutedQueries, Sources]]:
         RecallRequest("ana", "where does Ana work?"),
         ListRequest("ana"),
         ForgetPreviewRequest("ana", query="where does Ana work?"),
+        SearchRequest("ana", "Globex"),
+        EntitiesRequest("ana"),
+        EntityRequest("ana", "Globex"),
+        WeakRequest("ana", below=1.0),
     ],
 )
 async def test_what_is_asked_of_a_scope_needs_its_partition_alone(
@@ -81,6 +90,15 @@ async def test_what_is_asked_by_id_needs_all(tmp_path: Path) -> None:
     async with cluster(tmp_path) as (routed, _):
         with pytest.raises(RequestError, match="no worker has the partitions"):
             await routed.answer(GetRequest("0123456789"))
+
+
+async def test_counts_of_a_scope_need_its_partition_and_counts_of_all_need_all(
+    tmp_path: Path,
+) -> None:
+    async with cluster(tmp_path) as (routed, _):
+        assert "'active': 2" in str(await routed.answer(StatsRequest("ana")))
+        with pytest.raises(RequestError, match="no worker has the partitions"):
+            await routed.answer(StatsRequest())
 
 
 async def test_errors_keep_their_kind_on_the_way(tmp_path: Path) -> None:

@@ -42,8 +42,7 @@ async def found_by_stem(lab: Lab) -> object:
 
 
 TEAS: list[Row] = [
-    memory(f"m{n:02}", f"Ana drinks tea number {n}", n, importance=n / 40)
-    for n in range(1, 41)
+    memory(f"m{n:02}", f"Ana drinks tea number {n}", n, importance=n / 40) for n in range(1, 41)
 ]
 NAMED: list[Row] = [
     *TEAS,

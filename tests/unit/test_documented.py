@@ -13,6 +13,7 @@ from palimpsest.ops.reference import (
     FOLDER,
     commands,
     render_commands,
+    render_routes,
     render_settings,
     render_tables,
 )
@@ -28,6 +29,7 @@ def test_every_view_and_column_is_explained() -> None:
 
 def test_the_references_are_fresh() -> None:
     assert (FOLDER / "tables.md").read_text(encoding="utf-8") == render_tables()
+    assert (FOLDER / "routes.md").read_text(encoding="utf-8") == render_routes(), "make docs"
     assert (FOLDER / "settings.md").read_text(encoding="utf-8") == render_settings(), "make docs"
     assert (FOLDER / "commands.md").read_text(encoding="utf-8") == render_commands(), "make docs"
 

@@ -1,6 +1,7 @@
 """Every setting changes something that can be seen: a case for each, with what two values do.
 
-The cases stand with what they look at, in `setting_effects_logs`, `_models`, `_stages`, `_stores`.
+The cases stand with what they look at, in `setting_effects_http`, `_logs`, `_models`,
+`_stages`, `_stores`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from palimpsest.ops.settings.sources import reference
 from tests.servers import ScriptedProvider
 from tests.setting_lab import Case, Lab, free_port
 from tests.unit import (
+    setting_effects_http,
     setting_effects_logs,
     setting_effects_models,
     setting_effects_stages,
@@ -20,6 +22,7 @@ from tests.unit import (
 )
 
 CASES = {
+    **setting_effects_http.CASES,
     **setting_effects_logs.CASES,
     **setting_effects_models.CASES,
     **setting_effects_stages.CASES,

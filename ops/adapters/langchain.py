@@ -1,0 +1,122 @@
+"""A retriever and a chat history for LangChain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from langchain_core.callbacks import (
+    AsyncCallbackManagerForRetrieverRun,
+    CallbackManagerForRetrieverRun,
+)
+from langchain_core.chat_history import BaseChatMessageHistory
+from langchain_core.documents import Document
+from langchain_core.messages import BaseMessage, message_to_dict, messages_from_dict
+from langchain_core.retrievers import BaseRetriever
+from pydantic import Field
+
+from palimpsest.ops.adapters.history import History, Message
+from palimpsest.ops.library.arguments import Filters
+from palimpsest.ops.library.blocking import Memory
+from palimpsest.ops.library.memory import AsyncMemory
+from palimpsest.ops.library.results import Recalled
+from palimpsest.schemas.messages import Role
+
+ROLES: dict[str, Role] = {"human": "user", "ai": "assistant", "system": "system"}
+
+
+class PalimpsestRetriever(BaseRetriever):
+    """Memories as documents, best first: `k` of them, narrowed by `filters` as a recall.
+
+    documents = PalimpsestRetriever(memory=memory, k=4).invoke("where does Ana live?")
+    """
+
+    memory: Any
+    k: int = 10
+    filters: dict[str, Any] = Field(default_factory=dict)
+
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun
+    ) -> list[Document]:
+        memory = _asynchronous(self.memory)
+        return _documents(memory.background.blocking(self._recall(query)))
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun
+    ) -> list[Document]:
+        return _documents(await self._recall(query))
+
+    async def _recall(self, query: str) -> Recalled:
+        filters = cast("Filters", self.filters)
+        return await _asynchronous(self.memory).recall(query, limit=self.k, **filters)
+
+
+def _documents(recalled: Recalled) -> list[Document]:
+    return [
+        Document(
+            id=each.id,
+            page_content=each.content,
+            metadata={
+                "score": each.score,
+                "type": each.type,
+                "who": each.who,
+                "session_id": each.session_id,
+                "occurred_at": each.occurred_at.isoformat(),
+                "derived_from": [*each.derived_from],
+            },
+        )
+        for each in recalled.results
+    ]
+
+
+class PalimpsestChatHistory(BaseChatMessageHistory):
+    """The messages of a conversation, kept as turns, from which memories are drawn meanwhile.
+
+    RunnableWithMessageHistory(chain, lambda session: PalimpsestChatHistory(memory, session))
+    """
+
+    def __init__(self, memory: Memory | AsyncMemory, session_id: str) -> None:
+        self._history = History(memory, session_id)
+        self._background = self._history.memory.background
+
+    @property
+    def messages(self) -> list[BaseMessage]:
+        """All messages, oldest first."""
+        return _messages(self._background.blocking(self._history.messages()))
+
+    async def aget_messages(self) -> list[BaseMessage]:
+        """All messages, oldest first."""
+        return _messages(await self._history.messages())
+
+    def add_messages(self, messages: Sequence[BaseMessage]) -> None:
+        """Append messages."""
+        self._background.blocking(self._history.append(map(_message, messages)))
+
+    async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:
+        """Append messages."""
+        await self._history.append(map(_message, messages))
+
+    def clear(self) -> None:
+        """Take all messages back; what was drawn from them stays remembered."""
+        self._background.blocking(self._history.clear())
+
+    async def aclear(self) -> None:
+        """Take all messages back; what was drawn from them stays remembered."""
+        await self._history.clear()
+
+
+def _asynchronous(memory: Any) -> AsyncMemory:
+    if isinstance(memory, Memory):
+        return memory.aio
+    if isinstance(memory, AsyncMemory):
+        return memory
+    raise TypeError(f"memory is a {type(memory).__name__}; give a Memory or an AsyncMemory")
+
+
+def _messages(kept: list[Any]) -> list[BaseMessage]:
+    return cast("list[BaseMessage]", messages_from_dict(kept))
+
+
+def _message(message: BaseMessage) -> Message:
+    role = ROLES.get(message.type, "tool")
+    return Message(role, str(message.text), message_to_dict(message), message.name or "")

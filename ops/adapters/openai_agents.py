@@ -1,0 +1,70 @@
+"""A session of the OpenAI Agents SDK: a conversation that goes on after a restart."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+from agents.items import TResponseInputItem
+from agents.memory import SessionABC, SessionSettings
+from pydantic import JsonValue
+
+from palimpsest.ops.adapters.history import History, Message
+from palimpsest.ops.library.blocking import Memory
+from palimpsest.ops.library.memory import AsyncMemory
+from palimpsest.schemas.messages import Role
+
+ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
+
+
+class PalimpsestSession(SessionABC):
+    """Keeps the items of a session as turns, from which memories are drawn meanwhile.
+
+    session = PalimpsestSession(memory, "support-7")
+    result = await Runner.run(agent, "I moved to Lisbon.", session=session)
+    """
+
+    def __init__(
+        self,
+        memory: Memory | AsyncMemory,
+        session_id: str,
+        session_settings: SessionSettings | None = None,
+    ) -> None:
+        self.session_id = session_id
+        self.session_settings = session_settings
+        self._history = History(memory, session_id)
+
+    async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
+        """The newest `limit` items, all for None, oldest first."""
+        if limit is None and self.session_settings is not None:
+            limit = self.session_settings.limit
+        return cast("list[TResponseInputItem]", await self._history.messages(limit))
+
+    async def add_items(self, items: list[TResponseInputItem]) -> None:
+        """Append items."""
+        await self._history.append(_message(cast("dict[str, Any]", item)) for item in items)
+
+    async def pop_item(self) -> TResponseInputItem | None:
+        """Take the newest item back."""
+        return cast("TResponseInputItem | None", await self._history.pop())
+
+    async def clear_session(self) -> None:
+        """Take all items back; what was drawn from them stays remembered."""
+        await self._history.clear()
+
+
+def _message(item: dict[str, Any]) -> Message:
+    """What is no message of somebody, as a call of a tool, is a tool's."""
+    whole = cast("JsonValue", json.loads(json.dumps(item, default=str)))
+    role = ROLES.get(str(item.get("role")), "tool")
+    return Message(role, _text(item), whole)
+
+
+def _text(item: dict[str, Any]) -> str:
+    content = item.get("content")
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "\n".join(str(each["text"]) for each in content if "text" in each)
+    said = (item.get(name) for name in ("type", "name", "arguments", "output"))
+    return " ".join(str(each) for each in said if each)

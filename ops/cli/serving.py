@@ -1,0 +1,172 @@
+"""serve: the HTTP service. tokens: who may use it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from palimpsest.ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
+
+if TYPE_CHECKING:
+    from palimpsest.ops.http.callers import Permission as PermissionName
+    from palimpsest.ops.http.tokens import Token
+    from palimpsest.ops.settings.sections import Settings
+
+
+class Permission(StrEnum):
+    remember = "remember"
+    recall = "recall"
+    modify = "modify"
+    forget = "forget"
+    recover = "recover"
+    sql = "sql"
+    admin = "admin"
+
+
+class ActorType(StrEnum):
+    human = "human"
+    agent = "agent"
+
+
+def register(app: typer.Typer) -> None:
+    command(app)(serve)
+    tokens = typer.Typer(help="Who may use the HTTP service.", no_args_is_help=True)
+    for function, name in ((create, "create"), (list_, "list"), (revoke, "revoke")):
+        command(tokens, name)(function)
+    app.add_typer(tokens, name="tokens")
+
+
+def serve(
+    cli: Cli,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; else http.host.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port; else http.port. 0: any free one.")
+    ] = None,
+) -> None:
+    """Answer over HTTP, and run the stages.
+
+    Listens on this machine only, for everybody on it, unless there are tokens; any other address
+    needs tokens. /openapi.json tells the routes. On Kafka it runs no stages: it asks the workers.
+    SIGTERM or Ctrl-C first finishes what is under way. Needs the extra `serve`.
+
+    Example: palimpsest serve --port 3850
+    """
+    from palimpsest.ops.parts import SetupError
+
+    try:
+        import fastapi  # noqa: F401
+    except ModuleNotFoundError:
+        raise SetupError('this needs FastAPI: pip install "palimpsest[serve]"') from None
+    given = [("http.host", host), ("http.port", port)]
+    flags = tuple(f"{name}={value}" for name, value in given if value is not None)
+    asyncio.run(_serve(Cli(cli.data_dir, cli.config, (*cli.overrides, *flags)).settings))
+
+
+async def _serve(settings: Settings) -> None:
+    from palimpsest.ops.http.serving import serving
+
+    async with serving(settings) as up:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, up.stop)
+        if up.app is not None:
+            for warning in up.app.warnings:
+                complain(warning)
+            if up.app.gate.unusable is not None:
+                complain(f"extraction waits, all else runs: {up.app.gate.unusable}")
+        complain(f"serving at {up.address}; Ctrl-C stops")
+        await up.run()
+
+
+def create(
+    cli: Cli,
+    name: Annotated[str, typer.Argument(help="What it is for, as in lists.")],
+    scope: Annotated[
+        list[str],
+        typer.Option("--scope", "-s", help="A memory space, or its beginning and *; repeatable."),
+    ],
+    permission: Annotated[
+        list[Permission] | None,
+        typer.Option("--permission", "-p", help="May be repeated; else recall and remember."),
+    ] = None,
+    actor: Annotated[
+        ActorType, typer.Option(help="Who uses it: an agent may not touch what is protected.")
+    ] = ActorType.agent,
+    json: AsJson = False,
+) -> None:
+    """Make a token for the HTTP service. It is shown once; only its hash is kept.
+
+    `--scope '*'` gives all scopes, which sql and admin need.
+
+    Example: palimpsest tokens create helpdesk --scope support --permission recall
+    """
+    from palimpsest.ops.http.tokens import Tokens
+    from palimpsest.ops.parts import utc_now
+
+    if not name.strip() or not all(each.strip() for each in scope):
+        raise wrong_use("name and scopes must not be empty")
+    chosen = permission or [Permission.recall, Permission.remember]
+    allowed = cast("list[PermissionName]", [each.value for each in chosen])
+    token, secret = Tokens(cli.settings.data_dir).create(
+        name, scope, [*dict.fromkeys(allowed)], actor.value, utc_now()
+    )
+    if json:
+        print_json({**_told(token), "token": secret})
+        return
+    complain(f"token {name} for {', '.join(scope)} may {', '.join(allowed)}; it is shown only now")
+    typer.echo(secret)
+
+
+def list_(cli: Cli, json: AsJson = False) -> None:
+    """List the tokens: their scopes and permissions.
+
+    Example: palimpsest tokens list
+    """
+    from palimpsest.ops.http.tokens import Tokens
+
+    told = [_told(token) for token in Tokens(cli.settings.data_dir).all()]
+    if json:
+        print_json({"tokens": told})
+        return
+    from palimpsest.ops.cli.tables import console, table
+
+    names = ("id", "name", "scopes", "permissions", "actor", "created_at")
+    rows = [tuple(_line(row[name]) for name in names) for row in told]
+    console().print(table(tuple(name.replace("_", " ") for name in names), [*rows]))
+
+
+def revoke(
+    cli: Cli,
+    name: Annotated[str, typer.Argument(help="Name or id of the token.")],
+    json: AsJson = False,
+) -> None:
+    """Take a token away; a running service refuses it at once.
+
+    Example: palimpsest tokens revoke helpdesk
+    """
+    from palimpsest.ops.http.tokens import Tokens
+
+    token = Tokens(cli.settings.data_dir).revoke(name)
+    if json:
+        print_json({"revoked": _told(token)})
+    else:
+        typer.echo(f"token {token.name} is revoked")
+
+
+def _told(token: Token) -> dict[str, object]:
+    return {
+        "id": token.id,
+        "name": token.name,
+        "scopes": list(token.scopes),
+        "permissions": list(token.permissions),
+        "actor": token.actor,
+        "created_at": token.created_at.isoformat(),
+    }
+
+
+def _line(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,87 @@
+"""The application: its routes, its gate, its errors and its OpenAPI document."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from palimpsest.ops.http import (
+    command_routes,
+    event_routes,
+    graph_routes,
+    memory_routes,
+    operation_routes,
+    problems,
+    sql_routes,
+    turn_routes,
+)
+from palimpsest.ops.http.answers import Failure
+from palimpsest.ops.http.gate import PUBLIC_PATHS, Gate
+from palimpsest.ops.http.service import Service
+
+DESCRIPTION = """Long-term memory for AI agents. Every answer that is an error has problem details
+(RFC 9457). A token, where tokens are in use, is sent as `Authorization: Bearer …`; a scope or a
+memory that is not the token's is answered like one that does not exist."""
+
+GROUPS = (
+    memory_routes,
+    turn_routes,
+    command_routes,
+    graph_routes,
+    event_routes,
+    sql_routes,
+    operation_routes,
+)
+
+
+def create_app(service: Service) -> FastAPI:
+    """The ASGI application of a service."""
+    app = _routed()
+    app.state.service = service
+    problems.install(app)
+    app.add_middleware(Gate, settings=service.settings.http, tokens=service.tokens)
+    return app
+
+
+def _routed() -> FastAPI:
+    app = FastAPI(
+        title="Palimpsest",
+        version=version("palimpsest"),
+        description=DESCRIPTION,
+        # The usual pages load scripts from the network.
+        docs_url=None,
+        redoc_url=None,
+    )
+    for group in GROUPS:
+        app.include_router(group.routes)
+    app.include_router(operation_routes.lives)
+    app.openapi = lambda: _document(app)  # type: ignore[method-assign]
+    return app
+
+
+def document() -> dict[str, Any]:
+    """The OpenAPI document."""
+    return _document(_routed())
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document, made once."""
+    if app.openapi_schema is None:
+        made = get_openapi(
+            title=app.title,
+            version=app.version,
+            description=app.description,
+            routes=app.routes,
+        )
+        parts = made["components"]
+        parts["schemas"]["Failure"] = Failure.model_json_schema(mode="serialization")
+        parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        for path, operations in made["paths"].items():
+            if path not in PUBLIC_PATHS:
+                for operation in operations.values():
+                    operation["security"] = [{"token": []}]
+        app.openapi_schema = made
+    return app.openapi_schema

@@ -1,0 +1,53 @@
+"""Who asks, and what they may see and do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from palimpsest.ops.ingest.records import DEFAULT_SCOPE
+from palimpsest.ops.queries.requests import NotFoundError
+from palimpsest.schemas.messages import ActorType
+
+Permission = Literal["remember", "recall", "modify", "forget", "recover", "sql", "admin"]
+PERMISSIONS: Final[tuple[Permission, ...]] = get_args(Permission)
+ALL_SCOPES: Final = "*"
+
+
+def matches(pattern: str, scope: str) -> bool:
+    """Whether a scope is one of those that a token names: exactly, or by its beginning where the
+    pattern ends with a star."""
+    if pattern.endswith("*"):
+        return scope.startswith(pattern[:-1])
+    return scope == pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whoever sent a request. `id` tells callers apart, also where they have the same name."""
+
+    id: str
+    name: str
+    scopes: tuple[str, ...] = (ALL_SCOPES,)
+    permissions: tuple[Permission, ...] = PERMISSIONS
+    actor: ActorType = "human"
+
+    @property
+    def sees_all(self) -> bool:
+        return ALL_SCOPES in self.scopes
+
+    def sees(self, scope: str) -> bool:
+        return any(matches(pattern, scope) for pattern in self.scopes)
+
+    def scope(self, named: str | None) -> str:
+        """The scope that a request is about: the named one, else the only one that the caller has,
+        else the default. Raises NotFoundError for one that is not the caller's."""
+        own = self.scopes[0] if len(self.scopes) == 1 else ALL_SCOPES
+        scope = named or (DEFAULT_SCOPE if own.endswith("*") else own)
+        if not self.sees(scope):
+            raise NotFoundError(f"there is no scope {scope}")
+        return scope
+
+
+LOCAL: Final = Caller("", "local")
+"""Whoever reaches a service without tokens: the user of this machine."""

@@ -1,0 +1,117 @@
+"""Giving the commands of callers, and what their results are as answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Final, Literal, cast
+
+from fastapi import Depends, Header, Query, Response
+from fastapi.responses import JSONResponse
+
+from palimpsest.ops.commanding import CommandError, Commands, Given, Order
+from palimpsest.ops.http.callers import Caller
+from palimpsest.ops.http.problems import Problem, of_command
+from palimpsest.ops.http.service import Service, ServiceOf
+from palimpsest.ops.queries.dispatch import Queries
+from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.schemas.messages import Actor, Command
+
+DONE: Final = frozenset({"updated", "no_changes", "forgotten", "recovered", "confirmed"})
+"""What became of one memory, where that was what was wanted; anything else is a problem."""
+MOST_PENDING: Final = 10_000
+"""Commands without a result that are remembered as given."""
+
+
+class Desk:
+    """Takes commands; one for each request."""
+
+    def __init__(
+        self,
+        service: ServiceOf,
+        wait: Annotated[
+            float | None,
+            Query(ge=0, le=60, description="seconds to wait for the result; else as set"),
+        ] = None,
+        idempotency_key: Annotated[
+            str | None,
+            Header(min_length=1, max_length=256, description="the same again is done once"),
+        ] = None,
+        actor_type: Annotated[
+            Literal["human", "agent"] | None,
+            Header(description="agent: as a machine, which may not touch what is protected"),
+        ] = None,
+    ) -> None:
+        self.service = service
+        self._wait = service.settings.http.wait_seconds if wait is None else wait
+        self._key = idempotency_key
+        self._actor_type = actor_type
+
+    async def give(self, caller: Caller, scope: str, command: Command) -> Given:
+        """Append the command and wait for its result. Raises CommandError for a refused one."""
+        machine = self._actor_type == "agent" or caller.actor != "human"
+        actor = Actor(id=caller.name, type="agent" if machine else "human")
+        order = Order(scope, command, actor, self._key)
+        given = await commands_of(self.service).submit(order, self._wait)
+        given.result()
+        if given.answer is None:
+            pending = self.service.pending
+            pending[given.command_id] = scope
+            while len(pending) > MOST_PENDING:
+                del pending[next(iter(pending))]
+        return given
+
+    async def whole(self, caller: Caller, scope: str, command: Command) -> Response:
+        """The result as it is, of each memory where there are many."""
+        given = await self.give(caller, scope, command)
+        return _later(given) or JSONResponse(_told(given, result=given.result()))
+
+    async def one(self, caller: Caller, scope: str, command: Command) -> Response:
+        """The result of a command about one memory, a problem where it was not done."""
+        given = await self.give(caller, scope, command)
+        later = _later(given)
+        if later is not None:
+            return later
+        result = given.result()
+        outcome = cast("JsonObject", result[0] if isinstance(result, list) else result)
+        if outcome["status"] not in DONE:
+            raise _problem(outcome, given.command_id)
+        return JSONResponse(_told(given, **outcome))
+
+
+async def _desk(desk: Annotated[Desk, Depends()]) -> Desk:
+    return desk
+
+
+DeskOf = Annotated[Desk, Depends(_desk)]
+
+
+def commands_of(service: Service) -> Commands:
+    @asynccontextmanager
+    async def asking() -> AsyncIterator[Queries]:
+        yield service.queries
+
+    return Commands(service.settings, service.append, asking)
+
+
+def _told(given: Given, **more: object) -> dict[str, object]:
+    return {"command_id": given.command_id, "applied": given.answer is not None, **more}
+
+
+def _later(given: Given) -> Response | None:
+    """That it is accepted, and where its result will be; None for one that has its result."""
+    if given.answer is not None:
+        return None
+    place = {"Location": f"/api/commands/{given.command_id}"}
+    return JSONResponse(_told(given), 202, place)
+
+
+def _problem(outcome: JsonObject, command_id: str) -> Problem:
+    """Why one memory was left as it is."""
+    status = str(outcome["status"])
+    why = str(outcome.get("why", f"{status}: memory {outcome['id']} was left as it is"))
+    error = CommandError(status, why, command_id)  # type: ignore[arg-type]
+    problem = of_command(error)
+    kept = ("version", "duplicate_of")
+    problem.more |= {name: outcome[name] for name in kept if name in outcome}
+    return problem

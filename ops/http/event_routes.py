@@ -1,0 +1,129 @@
+"""What happens in a scope, as server-sent events from the audit topic."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Header, Query, Response
+from fastapi.responses import StreamingResponse
+
+from palimpsest.ops.http import bodies
+from palimpsest.ops.http.callers import Caller
+from palimpsest.ops.http.problems import Problem, unavailable
+from palimpsest.ops.http.routing import errors, router
+from palimpsest.ops.http.service import Recaller, Service, ServiceOf
+from palimpsest.schemas.codec import decode
+from palimpsest.schemas.messages import HistoryEvent
+from palimpsest.schemas.topics import MEMORY_HISTORY
+from palimpsest.stores.database.outcome_words import TOLD
+from palimpsest.streams.logs.base import Position, Record, partition_for
+
+routes: APIRouter = router("events")
+
+NAMES: Final = {
+    "created": "created",
+    "modified": "changed",
+    "recovered": "changed",
+    "deleted": "forgotten",
+    "purged": "forgotten",
+}
+"""Of the audit's events, those that change what a recall finds, and what they are called."""
+MOST_STREAMS: Final = 100
+LOOK_SECONDS: Final = 1.0
+"""How long a stream waits at most before it looks whether it may go on."""
+SILENT_SECONDS: Final = 15.0
+"""After so long without an event a comment is sent, so that nobody takes it for dead."""
+READ_RECORDS: Final = 500
+STREAM_TYPE: Final = "text/event-stream"
+
+
+@routes.get(
+    "/events",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "content": {STREAM_TYPE: {"schema": {"type": "string"}}},
+            "description": "`created`, `changed` and `forgotten`, as they happen",
+        },
+        **errors("not_found"),
+    },
+)
+async def events(
+    service: ServiceOf,
+    caller: Recaller,
+    asked: Annotated[bodies.ScopeParameters, Query()],
+    last_event_id: Annotated[
+        str | None, Header(pattern=r"^[0-9]{1,18}$", description="go on after this event")
+    ] = None,
+) -> Response:
+    """Follow what happens in a scope: from now on, or after `Last-Event-ID` without a gap."""
+    scope = caller.scope(asked.scope)
+    partition = partition_for(scope, service.log.partitions(MEMORY_HISTORY.name))
+    end = await asyncio.to_thread(service.log.end_offset, MEMORY_HISTORY.name, partition)
+    start = end if last_event_id is None else int(last_event_id) + 1
+    if start > end:
+        raise Problem("invalid", f"there was no event {last_event_id} in this scope")
+    if service.streams >= MOST_STREAMS:
+        raise unavailable(f"{MOST_STREAMS} streams are open already")
+    return StreamingResponse(
+        _stream(service, caller, scope, Position("events", MEMORY_HISTORY.name, partition, start)),
+        media_type=STREAM_TYPE,
+        headers={"Cache-Control": "no-store"},
+    )
+
+
+async def _stream(
+    service: Service, caller: Caller, scope: str, position: Position
+) -> AsyncIterator[str]:
+    service.streams += 1
+    try:
+        yield ": follows\n\n"
+        silent = 0.0
+        while not service.stopping.is_set() and _may_go_on(service, caller):
+            if not await service.wait(position, LOOK_SECONDS):
+                silent += LOOK_SECONDS
+                if silent >= SILENT_SECONDS:
+                    yield ": nothing happened\n\n"
+                    silent = 0.0
+                continue
+            read = service.log.read
+            records = await asyncio.to_thread(
+                read, position.topic, position.partition, position.next_offset, READ_RECORDS
+            )
+            for record in records:
+                told = _told(record, scope)
+                if told is not None:
+                    yield told
+                    silent = 0.0
+                position = Position("events", position.topic, position.partition, record.offset + 1)
+    finally:
+        service.streams -= 1
+
+
+def _may_go_on(service: Service, caller: Caller) -> bool:
+    """Not once the token is revoked."""
+    return not caller.id or any(token.id == caller.id for token in service.tokens.all())
+
+
+def _told(record: Record, scope: str) -> str | None:
+    """The record as an event; None for what is of another scope or changes nothing."""
+    if record.value is None:
+        return None
+    message = decode(record.value, MEMORY_HISTORY, record.timestamp)
+    body = message.body
+    if message.scope != scope or not isinstance(body, HistoryEvent) or body.event not in NAMES:
+        return None
+    data = {
+        "event": TOLD.get(body.event, body.event),
+        "memory_id": body.memory_id,
+        "content": body.new_content,
+        "changed_by": body.changed_by,
+        "actor_type": body.actor_type,
+        "reason": body.reason,
+        "session_id": body.session_id,
+        "at": body.created_at.isoformat(),
+    }
+    return f"id: {record.offset}\nevent: {NAMES[body.event]}\ndata: {json.dumps(data)}\n\n"

@@ -1,0 +1,124 @@
+"""What every request passes before its route: for this host, not from a foreign page, by somebody
+who may ask, with a body that is not too large."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from palimpsest.ops.http.callers import LOCAL, Caller
+from palimpsest.ops.http.problems import Problem, answer
+from palimpsest.ops.http.settings import HttpSettings
+from palimpsest.ops.http.tokens import Tokens
+from palimpsest.ops.parts import SetupError
+
+PUBLIC_PATHS: Final = frozenset({"/health", "/ready", "/openapi.json"})
+"""What anybody may ask who may reach the service at all."""
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Gate:
+    """An ASGI middleware. Without tokens a service on loopback is open to whoever reaches it; once
+    there was a token it stays closed to those without one, also after the last is revoked."""
+
+    def __init__(self, app: ASGIApp, settings: HttpSettings, tokens: Tokens) -> None:
+        self._app = app
+        self._settings = settings
+        self._tokens = tokens
+        self._open = is_loopback(settings.host)
+        self._is_local = self._open
+        self._hosts = frozenset(settings.allowed_hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        try:
+            self._check_host(headers)
+            _check_origin(headers)
+            if scope["path"] not in PUBLIC_PATHS:
+                scope.setdefault("state", {})["caller"] = self._caller(headers)
+            self._check_length(headers)
+        except Problem as problem:
+            await answer(problem)(scope, receive, send)
+            return
+        await self._app(scope, self._limited(receive), send)
+
+    def _check_host(self, headers: Headers) -> None:
+        """A name that a foreign page made its own browser resolve to this machine is refused."""
+        if not (self._is_local or self._hosts):
+            return
+        name = _name(headers.get("host", ""))
+        if name not in self._hosts and not (self._is_local and is_loopback(name)):
+            raise Problem(
+                "misdirected",
+                "the Host header names none of this service's hosts; ask for localhost, or name"
+                " the host in the setting http.allowed_hosts",
+            )
+
+    def _caller(self, headers: Headers) -> Caller:
+        try:
+            if self._tokens.all():
+                self._open = False
+            scheme, _, secret = headers.get("authorization", "").partition(" ")
+            caller = self._tokens.caller(secret.strip() if scheme.lower() == "bearer" else "")
+        except SetupError as error:
+            raise Problem("unavailable", str(error), {"Retry-After": "60"}) from None
+        if caller is not None:
+            return caller
+        if self._open:
+            return LOCAL
+        raise Problem(
+            "unauthorized",
+            "send a token as `Authorization: Bearer …`; `palimpsest tokens create` makes one",
+            {"WWW-Authenticate": "Bearer"},
+        )
+
+    def _check_length(self, headers: Headers) -> None:
+        told = headers.get("content-length", "")
+        if told.isdecimal() and int(told[:19]) > self._settings.max_body_bytes:
+            raise Problem("too_large", self._largest)
+
+    @property
+    def _largest(self) -> str:
+        return f"a body may have {self._settings.max_body_bytes} bytes (http.max_body_bytes)"
+
+    def _limited(self, receive: Receive) -> Receive:
+        """A body whose length was not told is counted as it comes."""
+        taken = 0
+
+        async def limited() -> Message:
+            nonlocal taken
+            message = await receive()
+            taken += len(message.get("body", b""))
+            if taken > self._settings.max_body_bytes:
+                raise HTTPException(413, self._largest)
+            return message
+
+        return limited
+
+
+def _check_origin(headers: Headers) -> None:
+    """A page of another site may have its reader's browser send requests; they are not answered."""
+    origin = headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+        raise Problem("forbidden", "requests of pages of other sites are not answered")
+
+
+def _name(host: str) -> str:
+    """The host without its port."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0].lower()

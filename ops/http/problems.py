@@ -1,0 +1,180 @@
+"""Every error as problem details (RFC 9457): what is wrong, and what to do.
+
+The one list of what can go wrong (`KINDS`) is what the OpenAPI document and the tests read.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from palimpsest.ops.commanding import CommandError
+from palimpsest.ops.parts import SetupError
+from palimpsest.ops.queries.requests import (
+    NotFoundError,
+    NotOpenError,
+    RequestError,
+    UnavailableError,
+)
+from palimpsest.ops.service.client import NotThereError
+from palimpsest.stores.database.cursors import StoreClosed
+from palimpsest.streams.logs.base import LogError
+
+logger = logging.getLogger(__name__)
+
+MEDIA_TYPE: Final = "application/problem+json"
+RETRY_SECONDS: Final = 1
+"""When to ask again somebody who is away."""
+UNPROCESSABLE: Final = 422
+
+CONFLICTS: Final = (
+    *("version_conflict", "duplicate_content_hash", "deleted", "not_deleted", "retention_expired"),
+    *("pinned", "confirmation_required", "confirm_mismatch", "idempotency_conflict"),
+    "command_failed",
+)
+"""Why a command was not carried out, where asking in another way may help."""
+
+KINDS: Final[dict[str, tuple[int, str]]] = {
+    "malformed": (400, "The request cannot be read"),
+    "unauthorized": (401, "A valid token is needed"),
+    "forbidden": (403, "That is not allowed"),
+    "not_found": (404, "There is no such thing"),
+    "method_not_allowed": (405, "The route does not know this method"),
+    "not_acceptable": (406, "The answer has no such form"),
+    "conflict": (409, "The memory is not as the request takes it to be"),
+    **dict.fromkeys(CONFLICTS, (409, "The memory is not as the request takes it to be")),
+    "too_large": (413, "The request is too large"),
+    "unsupported_media_type": (415, "The body is of a type that is not taken here"),
+    "misdirected": (421, "The request was meant for another host"),
+    "invalid": (UNPROCESSABLE, "The request says something that cannot be done"),
+    "rate_limited": (429, "Too many requests"),
+    "failed": (500, "The service failed"),
+    "unavailable": (503, "Nobody can answer now"),
+    "frozen": (503, "Memory may not be changed now"),
+}
+"""Code to status and title."""
+_CODES: Final = {status: code for code, (status, _) in reversed(KINDS.items())}
+"""The first code of each status."""
+FROZEN_SECONDS: Final = 60
+
+
+class Problem(Exception):
+    """A request that is answered with an error. `more` are further members of the answer."""
+
+    def __init__(
+        self,
+        code: str,
+        detail: str,
+        headers: Mapping[str, str] | None = None,
+        **more: object,
+    ) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.headers = dict(headers or {})
+        self.more = more
+
+
+def unavailable(detail: str) -> Problem:
+    return Problem("unavailable", detail, {"Retry-After": str(RETRY_SECONDS)})
+
+
+def answer(problem: Problem) -> JSONResponse:
+    """The problem as an HTTP answer."""
+    status, title = KINDS[problem.code]
+    body = {
+        "type": f"urn:palimpsest:problem:{problem.code}",
+        "title": title,
+        "status": status,
+        "detail": problem.detail,
+        "code": problem.code,
+        **problem.more,
+    }
+    return JSONResponse(body, status, problem.headers, MEDIA_TYPE)
+
+
+def install(app: FastAPI) -> None:
+    """Let the application answer all errors as problems."""
+    # The type checker takes a handler for one of any exception.
+    handlers: dict[Any, Any] = {
+        Problem: lambda _, error: answer(error),
+        RequestError: lambda _, error: answer(_of_query(error)),
+        NotThereError: lambda _, error: answer(unavailable(f"a worker is away: {error}")),
+        StoreClosed: lambda _, error: answer(unavailable(str(error))),
+        LogError: lambda _, error: answer(unavailable(str(error))),
+        SetupError: lambda _, error: answer(unavailable(str(error))),
+        RequestValidationError: lambda _, error: answer(_of_validation(error)),
+        HTTPException: lambda _, error: answer(_of_http(error)),
+        Exception: _failed,
+    }
+    for kind, handler in handlers.items():
+        app.add_exception_handler(kind, _awaited(handler))
+
+
+def _awaited(handler: Any) -> Any:
+    async def handle(request: Request, error: Exception) -> JSONResponse:
+        response: JSONResponse = handler(request, error)
+        return response
+
+    return handle
+
+
+def of_command(error: CommandError) -> Problem:
+    """Why a command is not carried out."""
+    kind: str = error.kind
+    code = {"invalid_request": "invalid", "failed": "command_failed"}.get(kind, kind)
+    if code == "frozen":
+        return Problem(code, str(error), {"Retry-After": str(FROZEN_SECONDS)})
+    more = {} if error.command_id is None else {"command_id": error.command_id}
+    return Problem(code, str(error), None, **more)
+
+
+def _of_query(error: RequestError) -> Problem:
+    if isinstance(error, CommandError):
+        return of_command(error)
+    if isinstance(error, NotFoundError):
+        return Problem("not_found", str(error))
+    if isinstance(error, NotOpenError | UnavailableError):
+        return unavailable(str(error))
+    return Problem("invalid", str(error), kind=error.code)
+
+
+def _of_validation(error: RequestValidationError) -> Problem:
+    """What is wrong and where, without the values."""
+    errors = error.errors()
+    if any(each["type"] == "json_invalid" for each in errors):
+        why = str(errors[0].get("ctx", {}).get("error", "it ends too early"))
+        return Problem("malformed", f"the body is no JSON: {why}")
+    told = [{"where": _where(each["loc"]), "why": str(each["msg"])} for each in errors]
+    detail = "; ".join(f"{each['where']}: {each['why']}" for each in told[:5])
+    return Problem("invalid", detail, errors=told)
+
+
+def _where(place: Sequence[object]) -> str:
+    return ".".join(map(str, place))
+
+
+def _of_http(error: HTTPException) -> Problem:
+    """What the framework itself refuses."""
+    code = _CODES.get(error.status_code, "malformed")
+    detail = str(error.detail)
+    if detail == HTTPStatus(error.status_code).phrase:
+        detail = KINDS[code][1]
+    return Problem(code, detail, error.headers)
+
+
+def _failed(request: Request, error: Exception) -> JSONResponse:
+    # Neither path nor message: they may hold what somebody remembers.
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    name = getattr(request.scope.get("route"), "path", "an unknown route")
+    logger.error("%s %s: %s\n%s", request.method, name, type(error).__name__, frames)
+    return answer(Problem("failed", "the service's own output tells more"))

@@ -1,0 +1,94 @@
+"""What the routes work with, and who asks them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+
+from palimpsest.ops.http.callers import Caller, Permission
+from palimpsest.ops.http.problems import Problem
+from palimpsest.ops.http.rates import Rates
+from palimpsest.ops.http.tokens import Tokens
+from palimpsest.ops.queries.dispatch import Queries
+from palimpsest.ops.queries.requests import JsonObject, ScopeRequest
+from palimpsest.ops.queries.requests import Request as Query
+from palimpsest.ops.queries.sources import no_memory
+from palimpsest.ops.settings.sections import Settings
+from palimpsest.streams.logs.base import LogReader, Outgoing, Position
+
+ID_CHARACTERS = 36
+"""Of a whole id. Shorter ones are for people, and could tell that others have such a memory."""
+
+
+@dataclass(slots=True)
+class Service:
+    """`append` adds records to the log; `lacks` tells what is missing for an answer, or None;
+    `wait` returns whether a record can be read at a position within so many seconds. `streams` are
+    those that follow events now, `pending` the scopes of commands that had no result in time.
+    `started` is set when the stages run, `stopping` when the service
+    ends."""
+
+    settings: Settings
+    queries: Queries
+    append: Callable[[Sequence[Outgoing]], object]
+    log: LogReader
+    tokens: Tokens
+    rates: Rates
+    lacks: Callable[[], Awaitable[str | None]]
+    wait: Callable[[Position, float], Awaitable[bool]]
+    streams: int = 0
+    pending: dict[str, str] = field(default_factory=dict)
+    started: asyncio.Event = field(default_factory=asyncio.Event)
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def unready(self) -> str | None:
+        """Why requests cannot all be answered now."""
+        if not self.started.is_set():
+            return "the stages do not run yet"
+        return await self.lacks()
+
+    async def ask(self, request: Query) -> JsonObject:
+        return cast("JsonObject", await self.queries.answer(request))
+
+    async def scope_of(self, memory_id: str, caller: Caller) -> str:
+        """Where a memory of the caller lies. Raises NotFoundError, also for another's."""
+        if len(memory_id) != ID_CHARACTERS:
+            raise no_memory(memory_id)
+        scope = str((await self.ask(ScopeRequest(memory_id)))["scope"])
+        if not caller.sees(scope):
+            raise no_memory(memory_id)
+        return scope
+
+
+async def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+def permitted(permission: Permission) -> Callable[[Request], Awaitable[Caller]]:
+    """Who asks, when they have the permission."""
+
+    async def caller(request: Request) -> Caller:
+        found: Caller = request.state.caller
+        if permission not in found.permissions:
+            raise Problem("forbidden", f"this token has not the permission {permission}")
+        return found
+
+    return caller
+
+
+async def administrator(request: Request) -> Caller:
+    """Who asks, when they may see all there is."""
+    found = await permitted("admin")(request)
+    if not found.sees_all:
+        raise Problem("forbidden", "this tells of all scopes, and this token is for some")
+    return found
+
+
+ServiceOf = Annotated[Service, Depends(_service)]
+Recaller = Annotated[Caller, Depends(permitted("recall"))]
+Administrator = Annotated[Caller, Depends(administrator)]

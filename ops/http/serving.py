@@ -1,0 +1,154 @@
+"""The service while it runs: with the stages in the same process where the log is embedded, as a
+gateway to the workers where it is Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from palimpsest.ops.embedded import Application, application
+from palimpsest.ops.http.application import create_app
+from palimpsest.ops.http.gate import is_loopback
+from palimpsest.ops.http.rates import Rates
+from palimpsest.ops.http.service import Service
+from palimpsest.ops.http.settings import HttpSettings
+from palimpsest.ops.http.tokens import Tokens
+from palimpsest.ops.parts import SetupError
+from palimpsest.ops.queries.dispatch import DirectQueries
+from palimpsest.ops.service.routing import RoutedQueries
+from palimpsest.ops.service.running import serving_reads
+from palimpsest.ops.service.server import listening, served
+from palimpsest.ops.settings.sections import Settings
+from palimpsest.streams.logs.base import LogReader, Position
+
+if TYPE_CHECKING:
+    from palimpsest.streams.kafka.log import KafkaLog
+
+PATIENCE_SECONDS = 2.0
+"""How long a request waits for a partition that is on the move; then it is to be sent again."""
+CLOSING_SECONDS = 5
+"""How long requests that are under way may take when the service ends."""
+
+
+@dataclass(slots=True)
+class Serving:
+    """A service that answers at `address`. `app` runs the stages; None on Kafka, where workers
+    do."""
+
+    address: str
+    service: Service
+    app: Application | None
+
+    async def run(self) -> None:
+        """Run the stages, or wait, until `stop`. Raises what a stage or a store ended for."""
+        if self.app is None:
+            self.service.started.set()
+            await self.service.stopping.wait()
+            return
+        # It takes a second or two, in which requests are answered already.
+        await asyncio.to_thread(importlib.import_module, "palimpsest.stores.index.lance")
+        if not self.service.stopping.is_set():
+            self.service.started.set()
+            await self.app.run(until_drained=False)
+
+    def stop(self) -> None:
+        """Finish batches and requests under way, then end `run`."""
+        self.service.stopping.set()
+        if self.app is not None:
+            self.app.stop()
+
+
+@contextlib.asynccontextmanager
+async def serving(settings: Settings) -> AsyncIterator[Serving]:
+    """Answer until the context is left; `Serving.run` runs the stages meanwhile. Raises SetupError
+    and what opening log and stores raises."""
+    tokens = Tokens(settings.data_dir)
+    check_tokens(settings, tokens)
+    async with contextlib.AsyncExitStack() as undo:
+        listener = undo.enter_context(_listener(settings.http))
+        service, app = await undo.enter_async_context(_parts(settings, tokens))
+        graceful = {"timeout_graceful_shutdown": CLOSING_SECONDS}
+        await undo.enter_async_context(served(create_app(service), listener, **graceful))
+        undo.callback(service.stopping.set)
+        host, port = settings.http.host, listener.getsockname()[1]
+        yield Serving(f"http://{f'[{host}]' if ':' in host else host}:{port}", service, app)
+
+
+def check_tokens(settings: Settings, tokens: Tokens) -> None:
+    """Raises SetupError for an address that others reach while there is no token."""
+    if not tokens.all() and not is_loopback(settings.http.host):
+        raise SetupError(
+            f"http.host is {settings.http.host}: others than this machine could read and change"
+            " the memory; make a token first, with `palimpsest tokens create`"
+        )
+
+
+def _listener(http: HttpSettings) -> socket.socket:
+    try:
+        return listening(http.host, http.port)
+    except OSError as error:
+        raise SetupError(
+            f"cannot listen at {http.host}:{http.port}: {error.strerror}; choose another address"
+            " with --host and --port"
+        ) from error
+
+
+@contextlib.asynccontextmanager
+async def _parts(
+    settings: Settings, tokens: Tokens
+) -> AsyncIterator[tuple[Service, Application | None]]:
+    rates = Rates(settings.http)
+    if settings.log.kind == "kafka":
+        async with _gateway(settings) as (routed, broker):
+            lacks = partial(without_owner, routed, settings.cluster.partitions)
+            polled = partial(_polled, broker)
+            yield (
+                Service(settings, routed, broker.append, broker, tokens, rates, lacks, polled),
+                None,
+            )
+        return
+    async with application(settings) as app, serving_reads(app) as sources:
+        queries, log = DirectQueries(sources), app.log
+
+        async def wait(position: Position, seconds: float) -> bool:
+            return await log.wait([position], seconds)
+
+        yield Service(settings, queries, log.append, log, tokens, rates, _nothing_lacks, wait), app
+
+
+@contextlib.asynccontextmanager
+async def _gateway(settings: Settings) -> AsyncIterator[tuple[RoutedQueries, KafkaLog]]:
+    from palimpsest.ops.kafka.application import opened_log
+
+    queries = RoutedQueries(settings, settings.cluster.partitions, PATIENCE_SECONDS)
+    with await opened_log(settings.cluster, patient=True) as log:
+        try:
+            yield queries, log
+        finally:
+            await queries.close()
+
+
+async def without_owner(queries: RoutedQueries, partitions: int) -> str | None:
+    """Which partitions nobody has open now."""
+    missing = sorted(set(range(partitions)) - (await queries.owners()).keys())
+    if not missing:
+        return None
+    return f"no worker has the partitions {', '.join(map(str, missing))} open"
+
+
+async def _nothing_lacks() -> str | None:
+    return None
+
+
+async def _polled(log: LogReader, position: Position, seconds: float) -> bool:
+    """A broker tells nobody that there is something new."""
+    end = await asyncio.to_thread(log.end_offset, position.topic, position.partition)
+    if end <= position.next_offset:
+        await asyncio.sleep(seconds)
+    return end > position.next_offset

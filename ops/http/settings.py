@@ -1,0 +1,43 @@
+"""The section `http` of the settings: what `palimpsest serve` listens on and what it allows."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from palimpsest.schemas.section import Section
+
+
+class HttpSettings(Section):
+    host: str = Field(
+        default="127.0.0.1",
+        description="address that `palimpsest serve` listens on; any but loopback needs tokens",
+    )
+    port: int = Field(
+        default=3850, ge=0, le=65535, description="its port; 0 takes any that is free"
+    )
+    allowed_hosts: tuple[str, ...] = Field(
+        default=(),
+        description="names that the Host header may have beside localhost on loopback; elsewhere,"
+        " when set, the only ones; separated by commas",
+    )
+    wait_seconds: float = Field(
+        default=5.0,
+        ge=0.0,
+        le=60.0,
+        description="how long a change waits for its result unless the request says, in seconds",
+    )
+    sql_seconds: float = Field(
+        default=30.0, gt=0.0, description="the longest that a query in SQL may take, in seconds"
+    )
+    max_body_bytes: int = Field(
+        default=1024 * 1024, ge=1024, description="largest body of a request, in bytes"
+    )
+    modify_per_minute: int = Field(
+        default=60, ge=1, description="changes of memories that a token may ask for in a minute"
+    )
+    delete_per_minute: int = Field(
+        default=30, ge=1, description="single memories that a token may have forgotten in a minute"
+    )
+    batch_forget_per_minute: int = Field(
+        default=5, ge=1, description="forgets of many memories that a token may ask for in a minute"
+    )

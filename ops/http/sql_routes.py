@@ -1,0 +1,67 @@
+"""SQL that only reads, for analysts: rows as JSON, or an Arrow stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Annotated
+
+import pyarrow as pa
+from fastapi import APIRouter, Depends, Header, Response
+
+from palimpsest.ops.http import answers, bodies
+from palimpsest.ops.http.callers import Caller
+from palimpsest.ops.http.problems import Problem
+from palimpsest.ops.http.routing import JSON_TYPE, WITH_BODY, errors, router
+from palimpsest.ops.http.service import ServiceOf, permitted
+from palimpsest.ops.queries.requests import SqlRequest
+from palimpsest.ops.queries.sql_output import ARROW_TYPE, as_arrow, json_value
+
+routes: APIRouter = router("sql")
+
+
+async def analyst(caller: Annotated[Caller, Depends(permitted("sql"))]) -> Caller:
+    if not caller.sees_all:
+        raise Problem("forbidden", "SQL sees all scopes, and this token is for some")
+    return caller
+
+
+@routes.post(
+    "/sql",
+    response_model=answers.SqlRows,
+    responses={
+        200: {"content": {ARROW_TYPE: {"schema": {"type": "string", "format": "binary"}}}},
+        **errors(*WITH_BODY, "not_acceptable"),
+    },
+)
+async def sql(
+    service: ServiceOf,
+    _: Annotated[Caller, Depends(analyst)],
+    body: bodies.SqlBody,
+    accept: Annotated[str, Header()] = JSON_TYPE,
+) -> Response:
+    """Answer one SELECT over the views of all scopes, as JSON or as an Arrow stream."""
+    form = _form(accept)
+    table = await service.queries.table(
+        SqlRequest(body.query, body.partition, service.settings.http.sql_seconds)
+    )
+    made = await asyncio.to_thread(as_arrow if form == ARROW_TYPE else _json, table)
+    return Response(made, media_type=form)
+
+
+def _form(accept: str) -> str:
+    """What is asked for; JSON where anything will do. Raises Problem for anything else."""
+    asked = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
+    for each in asked:
+        if each in (JSON_TYPE, "application/*", "*/*", ""):
+            return JSON_TYPE
+        if each == ARROW_TYPE:
+            return ARROW_TYPE
+    raise Problem("not_acceptable", f"ask for {JSON_TYPE} or {ARROW_TYPE}")
+
+
+def _json(table: pa.Table) -> bytes:
+    columns = [{"name": field.name, "type": str(field.type)} for field in table.schema]
+    values = [column.to_pylist() for column in table.columns]
+    rows = [[json_value(value) for value in row] for row in zip(*values, strict=True)]
+    return json.dumps({"columns": columns, "rows": rows}, ensure_ascii=False).encode()

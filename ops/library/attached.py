@@ -1,0 +1,212 @@
+"""A folder's memory as this process reaches it: by stages of its own, or by another's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Protocol, TypeAlias, cast
+
+from palimpsest.ops.bootstrap import publisher
+from palimpsest.ops.commanding import POLL_SECONDS
+from palimpsest.ops.embedded import Application, application
+from palimpsest.ops.queries.access import queries
+from palimpsest.ops.queries.dispatch import DirectQueries, Queries
+from palimpsest.ops.queries.requests import JsonObject, RequestError, StatusRequest
+from palimpsest.ops.service.running import serving_reads
+from palimpsest.ops.settings.sections import Settings
+from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_WRITES
+from palimpsest.streams.logs.base import LogInUse, Outgoing
+from palimpsest.streams.runtime.runner import StageRunner
+
+Places: TypeAlias = Sequence[tuple[int, int]]
+"""Partition and offset of appended records."""
+Check: TypeAlias = Callable[[], Awaitable[bool]]
+MOMENT_SECONDS = 0.5
+"""After which it is looked again, even if no batch has ended."""
+
+
+class Attached(Protocol):
+    """The memory of a folder, open."""
+
+    queries: Queries
+    warnings: Sequence[str]
+
+    @property
+    def batches(self) -> int:
+        """How many batches have ended here."""
+        ...
+
+    def append(self, records: Sequence[Outgoing]) -> Places:
+        """Append to the log, durably. Blocks."""
+        ...
+
+    def storing(self, turns: Places) -> Check:
+        """Whether apply-writes has settled the turns at these places, by storing or refusing."""
+        ...
+
+    async def idle(self) -> bool:
+        """Whether nothing that was published is left to process."""
+        ...
+
+    async def moment(self, since: int) -> None:
+        """Until something may have changed since so many batches had ended. Raises RequestError
+        when the stages have ended."""
+        ...
+
+
+class OwnStages:
+    """Stages that run in this process; others may ask them, as they may ask a worker."""
+
+    def __init__(self, app: Application, own: Queries, batches: Batches) -> None:
+        self.queries = own
+        self.warnings: Sequence[str] = app.warnings
+        if app.gate.unusable is not None:
+            waits = f"extraction waits, all else runs: {app.gate.unusable}"
+            self.warnings = [*app.warnings, waits]
+        self._app = app
+        self._batches = batches
+        self._working = asyncio.create_task(app.run(until_drained=False), name="stages")
+        self._working.add_done_callback(lambda _: batches.ended())
+
+    def append(self, records: Sequence[Outgoing]) -> Places:
+        return self._app.log.append(records)
+
+    def storing(self, turns: Places) -> Check:
+        app, topic = self._app, CONVERSATION_TURNS.name
+        normalized = dict(sorted(turns))  # the last offset of each partition
+        applied: dict[int, int] = {}
+
+        async def stored() -> bool:
+            for partition, offset in [*normalized.items()]:
+                if app.log.position("normalize", topic, partition) > offset:
+                    # What normalize made of it was appended with this position: it lies before.
+                    applied[partition] = app.log.end_offset(MEMORY_WRITES.name, partition)
+                    del normalized[partition]
+            return not normalized and all(
+                app.shards[partition].cursor_of("apply-writes", MEMORY_WRITES.name) >= end
+                for partition, end in applied.items()
+            )
+
+        return stored
+
+    async def idle(self) -> bool:
+        return self._app.worker.idle
+
+    @property
+    def batches(self) -> int:
+        return self._batches.count
+
+    async def moment(self, since: int) -> None:
+        if self._working.done():
+            error = self._working.exception()
+            raise RequestError(f"the stages of this memory have ended: {error}") from error
+        await self._batches.more(since, MOMENT_SECONDS)
+
+    async def finish(self) -> None:
+        """Finish the batches under way. Raises what the stages raised."""
+        self._app.stop()
+        await self._working
+
+
+class Batches:
+    """Counts the batches that have ended."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._event = asyncio.Event()
+
+    async def note(self, _: StageRunner) -> None:
+        self.ended()
+
+    def ended(self) -> None:
+        self.count += 1
+        self._event.set()
+        self._event = asyncio.Event()
+
+    async def more(self, than: int, seconds: float) -> None:
+        """Until there are more than that many, but at most so long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.count <= than:
+                    await self._event.wait()
+
+
+class OtherStages:
+    """Stages of other processes: the worker that has the folder, or those of a cluster."""
+
+    warnings: Sequence[str] = ()
+    batches = 0
+
+    def __init__(self, other: Queries, append: Callable[[Sequence[Outgoing]], Places]) -> None:
+        self.queries = other
+        self.append = append
+
+    def storing(self, turns: Places) -> Check:
+        partitions = {partition for partition, _ in turns}
+
+        async def stored() -> bool:
+            return not await self._waiting(("normalize", "apply-writes"), partitions)
+
+        return stored
+
+    async def idle(self) -> bool:
+        # Between the commit of a batch and the sending of what it made, no stage is behind.
+        if await self._waiting():
+            return False
+        await asyncio.sleep(POLL_SECONDS)
+        return not await self._waiting()
+
+    async def _waiting(
+        self, only: Sequence[str] = (), partitions: set[int] | None = None
+    ) -> list[str]:
+        status = cast("JsonObject", await self.queries.answer(StatusRequest()))
+        return [
+            str(stage["stage"])
+            for stage in cast("list[JsonObject]", status["stages"])
+            if (not only or stage["stage"] in only)
+            and (partitions is None or stage["partition"] in partitions)
+            and cast("int", stage["lag"]) > 0
+        ]
+
+    async def moment(self, since: int) -> None:
+        await asyncio.sleep(POLL_SECONDS)
+
+
+@contextlib.asynccontextmanager
+async def attached(settings: Settings) -> AsyncIterator[Attached]:
+    """The memory of the folder: with stages of its own, unless a worker has it or it lies on
+    Kafka. Raises SetupError, LogError, StoreError, FolderInUse or RequestError."""
+    async with contextlib.AsyncExitStack() as undo:
+        if settings.log.kind == "kafka":
+            cluster = await _by_others(settings, undo)
+            assert cluster is not None  # there is always somebody to look for
+            yield cluster
+            return
+        found: Attached | None = None
+        while found is None:
+            try:
+                found = await _by_itself(settings, undo)
+            except LogInUse:
+                found = await _by_others(settings, undo)
+        yield found
+
+
+async def _by_itself(settings: Settings, undo: contextlib.AsyncExitStack) -> OwnStages:
+    batches = Batches()
+    app = await undo.enter_async_context(application(settings, on_batch=batches.note))
+    sources = await undo.enter_async_context(serving_reads(app))
+    own = OwnStages(app, DirectQueries(sources), batches)
+    undo.push_async_callback(own.finish)
+    return own
+
+
+async def _by_others(settings: Settings, undo: contextlib.AsyncExitStack) -> OtherStages | None:
+    """None when the worker that had the folder has just gone."""
+    async with contextlib.AsyncExitStack() as asking:
+        other = await asking.enter_async_context(queries(settings))
+        if isinstance(other, DirectQueries):
+            return None
+        append = asking.enter_context(publisher(settings))
+        undo.push_async_exit(asking.pop_all())
+        return OtherStages(other, append)

@@ -1,0 +1,222 @@
+"""What the library answers: the answers of the queries, typed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any, TypeVar, cast
+
+from pydantic import JsonValue, TypeAdapter
+
+from palimpsest.ops.queries.requests import RequestError
+from palimpsest.stores.recall.query import RecallAnswer
+
+T = TypeVar("T")
+
+
+class NotYetAppliedError(RequestError):
+    """What was published is durable, and was not carried out in time; it still will be."""
+
+    code = "not_yet_applied"
+
+
+class NotDoneError(RequestError):
+    """Some of a command was refused; `changes` tells what became of each memory."""
+
+    code = "not_done"
+
+    def __init__(self, text: str, changes: tuple[Change, ...] = ()) -> None:
+        super().__init__(text)
+        self.changes = changes
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """Turns that were published: the ids under which they are memories, in order."""
+
+    memory_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a command did to one memory. `deduped`: it was there already; `protected`: no machine
+    may change it any more."""
+
+    id: str
+    version: int | None = None
+    status: str = ""
+    deduped: bool = False
+    protected: bool = False
+    why: str = ""
+    duplicate_of: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMemory:
+    """A memory with all its fields; one of the type `episodic` is a turn itself."""
+
+    id: str
+    scope: str
+    type: str
+    content: str
+    who: str
+    session_id: str
+    source_id: str | None
+    occurred_at: datetime
+    created_at: datetime
+    updated_at: datetime
+    updated_by: str
+    importance: float
+    confidence: float
+    decay_rate: float
+    pinned: bool
+    tags: tuple[str, ...]
+    categories: tuple[str, ...]
+    why: str
+    project: str | None
+    source_type: str
+    extraction_model: str | None
+    temporal_kind: str
+    valid_from: datetime | None
+    valid_until: datetime | None
+    version: int
+    is_deleted: bool
+    deleted_at: datetime | None
+    last_accessed: datetime | None
+    access_count: int
+    metadata: dict[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Memories, the newest first; `next` is the `before` of the page after, None at the end."""
+
+    memories: tuple[StoredMemory, ...]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RelatedMemory:
+    """A memory that the question's intent added to the results, and why."""
+
+    id: str
+    content: str
+    type: str
+    who: str
+    occurred_at: datetime
+    score: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled(RecallAnswer):
+    """The results of a recall, best first, and what its intent adds to them."""
+
+    related: tuple[RelatedMemory, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ContextBlock:
+    """A Markdown block for a model's prompt; `text` is None where nothing is known. `ids` are
+    those of the memories shown, by section."""
+
+    text: str | None
+    tokens: int
+    ids: dict[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An audit event of a memory."""
+
+    event_id: str
+    event: str
+    old_content: str | None
+    new_content: str | None
+    changed_by: str
+    actor_type: str
+    reason: str
+    created_at: datetime
+    metadata: dict[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """A memory with all that led to it: the turns it was drawn from (of a turn: the facts drawn
+    from it), its states before, what was decided about it, whom it names, what happened to it."""
+
+    memory: StoredMemory
+    derived_from: tuple[StoredMemory, ...]
+    facts: tuple[StoredMemory, ...]
+    before: tuple[dict[str, JsonValue], ...]
+    decisions: tuple[dict[str, JsonValue], ...]
+    entities: tuple[dict[str, JsonValue], ...]
+    history: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """Who or what a name stands for, with its relations, its attributes and the memories that
+    name it."""
+
+    id: str
+    name: str
+    type: str
+    aliases: tuple[str, ...]
+    summary: str | None
+    mentions: int
+    relations: tuple[dict[str, JsonValue], ...]
+    attributes: tuple[dict[str, JsonValue], ...]
+    memories: tuple[StoredMemory, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A memory space with how much is in it."""
+
+    scope: str
+    turns: int
+    memories: int
+    facts: int
+    last_activity: datetime | None
+
+
+@dataclass(frozen=True)
+class Stats:
+    """How much is remembered; `types` with how many there are of each."""
+
+    active: int
+    turns: int
+    memories: int
+    pinned: int
+    forgotten: int
+    embedded: int
+    sessions: int
+    entities: int
+    types: dict[str, int]
+
+
+def typed(kind: type[T], answer: Any) -> T:
+    """The JSON of a query as a result."""
+    result: T = _adapter(cast("Any", kind)).validate_python(answer)
+    return result
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def changes_of(result: JsonValue, done: frozenset[str]) -> tuple[Change, ...]:
+    """What a command did. Raises NotDoneError where any part of it was refused."""
+    told: Sequence[JsonValue] = result if isinstance(result, list) else [result]
+    changes = tuple(typed(Change, each) for each in told)
+    refused = [each for each in changes if each.status and each.status not in done]
+    if refused:
+        why = "; ".join(
+            f"{each.id}: {each.status}{f' ({each.why})' if each.why else ''}" for each in refused
+        )
+        raise NotDoneError(why, changes)
+    return changes

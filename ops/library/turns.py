@@ -1,0 +1,44 @@
+"""Turns as programs have them, as records for the log."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from palimpsest.ops.ingest.base import Bad
+from palimpsest.ops.ingest.lines import Watch, turn_of
+from palimpsest.ops.ingest.records import RecordOptions
+from palimpsest.ops.parts import utc_now
+from palimpsest.ops.queries.requests import RequestError
+from palimpsest.schemas.identity import turn_memory_id
+from palimpsest.streams.logs.base import Outgoing
+
+Turn: TypeAlias = str | Mapping[str, object]
+"""A text, or the fields of a turn: `content`, and as you have them `role`, `speaker`, `turn_id`,
+`session_id`, `occurred_at`, `source_id`, `tags`, `metadata`."""
+
+
+def turn_records(
+    turns: Turn | Sequence[Turn], scope: str, max_bytes: int, defaults: Mapping[str, object]
+) -> tuple[list[Outgoing], tuple[str, ...]]:
+    """The records in order, and the ids of the memories that they become. `defaults` are for what
+    a turn does not say; one without a `turn_id` is a new one. Raises RequestError for a bad one,
+    with its number; nothing is published then."""
+    options = RecordOptions(scope, max_bytes, utc_now())
+    watch = Watch()
+    given = [turns] if isinstance(turns, str | Mapping) else turns
+    records, ids = [], []
+    for number, each in enumerate(given):
+        fields: dict[str, object] = {"turn_id": uuid.uuid4().hex, **defaults}
+        fields |= {"content": each} if isinstance(each, str) else each
+        if "body" in fields and "content" not in fields:
+            raise RequestError(f"turn {number}: give the fields of the turn, not an envelope")
+        if fields.get("scope", scope) != scope:
+            raise RequestError(f"turn {number}: scope: name it as an argument, for all turns")
+        record = turn_of(fields, f"turn {number}", options, watch)
+        if isinstance(record, Bad):
+            raise RequestError(f"{record.place}: {record.reason}")
+        records.append(record)
+        ids.append(turn_memory_id(scope, str(fields["turn_id"])))
+    return records, tuple(ids)

@@ -1,0 +1,46 @@
+"""Long-term memory for AI agents. What it is used by: `from palimpsest import Memory`.
+
+Nothing is imported before it is asked for: the package itself costs no start any time.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from palimpsest.ops.library.blocking import Memory
+    from palimpsest.ops.library.memory import AsyncMemory
+    from palimpsest.ops.library.results import NotDoneError, NotYetAppliedError
+    from palimpsest.ops.queries.requests import NotFoundError, RequestError
+    from palimpsest.schemas.messages import Actor
+
+__all__ = [
+    "Actor",
+    "AsyncMemory",
+    "Memory",
+    "NotDoneError",
+    "NotFoundError",
+    "NotYetAppliedError",
+    "RequestError",
+]
+
+_LIES_IN = {
+    "Actor": "palimpsest.schemas.messages",
+    "AsyncMemory": "palimpsest.ops.library.memory",
+    "Memory": "palimpsest.ops.library.blocking",
+    "NotDoneError": "palimpsest.ops.library.results",
+    "NotFoundError": "palimpsest.ops.queries.requests",
+    "NotYetAppliedError": "palimpsest.ops.library.results",
+    "RequestError": "palimpsest.ops.queries.requests",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LIES_IN:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_LIES_IN[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__]

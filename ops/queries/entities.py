@@ -1,0 +1,125 @@
+"""Queries of the graph: entities of a scope, and one of them with all that is known of it."""
+
+from __future__ import annotations
+
+import difflib
+import json
+
+from palimpsest.ops.queries.memories import COLUMNS
+from palimpsest.ops.queries.requests import (
+    EntitiesRequest,
+    EntityRequest,
+    JsonObject,
+    NotFoundError,
+    RequestError,
+)
+from palimpsest.ops.queries.sources import Sources, rows
+from palimpsest.stores.shard import Shard
+from palimpsest.streams.text.linker import canonical_name
+
+_ENTITY = (
+    "entity_id AS id, scope, name, entity_type AS type, aliases, summary, mentions, times_told,"
+    " pinned, first_seen, updated_at"
+)
+
+
+def entities(sources: Sources, request: EntitiesRequest) -> JsonObject:
+    """`entities`, and `next` for the page after (or null)."""
+    conditions, values = ["scope = ?"], [request.scope]
+    given: list[object] = [*values]
+    if request.text is not None:
+        conditions.append(
+            "(contains(canonical_name, ?) OR len(list_filter(aliases,"
+            " lambda alias: contains(alias, ?))) > 0)"
+        )
+        given += [canonical_name(request.text)] * 2
+    if request.after is not None:
+        conditions.append("(times_told < ? OR (times_told = ? AND entity_id > ?))")
+        told, entity_id = _place(request.after)
+        given += [told, told, entity_id]
+    found = rows(
+        sources.shard_of(request.scope),
+        f"SELECT {_ENTITY} FROM main.entities WHERE {' AND '.join(conditions)}"
+        " ORDER BY times_told DESC, entity_id LIMIT ?",
+        [*given, request.limit],
+    )
+    last = found[-1] if len(found) == request.limit else None
+    return {
+        "entities": [*found],
+        "next": None if last is None else f"{last['times_told']}/{last['id']}",
+    }
+
+
+def _place(after: str) -> tuple[int, str]:
+    """What the `next` of a page names. Raises RequestError."""
+    told, _, entity_id = after.partition("/")
+    if not (told.isascii() and told.isdecimal() and len(told) <= 18):
+        raise RequestError(
+            f"{after!r} is no place in this list; give the `next` of the page before"
+        )
+    return int(told), entity_id
+
+
+def entity(sources: Sources, request: EntityRequest) -> JsonObject:
+    """The entity with its `relations` (`direction` out or in), its `attributes`, each with the
+    memory that tells it, and the newest `memories` that name it. Raises NotFoundError."""
+    if not request.name.strip():
+        raise RequestError("the name is empty")
+    shard = sources.shard_of(request.scope)
+    name = canonical_name(request.name)
+    found = rows(
+        shard,
+        f"SELECT {_ENTITY} FROM main.entities WHERE scope = ?"
+        " AND (canonical_name = ? OR list_contains(aliases, ?))",
+        [request.scope, name, name],
+    )
+    if not found:
+        raise NotFoundError(
+            f"nothing called {request.name} is known in this scope{_nearest(shard, request)}"
+        )
+    entity_id = str(found[0]["id"])
+    return {
+        **found[0],
+        "relations": [*rows(shard, _RELATIONS, {"id": entity_id, "scope": request.scope})],
+        "attributes": [*rows(shard, _ATTRIBUTES, {"id": entity_id, "scope": request.scope})],
+        "memories": [*_memories(shard, entity_id, request)],
+    }
+
+
+def _nearest(shard: Shard, request: EntityRequest) -> str:
+    """Which name was probably meant; empty where none is near."""
+    known = rows(shard, "SELECT name FROM known_entities WHERE scope = ?", [request.scope])
+    names = {canonical_name(str(row["name"])): str(row["name"]) for row in known}
+    near = difflib.get_close_matches(canonical_name(request.name), names, 1, 0.5)
+    return f"; did you mean {names[near[0]]}?" if near else ""
+
+
+_RELATIONS = """
+SELECT CASE WHEN r.source_entity_id = $id THEN 'out' ELSE 'in' END AS direction,
+    r.relation_type AS relation, e.name, e.entity_type AS type, r.mentions, r.confidence
+FROM main.relations r JOIN known_entities e ON e.scope = r.scope AND e.entity_id =
+    CASE WHEN r.source_entity_id = $id THEN r.target_entity_id ELSE r.source_entity_id END
+WHERE r.scope = $scope AND (r.source_entity_id = $id OR r.target_entity_id = $id)
+ORDER BY r.mentions DESC, r.confidence DESC, e.name, relation
+"""
+_ATTRIBUTES = """
+SELECT a.name AS aspect, t.kind, m.memory_id, m.content, t.confidence, t.importance
+FROM main.entity_aspects a
+    JOIN main.entity_attributes t ON t.aspect_id = a.aspect_id AND t.scope = a.scope
+    JOIN memory_rows m ON m.memory_id = t.memory_id
+WHERE a.scope = $scope AND a.entity_id = $id AND t.status = 'active' AND NOT m.is_deleted
+ORDER BY a.name, m.occurred_at, m.memory_id
+"""
+
+
+def _memories(shard: Shard, entity_id: str, request: EntityRequest) -> list[JsonObject]:
+    found = rows(
+        shard,
+        f"SELECT {COLUMNS} FROM memory_rows WHERE memory_id IN (SELECT memory_id FROM"
+        " present_mentions WHERE entity_id = ? AND scope = ?) AND NOT is_deleted"
+        " ORDER BY occurred_at DESC, memory_id DESC LIMIT ?",
+        [entity_id, request.scope, request.limit],
+    )
+    for row in found:
+        row["metadata"] = json.loads(str(row["metadata"]))
+    return found

@@ -1,0 +1,52 @@
+"""An HTTP server for as long as a context lasts, beside whatever else the process does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import uvicorn
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the process: SIGTERM must finish a worker's batch first."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that is bound to the address; port 0 is any that is free. Raises OSError."""
+    family, _, _, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+@contextlib.asynccontextmanager
+async def served(app: Any, listener: socket.socket, **options: Any) -> AsyncIterator[None]:
+    """Serve an ASGI application on the socket until the context is left, silently; `options` are
+    uvicorn's."""
+    config = uvicorn.Config(
+        app, lifespan="off", log_level="critical", access_log=False, server_header=False, **options
+    )
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve([listener]), name="http server")
+    try:
+        while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn has no event
+            await asyncio.sleep(0.005)
+        yield
+    finally:
+        server.should_exit = True
+        await serving

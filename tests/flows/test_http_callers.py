@@ -1,0 +1,291 @@
+"""Who may do what over HTTP: tokens, scopes, permissions, and what others learn (nothing)."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from palimpsest.ops.http.callers import PERMISSIONS, Caller, matches
+from palimpsest.ops.http.problems import Problem
+from palimpsest.ops.http.rates import Rates
+from palimpsest.ops.http.settings import HttpSettings
+from palimpsest.ops.http.tokens import Tokens
+from palimpsest.ops.parts import SetupError
+from palimpsest.ops.queries.requests import NotFoundError, RequestError
+from tests.flows.http_server import Served, made_token, problem, server
+from tests.flows.program import Program
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Two scopes, each with a memory and a token of its own; and a token for all."""
+    program = Program(tmp_path_factory.mktemp("callers"), PALIMPSEST_EMBEDDING__DIMENSIONS="64")
+    for scope in ("ana", "ben"):
+        text = f"{scope.title()} lives in Oslo with a {scope}fish."
+        program.ok("ingest", program.turns(text), "--scope", scope)
+    program.ok("run", "--once")
+    with server(program.data) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def tokens(served: Served) -> dict[str, str]:
+    made = {scope: served.token(scope, scope) for scope in ("ana", "ben")}
+    made["all"] = served.token("all", "*")
+    made["prefix"] = served.token("prefix", "an*", may=["recall"])
+    return made
+
+
+def ids(served: Served, token: str, scope: str) -> list[str]:
+    with served.client(token) as client:
+        found = client.get("/api/memories", params={"scope": scope}).json()["memories"]
+        return [each["id"] for each in found]
+
+
+READS: list[tuple[str, str, dict[str, Any] | None]] = [
+    ("POST", "/api/memory/recall", {"query": "Oslo", "scope": "{scope}"}),
+    ("POST", "/api/memory/context", {"query": "Oslo", "scope": "{scope}"}),
+    ("GET", "/api/memory/search?q=Oslo&scope={scope}", None),
+    ("GET", "/api/memories?scope={scope}", None),
+    ("GET", "/api/memory/{id}", None),
+    ("GET", "/api/memory/{id}/history", None),
+    ("GET", "/api/memory/{id}/explain", None),
+    ("GET", "/api/sessions/s1/memory?scope={scope}", None),
+    ("GET", "/api/embeddings?scope={scope}", None),
+    ("GET", "/api/entities?scope={scope}", None),
+    ("GET", "/api/entities/Oslo?scope={scope}", None),
+    ("GET", "/api/stats?scope={scope}", None),
+]
+
+
+def filled(value: Any, scope: str, memory_id: str) -> Any:
+    text = json.dumps(value).replace("{scope}", scope).replace("{id}", memory_id)
+    return json.loads(text)
+
+
+@pytest.mark.parametrize(("method", "path", "body"), READS)
+def test_what_is_anothers_is_as_if_it_did_not_exist(
+    served: Served, tokens: dict[str, str], method: str, path: str, body: dict[str, Any] | None
+) -> None:
+    of_ben = ids(served, tokens["all"], "ben")[0]
+    with served.client(tokens["ana"]) as client:
+        told = []
+        for scope, memory_id in (("ben", of_ben), ("nobody", "0" * len(of_ben))):
+            given = {"json": filled(body, scope, memory_id)} if body else {}
+            answer = client.request(method, filled(path, scope, memory_id), **given)
+            said = problem(answer, 404, "not_found")
+            assert "benfish" not in answer.text
+            told.append(said["detail"].replace(memory_id, "…").replace(scope, "…"))
+        assert told[0] == told[1]  # of a scope that is there and of one that is not
+    for name in ("ben", "all"):
+        with served.client(tokens[name]) as client:
+            given = {"json": filled(body, "ben", of_ben)} if body else {}
+            answer = client.request(method, filled(path, "ben", of_ben), **given)
+            assert answer.status_code == 200, answer.text
+
+
+def test_a_token_for_one_scope_need_not_name_it(served: Served, tokens: dict[str, str]) -> None:
+    with served.client(tokens["ana"]) as client:
+        found = client.get("/api/memories").json()["memories"]
+        assert {each["scope"] for each in found} == {"ana"}
+        recalled = client.post("/api/memory/recall", json={"query": "Oslo"}).json()
+        assert {each["scope"] for each in recalled["results"]} == {"ana"}
+    with served.client(tokens["prefix"]) as client:
+        assert client.get("/api/memories?scope=ana").status_code == 200
+        problem(client.get("/api/memories?scope=ben"), 404, "not_found")
+        problem(client.get("/api/memories"), 422, "invalid")
+
+
+def test_a_turn_goes_into_an_own_scope_only(served: Served, tokens: dict[str, str]) -> None:
+    turn = {"turn_id": "x", "content": "hello", "scope": "ben"}
+    with served.client(tokens["ana"]) as client:
+        problem(client.post("/api/turns", json=turn), 404, "not_found")
+        answer = client.post("/api/turns", json=[turn, {"turn_id": "y", "content": "hello"}])
+        assert (answer.status_code, answer.json()["accepted"]) == (202, 1)
+        assert [each["where"] for each in answer.json()["refused"]] == ["body[0]"]
+        enveloped = {"schema": "conversation-turn/1", "id": "m", "body": turn, "scope": "ben"}
+        problem(client.post("/api/turns", json=enveloped), 404, "not_found")
+
+
+OF_ALL = ("/api/pipeline/status", "/api/diagnostics", "/api/diagnostics/queue", "/api/stats")
+
+
+def test_what_tells_of_all_scopes_needs_all(served: Served, tokens: dict[str, str]) -> None:
+    with served.client(tokens["ana"]) as client:
+        for path in OF_ALL[:3]:
+            problem(client.get(path), 403, "forbidden")
+        assert client.get("/api/stats").json()["scope"] == "ana"
+        problem(client.post("/api/sql", json={"query": "SELECT 1"}), 403, "forbidden")
+    with served.client(tokens["all"]) as client:
+        for path in OF_ALL:
+            assert client.get(path).status_code == 200
+        assert client.post("/api/sql", json={"query": "SELECT 1"}).status_code == 200
+
+
+NEEDS = {
+    "recall": ("GET", "/api/memories?scope=x", None),
+    "remember": ("POST", "/api/turns", {"turn_id": "p", "content": "hello", "scope": "p"}),
+    "sql": ("POST", "/api/sql", {"query": "SELECT 1"}),
+    "admin": ("GET", "/api/pipeline/status", None),
+}
+
+
+@pytest.mark.parametrize("permission", sorted(NEEDS))
+def test_each_permission_is_needed(served: Served, permission: Any) -> None:
+    method, path, body = NEEDS[permission]
+    others = [each for each in PERMISSIONS if each != permission]
+    for may, allowed in (([permission], True), (others, False)):
+        token = served.token(f"{permission} {allowed}", "*", may=may)
+        with served.client(token) as client:
+            answer = client.request(method, path, json=body)
+            if allowed:
+                assert answer.status_code in (200, 202), answer.text
+            else:
+                problem(answer, 403, "forbidden")
+
+
+def test_nobody_without_a_valid_token_is_answered(served: Served, tokens: dict[str, str]) -> None:
+    good = tokens["ana"]
+    wrong = ["", "Bearer", "Bearer x", f"Bearer {good}x", f"Bearer {good[:-1]}"]
+    wrong += [f"Basic {good}", good, f"Token {good}", "Bearer \u00e9"]
+    with served.client() as client:
+        for value in wrong:
+            headers = [(b"Authorization", value.encode("utf-8"))]
+            for path in ("/api/memories", "/api/nothing", "/nothing"):
+                answer = client.get(path, headers=headers)
+                problem(answer, 401, "unauthorized")
+                assert answer.headers["www-authenticate"] == "Bearer"
+        for path in ("/health", "/ready", "/openapi.json"):
+            assert client.get(path).status_code == 200
+        headers = {"Authorization": f"bearer   {good}"}
+        assert client.get("/api/memories", headers=headers).status_code == 200
+
+
+def test_time_tells_nothing_of_a_token(tmp_path: Path) -> None:
+    """One that agrees in all but the last character takes as long as one that agrees in none."""
+    tokens = Tokens(tmp_path)
+    good = made_token(tmp_path, "a", "*")
+    tried = {name: [] for name in ("near", "far")}
+    secrets = {"near": good[:-1] + ("A" if good[-1] != "A" else "B"), "far": "x" * len(good)}
+    for number in range(4_000):
+        for name in sorted(secrets, reverse=number % 2 == 0):
+            began = time.perf_counter()
+            assert tokens.caller(secrets[name]) is None
+            tried[name].append(time.perf_counter() - began)
+    near, far = (statistics.median(tried[name]) for name in ("near", "far"))
+    assert abs(near - far) < 0.2 * max(near, far)
+
+
+def test_a_token_is_kept_as_a_hash_and_revoked_at_once(tmp_path: Path) -> None:
+    with server(tmp_path) as served, served.client() as anybody:
+        assert anybody.get("/api/memories").status_code == 200
+        token = served.token("first", "home")
+        file = tmp_path / "tokens.json"
+        assert token not in file.read_text()
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        problem(anybody.get("/api/memories"), 401, "unauthorized")
+        with served.client(token) as client:
+            assert client.get("/api/memories").status_code == 200
+            Tokens(tmp_path).revoke("first")
+            problem(client.get("/api/memories"), 401, "unauthorized")
+        # What was closed does not open by itself.
+        problem(anybody.get("/api/memories"), 401, "unauthorized")
+        file.write_text("{")
+        problem(anybody.get("/api/memories"), 503, "unavailable")
+
+
+def test_others_than_this_machine_need_tokens(tmp_path: Path) -> None:
+    with (
+        pytest.raises(SetupError, match="make a token first"),
+        server(tmp_path, "http.host=0.0.0.0"),
+    ):
+        pass
+    token = made_token(tmp_path, "a", "*")
+    with server(tmp_path, "http.host=0.0.0.0") as served:
+        url = served.address.replace("0.0.0.0", "127.0.0.1")
+        problem(httpx.get(f"{url}/api/memories", trust_env=False), 401, "unauthorized")
+        headers = {"Authorization": f"Bearer {token}", "Host": "memory.example"}
+        answer = httpx.get(f"{url}/api/memories", headers=headers, trust_env=False)
+        assert answer.status_code == 200
+
+
+def test_an_address_that_is_taken_is_told(tmp_path: Path) -> None:
+    with server(tmp_path) as served:
+        port = served.address.rpartition(":")[2]
+        with pytest.raises(SetupError, match="cannot listen"):
+            server(tmp_path / "other", f"http.port={port}").__enter__()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "scope", "expected"),
+    [
+        ("ana", "ana", True),
+        ("ana", "ana ", False),
+        ("ana", "Ana", False),
+        ("ana", "anabel", False),
+        ("ana*", "anabel", True),
+        ("ana*", "ana", True),
+        ("ana*", "an", False),
+        ("*", "anything", True),
+        ("a*b", "axb", False),
+    ],
+)
+def test_a_scope_is_matched_exactly_or_by_its_beginning(
+    pattern: str, scope: str, expected: bool
+) -> None:
+    assert matches(pattern, scope) is expected
+    caller = Caller("1", "a", (pattern,), ("recall",), "agent")
+    if expected:
+        assert caller.scope(scope) == scope
+    else:
+        with pytest.raises(NotFoundError):
+            caller.scope(scope)
+
+
+def test_rates_count_a_minute_for_each_caller() -> None:
+    now = [0.0]
+    rates = Rates(HttpSettings(modify_per_minute=2), lambda: now[0])
+    rates.count("a", "modify")
+    now[0] = 20.5
+    rates.count("a", "modify")
+    with pytest.raises(Problem) as refused:
+        rates.count("a", "modify")
+    assert refused.value.code == "rate_limited"
+    assert refused.value.headers == {"Retry-After": "40"}
+    rates.count("b", "modify")
+    rates.count("a", "delete")
+    now[0] = 60.0
+    rates.count("a", "modify")
+
+
+def test_tokens_on_the_command_line(program: Program) -> None:
+    made = program.json("tokens", "create", "helpdesk", "-s", "support", "-s", "team-*")
+    assert re.fullmatch(r"palimpsest_[\w-]{43}", made["token"])
+    assert made["permissions"] == ["recall", "remember"]
+    assert "there is a token helpdesk" in program.fails("tokens", "create", "helpdesk", "-s", "a")
+    secret = program.ok("tokens", "create", "b", "-s", "*", "-p", "sql", "-p", "admin").strip()
+    [first, second] = program.json("tokens", "list")["tokens"]
+    assert first == {name: value for name, value in made.items() if name != "token"}
+    assert (second["scopes"], second["permissions"]) == (["*"], ["sql", "admin"])
+    assert secret not in program.ok("tokens", "list")
+    program.ok("tokens", "revoke", "b")
+    program.ok("tokens", "revoke", first["id"])
+    assert "there is no token" in program.fails("tokens", "revoke", "b")
+    assert program.json("tokens", "list") == {"tokens": []}
+    program.fails("tokens", "create", " ", "-s", "a", code=2)
+
+
+def test_a_name_is_given_once(tmp_path: Path) -> None:
+    made_token(tmp_path, "a", "*")
+    with pytest.raises(RequestError, match="already"):
+        made_token(tmp_path, "a", "b")
+    assert [token.scopes for token in Tokens(tmp_path).all()] == [("*",)]

@@ -1,0 +1,359 @@
+"""Changing memories over HTTP: every route with every status and every outcome it can have."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.flows.http_server import Served, problem, server
+from tests.flows.program import until
+
+NOBODY = "00000000-0000-5000-8000-000000000000"
+NUMBERS = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    many = [f"http.{kind}_per_minute=1000000" for kind in ("modify", "delete", "batch_forget")]
+    with server(tmp_path_factory.mktemp("changing"), *many) as running:
+        yield running
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[httpx.Client]:
+    with served.client() as client:
+        yield client
+
+
+def remembered(client: httpx.Client, content: str = "", **fields: Any) -> str:
+    """The id of a new memory."""
+    content = content or f"Ana owns exactly {next(NUMBERS)} teapots."
+    answer = client.post("/api/memory/remember", json={"content": content, **fields})
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["result"]["id"])
+
+
+def of(client: httpx.Client, memory_id: str) -> dict[str, Any]:
+    found: dict[str, Any] = client.get(f"/api/memory/{memory_id}").json()
+    return found
+
+
+def test_a_text_is_remembered_and_found_at_once(client: httpx.Client) -> None:
+    body = {"content": "critical: [health, food]: Ana never eats peanuts.", "scope": "ana"}
+    said = client.post("/api/memory/remember", json=body).json()
+    assert (said["applied"], said["result"]["deduped"]) == (True, False)
+    found = client.post("/api/memory/recall", json={"query": "peanuts", "scope": "ana"}).json()
+    first = found["results"][0]
+    assert first["id"] == said["result"]["id"]
+    assert (first["type"], first["pinned"], first["tags"]) == ("rule", True, ["health", "food"])
+    again = client.post("/api/memory/remember", json={**body, "content": "ana never eats peanuts"})
+    assert again.json()["result"] == {"id": first["id"], "deduped": True, "version": 1}
+
+
+def test_what_is_structured_goes_into_the_graph(client: httpx.Client, served: Served) -> None:
+    relation = {"source": "Zoe", "relationship": "leads", "target": "Apollo", "confidence": 0.9}
+    structured = {"entities": [{"name": "Zoe", "type": "person"}], "relations": [relation]}
+    remembered(client, "Zoe leads Apollo.", scope="graph", structured=structured)
+    asked = {"scope": "graph"}
+    until(lambda: client.get("/api/entities/Apollo", params=asked).status_code == 200)
+    assert client.get("/api/entities/zoe", params=asked).json()["relations"][0]["name"] == "Apollo"
+    body = {"alias": "Zoë", "scope": "graph"}
+    assert client.post("/api/entities/Zoe/aliases", json=body).status_code == 200
+    assert client.get("/api/entities/Zoë", params=asked).json()["name"] == "Zoe"
+
+
+def test_one_memory_is_changed(client: httpx.Client) -> None:
+    memory_id = remembered(client)
+    change = {
+        "content": "Ana owns a samovar.",
+        "tags": ["tea"],
+        "reason": "she said",
+        "if_version": 1,
+    }
+    said = client.patch(f"/api/memory/{memory_id}", json=change).json()
+    assert (said["status"], said["version"]) == ("updated", 2)
+    assert of(client, memory_id)["tags"] == ["tea"]
+    again = client.patch(f"/api/memory/{memory_id}", json={"tags": ["tea"], "reason": "x"}).json()
+    assert (again["status"], again["version"]) == ("no_changes", 2)
+    place = f"/api/memory/{memory_id}"
+    corrected = client.post(f"{place}/correct", json={"content": "Ana sold the samovar."})
+    assert corrected.json()["version"] == 3
+    assert client.post(f"{place}/pin").json()["version"] == 4
+    assert client.post(f"{place}/unpin", json={"reason": "no"}).json()["version"] == 5
+    assert client.post(f"{place}/confirm").json()["status"] == "confirmed"
+    events = client.get(f"{place}/history").json()["events"]
+    told = [each for each in events if each["event"] == "updated"]
+    assert (told[0]["new_content"], told[0]["reason"]) == ("Ana owns a samovar.", "she said")
+    assert {each["changed_by"] for each in told} == {"local"}
+
+
+def test_a_memory_is_forgotten_and_recovered(client: httpx.Client) -> None:
+    memory_id = remembered(client, "Ana hid the key under the mat.")
+    place = f"/api/memory/{memory_id}"
+    asked = {"reason": "asked for", "if_version": "1"}
+    assert client.delete(place, params=asked).json()["status"] == "forgotten"
+    found = client.post("/api/memory/recall", json={"query": "key under the mat"}).json()
+    assert memory_id not in {each["id"] for each in found["results"]}
+    assert of(client, memory_id)["is_deleted"] is True
+    assert client.post(f"{place}/recover", json={"reason": "a mistake"}).json()["version"] == 3
+    assert of(client, memory_id)["is_deleted"] is False
+
+
+CHANGE = {"content": "Ana has something else.", "reason": "x"}
+
+
+def test_each_conflict_is_told_apart(client: httpx.Client) -> None:
+    one, other = remembered(client), remembered(client, "Ana sails on Sundays.")
+    place = f"/api/memory/{one}"
+    said = problem(client.patch(place, json={**CHANGE, "if_version": 7}), 409, "version_conflict")
+    assert said["version"] == 1
+    same = {"content": "ana sails on sundays", "reason": "x"}
+    said = problem(client.patch(place, json=same), 409, "duplicate_content_hash")
+    assert said["duplicate_of"] == other
+    problem(client.post(f"{place}/recover"), 409, "not_deleted")
+    client.post(f"{place}/pin")
+    problem(client.delete(place, params={"reason": "x"}), 409, "pinned")
+    asked = {"reason": "x", "if_version": 9, "force": True}
+    problem(client.delete(place, params=asked), 409, "version_conflict")
+    assert client.delete(place, params={"reason": "x", "force": True}).status_code == 200
+    problem(client.delete(place, params={"reason": "x"}), 409, "deleted")
+    problem(client.patch(place, json=CHANGE), 409, "deleted")
+    problem(client.post(f"{place}/recover", json={"if_version": 1}), 409, "version_conflict")
+    problem(client.post(f"{place}/confirm"), 404, "not_found")
+
+
+def test_what_is_not_there_cannot_be_changed(client: httpx.Client) -> None:
+    for memory_id in (NOBODY, "x"):
+        place = f"/api/memory/{memory_id}"
+        problem(client.patch(place, json=CHANGE), 404, "not_found")
+        problem(client.delete(place, params={"reason": "x"}), 404, "not_found")
+        problem(client.post(f"{place}/correct", json={"content": "x"}), 404, "not_found")
+        for name in ("recover", "confirm", "pin", "unpin"):
+            problem(client.post(f"{place}/{name}"), 404, "not_found")
+
+
+def test_after_its_time_nothing_is_recovered(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("late")
+    with server(folder, "pipeline.recovery_days=0") as served, served.client() as client:
+        memory_id = remembered(client)
+        client.delete(f"/api/memory/{memory_id}", params={"reason": "x"})
+        problem(client.post(f"/api/memory/{memory_id}/recover"), 409, "retention_expired")
+
+
+def test_while_memory_is_frozen_nothing_changes(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("frozen")
+    with server(folder, "pipeline.mutations_frozen=true") as served, served.client() as client:
+        answer = client.post("/api/memory/remember", json={"content": "x y z"})
+        problem(answer, 503, "frozen")
+        assert int(answer.headers["retry-after"]) > 0
+
+
+def test_a_machine_may_not_touch_what_is_protected(client: httpx.Client) -> None:
+    machine = {"Actor-Type": "agent"}
+    place = f"/api/memory/{remembered(client, pinned=True)}"
+    problem(client.patch(place, json=CHANGE, headers=machine), 403, "forbidden")
+    problem(client.post(f"{place}/unpin", headers=machine), 403, "forbidden")
+    asked = {"reason": "x", "force": "true"}
+    problem(client.delete(place, params=asked, headers=machine), 403, "forbidden")
+    mild = {"importance": 0.2, "reason": "x"}
+    assert client.patch(place, json=mild, headers=machine).status_code == 200
+
+
+def test_many_are_changed_each_for_itself(client: httpx.Client) -> None:
+    one, other = remembered(client), remembered(client)
+    gone = remembered(client)
+    client.delete(f"/api/memory/{gone}", params={"reason": "x"})
+    patches = [
+        {"id": one, "importance": 0.1},
+        {"id": other, "importance": 0.1, "if_version": 5},
+        {"id": gone, "importance": 0.1},
+        {"id": NOBODY, "importance": 0.1},
+    ]
+    said = client.post("/api/memory/modify", json={"patches": patches, "reason": "x"}).json()
+    statuses = [each["status"] for each in said["result"]]
+    assert statuses == ["updated", "version_conflict", "deleted", "not_found"]
+
+
+def test_many_are_forgotten_after_a_look(client: httpx.Client) -> None:
+    for number in range(30):
+        remembered(client, f"Ana saw heron number {number}.", scope="herons")
+    body: dict[str, Any] = {"scope": "herons", "type": "fact", "source_type": "manual"}
+    shown = client.post("/api/memory/forget", json=body).json()
+    assert len(shown["candidates"]) == 30
+    assert shown["needs_confirmation"] is True
+    execute = {**body, "mode": "execute", "reason": "too many"}
+    problem(client.post("/api/memory/forget", json=execute), 409, "confirmation_required")
+    confirmed = {**execute, "confirm_token": shown["confirm_token"]}
+    remembered(client, "Ana saw one heron more.", scope="herons")
+    problem(client.post("/api/memory/forget", json=confirmed), 409, "confirm_mismatch")
+    shown = client.post("/api/memory/forget", json=body).json()
+    confirmed = {**execute, "confirm_token": shown["confirm_token"]}
+    said = client.post("/api/memory/forget", json=confirmed).json()
+    assert {each["status"] for each in said["result"]} == {"forgotten"}
+    problem(client.post("/api/memory/forget", json=execute), 404, "not_found")
+
+
+WRONG: list[tuple[str, str, Any]] = [
+    ("POST", "/api/memory/remember", {}),
+    ("POST", "/api/memory/remember", {"content": " "}),
+    ("POST", "/api/memory/remember", {"content": "x", "importance": 2}),
+    ("POST", "/api/memory/remember", {"content": "x", "kind": "fact"}),
+    ("POST", "/api/memory/modify", {"patches": []}),
+    ("POST", "/api/memory/modify", {"patches": [{"id": "x"}]}),
+    ("POST", "/api/memory/modify", {"patches": [{"id": "x"}] * 201, "reason": "x"}),
+    ("POST", "/api/memory/forget", {}),
+    ("POST", "/api/memory/forget", {"mode": "execute", "ids": ["x"]}),
+    ("POST", "/api/memory/forget", {"mode": "both", "ids": ["x"]}),
+    ("PATCH", f"/api/memory/{NOBODY}", {"content": "x"}),
+    ("PATCH", f"/api/memory/{NOBODY}", {"content": "x", "reason": " "}),
+    ("DELETE", f"/api/memory/{NOBODY}", None),
+    ("DELETE", f"/api/memory/{NOBODY}?reason=x&if_version=0", None),
+    ("DELETE", f"/api/memory/{NOBODY}?reason=x&hard=true", None),
+    ("POST", f"/api/memory/{NOBODY}/correct", {}),
+    ("POST", f"/api/memory/{NOBODY}/pin?wait=-1", {}),
+    ("POST", f"/api/memory/{NOBODY}/confirm", {"why": "x"}),
+    ("POST", f"/api/memory/{NOBODY}/recover", {"if_version": "new"}),
+    ("POST", "/api/entities/x/aliases", {}),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), WRONG)
+def test_what_makes_no_sense_is_refused(
+    client: httpx.Client, method: str, path: str, body: Any
+) -> None:
+    problem(client.request(method, path, json=body), 422, "invalid")
+
+
+@pytest.mark.parametrize("headers", [{}, {"Content-Type": "text/plain"}])
+def test_what_is_no_json_is_refused(client: httpx.Client, headers: dict[str, str]) -> None:
+    for path in ("remember", "modify", "forget", f"{NOBODY}/confirm"):
+        answer = client.post(f"/api/memory/{path}", content=b"{}", headers=headers)
+        problem(answer, 415, "unsupported_media_type")
+
+
+def test_who_does_not_wait_is_told_where_to_look(client: httpx.Client, served: Served) -> None:
+    answer = client.post("/api/memory/remember?wait=0", json={"content": "Ana fences."})
+    assert answer.status_code == 202
+    said = answer.json()
+    place = answer.headers["location"]
+    assert place == f"/api/commands/{said['command_id']}"
+    assert client.get(place).status_code == 200
+    until(lambda: client.get(place).json()["applied"])
+    found = client.get(place).json()
+    assert (found["command"], found["error"]) == ("remember", None)
+    assert of(client, found["result"]["id"])["content"] == "Ana fences."
+    problem(client.get(f"/api/commands/{NOBODY}"), 404, "not_found")
+    refused = problem(
+        client.post(f"/api/memory/{found['result']['id']}/recover"), 409, "not_deleted"
+    )
+    told = client.get(f"/api/commands/{refused['command_id']}").json()
+    assert (told["applied"], told["error"].partition(":")[0]) == (False, "not_deleted")
+
+
+def test_the_same_key_is_done_once(client: httpx.Client) -> None:
+    key = {"Idempotency-Key": "order 66"}
+    change = {"content": "Ana has a boat.", "reason": "x"}
+    place = f"/api/memory/{remembered(client)}"
+    first = client.patch(place, json=change, headers=key)
+    again = client.patch(place, json=change, headers=key)
+    assert first.json() == again.json()
+    assert of(client, place.rpartition("/")[2])["version"] == 2
+    other = client.patch(place, json={**change, "content": "Ana has a barge."}, headers=key)
+    problem(other, 409, "idempotency_conflict")
+    too_long = {"Idempotency-Key": "x" * 300}
+    problem(client.patch(place, json=change, headers=too_long), 422, "invalid")
+
+
+def test_of_two_at_once_one_is_told_of_the_other(client: httpx.Client, served: Served) -> None:
+    memory_id = remembered(client)
+    statuses = []
+
+    def change(number: int) -> None:
+        with served.client() as own:
+            body = {"content": f"Ana counts to {number}.", "reason": "x", "if_version": 1}
+            statuses.append(own.patch(f"/api/memory/{memory_id}", json=body).status_code)
+
+    threads = [threading.Thread(target=change, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(statuses) == [200, 409, 409, 409, 409, 409]
+
+
+def test_too_many_changes_are_told_when_to_come_back(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    few = ("http.modify_per_minute=2", "http.delete_per_minute=1", "http.batch_forget_per_minute=1")
+    with server(tmp_path_factory.mktemp("rates"), *few) as served, served.client() as client:
+        place = f"/api/memory/{remembered(client)}"
+        for name in ("pin", "unpin"):
+            assert client.post(f"{place}/{name}").status_code == 200
+        body = {"mode": "execute", "ids": [NOBODY], "reason": "x"}
+        problem(client.post("/api/memory/forget", json=body), 404, "not_found")
+        assert client.delete(place, params={"reason": "x"}).status_code == 200
+        for answer in (
+            client.post(f"{place}/pin"),
+            client.patch(place, json=CHANGE),
+            client.post("/api/memory/modify", json={"patches": [{"id": "x"}], "reason": "x"}),
+            client.delete(place, params={"reason": "x"}),
+            client.post("/api/memory/forget", json=body),
+        ):
+            problem(answer, 429, "rate_limited")
+            assert 1 <= int(answer.headers["retry-after"]) <= 60
+        # To look is no change.
+        for _ in range(3):
+            shown = client.post("/api/memory/forget", json={"ids": [NOBODY]})
+            assert shown.status_code == 200
+
+
+WRITES: list[tuple[str, str, Any, str]] = [
+    ("POST", "/api/memory/remember", {"content": "x y", "scope": "ben"}, "remember"),
+    ("POST", "/api/memory/forget", {"ids": ["{id}"], "scope": "ben"}, "forget"),
+    ("PATCH", "/api/memory/{id}", CHANGE, "modify"),
+    ("DELETE", "/api/memory/{id}?reason=x", None, "forget"),
+    ("POST", "/api/memory/{id}/correct", {"content": "x y"}, "modify"),
+    ("POST", "/api/memory/{id}/pin", None, "modify"),
+    ("POST", "/api/memory/{id}/unpin", None, "modify"),
+    ("POST", "/api/memory/{id}/confirm", None, "modify"),
+    ("POST", "/api/memory/{id}/recover", None, "recover"),
+    ("POST", "/api/entities/x/aliases", {"alias": "y", "scope": "ben"}, "modify"),
+]
+
+
+def test_who_may_change_what(tmp_path_factory: pytest.TempPathFactory) -> None:
+    from palimpsest.ops.http.callers import PERMISSIONS
+
+    with server(tmp_path_factory.mktemp("may")) as served:
+        with served.client(served.token("ben", "ben")) as ben:
+            memory_id = remembered(ben)
+            command_id = ben.post(f"/api/memory/{memory_id}/pin").json()["command_id"]
+            before = of(ben, memory_id)
+        with served.client(served.token("ana", "ana")) as ana:
+            problem(ana.get(f"/api/commands/{command_id}"), 404, "not_found")
+            for method, path, body, _ in WRITES:
+                answer = ana.request(method, path.replace("{id}", memory_id), json=body)
+                problem(answer, 404, "not_found")
+            patches = {"patches": [{"id": memory_id, **CHANGE}]}
+            said = ana.post("/api/memory/modify", json=patches).json()
+            assert [each["status"] for each in said["result"]] == ["not_found"]
+        for method, path, body, needed in WRITES:
+            may = [each for each in PERMISSIONS if each != needed]
+            token = served.token(f"{method} {path}", "ben", may=may)
+            with served.client(token) as client:
+                answer = client.request(method, path.replace("{id}", memory_id), json=body)
+                problem(answer, 403, "forbidden")
+        with served.client(served.token("other ben", "ben")) as ben:
+            assert of(ben, memory_id) == before
+        with served.client(served.token("bot", "ben", actor="agent")) as bot:
+            asked = {"reason": "x", "force": "true"}
+            answer = bot.delete(f"/api/memory/{memory_id}", params=asked)
+            problem(answer, 403, "forbidden")
+            headers = {"Actor-Type": "human"}
+            answer = bot.delete(f"/api/memory/{memory_id}", params=asked, headers=headers)
+            problem(answer, 403, "forbidden")

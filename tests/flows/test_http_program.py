@@ -1,0 +1,72 @@
+"""`palimpsest serve` as its users run it: a process of its own, beside the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import httpx
+
+from tests.flows.program import PATIENCE_S, SAID, Program, until
+
+SECRET = "the safe opens with 7-31-8"
+
+
+@contextlib.contextmanager
+def serving(program: Program, *arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """The process and its address; its output is in the file `output`."""
+    with (program.folder / "output").open("wb") as output:
+        process = subprocess.Popen(
+            program.command("serve", "--port", "0", *arguments),
+            cwd=program.folder,
+            env=program.environment,
+            stderr=output,
+            stdout=output,
+        )
+    try:
+        until(lambda: process.poll() is not None or address(program))
+        assert process.poll() is None, told(program)
+        yield process, address(program)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.wait(PATIENCE_S)
+
+
+def told(program: Program) -> str:
+    return (program.folder / "output").read_text()
+
+
+def address(program: Program) -> str:
+    found = re.search(r"serving at (http://\S+);", told(program))
+    return found[1] if found else ""
+
+
+def test_the_service_and_the_command_line_see_the_same(program: Program) -> None:
+    program.ok("ingest", program.turns(*SAID), "--scope", "home")
+    with (
+        serving(program) as (process, url),
+        httpx.Client(base_url=url, trust_env=False, timeout=60) as client,
+    ):
+        until(lambda: client.get("/ready").status_code == 200)
+        said = {"content": SECRET, "scope": "home"}
+        kept = client.post("/api/memory/remember?wait=30", json=said).json()["result"]
+        assert program.json("get", kept["id"])["content"] == SECRET
+        program.ok("forget", kept["id"], "--reason", "asked")
+        assert client.get(f"/api/memory/{kept['id']}").json()["is_deleted"] is True
+        assert "process" in program.fails("run", "--once")
+        with client.stream("GET", "/api/events", params={"scope": "home"}) as stream:
+            assert next(stream.iter_lines()) == ": follows"
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE_S) == 0
+    assert SECRET not in told(program)
+    assert "Traceback" not in told(program)
+    program.ok("run", "--once")
+    assert program.json("get", kept["id"])["is_deleted"] is True
+
+
+def test_an_open_address_needs_a_token(program: Program) -> None:
+    assert "make a token first" in program.fails("serve", "--host", "0.0.0.0", "--port", "0")

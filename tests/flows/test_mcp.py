@@ -1,0 +1,225 @@
+"""The tools of agents, called by the SDK's own client over both transports."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+
+pytest.importorskip("mcp", reason="the extra `mcp` is not installed")
+
+from mcp import Client, StdioServerParameters
+
+from palimpsest import Memory
+from tests.flows.program import PATIENCE_S, Program
+
+SAID = (
+    "I live in Lisbon with my sister Nora.",
+    "I drink coffee every morning.",
+    "We saw Porto.",
+)
+TOOLS = {
+    "search_memory",
+    "get_context",
+    "remember_fact",
+    "correct_fact",
+    "confirm_fact",
+    "forget_fact",
+    "get_entity_info",
+    "memory_stats",
+    "explain_fact",
+    "weak_facts",
+}
+
+
+@dataclass
+class Agent:
+    """A client that keeps which tools it has called."""
+
+    client: Client
+    called: set[str] = field(default_factory=set)
+
+    async def use(self, tool: str, **arguments: Any) -> Any:
+        """What a tool that must succeed answers."""
+        self.called.add(tool)
+        result = await self.client.call_tool(tool, arguments)
+        assert not result.is_error, result.content
+        assert result.structured_content is not None
+        assert json.loads(result.content[0].text) == result.structured_content  # type: ignore[union-attr]
+        return result.structured_content
+
+    async def fails(self, tool: str, **arguments: Any) -> str:
+        """What a tool that must fail says."""
+        result = await self.client.call_tool(tool, arguments)
+        assert result.is_error, result.structured_content
+        return str(result.content[0].text)  # type: ignore[union-attr]
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    program = Program(tmp_path_factory.mktemp("mcp"))
+    program.ok("ingest", program.turns(*SAID), "--scope", "ana")
+    program.ok("ingest", program.turns("The quokka is mine.", name="b.jsonl"), "--scope", "ben")
+    program.ok("run", "--once")
+    return program
+
+
+def over_stdio(program: Program, scope: str = "ana") -> StdioServerParameters:
+    command, *arguments = program.command("mcp", "--scope", scope)
+    return StdioServerParameters(
+        command=command, args=arguments, cwd=program.folder, env=program.environment
+    )
+
+
+@contextlib.contextmanager
+def over_http(program: Program, *options: str) -> Iterator[str]:
+    """The address of a server, which SIGTERM stops cleanly at the end."""
+    process = subprocess.Popen(
+        program.command("mcp", "--scope", "ana", "--http", "--port", "0", *options),
+        cwd=program.folder,
+        env=program.environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        found = re.search(r"serving (\S+)", process.stderr.readline())
+        assert found is not None
+        yield found[1]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=PATIENCE_S)
+    assert "Traceback" not in errors, errors
+
+
+@contextlib.asynccontextmanager
+async def agent_over(transport: str, program: Program) -> AsyncIterator[Agent]:
+    with contextlib.ExitStack() as undo:
+        kind, _, mode = transport.partition(" ")
+        server = over_stdio(program) if kind == "stdio" else undo.enter_context(over_http(program))
+        async with Client(server, mode=mode or "auto") as client:
+            yield Agent(client)
+
+
+@pytest.mark.parametrize("transport", ["stdio", "stdio legacy", "http", "http legacy"])
+async def test_every_tool_is_listed_and_called(transport: str, program: Program) -> None:
+    """`legacy` is the handshake of clients from before the protocol of 2026."""
+    async with agent_over(transport, program) as agent:
+        listed = {tool.name: tool for tool in (await agent.client.list_tools()).tools}
+        assert set(listed) == TOOLS
+        for tool in listed.values():
+            assert tool.description
+            assert tool.annotations is not None
+            described = tool.input_schema.get("properties", {}).values()
+            assert all(parameter.get("description") for parameter in described), tool.name
+        await remembers(agent, f"by {transport}")
+        await explains(agent)
+        assert agent.called == TOOLS
+
+
+async def remembers(agent: Agent, text: str) -> None:
+    done = await agent.use("remember_fact", content=f"Ana signs letters {text}", tags=["style"])
+    again = await agent.use("remember_fact", content=f"ana signs  letters {text}.")
+    assert (done["already_known"], again["already_known"]) == (False, True)
+    assert again["id"] == done["id"]
+    found = await agent.use("search_memory", query=f"signs letters {text}", limit=3)
+    assert found["memories"][0]["id"] == done["id"]
+    fixed = await agent.use(
+        "correct_fact", memory_id=done["id"][:8], content=f"Ana types {text}", reason="she said"
+    )
+    assert (fixed["id"], fixed["version"]) == (done["id"], 2)
+    confirmed = await agent.use("confirm_fact", memory_id=done["id"])
+    assert confirmed["protected"] is False  # that is a person's
+    gone = await agent.use("forget_fact", memory_id=done["id"], reason="asked")
+    assert gone["version"] == 4
+    found = await agent.use("search_memory", query=f"types {text}")
+    assert done["id"] not in {each["id"] for each in found["memories"]}
+
+
+async def explains(agent: Agent) -> None:
+    assert "Lisbon" in (await agent.use("get_context", query="where does Ana live?"))["text"]
+    lisbon = await agent.use("get_entity_info", name="lisbon")
+    assert lisbon["name"] == "Lisbon"
+    assert any("Lisbon" in each["content"] for each in lisbon["memories"])
+    only = await agent.use(
+        "search_memory", query="Ana in Lisbon with coffee", entity_name="Lisbon", limit=5
+    )
+    assert only["memories"]
+    assert all("Lisbon" in each["content"] for each in only["memories"])
+    facts = await agent.use("search_memory", query="coffee", types=["fact", "preference"], limit=1)
+    explained = await agent.use("explain_fact", memory_id=facts["memories"][0]["id"])
+    assert [each["content"] for each in explained["drawn_from"]] == [SAID[1]]
+    assert explained["decisions"][0]["action"] == "ADD"
+    weak = await agent.use("weak_facts")
+    assert [each["content"] for each in weak["memories"]] == ["Ana: We saw Porto."]
+    assert (await agent.use("memory_stats"))["turns"] == len(SAID)
+
+
+async def test_errors_say_what_to_do(program: Program) -> None:
+    async with agent_over("stdio", program) as agent:
+        assert "there is no memory" in await agent.fails("explain_fact", memory_id="nothing")
+        assert "did you mean Lisbon" in await agent.fails("get_entity_info", name="Lisbn")
+        assert "the question is empty" in await agent.fails("search_memory", query=" ")
+        assert "limit" in await agent.fails("search_memory", query="x", limit=0)
+        assert "zone" in await agent.fails("search_memory", query="x", after="2026-01-01T00:00:00")
+        assert "memory_id" in await agent.fails("forget_fact", reason="x")
+
+
+async def test_an_agent_has_its_scope_alone(program: Program) -> None:
+    [foreign] = program.json("list", "--scope", "ben", "--type", "episodic")["memories"]
+    async with agent_over("stdio", program) as agent:
+        for tool in ("explain_fact", "confirm_fact"):
+            told = await agent.fails(tool, memory_id=foreign["id"])
+            assert "there is no memory" in told
+            assert "quokka" not in told
+        told = await agent.fails("forget_fact", memory_id=foreign["id"], reason="x")
+        assert "there is no memory" in told
+        found = await agent.use("search_memory", query="whose is the quokka?", limit=50)
+        assert "quokka" not in str(found)
+
+
+async def test_an_agent_may_not_undo_what_a_person_protects(program: Program) -> None:
+    with Memory(program.data, scope="ana", settings={"embedding.provider": "hashing"}) as person:
+        pinned = person.remember("critical: Never ring Nora before nine")
+        async with agent_over("stdio", program) as agent:  # beside the person's own program
+            for tool, given in (("forget_fact", {}), ("correct_fact", {"content": "Ring Nora"})):
+                told = await agent.fails(tool, memory_id=pinned.id, reason="tidy", **given)
+                assert "only a person" in told
+            rung = await agent.use("remember_fact", content="Nora was rung at ten")
+        assert person.history(rung["id"])[0].actor_type == "agent"
+
+
+async def test_two_clients_share_a_folder(program: Program) -> None:
+    """As two desktop programs do, each with a server of its own, which come and go."""
+    async with agent_over("stdio", program) as first:
+        async with agent_over("stdio", program) as second:
+            done = await first.use("remember_fact", content="Ana keeps bees")
+            found = await second.use("search_memory", query="bees", limit=1)
+            assert found["memories"][0]["id"] == done["id"]
+        done = await first.use("remember_fact", content="Ana keeps goats")
+        assert (await first.use("explain_fact", memory_id=done["id"]))["memory"]["id"] == done["id"]
+
+
+def test_only_this_machine_is_answered(program: Program) -> None:
+    with over_http(program) as address:
+        assert address.startswith("http://127.0.0.1:")
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        accepted = {"Accept": "application/json, text/event-stream"}
+        for header in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}):
+            answer = httpx.post(address, json=body, headers={**accepted, **header})
+            assert answer.status_code in (403, 421), answer.text
+
+
+def test_a_port_that_is_taken_is_told(program: Program) -> None:
+    with over_http(program) as address:
+        port = address.rpartition(":")[2].partition("/")[0]
+        told = program.fails("mcp", "--http", "--port", port)
+    assert f"cannot listen on port {port}" in told

@@ -1,0 +1,130 @@
+"""What looks at many memories at once: an entity's profile, what rests on little, counts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palimpsest.ops.queries.dispatch import DirectQueries
+from palimpsest.ops.queries.requests import (
+    EntityRequest,
+    NotFoundError,
+    Request,
+    RequestError,
+    StatsRequest,
+    WeakRequest,
+)
+from palimpsest.ops.queries.sources import Sources
+from palimpsest.ops.settings.sections import Settings
+from palimpsest.schemas.messages import (
+    AliasCommand,
+    ConfirmCommand,
+    ForgetCommand,
+    RememberCommand,
+    Structure,
+    Triple,
+)
+from tests.flows.program import Program
+from tests.flows.test_graph import memory_id
+from tests.harness import Pipeline
+
+
+def told(text: str, *triple: str) -> RememberCommand:
+    source, relation, target = triple
+    relations = (Triple(source=source, relationship=relation, target=target, confidence=0.8),)
+    return RememberCommand(content=text, structured=Structure(relations=relations))
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
+    with Pipeline(tmp_path_factory.mktemp("overviews")) as made:
+        made.command(
+            told("Ana O'Hara works at Globex", "Ana O'Hara", "works_at", "Globex"),
+            told("Ana O'Hara lives in Lisbon", "Ana O'Hara", "lives_in", "Lisbon"),
+            RememberCommand(content="Globex is a bakery"),
+            RememberCommand(content="Never ring before nine"),
+            AliasCommand(name="Ana O'Hara", alias="アナ"),
+        )
+        made.command(told("Initech sues Globex", "Initech", "sues", "Globex"), scope="other")
+        made.run()
+        made.command(ForgetCommand(memory_ids=(memory_id(4),), reason="test"), first=10)
+        made.command(ConfirmCommand(memory_id=memory_id(3)), first=11)
+        made.say("We may move to Porto soon.")
+        made.run()
+        yield made
+
+
+def ask(pipeline: Pipeline, request: Request) -> Any:
+    sources = Sources(
+        Settings(), pipeline.log, {0: pipeline.shard}, 1, pipeline.embedding, lambda _: None
+    )
+    return asyncio.run(DirectQueries(sources).answer(request))
+
+
+def contents(answer: Any) -> list[str]:
+    return [memory["content"] for memory in answer["memories"]]
+
+
+@pytest.mark.parametrize("name", ["Ana O'Hara", "ANA  o'hara", "アナ"])
+def test_an_entity_is_known_by_any_of_its_names(pipeline: Pipeline, name: str) -> None:
+    answer = ask(pipeline, EntityRequest("ana", name))
+    assert (answer["name"], answer["aliases"]) == ("Ana O'Hara", ["アナ"])
+    assert {(each["relation"], each["name"]) for each in answer["relations"]} == {
+        ("lives_in", "Lisbon"),
+        ("works_at", "Globex"),
+    }
+    assert sorted(contents(answer)) == ["Ana O'Hara lives in Lisbon", "Ana O'Hara works at Globex"]
+
+
+def test_an_entity_shows_nothing_of_another_scope(pipeline: Pipeline) -> None:
+    globex = ask(pipeline, EntityRequest("ana", "Globex"))
+    assert "Initech" not in json.dumps(globex)
+    assert "Initech" in json.dumps(ask(pipeline, EntityRequest("other", "Globex")))
+    with pytest.raises(NotFoundError, match="nothing called Initech"):
+        ask(pipeline, EntityRequest("ana", "Initech"))
+
+
+def test_a_name_that_is_not_known_is_told_with_the_nearest(pipeline: Pipeline) -> None:
+    with pytest.raises(NotFoundError, match="did you mean Globex"):
+        ask(pipeline, EntityRequest("ana", "Globx"))
+    with pytest.raises(RequestError, match="the name is empty"):
+        ask(pipeline, EntityRequest("ana", " "))
+
+
+def test_weak_is_what_nobody_is_sure_of(pipeline: Pipeline) -> None:
+    assert "may move to Porto" in contents(ask(pipeline, WeakRequest("ana")))[0]
+    assert contents(ask(pipeline, WeakRequest("ana", below=0.1))) == []
+    everything = contents(ask(pipeline, WeakRequest("ana", below=1.1)))
+    assert "Globex is a bakery" not in everything  # confirmed
+    assert "Never ring before nine" not in everything  # forgotten
+    # What was drawn from a remembered text is less sure than the text.
+    assert contents(ask(pipeline, WeakRequest("other", below=1.1)))[-1] == "Initech sues Globex"
+
+
+def test_counts_of_a_scope_and_of_all(pipeline: Pipeline) -> None:
+    own, other = (ask(pipeline, StatsRequest(scope)) for scope in ("ana", "other"))
+    assert (own["active"], own["forgotten"], own["turns"]) == (5, 1, 1)
+    assert own["types"] == {"episodic": 1, "fact": 4}
+    together = ask(pipeline, StatsRequest())
+    assert together["active"] == own["active"] + other["active"]
+    assert together["types"]["fact"] == own["types"]["fact"] + other["types"]["fact"]
+
+
+def test_the_commands(tmp_path: Path) -> None:
+    program = Program(tmp_path)
+    program.ok("ingest", program.turns("I live in Lisbon.", "We saw Porto."), "-s", "home")
+    program.ok("run", "--once")
+    assert "Ana lives in Lisbon" in program.ok("entity", "lisbon", "--scope", "home")
+    assert "did you mean Lisbon" in program.fails("entity", "Lisbn", "--scope", "home")
+    assert [row["content"] for row in program.json("weak", "--scope", "home")["memories"]] == [
+        "Ana: We saw Porto."
+    ]
+    assert "no memory is under 0.1" in program.ok("weak", "--scope", "home", "--below", "0.1")
+    assert "active: 4" in program.ok("stats", "--scope", "home")
+    assert "did you mean home" in program.run("stats", "--scope", "hom").stderr
+    assert program.json("stats")["active"] == 4

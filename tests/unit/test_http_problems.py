@@ -1,0 +1,64 @@
+"""What a failure of the service tells: whoever asked, nothing; its own output, where it was."""
+
+from __future__ import annotations
+
+import logging
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from palimpsest.ops.http.problems import install
+from palimpsest.ops.queries.requests import NotOpenError, RequestError, UnavailableError
+from palimpsest.ops.service.client import NotThereError
+from palimpsest.stores.database.cursors import StoreClosed
+from palimpsest.streams.logs.base import LogUnavailable
+
+SECRET = "Ana hid the key"
+
+
+async def answered(error: Exception) -> httpx.Response:
+    app = FastAPI()
+    install(app)
+
+    @app.get("/of/{name}")
+    async def fails(name: str) -> None:
+        raise error
+
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+        return await client.get(f"/of/{SECRET}")
+
+
+async def test_a_failure_tells_nothing_of_what_was_asked(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        answer = await answered(ZeroDivisionError(SECRET))
+    assert (answer.status_code, answer.json()["code"]) == (500, "failed")
+    own = [record for record in caplog.records if record.name.startswith("palimpsest")]
+    assert SECRET not in answer.text + "".join(record.getMessage() for record in own)
+    assert "ZeroDivisionError" not in answer.text
+    assert "GET /of/{name}: ZeroDivisionError" in own[0].getMessage()
+    assert "in fails" in own[0].getMessage()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        NotOpenError("x"),
+        UnavailableError("x"),
+        NotThereError("x"),
+        StoreClosed(),
+        LogUnavailable("x"),
+    ],
+)
+async def test_who_is_away_is_to_be_asked_again(error: Exception) -> None:
+    answer = await answered(error)
+    assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+    assert answer.headers["retry-after"] == "1"
+
+
+async def test_what_cannot_be_asked_keeps_its_kind() -> None:
+    answer = await answered(RequestError("the scope is empty"))
+    assert (answer.status_code, answer.json()["kind"]) == (422, "refused")

@@ -1,0 +1,35 @@
+"""How the memories of a scope hang together in its index."""
+
+from __future__ import annotations
+
+import pytest
+
+from palimpsest.stores.index.scope_index import ScopeIndex
+from tests.unit.small_store import edge, memory, turn
+
+
+@pytest.mark.parametrize("forgotten_first", [True, False])
+def test_what_is_drawn_from_a_remembered_text_is_linked_to_no_turn(forgotten_first: bool) -> None:
+    """A remembered text is no turn: its place must not be taken for that of one, also when it was
+    forgotten before what was drawn from it came."""
+    index = ScopeIndex(4)
+    index.put(turn("t1", "a turn"), {"turn": 1}, None)
+    for number in range(3):
+        index.put(memory(f"m{number}", f"text {number}"), {"text": 1}, None)
+    if forgotten_first:
+        index.remove("m2")
+    index.put(memory("drawn", "drawn from the text"), {"drawn": 1}, None)
+    index.link(edge("drawn", "derived_from", "m2"))
+    assert index.pairs.tolist() == []
+    index.link(edge("drawn", "derived_from", "t1"))
+    assert index.pairs.tolist() == [[0, index.facts.place_of["drawn"]]]
+
+
+def test_a_turn_that_is_recovered_has_its_links_again() -> None:
+    index = ScopeIndex(4)
+    index.put(turn("t1", "a turn"), {"turn": 1}, None)
+    index.remove("t1")
+    index.put(memory("drawn", "drawn from the turn"), {"drawn": 1}, None)
+    index.link(edge("drawn", "derived_from", "t1"))
+    index.put(turn("t1", "a turn", version=3), {"turn": 1}, None)
+    assert index.pairs.tolist() == [[index.turns.place_of["t1"], index.facts.place_of["drawn"]]]
