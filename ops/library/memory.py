@@ -56,7 +56,7 @@ class AsyncMemory(Opened):
     Log and stores lie in `data_dir`; the stages that turn conversation turns into memories run in
     a thread of their own, from the first use until `close`. If another process has the folder
     open, that one's stages do the work and this one asks it. `scope` is the memory space of every
-    method that is not given another; `actor` is who gives commands; `settings` are those of
+    method that is not given another, `actor` who gives commands, and `settings` those of
     `palimpsest.toml`, by their dotted names. A command, and a turn that is waited for, must be
     applied within `wait_seconds`: what is asked afterwards sees it.
 

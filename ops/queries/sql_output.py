@@ -98,7 +98,7 @@ def _apart(names: list[str]) -> list[str]:
 def json_value(value: object) -> JsonValue:
     """A value of a result as JSON has it, as `json_rows` tells."""
     if isinstance(value, Decimal):
-        whole = value.is_finite() and value == value.to_integraljson_value()
+        whole = value.is_finite() and value == value.to_integral_value()
         return int(value) if whole else float(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
