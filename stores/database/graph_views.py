@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from palimpsest.stores.database.view_columns import View
 
-VAGUE_TYPES = "('extracted', 'unknown', '')"
+VAGUE = ("extracted", "unknown", "")
+"""Types of entities that say nothing: any other name's type comes first."""
+VAGUE_TYPES = str(VAGUE)
 
 _ORDER = "CASE WHEN name_id = entity_id THEN '0' ELSE '1' END || canonical_name"
 

@@ -11,13 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from palimpsest.stores.index.scope_graph import MENTIONS, NAMES, RELATIONS, fill_graph
 from palimpsest.stores.index.scope_index import DERIVED_FROM, ScopeIndex
 from palimpsest.stores.index.segment import META, NEVER, Block, Mask, Segment, digest
 from palimpsest.stores.index.vector_column import HalfVectors
 
 _ANY = (
     "SELECT 1 FROM memory_rows WHERE scope = ? UNION ALL"
-    " SELECT 1 FROM memory_edges WHERE scope = ? LIMIT 1"
+    " SELECT 1 FROM memory_edges WHERE scope = ? UNION ALL"
+    " SELECT 1 FROM name_rows WHERE scope = ? LIMIT 1"
 )
 ROWS = (
     "SELECT m.memory_id, m.type, m.content, m.source_id,"
@@ -60,7 +62,7 @@ def load_index(
     try:
         # Most scopes are asked for first when they are new; the queries below take a while even
         # to find nothing.
-        if not connection.execute(_ANY, [scope, scope]).fetchall():
+        if not connection.execute(_ANY, [scope] * 3).fetchall():
             return index
         rows = read(connection, ROWS.format(""), {"scope": scope})
         kept = vectors_of(connection, rows["embedding_key"], scope, model, copied(scope))
@@ -71,9 +73,11 @@ def load_index(
             " ORDER BY source_id, target_id",
             [scope],
         ).fetchall()
+        graph = [read(connection, q, {"scope": scope}) for q in (NAMES, RELATIONS, MENTIONS)]
     finally:
         connection.execute("COMMIT")
     fill(index, rows, kept, postings, edges)
+    fill_graph(index.graph, *graph)
     return index
 
 

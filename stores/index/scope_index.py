@@ -14,10 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from palimpsest.schemas.rows import EdgeRow, MemoryRow
+from palimpsest.schemas.rows import EdgeRow, MemoryRow, MentionRow, NameRow, RelationRow
 from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.index.fulltext import terms_of
 from palimpsest.stores.index.postings import Places
+from palimpsest.stores.index.scope_graph import ScopeGraph, known_name
 from palimpsest.stores.index.segment import Numbers, Segment
 from palimpsest.stores.index.vector_column import Codes, Vector
 
@@ -36,6 +37,7 @@ class ScopeIndex:
         self.numbers = Numbers()
         self.turns = Segment(dimensions, self.numbers, folder)
         self.facts = Segment(dimensions, self.numbers, folder)
+        self.graph = ScopeGraph(self.turns, self.facts)
         self.seats: dict[int, array[int]] = {}
         """Places of a session's turns by position, by the session's number; -1 for a gap."""
         self.drawn_from: dict[str, tuple[str, ...]] = {}
@@ -125,6 +127,7 @@ class ScopeIndex:
                 column[column == before] = place
             elif row.version > 1:
                 self._pair_recovered(row.memory_id)
+            self.graph.seat(row.memory_id)
 
     def _put_turn(
         self, row: MemoryRow, terms: Mapping[str, int], vector: Vector | None, before: int | None
@@ -179,6 +182,16 @@ class ScopeIndex:
         if edge.relation_type == DERIVED_FROM:
             with self.lock:
                 self.link_ids(edge.source_id, edge.target_id)
+
+    def tell(self, row: NameRow | RelationRow | MentionRow) -> None:
+        """Note what was told for the graph. A repeat is nothing new."""
+        with self.lock:
+            if isinstance(row, NameRow):
+                self.graph.put_name(known_name(row))
+            elif isinstance(row, RelationRow):
+                self.graph.put_relation(row)
+            else:
+                self.graph.put_mention(row)
 
     def link_ids(self, derived: str, source: str) -> None:
         sources = self.drawn_from.get(derived, ())
@@ -247,4 +260,5 @@ class ScopeIndex:
     def bytes_used(self) -> int:
         links = 250 * len(self.drawn_from) + int(self._pairs.nbytes)
         seats = sum(4 * len(seats) + 100 for seats in self.seats.values())
-        return self.turns.bytes_used() + self.facts.bytes_used() + links + seats
+        segments = self.turns.bytes_used() + self.facts.bytes_used()
+        return segments + links + seats + self.graph.bytes_used()

@@ -14,21 +14,17 @@ the first, 0.10 .699; 0.15 by telling, but added, .777 and .773; as a share 0.15
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Protocol
 
 import duckdb
 
-from palimpsest.stores.index.analysis import query_tokens
+from palimpsest.stores.index.name_words import folded, query_words, stands_in
 from palimpsest.stores.settings import RecallSettings
 
-MIN_TOKEN_CHARACTERS = 2
 MAX_ENTITIES = 20
-MAX_TOKENS = 64
-"""Tokens of a query that are looked up; what lies beyond is text, not a question."""
 
 Milliseconds = Callable[[], float]
 """A clock that only goes forward, in milliseconds."""
@@ -85,32 +81,67 @@ class GraphBoost:
         return {memory_id: hit.strength for memory_id, hit in self.hits.items()}
 
 
+class Graph(Protocol):
+    """The graph of one scope."""
+
+    def named(self, query: str, limit: int, language: str) -> tuple[NamedEntity, ...]:
+        """Entities of whose name or an alias a whole token stands in the query, the most told
+        first."""
+
+    def neighbours(self, ids: Sequence[str], limit: int) -> dict[str, str]:
+        """Id to name of the entities one relation away, either way, the most told relations
+        first."""
+
+    def memories(
+        self, named: Mapping[str, str], around: Mapping[str, str], limits: GraphBoostLimits
+    ) -> dict[str, BoostHit]:
+        """The active memories that mention telling ones of these entities, the strongest first."""
+
+
 def graph_boost(
-    cursor: duckdb.DuckDBPyConnection,
-    scope: str,
+    graph: Graph,
     query: str,
     clock: Milliseconds,
     settings: RecallSettings,
     language: str = "english",
     limits: GraphBoostLimits = LIMITS,
 ) -> GraphBoost:
-    """The boost for a query over the entities of one scope. Never raises."""
+    """The boost for a query over the entities of a scope. Never raises."""
     if settings.graph_weight == 0.0:
         return GraphBoost()
     try:
         deadline = clock() + settings.graph_timeout_ms
-        named = named_entities(cursor, scope, query, limits.max_entities, language)
+        named = graph.named(query, limits.max_entities, language)
         if not named or clock() > deadline:
             return GraphBoost(named=named, timed_out=bool(named))
         names = {entity.entity_id: entity.name for entity in named}
-        around = _neighbours(cursor, scope, list(names), limits.max_neighbours)
+        around = graph.neighbours(list(names), limits.max_neighbours)
         timed_out = clock() > deadline
         if timed_out:
             return GraphBoost(named=named, timed_out=True)
-        hits = _memories(cursor, scope, names, around, limits)
+        hits = graph.memories(names, around, limits)
         return GraphBoost(hits, named, clock() > deadline)
     except Exception as error:  # recall goes on without a boost, and says so
         return GraphBoost(error=f"{type(error).__name__}: {error}")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGraph:
+    """The graph as the tables have it; slower than a resident one, and of any size."""
+
+    cursor: duckdb.DuckDBPyConnection
+    scope: str
+
+    def named(self, query: str, limit: int, language: str) -> tuple[NamedEntity, ...]:
+        return named_entities(self.cursor, self.scope, query, limit, language)
+
+    def neighbours(self, ids: Sequence[str], limit: int) -> dict[str, str]:
+        return _neighbours(self.cursor, self.scope, ids, limit)
+
+    def memories(
+        self, named: Mapping[str, str], around: Mapping[str, str], limits: GraphBoostLimits
+    ) -> dict[str, BoostHit]:
+        return _memories(self.cursor, self.scope, named, around, limits)
 
 
 # --- names ----------------------------------------------------------------------------------
@@ -130,7 +161,7 @@ def named_entities(
     function words of the language count only in a query of nothing else. A name in a script
     without spaces must stand in the query as a whole.
     """
-    folded = _fold(query)
+    text = folded(query)
     tokens = query_words(query, language)
     if not tokens:
         return ()
@@ -143,16 +174,16 @@ def named_entities(
         SELECT entity_id, any_value(names) FROM may_be JOIN name_rows USING (entity_id)
         GROUP BY entity_id ORDER BY sum(mentions) DESC, entity_id""",
         # Tokens are alphanumeric, so the pattern needs no escapes.
-        [scope, folded, "|".join(sorted(tokens))],
+        [scope, text, "|".join(sorted(tokens))],
     )
     found: list[str] = []
-    # The database finds what holds the letters; whole tokens are told apart here.
+    # The database finds what holds the characters; whole tokens are told apart here.
     while len(found) < limit:
         batch = rows.fetchmany(256)
         if not batch:
             break
         for entity_id, names in batch:
-            if any(stands_in(known, folded, tokens, language) for known in names):
+            if any(stands_in(known, text, tokens, language) for known in names):
                 found.append(entity_id)
     described = cursor.execute(
         "SELECT entity_id, name, entity_type, summary, times_told FROM known_entities"
@@ -160,40 +191,6 @@ def named_entities(
         [scope, found[:limit]],
     )
     return tuple(NamedEntity(*values) for values in described.fetchall())
-
-
-def query_words(query: str, language: str = "english") -> frozenset[str]:
-    """The tokens of a query to look names up by, with their stems; at most MAX_TOKENS words."""
-    written = _WORD.findall(unicodedata.normalize("NFKC", query))[:MAX_TOKENS]
-    telling = frozenset(query_tokens(" ".join(written), language))
-    tokens: set[str] = set()
-    for place, word in enumerate(written):
-        stems = query_tokens(word, language)
-        # Will and May are function words only where they are not written as names.
-        if telling.intersection(stems) or (place and word[0].isupper()):
-            tokens.update((word.lower(), *filter(_WORD.fullmatch, stems)))
-    return frozenset(token for token in tokens if len(token) >= MIN_TOKEN_CHARACTERS)
-
-
-def stands_in(name: str, folded: str, tokens: frozenset[str], language: str) -> bool:
-    """Whether a canonical name or alias is named by a query (folded, and its tokens)."""
-    name = _fold(name)
-    if _UNSPACED.search(name):
-        return len(name) >= MIN_TOKEN_CHARACTERS and name in folded
-    for word in _WORD.findall(name):
-        if len(word) < MIN_TOKEN_CHARACTERS:
-            continue
-        if word in tokens or not tokens.isdisjoint(query_tokens(word, language)):
-            return True
-    return False
-
-
-_WORD = re.compile(r"[^\W_]+")
-_UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-
-
-def _fold(text: str) -> str:
-    return unicodedata.normalize("NFKC", text).lower()
 
 
 # --- the graph ------------------------------------------------------------------------------

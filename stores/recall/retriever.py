@@ -32,7 +32,7 @@ from palimpsest.stores.recall.answers import (
 from palimpsest.stores.recall.context import Context, assemble
 from palimpsest.stores.recall.context_lines import lines_of
 from palimpsest.stores.recall.filters import Allowed
-from palimpsest.stores.recall.graph_boost import GraphBoost, Milliseconds, graph_boost
+from palimpsest.stores.recall.graph_boost import GraphBoost, Milliseconds, StoredGraph, graph_boost
 from palimpsest.stores.recall.intent import Exemplars, classify, complexity
 from palimpsest.stores.recall.needs import need_of
 from palimpsest.stores.recall.pool import PoolSearch
@@ -45,6 +45,7 @@ from palimpsest.stores.recall.rerank import (
     second_look,
     second_look_by_pairs,
 )
+from palimpsest.stores.recall.resident_graph import ResidentGraph
 from palimpsest.stores.recall.results import readings, shown
 from palimpsest.stores.recall.strategies import Hit, Related, additions
 from palimpsest.stores.recall.time_words import TimeFilter, read_times
@@ -244,16 +245,19 @@ class Retriever:
     def _boost(self, query: Query) -> GraphBoost:
         if not self._graph:
             return GraphBoost()
+        boosted = partial(
+            graph_boost,
+            query=query.text,
+            clock=self._milliseconds,
+            settings=self._settings,
+            language=self._shard.options.search.language,
+            limits=self._constants.boost,
+        )
+        index = self._shard.indexes.warm(query.scope)
+        if index is not None:
+            return boosted(ResidentGraph(index))
         with self._shard.reading() as reader:
-            return graph_boost(
-                reader,
-                query.scope,
-                query.text,
-                self._milliseconds,
-                self._settings,
-                self._shard.options.search.language,
-                self._constants.boost,
-            )
+            return boosted(StoredGraph(reader, query.scope))
 
     def _within_times(
         self, query: Query, embedding: QueryEmbedding | None, boost: GraphBoost

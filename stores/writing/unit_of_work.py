@@ -21,6 +21,7 @@ from palimpsest.schemas.rows import (
     FlagsRow,
     HeldRow,
     MemoryRow,
+    MentionRow,
     NameRow,
     OutcomeRow,
     RelationRow,
@@ -368,6 +369,13 @@ class UnitOfWork:
                 self._shard.indexes.change(memory.scope, change)
         for edge in self._rows.staged(EdgeRow):
             self._shard.indexes.change(edge.scope, partial(ScopeIndex.link, edge=edge))
+        told: list[NameRow | RelationRow | MentionRow] = [
+            *self._rows.staged(NameRow),
+            *self._rows.staged(RelationRow),
+            *self._rows.staged(MentionRow),
+        ]
+        for row in told:
+            self._shard.indexes.change(row.scope, partial(ScopeIndex.tell, row=row))
         self._names.commit()
 
 

@@ -22,7 +22,7 @@ from palimpsest.schemas.messages import (
     StructuredAttribute,
     Triple,
 )
-from palimpsest.stores.recall.graph_boost import graph_boost
+from palimpsest.stores.recall.graph_boost import StoredGraph, graph_boost
 from palimpsest.stores.settings import RecallSettings
 from palimpsest.streams.runtime.runner import STEPS
 from palimpsest.streams.settings import Flags, GraphSettings
@@ -304,7 +304,9 @@ def test_the_boost_follows_the_present_text(tmp_path: Path) -> None:
         pipeline.command(modified(memory_id(1), content="Ana lives in a tent"), first=2)
         pipeline.run()
         with pipeline.shard.reading() as reader:
-            found = graph_boost(reader, "ana", "who is in Oslo", lambda: 0.0, RecallSettings())
+            found = graph_boost(
+                StoredGraph(reader, "ana"), "who is in Oslo", lambda: 0.0, RecallSettings()
+            )
         assert found.error is None
         assert memory_id(1) not in found.hits
         assert [entity.name for entity in found.named] == ["Oslo"]

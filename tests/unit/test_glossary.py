@@ -28,7 +28,6 @@ ALPHABET = (
     "ops/bench/linker.py",
     "stores/index/analysis.py",
     "stores/recall/context.py",
-    "stores/recall/graph_boost.py",
     "stores/recall/time_grammar.py",
     "stores/writing/memory_texts.py",
     "streams/models/hashing.py",

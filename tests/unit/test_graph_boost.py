@@ -8,6 +8,7 @@ import pytest
 from palimpsest.stores.recall.graph_boost import (
     GraphBoost,
     GraphBoostLimits,
+    StoredGraph,
     graph_boost,
     named_entities,
 )
@@ -68,7 +69,7 @@ def store() -> duckdb.DuckDBPyConnection:
 
 def boost(store: duckdb.DuckDBPyConnection, query: str, **settings: object) -> GraphBoost:
     limits = GraphBoostLimits(**settings)  # type: ignore[arg-type]
-    return graph_boost(store, "s", query, standing, RecallSettings(), limits=limits)
+    return graph_boost(StoredGraph(store, "s"), query, standing, RecallSettings(), limits=limits)
 
 
 @pytest.mark.parametrize(
@@ -139,13 +140,16 @@ def test_the_more_telling_an_entity_the_stronger() -> None:
 
 def test_nothing_deleted_and_nothing_of_another_scope(store: duckdb.DuckDBPyConnection) -> None:
     assert set(boost(store, "Ana").hits) == {"m-ana", "m-ben", "m-both"}
-    assert set(graph_boost(store, "t", "Ana Ben", standing, RecallSettings()).hits) == {"m-other"}
-    assert graph_boost(store, "u", "Ana", standing, RecallSettings()) == GraphBoost()
+    assert set(
+        graph_boost(StoredGraph(store, "t"), "Ana Ben", standing, RecallSettings()).hits
+    ) == {"m-other"}
+    assert graph_boost(StoredGraph(store, "u"), "Ana", standing, RecallSettings()) == GraphBoost()
 
 
 def test_a_boost_that_is_off_is_empty(store: duckdb.DuckDBPyConnection) -> None:
     assert (
-        graph_boost(store, "s", "Ana", standing, RecallSettings(graph_weight=0.0)) == GraphBoost()
+        graph_boost(StoredGraph(store, "s"), "Ana", standing, RecallSettings(graph_weight=0.0))
+        == GraphBoost()
     )
 
 
@@ -168,14 +172,14 @@ def test_the_limits_hold() -> None:
 def test_past_the_deadline_what_was_gathered_counts(
     store: duckdb.DuckDBPyConnection, times: tuple[float, ...], named: int, hits: int
 ) -> None:
-    found = graph_boost(store, "s", "Ana", ticking(*times), RecallSettings())
+    found = graph_boost(StoredGraph(store, "s"), "Ana", ticking(*times), RecallSettings())
     assert found.timed_out
     assert (len(found.named), len(found.hits)) == (named, hits)
 
 
 def test_in_time_is_not_timed_out(store: duckdb.DuckDBPyConnection) -> None:
     assert not graph_boost(
-        store, "s", "Ana", ticking(0.0, 100.0, 300.0, 500.0), RecallSettings()
+        StoredGraph(store, "s"), "Ana", ticking(0.0, 100.0, 300.0, 500.0), RecallSettings()
     ).timed_out
 
 

@@ -1,0 +1,54 @@
+"""By which words of a question a name is known."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from palimpsest.stores.index.analysis import query_tokens
+
+MIN_TOKEN_CHARACTERS = 2
+MAX_TOKENS = 64
+"""Tokens of a query that are looked up; what lies beyond is text, not a question."""
+
+_WORD = re.compile(r"[^\W_]+")
+_UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+
+
+def folded(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).lower()
+
+
+def query_words(query: str, language: str = "english") -> frozenset[str]:
+    """The tokens of a query to look names up by, with their stems; at most MAX_TOKENS words."""
+    written = _WORD.findall(unicodedata.normalize("NFKC", query))[:MAX_TOKENS]
+    telling = frozenset(query_tokens(" ".join(written), language))
+    tokens: set[str] = set()
+    for place, word in enumerate(written):
+        stems = query_tokens(word, language)
+        # Will and May are function words only where they are not written as names.
+        if telling.intersection(stems) or (place and word[0].isupper()):
+            tokens.update((word.lower(), *filter(_WORD.fullmatch, stems)))
+    return frozenset(token for token in tokens if len(token) >= MIN_TOKEN_CHARACTERS)
+
+
+def stands_whole(name: str) -> bool:
+    """Whether a folded name is in a script without spaces, so must stand in a query as a whole."""
+    return _UNSPACED.search(name) is not None
+
+
+def words_of_name(name: str, language: str) -> set[str]:
+    """The whole words of a folded name, with their stems."""
+    words: set[str] = set()
+    for word in _WORD.findall(name):
+        if len(word) >= MIN_TOKEN_CHARACTERS:
+            words.update((word, *query_tokens(word, language)))
+    return words
+
+
+def stands_in(name: str, query: str, tokens: frozenset[str], language: str) -> bool:
+    """Whether a canonical name or alias is named by a query (folded, and its tokens)."""
+    name = folded(name)
+    if stands_whole(name):
+        return len(name) >= MIN_TOKEN_CHARACTERS and name in query
+    return not tokens.isdisjoint(words_of_name(name, language))

@@ -1,0 +1,271 @@
+"""The graph of a resident scope: names by their words, relations, and mentions by name.
+
+It stands beside the scope's index and is kept current with it, under its lock. What is said of each
+name is kept by itself, as the tables have it (stores/database/graph_views.py): names become
+entities, and mentions those of present texts, when they are asked for.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from palimpsest.schemas.rows import MentionRow, NameRow, RelationRow
+from palimpsest.stores.index.name_words import (
+    MIN_TOKEN_CHARACTERS,
+    folded,
+    stands_whole,
+    words_of_name,
+)
+from palimpsest.stores.index.segment import Floats, Mask, Segment, digest
+
+MemoryNumbers = NDArray[np.int32]
+
+Told = tuple[int, float]
+"""How often a relation was told, and its confidence."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownName:
+    """What recall asks of a `NameRow`."""
+
+    name_id: str
+    name: str
+    canonical_name: str
+    entity_id: str
+    entity_type: str
+    summary: str | None
+    mentions: int
+
+
+NAME_COLUMNS = tuple(column.name for column in fields(KnownName))
+
+
+def known_name(row: NameRow) -> KnownName:
+    return KnownName(*(getattr(row, column) for column in NAME_COLUMNS))
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """Memories whose present texts have an entity, each once, and how sure that is of each."""
+
+    numbers: MemoryNumbers
+    confidences: Floats
+
+
+@dataclass(slots=True)
+class _Mentions:
+    """Of one name, in columns: memory, digest of the text, confidence."""
+
+    memories: array[int] = field(default_factory=lambda: array("i"))
+    texts: array[int] = field(default_factory=lambda: array("q"))
+    confidences: array[float] = field(default_factory=lambda: array("d"))
+
+    def add(self, memory: int, text: int, confidence: float) -> None:
+        """A repeat is nothing new."""
+        known = np.array(self.memories) == memory
+        if not np.any(known & (np.array(self.texts) == text)):
+            self.memories.append(memory)
+            self.texts.append(text)
+            self.confidences.append(confidence)
+
+
+class _NameTokens:
+    """Name ids by the words of the names, in one language."""
+
+    def __init__(self) -> None:
+        self.by_word: dict[str, list[str]] = {}
+        self.unspaced: dict[str, str] = {}
+        self.read = 0
+
+    def catch_up(self, names: Sequence[KnownName], language: str) -> None:
+        for known in names[self.read :]:
+            name = folded(known.canonical_name)
+            if not stands_whole(name):
+                for word in words_of_name(name, language):
+                    self.by_word.setdefault(word, []).append(known.name_id)
+            elif len(name) >= MIN_TOKEN_CHARACTERS:
+                self.unspaced[known.name_id] = name
+        self.read = len(names)
+
+
+class ScopeGraph:
+    """For reading and writing under the index's lock. A memory has a number once it is mentioned;
+    `ids` are the memories by number."""
+
+    def __init__(self, turns: Segment, facts: Segment) -> None:
+        self._segments = (turns, facts)
+        self.names: dict[str, KnownName] = {}
+        self.ids: list[str] = []
+        self._first_known: list[KnownName] = []
+        self._names_of: dict[str, set[str]] = {}
+        self._relations: dict[str, dict[tuple[str, str, bool], Told]] = {}
+        self._relation_count = 0
+        self._mentions: dict[str, _Mentions] = {}
+        self._mention_count = 0
+        self._numbers: dict[str, int] = {}
+        self._seats = array("i")
+        """Twice the place of a memory by number, one more in the facts; -1 where it never was."""
+        self._tokens: dict[str, _NameTokens] = {}
+
+    # --- writing ---------------------------------------------------------------------------
+
+    def put_name(self, name: KnownName) -> None:
+        before = self.names.get(name.name_id)
+        if before is None:
+            self._first_known.append(name)
+        elif before.entity_id != name.entity_id:
+            self._names_of[before.entity_id].discard(name.name_id)
+        self.names[name.name_id] = name
+        self._names_of.setdefault(name.entity_id, set()).add(name.name_id)
+
+    def put_relation(self, row: RelationRow) -> None:
+        source, target, kind = row.source_name_id, row.target_name_id, row.relation_type
+        told = (row.mentions, row.confidence)
+        self._relation_count += (target, kind, True) not in self._relations.get(source, {})
+        self._relations.setdefault(source, {})[target, kind, True] = told
+        self._relations.setdefault(target, {})[source, kind, False] = told
+
+    def put_mention(self, row: MentionRow) -> None:
+        held = self._mentions.setdefault(row.name_id, _Mentions())
+        self._mention_count -= len(held.memories)
+        held.add(self._number_of(row.memory_id), digest(row.text_key), row.confidence)
+        self._mention_count += len(held.memories)
+
+    def load_mentions(self, rows: pa.Table) -> None:
+        """`memory_id`, `text_key`, `name_id` and `confidence` of mentions, ordered by name; none
+        is known yet."""
+        if not rows.num_rows:
+            return
+        memories = rows["memory_id"].combine_chunks().dictionary_encode()
+        numbers = np.array([self._number_of(i) for i in memories.dictionary.to_pylist()], np.int32)
+        of_row = numbers[memories.indices.to_numpy()]
+        texts = np.array([digest(key) for key in rows["text_key"].to_pylist()], np.int64)
+        confidences = rows["confidence"].to_numpy()
+        names = rows["name_id"].combine_chunks().dictionary_encode()
+        of_name = names.indices.to_numpy()
+        starts = [0, *(np.flatnonzero(np.diff(of_name)) + 1).tolist(), len(of_name)]
+        for start, end in pairwise(starts):
+            self._mentions[names.dictionary[int(of_name[start])].as_py()] = _Mentions(
+                array("i", of_row[start:end].tobytes()),
+                array("q", texts[start:end].tobytes()),
+                array("d", confidences[start:end].tobytes()),
+            )
+        self._mention_count = rows.num_rows
+
+    def seat(self, memory_id: str) -> None:
+        """Note where a memory is now."""
+        number = self._numbers.get(memory_id)
+        if number is not None:
+            self._seats[number] = self._find(memory_id, self._seats[number])
+
+    def _number_of(self, memory_id: str) -> int:
+        number = self._numbers.get(memory_id)
+        if number is None:
+            seat = self._find(memory_id, -1)
+            if seat >= 0:
+                memory_id = self._segments[seat & 1].ids[seat >> 1]  # one object for both
+            number = self._numbers[memory_id] = len(self.ids)
+            self.ids.append(memory_id)
+            self._seats.append(seat)
+        return number
+
+    def _find(self, memory_id: str, otherwise: int) -> int:
+        for number, segment in enumerate(self._segments):
+            place = segment.place_of.get(memory_id)
+            if place is not None:
+                return 2 * place + number
+        return otherwise
+
+    # --- reading ---------------------------------------------------------------------------
+
+    def names_of(self, entity_id: str) -> list[KnownName]:
+        return [self.names[name_id] for name_id in self._names_of.get(entity_id, ())]
+
+    def named_in(self, query: str, tokens: Iterable[str], language: str) -> Iterator[KnownName]:
+        """The names of which a whole token is one of these, and those in a script without spaces
+        that stand in the folded query."""
+        index = self._tokens.setdefault(language, _NameTokens())
+        index.catch_up(self._first_known, language)
+        found = {name_id for token in tokens for name_id in index.by_word.get(token, ())}
+        found.update(name_id for name_id, name in index.unspaced.items() if name in query)
+        return (self.names[name_id] for name_id in found)
+
+    def related(self, name_id: str) -> Iterator[tuple[str, Told]]:
+        """The names that relations join this one with, either way, once a relation."""
+        for (other, _, _), told in self._relations.get(name_id, {}).items():
+            yield other, told
+
+    def present(self, entity_id: str) -> Present:
+        """Who names the entity now, by number."""
+        found = [
+            self._present(held)
+            for name_id in self._names_of.get(entity_id, ())
+            if (held := self._mentions.get(name_id)) is not None
+        ]
+        if len(found) == 1:
+            return found[0]
+        numbers = np.concatenate([np.zeros(0, np.int32), *(each.numbers for each in found)])
+        told = np.concatenate([np.zeros(0), *(each.confidences for each in found)])
+        unique, places = np.unique(numbers, return_inverse=True)
+        surest = np.full(len(unique), -np.inf)
+        np.maximum.at(surest, places, told)
+        return Present(unique, surest)
+
+    def _present(self, held: _Mentions) -> Present:
+        numbers = np.array(held.memories, dtype=np.int32)
+        texts = np.array(held.texts, dtype=np.int64)
+        live = self._having(numbers, texts)
+        return Present(numbers[live], np.array(held.confidences)[live])
+
+    def _having(self, numbers: MemoryNumbers, texts: NDArray[np.int64]) -> Mask:
+        """Which of these memories are active and have these texts."""
+        seats = np.frombuffer(self._seats, dtype=np.int32)[numbers]
+        live = np.zeros(len(numbers), dtype=np.bool_)
+        for number, segment in enumerate(self._segments):
+            here = np.flatnonzero((seats >= 0) & ((seats & 1) == number))
+            places = seats[here] >> 1
+            live[here] = segment.alive[places] & (segment.meta["text"][places] == texts[here])
+        return live
+
+    def column(self, numbers: MemoryNumbers, name: str) -> NDArray[np.float64 | np.int64]:
+        """A column of `META` of memories that are present."""
+        seats = np.frombuffer(self._seats, dtype=np.int32)[numbers]
+        turns, facts = (segment.meta[name] for segment in self._segments)
+        values: NDArray[np.float64 | np.int64] = np.zeros(len(seats), dtype=turns.dtype)
+        of_facts = (seats & 1) == 1
+        values[~of_facts] = turns[seats[~of_facts] >> 1]
+        values[of_facts] = facts[seats[of_facts] >> 1]
+        return values
+
+    def bytes_used(self) -> int:
+        """A close estimate of resident bytes."""
+        names = 900 * len(self.names) + 500 * self._relation_count
+        return names + 130 * len(self.ids) + 20 * self._mention_count
+
+
+NAMES = f"SELECT {', '.join(NAME_COLUMNS)} FROM name_rows WHERE scope = $scope"
+RELATIONS = (
+    "SELECT source_name_id, target_name_id, relation_type, scope, mentions, confidence"
+    " FROM relation_rows WHERE scope = $scope"
+)
+MENTIONS = (
+    "SELECT memory_id, text_key, name_id, confidence FROM mention_rows WHERE scope = $scope"
+    " ORDER BY name_id"
+)
+
+
+def fill_graph(graph: ScopeGraph, names: pa.Table, relations: pa.Table, mentions: pa.Table) -> None:
+    """Put the rows of `NAMES`, `RELATIONS` and `MENTIONS` into an empty graph, once its memories
+    have their places."""
+    for name in names.to_pylist():
+        graph.put_name(KnownName(**name))
+    for relation in relations.to_pylist():
+        graph.put_relation(RelationRow(**relation))
+    graph.load_mentions(mentions)

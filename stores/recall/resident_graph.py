@@ -1,0 +1,137 @@
+"""A resident scope's graph, asked what `stores.recall.graph_boost.StoredGraph` asks of the tables,
+with the same answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from palimpsest.stores.database.graph_views import VAGUE
+from palimpsest.stores.index.name_words import folded, query_words
+from palimpsest.stores.index.scope_graph import MemoryNumbers, ScopeGraph
+from palimpsest.stores.index.scope_index import ScopeIndex
+from palimpsest.stores.recall.graph_boost import BoostHit, GraphBoostLimits, NamedEntity
+
+
+@dataclass(frozen=True, slots=True)
+class _Lifted:
+    """The memories (numbers) of one entity, and what each gains by it."""
+
+    entity_id: str
+    numbers: MemoryNumbers
+    share: float
+    strength: float
+
+
+@dataclass(frozen=True, slots=True)
+class ResidentGraph:
+    """Any thread may ask."""
+
+    index: ScopeIndex
+
+    def named(self, query: str, limit: int, language: str) -> tuple[NamedEntity, ...]:
+        text, tokens = folded(query), query_words(query, language)
+        if not tokens:
+            return ()
+        graph = self.index.graph
+        with self.index.lock:
+            found = {
+                name.entity_id
+                for name in graph.named_in(text, tokens, language)
+                if _holds_characters(name.canonical_name, text, tokens)
+            }
+            entities = [_described(graph, entity_id) for entity_id in found]
+        entities.sort(key=lambda entity: (-entity.times_told, entity.entity_id))
+        return tuple(entities[:limit])
+
+    def neighbours(self, ids: Sequence[str], limit: int) -> dict[str, str]:
+        graph, given = self.index.graph, set(ids)
+        told: dict[str, tuple[int, float]] = {}
+        with self.index.lock:
+            for name in (name for entity_id in ids for name in graph.names_of(entity_id)):
+                for other_id, (mentions, confidence) in graph.related(name.name_id):
+                    other = graph.names.get(other_id)
+                    if other is None or other.entity_id in given:
+                        continue
+                    times, surest = told.get(other.entity_id, (0, confidence))
+                    told[other.entity_id] = (times + mentions, max(surest, confidence))
+            there = (entity_id for entity_id in told if entity_id in graph.names)
+            order = sorted(there, key=lambda i: (-told[i][0], -told[i][1], i))
+            return {entity_id: graph.names[entity_id].name for entity_id in order[:limit]}
+
+    def memories(
+        self, named: Mapping[str, str], around: Mapping[str, str], limits: GraphBoostLimits
+    ) -> dict[str, BoostHit]:
+        names = {**around, **named}
+        graph = self.index.graph
+        with self.index.lock:
+            documents = len(self.index.turns) + len(self.index.facts)
+            lifted: list[_Lifted] = []
+            for entity_id in sorted(names):
+                share = 1.0 if entity_id in named else limits.neighbour_share
+                numbers = graph.present(entity_id).numbers
+                spread = len(numbers)
+                if not spread or share <= 0:
+                    continue
+                telling = max(0.0, 1 - math.log(spread) / math.log(max(documents, spread, 2)))
+                if telling >= limits.min_telling:
+                    lifted.append(_Lifted(entity_id, numbers, share, share * telling))
+            return _strongest(lifted, names, graph.ids, limits.max_memories)
+
+
+def _holds_characters(name: str, query: str, tokens: Iterable[str]) -> bool:
+    """What the database looks for before whole tokens are told apart."""
+    return name in query or any(token in name for token in tokens)
+
+
+def _described(graph: ScopeGraph, entity_id: str) -> NamedEntity:
+    """As the view `known_entities` has it."""
+    names = sorted(
+        graph.names_of(entity_id), key=lambda n: (n.name_id != entity_id, n.canonical_name)
+    )
+    telling = (name.entity_type for name in names if name.entity_type not in VAGUE)
+    return NamedEntity(
+        entity_id,
+        names[0].name,
+        next(telling, names[0].entity_type),
+        next((name.summary for name in names if name.summary is not None), None),
+        sum(name.mentions for name in names),
+    )
+
+
+def _strongest(
+    lifted: Sequence[_Lifted], names: Mapping[str, str], ids: Sequence[str], limit: int
+) -> dict[str, BoostHit]:
+    """The memories that gain most, then of the most entities, then by id."""
+    if not lifted:
+        return {}
+    numbers, at = np.unique(np.concatenate([one.numbers for one in lifted]), return_inverse=True)
+    each = [len(one.numbers) for one in lifted]
+    strengths = np.full(len(numbers), -np.inf)
+    np.maximum.at(strengths, at, np.repeat([one.strength for one in lifted], each))
+    counts = np.bincount(at, minlength=len(numbers))
+    order = np.lexsort((-counts, -strengths))
+    if len(order) > limit:
+        # All that are as good as the last one: which of them are taken, their ids say.
+        last = order[limit - 1]
+        as_good = (strengths == strengths[last]) & (counts >= counts[last])
+        order = np.flatnonzero((strengths > strengths[last]) | as_good)
+    memory_ids = {i: ids[int(numbers[i])] for i in order.tolist()}
+    taken = sorted(memory_ids, key=lambda i: (-strengths[i], -counts[i], memory_ids[i]))[:limit]
+    reached: dict[int, list[_Lifted]] = {place: [] for place in taken}
+    wanted = np.zeros(len(numbers), dtype=np.bool_)
+    wanted[taken] = True
+    of_entity = np.repeat(np.arange(len(lifted)), each)
+    for pair in np.flatnonzero(wanted[at]).tolist():
+        reached[int(at[pair])].append(lifted[of_entity[pair]])
+    return {
+        memory_ids[place]: BoostHit(
+            float(strengths[place]),
+            tuple(names[one.entity_id] for one in by),
+            any(one.share >= 1 for one in by),
+        )
+        for place, by in reached.items()
+    }

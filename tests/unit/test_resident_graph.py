@@ -1,0 +1,215 @@
+"""The resident graph of a scope answers as its tables do, after any history."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from palimpsest.schemas.rows import MemoryRow, MentionRow, NameRow, RelationRow, Row
+from palimpsest.stores.recall.graph_boost import (
+    Graph,
+    GraphBoost,
+    GraphBoostLimits,
+    StoredGraph,
+    graph_boost,
+)
+from palimpsest.stores.recall.resident_graph import ResidentGraph
+from palimpsest.stores.settings import RecallSettings
+from palimpsest.stores.shard import Shard
+from palimpsest.streams.store_port import Load, LoadGraph, Progress, Put
+from tests.memory_rows import BEGIN, SCOPE, memory, open_shard, turn
+from tests.unit.recall_parts import said_anew
+
+NAMES = (
+    "ana", "ana lopez", "ben", "postgresql", "postgres", "the big database", "健太", "健太郎",
+    "健", "ольга", "café luna", "study group", "studies", "running club", "a", "c++", "ﬁona",
+    "may", "o'brien", "kai 2", "서울",
+)  # fmt: skip
+QUESTIONS = (
+    "What did Ana say to Ben?", "健太郎は何が好きですか", "подарок Ольге", "studies of the group",
+    "who runs", "cafe luna in May", "fiona's c++ database", "O'Brien and Kai", "서울에서",
+    "the", "", "Ana Lopez, Ben, the running club, postgres and Fiona",
+)  # fmt: skip
+TEXTS = tuple(f"{a} likes {b}" for a in ("ana", "ben", "健太") for b in ("tea", "ski", "go", "it"))
+TYPES = ("person", "system", "unknown", "extracted", "")
+EVERYTHING = GraphBoostLimits(min_telling=0.0)
+FEW = GraphBoostLimits(max_entities=3, max_neighbours=2, max_memories=4)
+HALF = GraphBoostLimits(neighbour_share=0.0, min_telling=0.2)
+
+
+def named(canonical: str, **fields: object) -> NameRow:
+    row = NameRow(
+        name_id=f"n-{canonical}", entity_id=f"n-{canonical}", scope=SCOPE, name=canonical.title(),
+        canonical_name=canonical, entity_type="person", first_seen=BEGIN, updated_at=BEGIN,
+    )  # fmt: skip
+    return replace(row, **fields)  # type: ignore[arg-type]
+
+
+def commit(shard: Shard, rows: Iterable[Row]) -> None:
+    """As stages write: what is rewritten was read."""
+    unit = shard.unit()
+    unit.prefetch([LoadGraph(SCOPE, NAMES, ())])
+    for row in rows:
+        if isinstance(row, MemoryRow):
+            unit.answer(Load(SCOPE, memory_ids=(row.memory_id,)))
+        unit.stage([Put(row)])
+    unit.commit(Progress("test", {}, (), (), 0))
+
+
+class History:
+    """Random changes of one scope's memories and graph."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.memories: dict[str, MemoryRow] = {}
+        self.names: dict[str, NameRow] = {}
+        self.relations: dict[tuple[str, ...], RelationRow] = {}
+        self.texts: list[tuple[str, str]] = []
+        self.seq = 0
+
+    def batch(self) -> list[Row]:
+        changes: tuple[Callable[[], Row], ...] = (
+            self.remember, self.remember, self.change, self.name, self.merge, self.relate,
+            self.mention, self.mention, self.mention, self.mention, self.mention,
+        )  # fmt: skip
+        return [self.chance.choice(changes)() for _ in range(self.chance.randint(1, 30))]
+
+    def remember(self) -> Row:
+        self.seq += 1
+        made = self.chance.choice((memory, turn))
+        return self._keep(made(f"m{self.seq:03}", self.chance.choice(TEXTS), self.seq))
+
+    def change(self) -> Row:
+        """Another text, the same with another importance, forgotten, or recovered."""
+        if not self.memories:
+            return self.remember()
+        self.seq += 1
+        row = self.chance.choice(list(self.memories.values()))
+        row = replace(row, write_seq=self.seq, version=row.version + 1)
+        what = self.chance.choice(("text", "importance", "forget", "recover"))
+        if what == "text" and not row.is_deleted:
+            row = said_anew(row, self.chance.choice(TEXTS))
+        elif what == "importance":
+            row = replace(row, importance=self.chance.random())
+        else:
+            row = replace(row, is_deleted=what == "forget", dedup_key=None)
+        return self._keep(row)
+
+    def _keep(self, row: MemoryRow) -> MemoryRow:
+        self.memories[row.memory_id] = row
+        if (row.memory_id, row.embedding_key) not in self.texts:
+            self.texts.append((row.memory_id, row.embedding_key))
+        return row
+
+    def name(self) -> NameRow:
+        canonical = self.chance.choice(NAMES)
+        row = self.names.get(canonical, named(canonical))
+        row = replace(
+            row,
+            mentions=row.mentions + self.chance.randint(0, 3),
+            entity_type=self.chance.choice(TYPES),
+            summary=self.chance.choice((None, f"about {canonical} {row.mentions}")),
+        )
+        self.names[canonical] = row
+        return row
+
+    def merge(self) -> Row:
+        """Another name of an entity that has a main one."""
+        main = [row for row in self.names.values() if row.name_id == row.entity_id]
+        bound = {row.entity_id for row in self.names.values() if row.name_id != row.entity_id}
+        free = [row for row in main if row.name_id not in bound]
+        if len(main) < 2 or not free:
+            return self.name()
+        row = self.chance.choice(free)
+        into = self.chance.choice([other for other in main if other is not row])
+        row = replace(row, entity_id=into.entity_id, is_alias=True)
+        self.names[row.canonical_name] = row
+        return row
+
+    def relate(self) -> Row:
+        if not self.names:
+            return self.name()
+        source, target = (self.chance.choice(list(self.names.values())).name_id for _ in "ab")
+        key = (source, target, self.chance.choice(("knows", "uses")))
+        row = RelationRow(
+            source_name_id=key[0], target_name_id=key[1], relation_type=key[2], scope=SCOPE,
+            mentions=self.chance.randint(1, 4), confidence=self.chance.choice((0.3, 0.7, 0.9)),
+        )  # fmt: skip
+        self.relations[key] = row
+        return row
+
+    def mention(self) -> Row:
+        """Of a text that a memory has or had, or will have again."""
+        if not self.names:
+            return self.name()
+        if not self.texts:
+            return self.remember()
+        memory_id, text_key = self.chance.choice(self.texts)
+        name = self.chance.choice(list(self.names.values()))
+        return MentionRow(
+            memory_id=memory_id, text_key=text_key, name_id=name.name_id, scope=SCOPE,
+            mention_text=name.name, confidence=self.chance.choice((0.5, 0.8, 1.0)),
+        )  # fmt: skip
+
+
+def boosted(graph: Graph, question: str, limits: GraphBoostLimits) -> GraphBoost:
+    found = graph_boost(graph, question, lambda: 0.0, RecallSettings(), limits=limits)
+    assert found.error is None
+    return found
+
+
+def compare(shard: Shard) -> int:
+    """How many memories were boosted in all."""
+    hits = 0
+    resident = ResidentGraph(shard.indexes.get(SCOPE))
+    with shard.reading() as reader:
+        stored = StoredGraph(reader, SCOPE)
+        for question in QUESTIONS:
+            for limits in (GraphBoostLimits(), EVERYTHING, FEW, HALF):
+                one = boosted(resident, question, limits)
+                other = boosted(stored, question, limits)
+                assert one == other
+                assert list(one.hits) == list(other.hits)
+                hits += len(one.hits)
+    return hits
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_resident_graph_answers_as_the_tables_do(tmp_path: Path, seed: int) -> None:
+    history = History(seed)
+    shard = open_shard(tmp_path)
+    hits = 0
+    for _ in range(6):
+        commit(shard, history.batch())
+        hits += compare(shard)
+    shard.indexes.clear()
+    assert compare(shard)
+    shard.close()
+    shard = open_shard(tmp_path)
+    hits += compare(shard)
+    commit(shard, history.batch())
+    hits += compare(shard)
+    shard.close()
+    assert hits
+
+
+def test_what_the_graph_takes_is_counted(tmp_path: Path) -> None:
+    shard = open_shard(tmp_path)
+    index = shard.indexes.get(SCOPE)
+    before = index.bytes_used()
+    commit(shard, [named("ana"), named("ben")])
+    names = index.bytes_used()
+    ana = memory("m1", "ana likes tea")
+    said = MentionRow(
+        memory_id="m1", text_key=ana.embedding_key, name_id="n-ana", scope=SCOPE,
+        mention_text="Ana", confidence=0.9,
+    )  # fmt: skip
+    commit(shard, [said])
+    mentioned = index.bytes_used()
+    commit(shard, [replace(said, confidence=0.5)])
+    assert before < names < mentioned == index.bytes_used()
+    shard.close()
