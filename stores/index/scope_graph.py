@@ -234,14 +234,13 @@ class ScopeGraph:
             live[here] = segment.alive[places] & (segment.meta["text"][places] == texts[here])
         return live
 
-    def column(self, numbers: MemoryNumbers, name: str) -> NDArray[np.float64 | np.int64]:
-        """A column of `META` of memories that are present."""
+    def column(self, numbers: MemoryNumbers, name: str) -> Floats:
+        """A column of `META` of memories that are present, exact below 2**53."""
         seats = np.frombuffer(self._seats, dtype=np.int32)[numbers]
-        turns, facts = (segment.meta[name] for segment in self._segments)
-        values: NDArray[np.float64 | np.int64] = np.zeros(len(seats), dtype=turns.dtype)
-        of_facts = (seats & 1) == 1
-        values[~of_facts] = turns[seats[~of_facts] >> 1]
-        values[of_facts] = facts[seats[of_facts] >> 1]
+        values = np.zeros(len(seats))
+        for number, segment in enumerate(self._segments):
+            here = (seats & 1) == number
+            values[here] = segment.meta[name][seats[here] >> 1]
         return values
 
     def bytes_used(self) -> int:

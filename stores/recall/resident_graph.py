@@ -6,13 +6,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import numpy as np
+from numpy.typing import NDArray
 
 from palimpsest.stores.database.graph_views import VAGUE
 from palimpsest.stores.index.name_words import folded, query_words
 from palimpsest.stores.index.scope_graph import MemoryNumbers, ScopeGraph
 from palimpsest.stores.index.scope_index import ScopeIndex
+from palimpsest.stores.index.segment import Floats, from_microseconds
+from palimpsest.stores.recall.filters import Allowed
 from palimpsest.stores.recall.graph_boost import BoostHit, GraphBoostLimits, NamedEntity
 
 
@@ -81,6 +85,53 @@ class ResidentGraph:
                     lifted.append(_Lifted(entity_id, numbers, share, share * telling))
             return _strongest(lifted, names, graph.ids, limits.max_memories)
 
+    def mentioning(
+        self, named: Sequence[NamedEntity], enough: int, allowed: Allowed | None
+    ) -> list[tuple[str, list[str], float]]:
+        """Memories with the names of those entities that they mention, and how sure that is; as
+        `stores.recall.strategies` asks the tables."""
+        graph = self.index.graph
+        with self.index.lock:
+            present = [graph.present(entity.entity_id) for entity in named]
+            of_entity = np.repeat(np.arange(len(named)), [len(one.numbers) for one in present])
+            mentioned = np.concatenate([one.numbers for one in present])
+            numbers, at = np.unique(mentioned, return_inverse=True)
+            told = np.concatenate([one.confidences for one in present])
+            surest = np.full(len(numbers), -np.inf)
+            np.maximum.at(surest, at, told)
+            columns = (
+                -np.bincount(at, minlength=len(numbers)).astype(np.float64),
+                -surest,
+                -graph.column(numbers, "importance"),
+                -graph.column(numbers, "occurred"),
+            )
+            ids = [graph.ids[number] for number in numbers.tolist()]
+        may = np.ones(len(ids), dtype=np.bool_)
+        if allowed is not None and allowed.is_filtered:
+            shown = allowed.among(ids)
+            may = np.fromiter((i in shown for i in ids), dtype=np.bool_, count=len(ids))
+        taken = _first(columns, np.flatnonzero(may), ids, enough)
+        names: dict[int, set[str]] = {place: set() for place in taken}
+        for pair in np.flatnonzero(np.isin(at, taken)).tolist():
+            names[int(at[pair])].add(named[of_entity[pair]].name)
+        return [(ids[place], sorted(names[place]), float(surest[place])) for place in taken]
+
+    def living(self, ids: Iterable[str]) -> dict[str, tuple[str, str, str, str, datetime]]:
+        """Content, type, who, session and time of those that live, by id."""
+        found: dict[str, tuple[str, str, str, str, datetime]] = {}
+        name = self.index.numbers.name
+        with self.index.lock:
+            for memory_id in ids:
+                where = self.index.find(memory_id)
+                if where is None:
+                    continue
+                segment, place = where
+                meta = segment.meta[place]
+                kind, who, session = (name(int(meta[key])) for key in ("kind", "who", "session"))
+                at = from_microseconds(int(meta["occurred"]))
+                found[memory_id] = (segment.contents[place], kind, who, session, at)
+        return found
+
 
 def _holds_characters(name: str, query: str, tokens: Iterable[str]) -> bool:
     """What the database looks for before whole tokens are told apart."""
@@ -112,15 +163,9 @@ def _strongest(
     each = [len(one.numbers) for one in lifted]
     strengths = np.full(len(numbers), -np.inf)
     np.maximum.at(strengths, at, np.repeat([one.strength for one in lifted], each))
-    counts = np.bincount(at, minlength=len(numbers))
-    order = np.lexsort((-counts, -strengths))
-    if len(order) > limit:
-        # All that are as good as the last one: which of them are taken, their ids say.
-        last = order[limit - 1]
-        as_good = (strengths == strengths[last]) & (counts >= counts[last])
-        order = np.flatnonzero((strengths > strengths[last]) | as_good)
-    memory_ids = {i: ids[int(numbers[i])] for i in order.tolist()}
-    taken = sorted(memory_ids, key=lambda i: (-strengths[i], -counts[i], memory_ids[i]))[:limit]
+    counts = np.bincount(at, minlength=len(numbers)).astype(np.float64)
+    memory_ids = [ids[number] for number in numbers.tolist()]
+    taken = _first((-strengths, -counts), np.arange(len(numbers)), memory_ids, limit)
     reached: dict[int, list[_Lifted]] = {place: [] for place in taken}
     wanted = np.zeros(len(numbers), dtype=np.bool_)
     wanted[taken] = True
@@ -135,3 +180,19 @@ def _strongest(
         )
         for place, by in reached.items()
     }
+
+
+def _first(
+    columns: Sequence[Floats], places: NDArray[np.intp], ids: Sequence[str], limit: int
+) -> list[int]:
+    """The first of these places by the columns, then by id."""
+    order = places[np.lexsort([column[places] for column in reversed(columns)])]
+    if len(order) > limit:
+        # All that are as good as the last one: which of them are taken, their ids say.
+        rest = order[limit:]
+        same = np.logical_and.reduce(
+            [column[rest] == column[order[limit - 1]] for column in columns]
+        )
+        order = np.concatenate((order[:limit], rest[same]))
+    key = [column.tolist() for column in columns]
+    return sorted(order.tolist(), key=lambda i: (*(column[i] for column in key), ids[i]))[:limit]

@@ -326,6 +326,8 @@ class Retriever:
     def _related(self, scope: str, found: Retrieval) -> tuple[Related, ...]:
         told = found.explained
         hits = [Hit(result.id, result.score) for result in found.results]
+        index = self._shard.indexes.warm(scope)
+        resident = None if index is None else ResidentGraph(index)
         with self._shard.reading() as reader:
             return additions(
                 reader,
@@ -336,6 +338,7 @@ class Retriever:
                 told.complexity.depth,
                 self._constants.strategies,
                 found.allowed,
+                resident,
             )
 
 

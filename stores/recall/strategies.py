@@ -19,6 +19,7 @@ import duckdb
 from palimpsest.stores.recall.filters import Allowed
 from palimpsest.stores.recall.graph_boost import NamedEntity
 from palimpsest.stores.recall.intent import Intent
+from palimpsest.stores.recall.resident_graph import ResidentGraph
 
 CAUSAL_RELATIONS = ("causal", "derived_from", "supersedes")
 TEMPORAL_RELATIONS = ("temporal",)
@@ -96,24 +97,27 @@ def additions(
     depth: int,
     settings: StrategySettings = DEFAULTS,
     allowed: Allowed | None = None,
+    resident: ResidentGraph | None = None,
 ) -> tuple[Related, ...]:
     """What the intent adds, best first, ties by id; hits themselves are left out, and what is not
     `allowed` (None: all that lives is).
 
     `hits` best first; `named` are the entities of the question; `depth` in edges. What is walked
-    over on the way need not be allowed. Raises what the database raises.
+    over on the way need not be allowed. What is `resident` is asked there, with the same answers.
+    Raises what the database raises.
     """
     if intent == "why":
         found = causal_chain(cursor, scope, hits, depth, settings)
     elif intent == "when":
         found = beside_in_time(cursor, scope, hits, depth, settings)
     elif intent in ("who", "what"):
-        found = of_entities(cursor, scope, hits, named, settings, allowed)
+        found = of_entities(cursor, scope, hits, named, settings, allowed, resident)
     else:
         return ()
     known = {hit.memory_id for hit in hits}
     new = [addition for addition in found if addition.memory_id not in known]
-    texts = _living(cursor, scope, [addition.memory_id for addition in new])
+    ids = [addition.memory_id for addition in new]
+    texts = _living(cursor, scope, ids) if resident is None else resident.living(ids)
     may = texts.keys() if allowed is None else allowed.among(texts)
     related = [
         Related(each.memory_id, *texts[each.memory_id], each.score, each.reason, each.path)
@@ -158,6 +162,7 @@ def of_entities(
     named: Sequence[NamedEntity],
     settings: StrategySettings = DEFAULTS,
     allowed: Allowed | None = None,
+    resident: ResidentGraph | None = None,
 ) -> list[Addition]:
     """Memories that mention the entities of the question: those of the most of them first, then
     the surest, the most important and the newest. Without a hit there is no measure to score them
@@ -165,6 +170,31 @@ def of_entities(
     if not named:
         return []
     enough = settings.max_additions + len(hits)
+    if resident is not None:
+        rows = resident.mentioning(named, enough, allowed)
+    else:
+        rows = _mentioning(cursor, scope, named, enough, allowed)
+    best = max((hit.score for hit in hits), default=1.0)
+    return [
+        Addition(
+            memory_id,
+            best * settings.entity_share * confidence * len(names) / len(named),
+            f"mentions {', '.join(names)}",
+            tuple(names),
+            1,
+        )
+        for memory_id, names, confidence in rows
+    ]
+
+
+def _mentioning(
+    cursor: duckdb.DuckDBPyConnection,
+    scope: str,
+    named: Sequence[NamedEntity],
+    enough: int,
+    allowed: Allowed | None,
+) -> list[tuple[str, list[str], float]]:
+    """Memories with the names of those entities that they mention, and how sure that is."""
     is_filtered = allowed is not None and allowed.is_filtered
     rows = cursor.execute(
         """WITH named AS (SELECT unnest($1) AS entity_id, unnest($2) AS name)
@@ -186,17 +216,7 @@ def of_entities(
     if allowed is not None and is_filtered:
         may = allowed.among(row[0] for row in rows)
         rows = [row for row in rows if row[0] in may][:enough]
-    best = max((hit.score for hit in hits), default=1.0)
-    return [
-        Addition(
-            memory_id,
-            best * settings.entity_share * confidence * len(names) / len(named),
-            f"mentions {', '.join(names)}",
-            tuple(names),
-            1,
-        )
-        for memory_id, names, confidence in rows
-    ]
+    return rows
 
 
 def _seed(hit: Hit) -> Addition:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from palimpsest.schemas.rows import MemoryRow, MentionRow, NameRow, RelationRow, Row
+from palimpsest.stores.recall.filters import Allowed
 from palimpsest.stores.recall.graph_boost import (
     Graph,
     GraphBoost,
@@ -17,7 +19,9 @@ from palimpsest.stores.recall.graph_boost import (
     StoredGraph,
     graph_boost,
 )
+from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.resident_graph import ResidentGraph
+from palimpsest.stores.recall.strategies import Hit, StrategySettings, additions
 from palimpsest.stores.settings import RecallSettings
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.store_port import Load, LoadGraph, Progress, Put
@@ -175,6 +179,15 @@ def compare(shard: Shard) -> int:
                 assert one == other
                 assert list(one.hits) == list(other.hits)
                 hits += len(one.hits)
+            named = stored.named(question, 20, "english")
+            for settings in (StrategySettings(), StrategySettings(max_additions=2)):
+                for query in (Query(SCOPE, question), Query(SCOPE, question, types=("fact",))):
+                    allowed = Allowed.by(resident.index, query)
+                    seeds = [Hit(memory_id, 0.9) for memory_id in list(one.hits)[:2]]
+                    ask = partial(
+                        additions, reader, SCOPE, "what", seeds, named, 2, settings, allowed
+                    )
+                    assert ask(resident=resident) == ask()
     return hits
 
 
