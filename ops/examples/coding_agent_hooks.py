@@ -1,8 +1,8 @@
 """Hooks of a coding agent: what is said becomes memory, and what is known comes back.
 
 The agent runs this program when the user has typed a prompt, with the event as JSON on standard
-input, and puts what it prints before the prompt; and again when it has answered. Claude Code calls
-the two events UserPromptSubmit and Stop; in `.claude/settings.json` of a project:
+input, and puts what it prints before the prompt; and again when it has answered. Here the two
+events are named UserPromptSubmit and Stop; in the settings of an agent that names them so:
 
     {"hooks": {
       "UserPromptSubmit": [{"hooks": [
