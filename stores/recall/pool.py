@@ -96,12 +96,12 @@ class PoolSearch:
             allowed = Allowed.by(index, self._query, self._sizes)
             sums, query_idf = self._keyword()
             hits = self._hits(sums, allowed.passes)
-            turns, facts = self._widened(
-                np.union1d(hits[TURNS], self._known(TURNS, graph)),
-                np.union1d(hits[FACTS], self._known(FACTS, graph)),
-                allowed.passes,
+            # What the graph supports may be found by it, but brings nothing of its own along.
+            wide = self._widened(hits[TURNS], hits[FACTS], allowed.passes)
+            turns, facts = places = tuple(
+                np.union1d(wide[number], self._known(number, graph, allowed.passes[number]))
+                for number in (TURNS, FACTS)
             )
-            places = (turns, facts)
             links = self._links(turns, facts)
             ids = [
                 segment.ids[place]
@@ -219,10 +219,12 @@ class PoolSearch:
         scores = [s[p].astype(np.float64) for s, p in zip(leg, places, strict=True)]
         return best_of_segments(self._index.segments, places, scores, count)
 
-    def _known(self, number: int, graph: Mapping[str, float]) -> Integers:
-        segment = self._index.segments[number]
-        places = {segment.place_of.get(memory_id, self._sizes[number]) for memory_id in graph}
-        return np.array(sorted(p for p in places if p < self._sizes[number]), dtype=np.int64)
+    def _known(self, number: int, graph: Mapping[str, float], passes: Mask | None) -> Integers:
+        segment, size = self._index.segments[number], self._sizes[number]
+        places = [segment.place_of.get(memory_id, size) for memory_id in graph]
+        mask = self._mask(number, np.array([p for p in places if p < size], dtype=np.int64))
+        _leave_out(mask, segment, passes)
+        return np.flatnonzero(mask)
 
     def _widened(
         self, turns: Integers, facts: Integers, passes: Sequence[Mask | None]
