@@ -80,7 +80,7 @@ class TokenCodec:
 
     def unpack(self, packed: bytes) -> Vectors:
         """The unit vectors (n, d) that packed bytes stand for. Raises ValueError for cut bytes."""
-        levels, lengths = self._read([packed])
+        _, levels, lengths = self._read([packed])
         vectors = (self.low + levels * self.step) / lengths[:, None]
         return (vectors @ self.basis.T).astype(np.float32)
 
@@ -103,9 +103,8 @@ class TokenCodec:
         counts as the memory's own, `BEFORE_SHARE` of it, so an answer need not repeat its question.
         """
         found = np.full(len(packed), np.nan)
-        sizes = np.array([len(one) for one in packed], dtype=np.int64) // self.token_bytes
+        sizes, levels, lengths = self._read(packed)
         some = np.flatnonzero(sizes)
-        levels, lengths = self._read(packed)
         if not len(some) or not len(query):
             return found
         products = np.asarray(simsimd.cdist(query.numbers, levels, "dot", threads=1))
@@ -124,19 +123,21 @@ class TokenCodec:
         found[some] = total / len(query)
         return found
 
-    def _read(self, packed: Sequence[bytes]) -> tuple[NDArray[np.int8], Vectors]:
-        """Levels (n, k) and lengths (n,) of all tokens, in order."""
-        sizes = [len(one) // self.token_bytes for one in packed]
-        if any(len(one) % self.token_bytes for one in packed):
+    def _read(self, packed: Sequence[bytes]) -> tuple[Integers, NDArray[np.int8], Vectors]:
+        """How many tokens each has, and of all tokens, in order, levels (n, k) and lengths (n,)."""
+        lengths_in_bytes = np.array([len(one) for one in packed], dtype=np.int64)
+        sizes, rest = np.divmod(lengths_in_bytes, self.token_bytes)
+        if rest.any():
             raise ValueError(f"packed token vectors are not whole tokens of {self.token_bytes}")
         half = self._level_bytes
-        pairs = b"".join(one[: size * half] for one, size in zip(packed, sizes, strict=True))
-        lengths = b"".join(one[size * half :] for one, size in zip(packed, sizes, strict=True))
+        ends = (sizes * half).tolist()
+        pairs = b"".join(one[:end] for one, end in zip(packed, ends, strict=True))
+        lengths = b"".join(one[end:] for one, end in zip(packed, ends, strict=True))
         both = np.frombuffer(pairs, dtype=np.uint8).reshape(-1, half)
         levels = np.empty((len(both), 2 * half), dtype=np.int8)
         np.bitwise_and(both, LEVELS - 1, out=levels[:, :half], casting="unsafe")
         np.right_shift(both, 4, out=levels[:, half:], casting="unsafe")
-        return levels, np.frombuffer(lengths, dtype=_LENGTH).astype(np.float32)
+        return sizes, levels, np.frombuffer(lengths, dtype=_LENGTH).astype(np.float32)
 
 
 def _with_what_was_before(best: Vectors, some: Integers, before: Integers) -> Vectors:
