@@ -24,9 +24,9 @@ from palimpsest.ops.queries.dispatch import Queries
 from palimpsest.ops.queries.requests import CommandRequest, JsonObject, RequestError
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import describe
+from palimpsest.schemas.commands import Actor, Command, MemoryCommand
 from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
 from palimpsest.schemas.identity import command_digest
-from palimpsest.schemas.messages import Actor, Command, MemoryCommand
 from palimpsest.schemas.topics import MEMORY_COMMANDS
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.runtime.output import outgoing

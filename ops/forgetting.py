@@ -7,7 +7,7 @@ from typing import cast
 from palimpsest.ops.commanding import CommandError
 from palimpsest.ops.queries.dispatch import Queries
 from palimpsest.ops.queries.requests import ForgetPreviewRequest
-from palimpsest.schemas.messages import ForgetCommand
+from palimpsest.schemas.commands import ForgetCommand
 
 
 async def forget_command(

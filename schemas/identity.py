@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from palimpsest.schemas.commands import MemoryCommand
 from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
 from palimpsest.schemas.messages import (
     CommandIntent,
     ConversationTurn,
     FactsExtracted,
-    MemoryCommand,
     MemoryWrite,
     NormalizedTurn,
     ProposalsIntent,

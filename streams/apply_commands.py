@@ -7,21 +7,20 @@ from dataclasses import fields, replace
 
 from pydantic import JsonValue
 
-from palimpsest.schemas.messages import (
+from palimpsest.schemas.commands import (
     AliasCommand,
     ApplyProposalsCommand,
     Command,
-    CommandIntent,
     ConfirmCommand,
     DismissProposalsCommand,
     ForgetCommand,
-    GraphWork,
     MemoryPatch,
     ModifyCommand,
     RecoverCommand,
     RememberCommand,
     SetFlagsCommand,
 )
+from palimpsest.schemas.messages import CommandIntent, GraphWork
 from palimpsest.schemas.rows import (
     FlagsRow,
     MemoryRow,

@@ -8,8 +8,8 @@ from datetime import timedelta
 
 from pydantic import JsonValue
 
+from palimpsest.schemas.commands import ForgetCommand, RecoverCommand
 from palimpsest.schemas.identity import forget_token
-from palimpsest.schemas.messages import ForgetCommand, RecoverCommand
 from palimpsest.schemas.rows import dedup_key
 from palimpsest.streams.cascade import drawn_from_nothing_else
 from palimpsest.streams.command_work import PROTECTED, Refused, Work

@@ -8,15 +8,9 @@ from dataclasses import replace
 
 from pydantic import JsonValue
 
+from palimpsest.schemas.commands import ApplyProposalsCommand, DismissProposalsCommand
 from palimpsest.schemas.identity import fact_memory_id
-from palimpsest.schemas.messages import (
-    ApplyProposalsCommand,
-    CommandIntent,
-    DismissProposalsCommand,
-    Fact,
-    Outcome,
-    Proposal,
-)
+from palimpsest.schemas.messages import CommandIntent, Fact, Outcome, Proposal
 from palimpsest.schemas.rows import HeldRow, MemoryRow
 from palimpsest.streams.command_work import (
     Refused,

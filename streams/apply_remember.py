@@ -7,8 +7,9 @@ import re
 
 from pydantic import JsonValue
 
+from palimpsest.schemas.commands import RememberCommand
 from palimpsest.schemas.identity import command_memory_id
-from palimpsest.schemas.messages import GraphWork, NormalizedTurn, RememberCommand
+from palimpsest.schemas.messages import GraphWork, NormalizedTurn
 from palimpsest.schemas.rows import MemoryRow, dedup_key, embedding_key
 from palimpsest.schemas.topics import TURNS_NORMALIZED
 from palimpsest.streams.command_work import Work, command_id

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
+from palimpsest.schemas.commands import ApplyProposalsCommand, DismissProposalsCommand
 from palimpsest.schemas.identity import item_id_of, turn_memory_id
 from palimpsest.schemas.messages import (
-    ApplyProposalsCommand,
     CommandIntent,
     ContextTurn,
-    DismissProposalsCommand,
     MemoryChange,
     MemoryWrite,
     NormalizedTurn,

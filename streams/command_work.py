@@ -9,14 +9,13 @@ from datetime import datetime
 
 from pydantic import JsonValue
 
+from palimpsest.schemas.commands import Command, RememberCommand
 from palimpsest.schemas.messages import (
-    Command,
     CommandIntent,
     GraphWork,
     MemoryChange,
     Outcome,
     OutcomeEvent,
-    RememberCommand,
 )
 from palimpsest.schemas.rows import CommandRow, MemoryRow, embedding_key
 from palimpsest.streams.memory_rows import effective

@@ -11,14 +11,9 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
+from palimpsest.schemas.commands import StructuredAttribute, Triple
 from palimpsest.schemas.identity import aspect_id, entity_id
-from palimpsest.schemas.messages import (
-    GraphChange,
-    GraphWork,
-    MemoryChange,
-    StructuredAttribute,
-    Triple,
-)
+from palimpsest.schemas.messages import GraphChange, GraphWork, MemoryChange
 from palimpsest.schemas.rows import (
     AspectRow,
     AttributeRow,

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from palimpsest.schemas.codec import identified, utc_offset_minutes
-from palimpsest.schemas.identity import command_digest, turn_item_id
-from palimpsest.schemas.messages import (
+from palimpsest.schemas.commands import (
     Command,
-    CommandIntent,
-    ConversationTurn,
     ForgetCommand,
     MemoryCommand,
-    MemoryWrite,
     ModifyCommand,
+    RememberCommand,
+)
+from palimpsest.schemas.identity import command_digest, turn_item_id
+from palimpsest.schemas.messages import (
+    CommandIntent,
+    ConversationTurn,
+    MemoryWrite,
     NormalizedTurn,
     RawTurnIntent,
     RejectedTurnIntent,
-    RememberCommand,
 )
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
 from palimpsest.streams.logs.base import Record

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from palimpsest.schemas.messages import CacheInvalidation, MemoryChange, ModifyCommand, Outcome
+from palimpsest.schemas.commands import ModifyCommand
+from palimpsest.schemas.messages import CacheInvalidation, MemoryChange, Outcome
 from palimpsest.schemas.rows import MemoryRow, MentionRow, OutcomeRow, linked_text
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES
 from palimpsest.streams.stage import Emit, Message

@@ -19,13 +19,9 @@ from typing import Any, Self
 
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import decode
+from palimpsest.schemas.commands import Actor, Command
 from palimpsest.schemas.envelope import derived_id
-from palimpsest.schemas.messages import (
-    Actor,
-    Command,
-    ConversationTurn,
-    DeadLetter,
-)
+from palimpsest.schemas.messages import ConversationTurn, DeadLetter
 from palimpsest.schemas.topics import (
     DEAD_LETTERS,
     TOPICS,

@@ -15,9 +15,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from palimpsest.schemas.commands import RememberCommand
 from palimpsest.schemas.envelope import Envelope
 from palimpsest.schemas.generate import FOLDER
-from palimpsest.schemas.messages import CommandIntent, NormalizedTurn, RememberCommand
+from palimpsest.schemas.messages import CommandIntent, NormalizedTurn
 
 Schema = Mapping[str, Any]
 Strategy = st.SearchStrategy[Any]

@@ -48,7 +48,7 @@ def remember(
 
     Example: palimpsest remember "Ana is allergic to peanuts" --scope support --pinned
     """
-    from palimpsest.schemas.messages import RememberCommand
+    from palimpsest.schemas.commands import RememberCommand
 
     order = RememberCommand(
         content=content,
@@ -158,7 +158,7 @@ def confirm(
 
     Example: palimpsest confirm 1f0c9a52
     """
-    from palimpsest.schemas.messages import ConfirmCommand
+    from palimpsest.schemas.commands import ConfirmCommand
 
     full_id, scope = found(cli, (memory_id,))[0]
     order = ConfirmCommand(memory_id=full_id, reason=reason, if_version=if_version)
@@ -178,7 +178,7 @@ def alias(
 
     Example: palimpsest alias PostgreSQL Postgres --scope support
     """
-    from palimpsest.schemas.messages import AliasCommand
+    from palimpsest.schemas.commands import AliasCommand
 
     if not (name and alias):
         raise wrong_use("a name is empty")
@@ -204,7 +204,7 @@ def flags(
 
     Example: palimpsest flags support --allow-update-delete
     """
-    from palimpsest.schemas.messages import SetFlagsCommand
+    from palimpsest.schemas.commands import SetFlagsCommand
 
     given = (enabled, shadow_mode, allow_update_delete, mutations_frozen, autonomous_frozen)
     if all(flag is None for flag in given):
@@ -261,7 +261,7 @@ def _patch(
     as_json: bool,
     key: str | None = None,
 ) -> None:
-    from palimpsest.schemas.messages import MemoryPatch, ModifyCommand
+    from palimpsest.schemas.commands import MemoryPatch, ModifyCommand
 
     full_id, scope = found(cli, (memory_id,))[0]
     patched = MemoryPatch.model_validate({**patch, "memory_id": full_id})

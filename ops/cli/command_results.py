@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from palimpsest.ops.queries.dispatch import Queries
     from palimpsest.ops.settings.sections import Settings
-    from palimpsest.schemas.messages import Command
+    from palimpsest.schemas.commands import Command
 
 Said: TypeAlias = dict[str, object]
 """A command with its result as JSON; without `error` and `result` until it is carried out."""

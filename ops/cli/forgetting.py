@@ -13,7 +13,7 @@ from palimpsest.ops.cli.common import AsJson, Cli, command, print_json, wrong_us
 if TYPE_CHECKING:
     from palimpsest.ops.queries.dispatch import Queries
     from palimpsest.ops.queries.requests import ForgetPreviewRequest, JsonObject
-    from palimpsest.schemas.messages import ForgetCommand
+    from palimpsest.schemas.commands import ForgetCommand
 
 
 def register(app: typer.Typer) -> None:
@@ -105,7 +105,7 @@ def recover(
 
     Example: palimpsest recover 1f0c9a52
     """
-    from palimpsest.schemas.messages import RecoverCommand
+    from palimpsest.schemas.commands import RecoverCommand
 
     full_id, scope = found(cli, (memory_id,))[0]
     order = RecoverCommand(memory_id=full_id, reason=reason, if_version=if_version)
@@ -132,7 +132,7 @@ def _command(
     """By ids alone nothing need be looked at; what became of each is told."""
     from palimpsest.ops.forgetting import forget_command
     from palimpsest.ops.queries.requests import ForgetPreviewRequest
-    from palimpsest.schemas.messages import ForgetCommand
+    from palimpsest.schemas.commands import ForgetCommand
     from palimpsest.streams.normalize import FORGOTTEN_UNCONFIRMED
 
     ids, cascade = selection.memory_ids, selection.cascade

@@ -13,7 +13,7 @@ from palimpsest.ops.cli.common import AsJson, Cli, command, complain, print_json
 from palimpsest.ops.cli.options import OfScope, Reason, Rows, Wait
 
 if TYPE_CHECKING:
-    from palimpsest.schemas.messages import ApplyProposalsCommand, DismissProposalsCommand
+    from palimpsest.schemas.commands import ApplyProposalsCommand, DismissProposalsCommand
 
 MOST = 200
 """Proposals that one command names."""
@@ -69,7 +69,7 @@ def apply(
 
     Example: palimpsest proposals apply 5b1f22aa --reason "she did move"
     """
-    from palimpsest.schemas.messages import ApplyProposalsCommand
+    from palimpsest.schemas.commands import ApplyProposalsCommand
 
     held = _held(cli, item_ids, all_, scope)
     orders = [
@@ -92,7 +92,7 @@ def dismiss(
 
     Example: palimpsest proposals dismiss 5b1f22aa --reason "it was a joke"
     """
-    from palimpsest.schemas.messages import DismissProposalsCommand
+    from palimpsest.schemas.commands import DismissProposalsCommand
 
     held = _held(cli, item_ids, all_, scope)
     orders = [

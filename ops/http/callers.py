@@ -7,7 +7,7 @@ from typing import Final, Literal, get_args
 
 from palimpsest.ops.ingest.records import DEFAULT_SCOPE
 from palimpsest.ops.queries.requests import NotFoundError
-from palimpsest.schemas.messages import ActorType
+from palimpsest.schemas.commands import ActorType
 
 Permission = Literal["remember", "recall", "modify", "forget", "recover", "sql", "admin"]
 PERMISSIONS: Final[tuple[Permission, ...]] = get_args(Permission)

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue, model_validator
 
 from palimpsest.ops.http.bodies import Limit, Names, OwnScope, Said, Share, Text
+from palimpsest.schemas.commands import Structure
 from palimpsest.schemas.envelope import UtcTime
-from palimpsest.schemas.messages import Structure
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Reason = Annotated[str, Field(min_length=1, max_length=2_000, pattern=r"\S")]

@@ -16,7 +16,7 @@ from palimpsest.ops.http.problems import Problem
 from palimpsest.ops.http.routing import WITH_BODY, errors, router
 from palimpsest.ops.http.service import Service, ServiceOf, permitted
 from palimpsest.ops.queries.requests import CommandRequest, ForgetPreviewRequest, NotFoundError
-from palimpsest.schemas.messages import (
+from palimpsest.schemas.commands import (
     AliasCommand,
     ConfirmCommand,
     ForgetCommand,

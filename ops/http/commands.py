@@ -15,7 +15,7 @@ from palimpsest.ops.http.problems import Problem, of_command
 from palimpsest.ops.http.service import Service, ServiceOf
 from palimpsest.ops.queries.dispatch import Queries
 from palimpsest.ops.queries.requests import JsonObject
-from palimpsest.schemas.messages import Actor, Command
+from palimpsest.schemas.commands import Actor, Command
 
 DONE: Final = frozenset({"updated", "no_changes", "forgotten", "recovered", "confirmed"})
 """What became of one memory, where that was what was wanted; anything else is a problem."""

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from palimpsest.ops.http.callers import Caller, Permission
 from palimpsest.ops.parts import SetupError
 from palimpsest.ops.queries.requests import NotFoundError, RequestError
-from palimpsest.schemas.messages import ActorType
+from palimpsest.schemas.commands import ActorType
 
 FILE_NAME: Final = "tokens.json"
 PREFIX: Final = "palimpsest_"

@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from palimpsest.ops.library.memory import AsyncMemory
 from palimpsest.ops.library.opened import USER
-from palimpsest.schemas.messages import Actor
+from palimpsest.schemas.commands import Actor
 
 P = ParamSpec("P")
 R = TypeVar("R")

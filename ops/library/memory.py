@@ -40,7 +40,7 @@ from palimpsest.ops.queries.requests import (
     StatsRequest,
     WeakRequest,
 )
-from palimpsest.schemas.messages import (
+from palimpsest.schemas.commands import (
     ConfirmCommand,
     ForgetCommand,
     MemoryPatch,

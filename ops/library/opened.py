@@ -17,7 +17,7 @@ from palimpsest.ops.queries.requests import JsonObject, Request, ScopeRequest
 from palimpsest.ops.queries.sources import no_memory
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
-from palimpsest.schemas.messages import Actor, Command, ForgetCommand
+from palimpsest.schemas.commands import Actor, Command, ForgetCommand
 
 USER = Actor()
 

@@ -14,7 +14,7 @@ from mcp_types import ToolAnnotations
 
 from palimpsest.ops.library.memory import AsyncMemory
 from palimpsest.ops.mcp.tools import MemoryTools, told_errors
-from palimpsest.schemas.messages import Actor
+from palimpsest.schemas.commands import Actor
 
 HOST = "127.0.0.1"
 PATH = "/mcp"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from palimpsest.ops.library.memory import AsyncMemory
     from palimpsest.ops.library.results import NotDoneError, NotYetAppliedError
     from palimpsest.ops.queries.requests import NotFoundError, RequestError
-    from palimpsest.schemas.messages import Actor
+    from palimpsest.schemas.commands import Actor
 
 __all__ = [
     "Actor",

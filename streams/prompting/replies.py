@@ -16,7 +16,8 @@ from typing import Final, cast
 
 from pydantic import JsonValue
 
-from palimpsest.schemas.messages import FACT_TYPES, Action, FactType, TemporalKind, Triple
+from palimpsest.schemas.commands import Triple
+from palimpsest.schemas.messages import FACT_TYPES, Action, FactType, TemporalKind
 from palimpsest.streams.prompting.json_text import JsonObject, find_object
 from palimpsest.streams.prompting.prompts import MAX_CATEGORIES, MAX_FACTS, MAX_TRIPLES
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.schemas.messages import RememberCommand
+from palimpsest.schemas.commands import RememberCommand
 from palimpsest.schemas.topics import (
     CONVERSATION_TURNS,
     FACTS_EXTRACTED,

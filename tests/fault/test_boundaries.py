@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.schemas.messages import (
+from palimpsest.schemas.commands import (
     ConfirmCommand,
     ForgetCommand,
     RecoverCommand,

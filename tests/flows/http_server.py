@@ -18,7 +18,7 @@ from palimpsest.ops.http.callers import PERMISSIONS, Permission
 from palimpsest.ops.http.serving import Serving, serving
 from palimpsest.ops.http.tokens import Tokens
 from palimpsest.ops.settings.sources import load_settings
-from palimpsest.schemas.messages import ActorType
+from palimpsest.schemas.commands import ActorType
 from tests.flows.program import until
 
 BASE = ("embedding.provider=hashing", "embedding.dimensions=64", "http.port=0")

@@ -17,20 +17,20 @@ from palimpsest.ops.forgetting import forget_command
 from palimpsest.ops.queries.dispatch import DirectQueries
 from palimpsest.ops.queries.requests import ForgetPreviewRequest, RecallRequest, RequestError
 from palimpsest.ops.queries.sources import Sources
-from palimpsest.schemas.identity import command_digest, command_memory_id
-from palimpsest.schemas.messages import (
+from palimpsest.schemas.commands import (
     Actor,
     Command,
     ConfirmCommand,
     ForgetCommand,
     MemoryCommand,
     MemoryPatch,
-    MemoryWrite,
     ModifyCommand,
     RecoverCommand,
     RememberCommand,
     SetFlagsCommand,
 )
+from palimpsest.schemas.identity import command_digest, command_memory_id
+from palimpsest.schemas.messages import MemoryWrite
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.stage import Context, Message, Process, Stage
 from tests.harness import Pipeline

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.schemas.identity import command_memory_id, turn_memory_id
-from palimpsest.schemas.messages import (
+from palimpsest.schemas.commands import (
     AliasCommand,
     Command,
     ForgetCommand,
@@ -22,6 +21,7 @@ from palimpsest.schemas.messages import (
     StructuredAttribute,
     Triple,
 )
+from palimpsest.schemas.identity import command_memory_id, turn_memory_id
 from palimpsest.stores.recall.graph_boost import StoredGraph, graph_boost
 from palimpsest.stores.settings import RecallSettings
 from palimpsest.streams.runtime.runner import STEPS

@@ -7,7 +7,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from palimpsest.schemas.messages import (
+from palimpsest.schemas.commands import (
     Actor,
     ApplyProposalsCommand,
     Command,

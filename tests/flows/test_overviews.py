@@ -21,7 +21,7 @@ from palimpsest.ops.queries.requests import (
 )
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.schemas.messages import (
+from palimpsest.schemas.commands import (
     AliasCommand,
     ConfirmCommand,
     ForgetCommand,

@@ -8,14 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.schemas.identity import turn_memory_id
-from palimpsest.schemas.messages import (
+from palimpsest.schemas.commands import (
     AliasCommand,
     ConfirmCommand,
     ForgetCommand,
     MemoryPatch,
     ModifyCommand,
-    NormalizedTurn,
     RecoverCommand,
     RememberCommand,
     SetFlagsCommand,
@@ -24,6 +22,8 @@ from palimpsest.schemas.messages import (
     StructuredEntity,
     Triple,
 )
+from palimpsest.schemas.identity import turn_memory_id
+from palimpsest.schemas.messages import NormalizedTurn
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_HISTORY, TURNS_NORMALIZED
 from palimpsest.stores.database.state_hash import table_hashes
 from palimpsest.streams.settings import Flags

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.schemas.messages import ConfirmCommand, ForgetCommand, MemoryPatch, ModifyCommand
+from palimpsest.schemas.commands import ConfirmCommand, ForgetCommand, MemoryPatch, ModifyCommand
 from palimpsest.streams.runtime.runner import STEPS
 from palimpsest.streams.settings import Flags
 from tests.harness import CAREFUL, FULL, Pipeline, differing, pipeline_settings

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.schemas.identity import command_memory_id, forget_token, turn_memory_id
-from palimpsest.schemas.messages import (
+from palimpsest.schemas.commands import (
     Actor,
     Command,
     ForgetCommand,
@@ -16,6 +15,7 @@ from palimpsest.schemas.messages import (
     ModifyCommand,
     RememberCommand,
 )
+from palimpsest.schemas.identity import command_memory_id, forget_token, turn_memory_id
 from palimpsest.streams.runtime.runner import STEPS
 from tests.flows.scripted import assert_settled, scripted
 from tests.harness import FULL, Crash, Pipeline, differing, pipeline_settings

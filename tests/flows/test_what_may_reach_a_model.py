@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from palimpsest.schemas.commands import ForgetCommand, MemoryPatch, ModifyCommand, SetFlagsCommand
 from palimpsest.schemas.identity import turn_memory_id
-from palimpsest.schemas.messages import ForgetCommand, MemoryPatch, ModifyCommand, SetFlagsCommand
 from palimpsest.schemas.topics import MEMORY_COMMANDS
 from palimpsest.streams.settings import Flags
 from tests.harness import Pipeline, pipeline_settings

@@ -13,7 +13,7 @@ import pytest
 from palimpsest.ops.commanding import Order, commands_of
 from palimpsest.ops.kafka.broker import Broker
 from palimpsest.ops.maintenance.doctor import examine
-from palimpsest.schemas.messages import ForgetCommand, RememberCommand
+from palimpsest.schemas.commands import ForgetCommand, RememberCommand
 from tests.soak.lab import Lab
 
 PARTITIONS = 4

@@ -5,12 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from palimpsest.schemas.messages import (
-    Actor,
-    Command,
-    CommandIntent,
-    MemoryWrite,
-)
+from palimpsest.schemas.commands import Actor, Command
+from palimpsest.schemas.messages import CommandIntent, MemoryWrite
 from palimpsest.schemas.rows import CommandRow, MemoryRow
 from palimpsest.streams.apply_writes import apply_writes_stage
 from palimpsest.streams.settings import Flags

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from palimpsest.schemas.messages import (
-    MemoryWrite,
-    Proposal,
-    ProposalsIntent,
-)
+from palimpsest.schemas.messages import MemoryWrite, Proposal, ProposalsIntent
 from palimpsest.schemas.rows import OutcomeRow
 from palimpsest.streams.apply_writes import apply_writes_stage
 from palimpsest.streams.settings import Flags

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from palimpsest.ops.embedded import application, open_log
-from palimpsest.schemas.messages import ForgetCommand, RecoverCommand, RememberCommand
+from palimpsest.schemas.commands import ForgetCommand, RecoverCommand, RememberCommand
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.apply_writes import apply_writes_stage
 from palimpsest.streams.logs.base import Outgoing

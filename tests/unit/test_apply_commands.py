@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from palimpsest.schemas.identity import command_memory_id
-from palimpsest.schemas.messages import (
-    CommandIntent,
-    MemoryChange,
+from palimpsest.schemas.commands import (
     MemoryPatch,
-    MemoryWrite,
     ModifyCommand,
     RememberCommand,
     Structure,
@@ -17,6 +13,8 @@ from palimpsest.schemas.messages import (
     StructuredEntity,
     Triple,
 )
+from palimpsest.schemas.identity import command_memory_id
+from palimpsest.schemas.messages import CommandIntent, MemoryChange, MemoryWrite
 from palimpsest.schemas.rows import ArchiveRow, CommandRow, MemoryRow
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES
 from palimpsest.streams.apply_remember import inferred_type, parse_prefix

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from palimpsest.schemas.messages import (
+from palimpsest.schemas.commands import (
     Actor,
     AliasCommand,
     Command,
     ConfirmCommand,
     ForgetCommand,
-    MemoryChange,
     MemoryPatch,
     ModifyCommand,
     RecoverCommand,
     RememberCommand,
     SetFlagsCommand,
 )
+from palimpsest.schemas.messages import MemoryChange
 from palimpsest.schemas.rows import ArchiveRow, FlagsRow, MemoryRow
 from palimpsest.schemas.topics import MEMORY_CHANGES
 from palimpsest.streams.settings import Flags

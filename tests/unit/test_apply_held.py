@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from palimpsest.schemas.messages import (
+from palimpsest.schemas.commands import (
     Actor,
     ApplyProposalsCommand,
     Command,
-    CommandIntent,
     DismissProposalsCommand,
-    MemoryWrite,
-    Proposal,
 )
+from palimpsest.schemas.messages import CommandIntent, MemoryWrite, Proposal
 from palimpsest.schemas.rows import ArchiveRow, EdgeRow, FlagsRow, HeldRow, MemoryRow, OutcomeRow
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS
 from palimpsest.streams.apply_writes import apply_writes_stage

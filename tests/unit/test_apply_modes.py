@@ -6,11 +6,8 @@ from typing import Any
 
 import pytest
 
-from palimpsest.schemas.messages import (
-    MemoryChange,
-    Proposal,
-    Triple,
-)
+from palimpsest.schemas.commands import Triple
+from palimpsest.schemas.messages import MemoryChange, Proposal
 from palimpsest.schemas.rows import FlagsRow, MemoryRow
 from palimpsest.schemas.topics import MEMORY_CHANGES
 from palimpsest.streams.settings import Flags

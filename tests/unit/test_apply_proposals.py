@@ -9,12 +9,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.schemas.messages import (
-    CacheInvalidation,
-    FactsExtracted,
-    MemoryWrite,
-    Proposal,
-)
+from palimpsest.schemas.messages import CacheInvalidation, FactsExtracted, MemoryWrite, Proposal
 from palimpsest.schemas.rows import ArchiveRow, EdgeRow, MemoryRow
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS, FACTS_EXTRACTED
 from palimpsest.streams.apply_writes import apply_writes_stage

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from palimpsest.schemas.commands import Triple
 from palimpsest.schemas.messages import (
     FactsExtracted,
     MemoryWrite,
     ProposalsIntent,
     ScoredCandidate,
-    Triple,
 )
 from palimpsest.schemas.rows import ExtractionRow, FactRow, FlagsRow, ProposalRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES

@@ -7,15 +7,9 @@ from typing import Any
 
 import pytest
 
+from palimpsest.schemas.commands import StructuredAttribute, StructuredEntity, Triple
 from palimpsest.schemas.identity import aspect_id, entity_id
-from palimpsest.schemas.messages import (
-    GraphChange,
-    GraphWork,
-    MemoryChange,
-    StructuredAttribute,
-    StructuredEntity,
-    Triple,
-)
+from palimpsest.schemas.messages import GraphChange, GraphWork, MemoryChange
 from palimpsest.schemas.rows import (
     AspectRow,
     AttributeRow,

@@ -12,18 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.schemas.codec import decode, encode
+from palimpsest.schemas.commands import ForgetCommand, MemoryPatch, ModifyCommand, RememberCommand
 from palimpsest.schemas.identity import turn_item_id
 from palimpsest.schemas.messages import (
     CommandIntent,
     ConversationTurn,
-    ForgetCommand,
-    MemoryPatch,
     MemoryWrite,
-    ModifyCommand,
     NormalizedTurn,
     RawTurnIntent,
     RejectedTurnIntent,
-    RememberCommand,
 )
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
 from palimpsest.streams.logs.base import Record

@@ -1,0 +1,188 @@
+"""What a person, an agent or a timer asks for: the commands of `memory-commands`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue
+
+from palimpsest.schemas.envelope import Frozen
+
+ActorType = Literal["human", "agent", "pipeline", "system"]
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+"""A number from 0 to 1."""
+
+
+class Triple(Frozen):
+    """Source, relationship, target, as a model named them."""
+
+    source: str
+    source_type: str = "unknown"
+    relationship: str
+    target: str
+    target_type: str = "unknown"
+    confidence: Share = 0.5
+
+
+class StructuredAttribute(Frozen):
+    """An attribute or constraint of an entity, authored with a memory."""
+
+    entity: str
+    aspect: str
+    kind: Literal["attribute", "constraint"] = "attribute"
+
+
+class StructuredEntity(Frozen):
+    name: str
+    type: str = "unknown"
+    aliases: tuple[str, ...] = ()
+
+
+class Structure(Frozen):
+    """Graph writes that go with a remembered text."""
+
+    entities: tuple[StructuredEntity, ...] = ()
+    attributes: tuple[StructuredAttribute, ...] = ()
+    relations: tuple[Triple, ...] = ()
+
+
+class Actor(Frozen):
+    """Who gave a command. A machine actor (any but `human`) may not change what a pinned or
+    confirmed memory says, unpin or forget it, whatever is forced."""
+
+    id: str = Field(default="local", max_length=256)
+    type: ActorType = "human"
+
+
+class RememberCommand(Frozen):
+    """Save a text on someone's explicit wish."""
+
+    command: Literal["remember"] = "remember"
+    content: str
+    type: str | None = None
+    importance: Share | None = None
+    tags: tuple[str, ...] = ()
+    pinned: bool = False
+    who: str | None = None
+    project: str | None = None
+    session_id: str = ""
+    source_type: str = "manual"
+    source_id: str | None = None
+    structured: Structure | None = None
+    metadata: dict[str, JsonValue] = Field(default_factory=dict)
+    # Of older records; nothing reads them, so a producer may send anything under their names.
+    normalized_content: JsonValue = None
+    content_hash: JsonValue = None
+
+
+class MemoryPatch(Frozen):
+    """What to change of one memory; None leaves a field as it is."""
+
+    memory_id: str
+    content: str | None = None
+    type: str | None = None
+    importance: Share | None = None
+    tags: tuple[str, ...] | None = None
+    pinned: bool | None = None
+    who: str | None = None
+    reason: str | None = None
+    if_version: int | None = None
+
+
+class ModifyCommand(Frozen):
+    command: Literal["modify"] = "modify"
+    patches: tuple[MemoryPatch, ...] = Field(min_length=1, max_length=200)
+    reason: str = ""
+
+
+class ForgetCommand(Frozen):
+    """Soft-delete memories. `force` is needed for pinned ones; a machine actor may forget neither
+    pinned nor confirmed ones, forced or not. `cascade`: also those that were drawn from nothing
+    else. `confirm_token` is that of a preview: nothing is forgotten unless it is still what the
+    preview showed."""
+
+    command: Literal["forget"] = "forget"
+    memory_ids: tuple[str, ...] = Field(min_length=1, max_length=200)
+    reason: str
+    force: bool = False
+    if_version: int | None = None
+    cascade: bool | None = None
+    confirm_token: str | None = None
+
+
+class RecoverCommand(Frozen):
+    command: Literal["recover"] = "recover"
+    memory_id: str
+    reason: str = ""
+    if_version: int | None = None
+
+
+class ConfirmCommand(Frozen):
+    """A person vouches for a memory: it no longer decays and no machine may change or destroy it.
+    A machine's confirmation raises the confidence alone."""
+
+    command: Literal["confirm"] = "confirm"
+    memory_id: str
+    reason: str = ""
+    if_version: int | None = None
+
+
+class ApplyProposalsCommand(Frozen):
+    """A person lets changes that were held back happen after all, by the ids of their facts; the
+    memory must be as the decision saw it. `force` is needed for pinned ones."""
+
+    command: Literal["apply-proposals"] = "apply-proposals"
+    item_ids: tuple[str, ...] = Field(min_length=1, max_length=200)
+    reason: str = Field(pattern=r"\S")
+    force: bool = False
+
+
+class DismissProposalsCommand(Frozen):
+    """A person gives changes that were held back up for good, by the ids of their facts."""
+
+    command: Literal["dismiss-proposals"] = "dismiss-proposals"
+    item_ids: tuple[str, ...] = Field(min_length=1, max_length=200)
+    reason: str = Field(pattern=r"\S")
+
+
+class SetFlagsCommand(Frozen):
+    """Change the five flags of one scope; None leaves a flag as it is."""
+
+    command: Literal["set-flags"] = "set-flags"
+    enabled: bool | None = None
+    shadow_mode: bool | None = None
+    allow_update_delete: bool | None = None
+    mutations_frozen: bool | None = None
+    autonomous_frozen: bool | None = None
+    reason: str = ""
+
+
+class AliasCommand(Frozen):
+    """Tell that two names mean one entity; names are never guessed to be the same."""
+
+    command: Literal["alias"] = "alias"
+    name: str = Field(min_length=1)
+    alias: str = Field(min_length=1)
+    reason: str = ""
+
+
+Command = Annotated[
+    RememberCommand
+    | ModifyCommand
+    | ForgetCommand
+    | RecoverCommand
+    | ConfirmCommand
+    | ApplyProposalsCommand
+    | DismissProposalsCommand
+    | SetFlagsCommand
+    | AliasCommand,
+    Field(discriminator="command"),
+]
+
+
+class MemoryCommand(Frozen):
+    """A wish of a person, an agent or a timer, with who gave it."""
+
+    command: Command
+    actor: Actor = Actor()
