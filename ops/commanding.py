@@ -17,7 +17,7 @@ from typing import Final, Literal, cast, get_args
 from pydantic import JsonValue, ValidationError
 
 from palimpsest.ops.bootstrap import publisher
-from palimpsest.ops.embedded import has_log, log_lock
+from palimpsest.ops.log_folder import has_log, log_lock
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.queries.access import queries, worker_runs
 from palimpsest.ops.queries.dispatch import Queries
