@@ -15,6 +15,7 @@ import pytest
 
 from palimpsest.ops.kafka.broker import Broker
 from palimpsest.streams.logs.base import partition_for
+from tests.flows.test_cache_invalidation import caching, forgets_what_changes
 from tests.soak.lab import Lab
 
 PARTITIONS = 4
@@ -90,3 +91,13 @@ def test_the_gateway_routes_by_scope_and_outlives_its_workers(lab: Lab) -> None:
         answer = answered(lambda: client.patch(path, json=changed))
         assert (answer.status_code, answer.json()["status"]) == (200, "updated")
     lab.stop("gateway")
+
+
+def test_the_example_of_a_cache_follows_the_topic(lab: Lab) -> None:
+    url = lab.serve("gateway")
+    lab.start("one")
+    lab.until_owned(1)
+    topic = lab.settings.cluster.physical("cache-invalidations")
+    given = (url, "home", "where does Ana live?", lab.broker.bootstrap_servers, topic)
+    with caching(lab.folder, *given) as process:
+        forgets_what_changes(url, process)
