@@ -254,6 +254,19 @@ _TOKENS = (
     "DELETE FROM embeddings WHERE model = 'answerai-colbert-small-int8'",
 )
 
+_DOCUMENTS = (
+    """CREATE TABLE document_rows (
+        document_id VARCHAR PRIMARY KEY, scope VARCHAR NOT NULL, kind VARCHAR NOT NULL,
+        source VARCHAR, title VARCHAR NOT NULL, same_key VARCHAR, digest VARCHAR,
+        content_type VARCHAR, characters BIGINT, chunk_characters BIGINT NOT NULL,
+        chunk_overlap BIGINT NOT NULL, chunks BIGINT, taken BIGINT NOT NULL, error VARCHAR,
+        added_by VARCHAR NOT NULL, created_at TIMESTAMPTZ NOT NULL,
+        updated_at TIMESTAMPTZ NOT NULL, deleted_at TIMESTAMPTZ)""",
+    """CREATE TABLE document_memory_rows (
+        document_id VARCHAR, position BIGINT, memory_id VARCHAR NOT NULL, scope VARCHAR NOT NULL,
+        PRIMARY KEY (document_id, position))""",
+)
+
 
 MIGRATIONS: tuple[Migration, ...] = (
     Migration("0001-tables", _TABLES),
@@ -266,6 +279,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration("0005-names-and-texts", _NAMES),
     Migration("0006-token-vectors", _TOKENS),
     Migration("0007-command-digest", ("ALTER TABLE command_results ADD COLUMN digest VARCHAR",)),
+    Migration("0008-documents", _DOCUMENTS),
 )
 
 
