@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from palimpsest.ops.queries import (
     dead_letters,
     diagnostics,
+    documents,
     embeddings,
     entities,
     forgetting,
@@ -34,6 +35,9 @@ from palimpsest.ops.queries.requests import (
     DeadLettersRequest,
     DiagnosticsRequest,
     DiscardRequest,
+    DocumentChunksRequest,
+    DocumentRequest,
+    DocumentsRequest,
     EmbeddingsRequest,
     EntitiesRequest,
     EntityRequest,
@@ -90,6 +94,9 @@ READS: Final[Mapping[type[Request], Callable[[Sources, Any], JsonValue]]] = {
     HeldProposalsRequest: held_proposals.list_held,
     ScopesRequest: lambda sources, _: scopes.scopes(sources),
     FlagsRequest: scopes.flags,
+    DocumentRequest: documents.document,
+    DocumentsRequest: documents.list_documents,
+    DocumentChunksRequest: documents.chunks,
 }
 """What blocks: run in a thread."""
 

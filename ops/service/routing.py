@@ -28,6 +28,7 @@ from palimpsest.ops.queries.requests import (
     DeadLettersRequest,
     DiagnosticsRequest,
     DiscardRequest,
+    DocumentsRequest,
     EmbeddingsRequest,
     EntitiesRequest,
     EntityRequest,
@@ -50,6 +51,7 @@ from palimpsest.ops.queries.requests import (
     UnavailableError,
     WeakRequest,
 )
+from palimpsest.ops.queries.pages import paged
 from palimpsest.ops.queries.scopes import newest_first
 from palimpsest.ops.queries.sql import limits_of, numbered, refusals_told, rest
 from palimpsest.ops.queries.stats import stats_of
@@ -173,12 +175,15 @@ class RoutedQueries:
                 | ForgetPreviewRequest()
                 | WeakRequest()
                 | ListRequest(scope=str())
+                | DocumentsRequest(scope=str())
                 | StatsRequest(scope=str())
             ):
                 number = partition_for(str(request.scope), self._partitions)
                 return await self._persisted(number, lambda owner: owner.answer(request))
             case ListRequest():
-                return _page(await self._from_all(request), request.limit)
+                return paged(await self._from_all(request), request.limit, "memories", "occurred_at")
+            case DocumentsRequest():
+                return paged(await self._from_all(request), request.limit, "documents", "created_at")
             case ScopesRequest():
                 said = await self._from_all(request)
                 listed = [cast("list[JsonObject]", part["scopes"]) for part in said]
@@ -298,17 +303,6 @@ def _only(request: RedriveRequest | DiscardRequest, dead_letter_id: str) -> Requ
 
 def _list(answer: JsonObject, name: str) -> list[JsonObject]:
     return cast("list[JsonObject]", answer[name])
-
-
-def _page(answers: Sequence[JsonObject], limit: int) -> JsonObject:
-    rows = [row for answer in answers for row in _list(answer, "memories")]
-    rows.sort(key=lambda row: (str(row["occurred_at"]), str(row["id"])), reverse=True)
-    more = len(rows) > limit or any(answer["next"] for answer in answers)
-    last = rows[:limit][-1] if rows and more else None
-    return {
-        "memories": [*rows[:limit]],
-        "next": None if last is None else f"{last['occurred_at']}/{last['id']}",
-    }
 
 
 def _held(parts: Sequence[JsonObject], limit: int) -> JsonObject:
