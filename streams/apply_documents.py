@@ -184,7 +184,8 @@ def _failed(message: Message, row: DocumentRow, error: str) -> Step:
     emits: tuple[Emit, ...] = ()
     if row.taken:
         actor = Actor(id=row.added_by, type="system")
-        emits = (_forget(ForgetChunksIntent(document_id=row.document_id, reason=error, actor=actor)),)
+        intent = ForgetChunksIntent(document_id=row.document_id, reason=error, actor=actor)
+        emits = (_forget(intent),)
     return Step(writes=(Put(failed),), emits=emits)
 
 

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from palimpsest.schemas.document_commands import AddDocumentCommand, DocumentTextCommand
 from palimpsest.schemas.identity import document_id
 from palimpsest.streams.text.chunks import batches, chunks
+from palimpsest.streams.text.normal_forms import storage_content
 
 BATCH_CHARACTERS = 50_000
 """Of chunks that are stored together: a record of them, and one of what became of them, are far
@@ -41,6 +42,21 @@ def why_no_address(url: str) -> str | None:
     return None
 
 
+def why_not_taken(text: DocumentTextCommand) -> str | None:
+    """Why these are no chunks of a text."""
+    if text.error is not None:
+        return None
+    if None in (text.digest, text.total, text.characters) or not text.chunks:
+        return "invalid_request: a document's text needs digest, total, characters and chunks"
+    if text.total is not None and text.first + len(text.chunks) > text.total:
+        return f"invalid_request: there are more chunks than the {text.total} in all"
+    if any(not storage_content(chunk) for chunk in text.chunks):
+        return "invalid_request: a chunk is empty"
+    if len(text.chunks) > 1 and sum(map(len, text.chunks)) > BATCH_CHARACTERS:
+        return f"invalid_request: chunks of more than {BATCH_CHARACTERS} characters at once"
+    return None
+
+
 def with_text(
     scope: str, command_id: str, command: AddDocumentCommand
 ) -> tuple[AddDocumentCommand, list[DocumentTextCommand], str | None]:
@@ -57,7 +73,11 @@ def with_text(
 
 
 def texts_of(
-    document: str, text: str, command: AddDocumentCommand, title: str = ""
+    document: str,
+    text: str,
+    command: AddDocumentCommand,
+    title: str = "",
+    batch_characters: int = BATCH_CHARACTERS,
 ) -> list[DocumentTextCommand]:
     """The chunks of a document's text by the batch; none where there is nothing in it."""
     found = chunks(text, command.chunk_characters, command.chunk_overlap)
@@ -73,5 +93,5 @@ def texts_of(
             title=title,
             content_type=command.content_type,
         )
-        for first, batch in batches(found, BATCH_CHARACTERS)
+        for first, batch in batches(found, batch_characters)
     ]

@@ -24,7 +24,7 @@ from palimpsest.schemas.messages import (
     RejectedTurnIntent,
 )
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
-from palimpsest.streams.document_intents import why_not_added, with_text
+from palimpsest.streams.document_intents import why_not_added, why_not_taken, with_text
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.stage import Context, Emit, Message, Salvaged, Stage, Step, without_asks
 from palimpsest.streams.text.normal_forms import content_hash, normalized_content, storage_content
@@ -104,10 +104,10 @@ def _write(intent: Intent, index: str = "write") -> Emit:
 
 def _command(message: Message, body: MemoryCommand) -> Step:
     command = body.command
-    if isinstance(command, DocumentTextCommand):
-        return Step(emits=(_write(DocumentTextIntent(text=command)),))
     digest = command_digest(message.scope, body)
     error = _why_invalid(command)
+    if error is None and isinstance(command, DocumentTextCommand):
+        return Step(emits=(_write(DocumentTextIntent(text=command)),))
     if error is None and isinstance(command, RememberCommand):
         command = command.model_copy(update={"content": storage_content(command.content)})
     texts: list[DocumentTextCommand] = []
@@ -139,6 +139,8 @@ def _why_invalid(command: Command) -> str | None:
         return _why_not_remembered(command)
     if isinstance(command, AddDocumentCommand):
         return why_not_added(command)
+    if isinstance(command, DocumentTextCommand):
+        return why_not_taken(command)
     if isinstance(command, ForgetCommand):
         return _why_not_forgotten(command)
     if isinstance(command, ModifyCommand):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 
 from palimpsest.ops.queries.pages import cursor, page
 from palimpsest.ops.queries.requests import (
@@ -93,8 +92,8 @@ def list_memories(sources: Sources, request: ListRequest) -> JsonObject:
 
 _WEAK = f"""
 SELECT {COLUMNS} FROM memory_rows
-WHERE scope = ? AND NOT is_deleted AND type NOT IN ('episodic', 'document_chunk') AND NOT pinned AND decay_rate > 0
-    AND confidence < ?
+WHERE scope = ? AND NOT is_deleted AND type NOT IN ('episodic', 'document_chunk')
+    AND NOT pinned AND decay_rate > 0 AND confidence < ?
 ORDER BY confidence, occurred_at, memory_id LIMIT ?
 """
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 from pydantic import JsonValue
 
 from palimpsest.ops.queries.diagnostics import judged
+from palimpsest.ops.queries.pages import paged
 from palimpsest.ops.queries.requests import (
     CommandRequest,
     ContextRequest,
@@ -51,7 +52,6 @@ from palimpsest.ops.queries.requests import (
     UnavailableError,
     WeakRequest,
 )
-from palimpsest.ops.queries.pages import paged
 from palimpsest.ops.queries.scopes import newest_first
 from palimpsest.ops.queries.sql import limits_of, numbered, refusals_told, rest
 from palimpsest.ops.queries.stats import stats_of
@@ -65,6 +65,11 @@ T = TypeVar("T")
 PATIENCE_SECONDS = 15.0
 """How long a partition may be without an owner, as during a rebalance, before it is an error."""
 LOOK_AGAIN_SECONDS = 0.1
+PAGES: dict[type[Request], tuple[str, str]] = {
+    ListRequest: ("memories", "occurred_at"),
+    DocumentsRequest: ("documents", "created_at"),
+}
+"""What comes in pages, by its name and the time that orders it."""
 
 
 def workers_folder(data_dir: Path) -> Path:
@@ -180,10 +185,9 @@ class RoutedQueries:
             ):
                 number = partition_for(str(request.scope), self._partitions)
                 return await self._persisted(number, lambda owner: owner.answer(request))
-            case ListRequest():
-                return paged(await self._from_all(request), request.limit, "memories", "occurred_at")
-            case DocumentsRequest():
-                return paged(await self._from_all(request), request.limit, "documents", "created_at")
+            case ListRequest() | DocumentsRequest():
+                name, ordered_by = PAGES[type(request)]
+                return paged(await self._from_all(request), request.limit, name, ordered_by)
             case ScopesRequest():
                 said = await self._from_all(request)
                 listed = [cast("list[JsonObject]", part["scopes"]) for part in said]

@@ -226,7 +226,7 @@ def _visible(segment: Segment, hidden: set[str] | tuple[()]) -> Mask | None:
     chunks = segment.meta["kind"] == segment.numbers.of(DOCUMENT_CHUNK)
     if not places and segment.is_full_of_life and not chunks.any():
         return None
-    visible = segment.alive & ~chunks
+    visible: Mask = segment.alive & ~chunks
     visible[places] = False
     return visible
 

@@ -24,8 +24,8 @@ def lines_of(
 ) -> dict[Section, list[Line]]:
     """The lines of every section, best first. Facts are what was drawn from turns or written by
     someone; the timeline holds the turns that were found, those beside them and those that the
-    intent adds; evidence are the turns that the facts were drawn from and what documents say; entities are at most so many
-    `profiles`."""
+    intent adds; evidence are the turns that the facts were drawn from, and what documents say;
+    entities are at most so many `profiles`."""
     sections: dict[Section, list[Line]] = {
         "facts": [],
         "entities": _profile_lines(reader, scope, found, profiles),

@@ -32,9 +32,7 @@ def _by_key(shard: ShardState, rows: BatchRows, ask: LoadDocuments) -> dict[str,
     }
 
 
-def _chunks(
-    shard: ShardState, rows: BatchRows, ask: LoadDocuments
-) -> tuple[tuple[int, str], ...]:
+def _chunks(shard: ShardState, rows: BatchRows, ask: LoadDocuments) -> tuple[tuple[int, str], ...]:
     if ask.chunks_of is None:
         return ()
     where = "document_id = ? AND scope = ? AND position > ? ORDER BY position LIMIT ?"
