@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from urllib.parse import urlsplit
+from pydantic_core import Url
 
 from palimpsest.schemas.document_commands import AddDocumentCommand, DocumentTextCommand
 from palimpsest.schemas.identity import document_id
@@ -28,17 +28,16 @@ def why_not_added(command: AddDocumentCommand) -> str | None:
 
 def why_no_address(url: str) -> str | None:
     """Why nothing is fetched from the address."""
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError as error:
-        return f"invalid_request: this is no address: {error}"
-    if parts.scheme not in ("http", "https") or not host:
-        return "invalid_request: an address begins with http:// or https:// and a host"
-    if parts.username is not None or parts.password is not None:
-        return "invalid_request: an address may not have a user name or a password in it"
+    if not url.lower().startswith(("http://", "https://")):
+        return "invalid_request: an address begins with http:// or https://"
     if any(ord(character) <= 32 for character in url):
         return "invalid_request: an address has no spaces in it"
+    try:
+        parts = Url(url)
+    except ValueError as error:
+        return f"invalid_request: this is no address: {error}"
+    if parts.username is not None or parts.password is not None:
+        return "invalid_request: an address may not have a user name or a password in it"
     return None
 
 
