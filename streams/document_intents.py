@@ -20,7 +20,7 @@ def why_not_added(command: AddDocumentCommand) -> str | None:
     if command.chunk_overlap * 2 > command.chunk_characters:
         return "invalid_request: chunk_overlap is more than half of chunk_characters"
     if command.kind == "url":
-        return None if command.source is None else why_no_address(command.source)
+        return why_no_address(command.source or "")
     if command.text is None and None in (command.digest, command.chunks, command.characters):
         return f"invalid_request: a document of the kind {command.kind} needs its text"
     return None

@@ -40,7 +40,9 @@ def is_public(address: str) -> bool:
     except ValueError:
         return False
     return all(
-        each.is_global and not (each.is_multicast or each.is_unspecified or each.is_reserved)
+        each.is_global
+        and not (each.is_multicast or each.is_unspecified or each.is_reserved)
+        and not (isinstance(each, ipaddress.IPv6Address) and each.is_site_local)
         for each in _meant(ip)
     )
 

@@ -1,0 +1,386 @@
+"""Documents in the pipeline: taken in, found, known again, deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palimpsest.ops.queries.dispatch import DirectQueries
+from palimpsest.ops.queries.requests import (
+    ContextRequest,
+    DocumentChunksRequest,
+    DocumentRequest,
+    DocumentsRequest,
+    ForgetPreviewRequest,
+    NotFoundError,
+    RecallRequest,
+    Request,
+    RequestError,
+    WeakRequest,
+)
+from palimpsest.ops.queries.sources import Sources
+from palimpsest.ops.settings.sections import Settings
+from palimpsest.schemas.commands import (
+    Actor,
+    ConfirmCommand,
+    ForgetCommand,
+    MemoryPatch,
+    ModifyCommand,
+    RecoverCommand,
+    RememberCommand,
+    SetFlagsCommand,
+)
+from palimpsest.schemas.document_commands import (
+    AddDocumentCommand,
+    DeleteDocumentCommand,
+    DocumentTextCommand,
+)
+from palimpsest.streams.document_intents import texts_of
+from palimpsest.streams.text.chunks import chunks
+from tests.documents import active_chunks, added, deleted, documents, sentences, statuses
+from tests.harness import FULL, Pipeline, pipeline_settings
+from tests.spoken_model import ScriptedModel, spoken
+
+TEXT = sentences(40)
+JAPANESE = "京都の港には多くの船が来る。" * 30
+GERMAN = "Der Hafen von Bergen ist im Winter eisfrei " * 30
+PAGE = AddDocumentCommand(kind="url", source="https://example.org/a")
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    with Pipeline(tmp_path) as opened:
+        yield opened
+        assert opened.dead_letters() == []
+        assert opened.balance().holds
+
+
+def asked(pipeline: Pipeline, request: Request) -> Any:
+    sources = Sources(
+        Settings(), pipeline.log, {0: pipeline.shard}, 1, pipeline.embedding, lambda _: None
+    )
+    return asyncio.run(DirectQueries(sources).answer(request))
+
+
+def run(pipeline: Pipeline, *commands: Any, first: int = 1, **fields: Any) -> None:
+    pipeline.command(*commands, first=first, **fields)
+    pipeline.run()
+
+
+@pytest.mark.parametrize("text", [TEXT, JAPANESE, GERMAN, "x", "短い文。"])
+def test_a_text_becomes_its_chunks(pipeline: Pipeline, text: str) -> None:
+    run(pipeline, added(text, title="Ports"))
+    [document] = documents(pipeline)
+    expected = chunks(text, 200, 20)
+    assert (document["status"], document["chunks"]) == ("done", len(expected))
+    assert document["characters"] == len(text)
+    assert active_chunks(pipeline) == expected
+    rows = pipeline.rows("SELECT DISTINCT type, importance, tags, source_id, why FROM memories")
+    assert rows == [
+        {
+            "type": "document_chunk",
+            "importance": 0.3,
+            "tags": ["Ports"],
+            "source_id": document["document_id"],
+            "why": "document",
+        }
+    ]
+    assert pipeline.values("SELECT DISTINCT event FROM history_rows") == ["created"]
+    assert pipeline.values("SELECT count(*) FROM extractions") == [0]
+
+
+def test_recall_finds_a_chunk_and_tells_its_document(pipeline: Pipeline) -> None:
+    run(pipeline, added(TEXT, title="Ports", kind="file", source="ports.md"))
+    found = asked(pipeline, RecallRequest("ana", "what does sentence 17 tell?"))["results"][0]
+    assert "Sentence 17 " in found["content"]
+    assert (found["type"], found["tags"]) == ("document_chunk", ["Ports"])
+    shown = asked(pipeline, DocumentRequest(found["source_id"]))
+    assert (shown["source"], shown["kind"], shown["status"]) == ("ports.md", "file", "done")
+    context = asked(pipeline, ContextRequest("ana", "what does sentence 17 tell?"))["text"]
+    assert "## Evidence" in context
+    assert "Ports: " in context
+
+
+def test_documents_and_chunks_come_in_pages(pipeline: Pipeline) -> None:
+    for number in range(5):
+        run(pipeline, added(f"{TEXT} {number}", title=str(number)), first=number)
+        pipeline.clock.advance(seconds=1)
+    told, before = [], None
+    for _ in range(3):
+        page = asked(pipeline, DocumentsRequest("ana", limit=2, before=before))
+        told += [each["title"] for each in page["documents"]]
+        before = page["next"]
+    assert (told, before) == (["4", "3", "2", "1", "0"], None)
+    document_id = asked(pipeline, DocumentsRequest())["documents"][0]["id"]
+    positions, after = [], -1
+    while after is not None:
+        listed = asked(pipeline, DocumentChunksRequest(document_id[:8], after, 4))
+        positions += [each["position"] for each in listed["chunks"]]
+        after = listed["next"]
+    assert positions == list(range(len(chunks(f"{TEXT} 4", 200, 20))))
+    with pytest.raises(NotFoundError):
+        asked(pipeline, DocumentRequest("0" * 36))
+    with pytest.raises(RequestError, match="there is no status"):
+        asked(pipeline, DocumentsRequest("ana", "gone"))
+
+
+def test_what_a_document_says_twice_is_one_memory(pipeline: Pipeline) -> None:
+    paragraph = f"{'The same words again and again. ' * 5}\n\n"
+    run(pipeline, added(paragraph * 6, chunk_overlap=0))
+    rows = pipeline.rows("SELECT position, memory_id FROM document_memories ORDER BY position")
+    assert [row["position"] for row in rows] == list(range(6))
+    assert len({row["memory_id"] for row in rows}) == 1
+    assert statuses(pipeline) == ["done"]
+    run(pipeline, deleted(pipeline), first=2)
+    assert pipeline.result(2)[1]["forgotten"] == 1
+
+
+def test_the_same_text_and_the_same_address_are_known_again(pipeline: Pipeline) -> None:
+    run(pipeline, added(TEXT), added(TEXT, title="other"), PAGE, PAGE)
+    first, again, page, page_again = (pipeline.result(number)[1] for number in (1, 2, 3, 4))
+    assert again == {"id": first["id"], "deduped": True}
+    assert page_again == {"id": page["id"], "deduped": True}
+    assert statuses(pipeline) == ["done", "queued"]
+    run(pipeline, deleted(pipeline, 1), deleted(pipeline, 3), first=5)
+    run(pipeline, added(TEXT), PAGE, first=7)
+    assert not pipeline.result(7)[1]["deduped"]
+    assert not pipeline.result(8)[1]["deduped"]
+    assert statuses(pipeline) == ["deleted", "deleted", "done", "queued"]
+
+
+def test_a_failed_address_may_be_added_again(pipeline: Pipeline) -> None:
+    run(pipeline, PAGE)
+    wrong = DocumentTextCommand(document_id=pipeline.result()[1]["id"], error="status 404")
+    run(pipeline, wrong, first=2)
+    [document] = documents(pipeline)
+    assert (document["status"], document["error"]) == ("failed", "status 404")
+    run(pipeline, PAGE, first=3)
+    assert not pipeline.result(3)[1]["deduped"]
+
+
+def test_two_scopes_have_each_their_own(pipeline: Pipeline) -> None:
+    run(pipeline, added(TEXT))
+    run(pipeline, added(TEXT), scope="ben")
+    assert pipeline.result(1, "ana")[1]["id"] != pipeline.result(1, "ben")[1]["id"]
+    assert active_chunks(pipeline, "ana") == active_chunks(pipeline, "ben") != []
+    run(pipeline, deleted(pipeline, 1, "ana"), scope="ben", first=2)
+    assert str(pipeline.result(2, "ben")[0]).startswith("not_found")
+    run(pipeline, deleted(pipeline, 1, "ana"), first=2)
+    assert active_chunks(pipeline, "ana") == []
+    assert len(active_chunks(pipeline, "ben")) > 3
+
+
+def test_chunks_that_equal_memories_are_memories_of_their_own(pipeline: Pipeline) -> None:
+    """What was remembered stays when the document goes, and a document when that is forgotten."""
+    said = "The kettle holds two litres of water."
+    run(pipeline, RememberCommand(content=said), added(said))
+    run(pipeline, added(f"{said} And more."), RememberCommand(content=f"{said} And more."), first=3)
+    remembered = [pipeline.result(number)[1] for number in (1, 4)]
+    assert [each["deduped"] for each in remembered] == [False, False]
+    run(pipeline, deleted(pipeline, 2), deleted(pipeline, 3), first=5)
+    for each in remembered:
+        [row] = pipeline.rows("SELECT type FROM memories WHERE memory_id = ?", each["id"])
+        assert row["type"] != "document_chunk"
+    run(pipeline, added(said), first=7)
+    forget = ForgetCommand(memory_ids=(remembered[0]["id"],), reason="x")
+    run(pipeline, forget, first=8)
+    assert active_chunks(pipeline) == [said]
+    run(pipeline, RememberCommand(content="z", source_id=pipeline.result(7)[1]["id"]), first=9)
+    assert not pipeline.result(9)[1]["deduped"]
+
+
+def test_two_documents_share_no_chunk(pipeline: Pipeline) -> None:
+    same = sentences(4, "fjord")
+    run(pipeline, added(same), added(f"{same}\n\n{TEXT}"))
+    run(pipeline, deleted(pipeline, 1), first=3)
+    kept = pipeline.values(
+        "SELECT count(*) FROM memories WHERE source_id = ?", pipeline.result(2)[1]["id"]
+    )
+    assert kept == pipeline.values("SELECT chunks FROM documents WHERE status = 'done'")
+
+
+def test_deleting_forgets_with_a_trail_and_spares_what_is_protected(pipeline: Pipeline) -> None:
+    run(pipeline, added(sentences(400)))
+    ids = pipeline.values("SELECT memory_id FROM document_memories ORDER BY position")
+    assert len(ids) > 75  # more than are forgotten at once
+    pinned = MemoryPatch(memory_id=ids[3], pinned=True)
+    run(
+        pipeline,
+        ModifyCommand(patches=(pinned,), reason="mine"),
+        ConfirmCommand(memory_id=ids[60]),
+        ForgetCommand(memory_ids=(ids[5],), reason="x"),
+        first=2,
+    )
+    run(pipeline, deleted(pipeline), first=5)
+    assert pipeline.result(5) == (
+        None,
+        {
+            "id": pipeline.result()[1]["id"],
+            "status": "deleted",
+            "forgotten": len(ids) - 3,
+            "kept": 2,
+        },
+    )
+    assert len(active_chunks(pipeline)) == 2
+    events = pipeline.rows(
+        "SELECT reason, changed_by, count(*) AS n FROM history_rows WHERE event = 'deleted'"
+        " AND reason = 'outdated' GROUP BY ALL"
+    )
+    assert events == [{"reason": "outdated", "changed_by": "local", "n": len(ids) - 3}]
+    run(pipeline, RecoverCommand(memory_id=ids[10]), first=6)
+    assert pipeline.result(6)[1]["status"] == "recovered"
+    run(pipeline, deleted(pipeline), first=7)
+    assert pipeline.result(7)[1]["forgotten"] == 0
+
+
+def test_a_document_is_deleted_while_it_is_queued(pipeline: Pipeline) -> None:
+    run(pipeline, PAGE)
+    page = pipeline.result()[1]["id"]
+    run(pipeline, deleted(pipeline), first=2)
+    assert pipeline.result(2)[1]["forgotten"] == 0
+    run(pipeline, *texts_of(page, TEXT, PAGE), first=3)
+    assert statuses(pipeline) == ["deleted"]
+    assert active_chunks(pipeline) == []
+
+
+def test_adding_and_deleting_in_one_batch(pipeline: Pipeline) -> None:
+    run(pipeline, added(TEXT))
+    document = pipeline.result()[1]["id"]
+    with Pipeline(pipeline.folder / "other") as other:
+        other.command(added(TEXT), DeleteDocumentCommand(document_id=document, reason="x"))
+        other.run()
+        assert other.result(2)[1]["forgotten"] == len(chunks(TEXT, 200, 20))
+        assert active_chunks(other) == []
+
+
+def test_no_decision_is_shown_a_chunk(tmp_path: Path) -> None:
+    settings = pipeline_settings(FULL, "model")
+    with Pipeline(tmp_path, settings, ScriptedModel(spoken)) as pipeline:
+        run(pipeline, added("Ana lives in Oslo."))
+        pipeline.say("Now Ana lives in Bergen / Ana > lives_in > Bergen")
+        pipeline.run()
+        assert active_chunks(pipeline) == ["Ana lives in Oslo."]
+        [candidates] = pipeline.values("SELECT candidates FROM proposals")
+        assert candidates == "[]"
+        chunk = pipeline.values("SELECT memory_id FROM document_memories")[0]
+        assert asked(pipeline, WeakRequest("ana", below=1.1))["memories"] != []
+        assert chunk not in str(asked(pipeline, WeakRequest("ana", below=1.1)))
+
+
+def test_a_chunk_stays_one_and_can_be_corrected(pipeline: Pipeline) -> None:
+    run(pipeline, added(f"{TEXT}"))
+    first, second = pipeline.values("SELECT memory_id FROM document_memories ORDER BY position")[:2]
+    text = pipeline.values("SELECT content FROM memories WHERE memory_id = ?", second)[0]
+    run(
+        pipeline,
+        ModifyCommand(patches=(MemoryPatch(memory_id=first, type="fact"),), reason="x"),
+        ModifyCommand(patches=(MemoryPatch(memory_id=first, content=text),), reason="x"),
+        RememberCommand(content="x y z", type="document_chunk"),
+        first=2,
+    )
+    assert pipeline.result(2)[1][0]["status"] == "invalid_request"
+    assert pipeline.result(3)[1][0]["status"] == "updated"
+    assert str(pipeline.result(4)[0]).startswith("invalid_request")
+
+
+def test_frozen_memory_takes_no_document(pipeline: Pipeline) -> None:
+    run(pipeline, PAGE, SetFlagsCommand(mutations_frozen=True))
+    page = pipeline.result()[1]["id"]
+    run(pipeline, added(TEXT), deleted(pipeline), *texts_of(page, TEXT, PAGE), first=3)
+    assert str(pipeline.result(3)[0]).startswith("frozen")
+    assert str(pipeline.result(4)[0]).startswith("frozen")
+    [document] = documents(pipeline)
+    assert (document["status"], str(document["error"])[:6]) == ("failed", "frozen")
+    assert active_chunks(pipeline) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        added("", kind="text"),
+        added(" \n\t "),
+        AddDocumentCommand(kind="text"),
+        AddDocumentCommand(kind="file", digest="0" * 64, chunks=1),
+        AddDocumentCommand(kind="url"),
+        AddDocumentCommand(kind="url", source="file:///etc/passwd"),
+        AddDocumentCommand(kind="url", source="http://a:b@example.org/"),
+        AddDocumentCommand(kind="url", source="http://exa mple.org/"),
+        added("text", chunk_overlap=150),
+        DocumentTextCommand(document_id="x"),
+        DocumentTextCommand(document_id="x", digest="0" * 64, total=1, characters=1, chunks=(" ",)),
+        DocumentTextCommand(
+            document_id="x", digest="0" * 64, total=1, characters=2, chunks=("a", "b")
+        ),
+    ],
+)
+def test_what_is_no_document_is_told(pipeline: Pipeline, command: Any) -> None:
+    run(pipeline, command)
+    assert str(pipeline.result()[0]).startswith("invalid_request: ")
+    assert documents(pipeline) == []
+
+
+def test_parts_that_belong_nowhere_do_nothing(pipeline: Pipeline) -> None:
+    run(pipeline, PAGE, added(TEXT))
+    page, text = (pipeline.result(number)[1]["id"] for number in (1, 2))
+    parts = texts_of(page, sentences(3_000), AddDocumentCommand(kind="url"))
+    assert len(parts) > 2
+    stray = texts_of("unknown", sentences(9), PAGE)[0]
+    error = DocumentTextCommand(document_id=text, error="too late")
+    other = texts_of(text, sentences(12), PAGE)[0]
+    run(pipeline, parts[1], stray, error, other, first=3)
+    assert statuses(pipeline) == ["done", "queued"]
+    run(pipeline, parts[0], parts[2], parts[0], first=10)
+    assert statuses(pipeline) == ["chunking", "done"]
+    run(pipeline, *parts[1:], first=20)
+    assert statuses(pipeline) == ["done", "done"]
+    assert len(active_chunks(pipeline)) == sum(pipeline.values("SELECT chunks FROM documents"))
+
+
+def test_a_page_that_changed_on_its_way_in_fails(pipeline: Pipeline) -> None:
+    """As where the first half of it was sent before a crash, and another page after it."""
+    run(pipeline, PAGE)
+    page = pipeline.result()[1]["id"]
+    old, new = (texts_of(page, sentences(3_000, kind), PAGE) for kind in ("old", "new"))
+    run(pipeline, old[0], *new, first=2)
+    [document] = documents(pipeline)
+    assert (document["status"], document["error"].partition(":")[0]) == ("failed", "changed")
+    assert active_chunks(pipeline) == []
+
+
+def test_the_same_id_for_another_document_is_a_conflict(tmp_path: Path) -> None:
+    with Pipeline(tmp_path) as pipeline:
+        run(pipeline, added(TEXT))
+        run(pipeline, added(sentences(5, "fjord")))
+        [letter] = pipeline.dead_letters()
+        assert "command_id_conflict" in letter.reason
+        assert len(documents(pipeline)) == 1
+
+
+def test_machines_delete_documents_and_not_what_is_protected(pipeline: Pipeline) -> None:
+    agent = Actor(id="helper", type="agent")
+    run(pipeline, added(TEXT), actor=agent)
+    run(pipeline, deleted(pipeline), first=2, actor=agent)
+    assert active_chunks(pipeline) == []
+    assert pipeline.values("SELECT DISTINCT added_by FROM documents") == ["helper"]
+
+
+def test_forgetting_by_type_previews_chunks(pipeline: Pipeline) -> None:
+    run(pipeline, added(TEXT))
+    shown = asked(pipeline, ForgetPreviewRequest("ana", types=("document_chunk",)))
+    assert len(shown["candidates"]) == len(active_chunks(pipeline))
+
+
+@pytest.mark.timeout(280)
+def test_a_large_text(pipeline: Pipeline) -> None:
+    text = sentences(100_000)
+    assert len(text) > 5_000_000
+    texts = texts_of("-", text, AddDocumentCommand(kind="text"))
+    told = {"digest": texts[0].digest, "chunks": texts[0].total, "characters": len(text)}
+    run(pipeline, AddDocumentCommand(kind="text", **told), *texts)
+    [document] = documents(pipeline)
+    assert (document["status"], document["chunks"]) == ("done", texts[0].total)
+    assert pipeline.values("SELECT count(*) FROM document_memories") == [texts[0].total]
