@@ -10,9 +10,9 @@ from palimpsest.schemas.identity import document_id
 from palimpsest.streams.text.chunks import batches, chunks
 from palimpsest.streams.text.normal_forms import storage_content
 
-BATCH_CHARACTERS = 50_000
-"""Of chunks that are stored together: a record of them, and one of what became of them, are far
-smaller than what a log takes."""
+BATCH_CHARACTERS = 20_000
+"""Of chunks that are stored together, about ten: a record of them and of what became of them is far
+smaller than what a log takes, and others' records need not wait long."""
 
 
 def why_not_added(command: AddDocumentCommand) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import html
+import logging
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -31,6 +32,7 @@ _MARKS: Final = (
 _META = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([A-Za-z0-9_:.-]{1,40})""", re.I)
 _XML = re.compile(rb"""^\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([A-Za-z0-9_:.-]{1,40})""")
 _TITLE = re.compile(r"<title[^>]{0,200}>(.{0,4000}?)</title\s*>", re.I | re.S)
+_DECLARATION = re.compile(r"^\s*<\?xml[^>]*>")
 _SPACE = re.compile(r"\s+")
 _LOOKED_AT = 4_096
 """Bytes in which a page tells its characters; browsers look at 1,024."""
@@ -110,16 +112,22 @@ def _title(page: str) -> str:
 
 
 def _main_text(page: str) -> str:
-    if not page.strip():
-        return ""
+    """What a reader of the page would call its text. Where no part of it stands out, all of it."""
     try:
+        from lxml.html import document_fromstring
         from trafilatura import extract, html2txt
     except ImportError:
         raise NotReadError(
             'HTML is read with an extra: pip install "palimpsest[documents]"'
         ) from None
+    if not page.strip():
+        return ""
+    # It tells of pages that it makes nothing of; so do we.
+    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
     try:
-        main = extract(page, include_comments=False, include_tables=True, favor_recall=True)
-        return main or html2txt(page) or ""
+        # A page need not have the tags of its parts: the parser adds them.
+        tree = document_fromstring(_DECLARATION.sub("", page, count=1))
+        main = extract(tree, include_comments=False, include_tables=True, favor_recall=True)
+        return main or html2txt(tree) or ""
     except Exception as error:  # of parsers, about whatever a page may hold
         raise NotReadError(f"its HTML cannot be read: {type(error).__name__}") from error

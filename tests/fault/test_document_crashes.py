@@ -19,7 +19,7 @@ from tests.flows.program import Program, until
 from tests.flows.web import HELD, answer, web
 from tests.harness import Crash, Pipeline, differing
 
-LONG = sentences(3_000)
+LONG = sentences(1_200)
 PAGE = AddDocumentCommand(kind="url", source="https://example.org/a")
 
 
@@ -30,7 +30,7 @@ def publish(pipeline: Pipeline) -> None:
 
 def finish(pipeline: Pipeline) -> None:
     page = pipeline.result(2)[1]["id"]
-    pipeline.command(*texts_of(page, sentences(2_500, "page"), PAGE, "A page"), first=4)
+    pipeline.command(*texts_of(page, sentences(800, "page"), PAGE, "A page"), first=4)
     pipeline.command(deleted(pipeline, 3), first=40)
     pipeline.run_through()
 
@@ -67,17 +67,16 @@ def test_a_crash_at_any_step_changes_nothing(tmp_path: Path) -> None:
     places = boundaries(tmp_path / "steps")
     assert len(places) >= 8
     for number, (stage, step) in enumerate(places):
-        for nth in (1, 3):
-            folder = tmp_path / f"{number}-{nth}"
-            with Pipeline(folder, batch=2) as pipeline:
-                publish(pipeline)
-                pipeline.crash_at(stage, step, nth)
-                pipeline.run_through()
-                pipeline.crash_at(stage, step, nth)
-                finish(pipeline)
-                assert differing(expected, pipeline.state_by_table()) == [], (stage, step, nth)
-                assert active_chunks(pipeline) == kept
-                assert pipeline.balance().holds
+        folder, nth = tmp_path / str(number), 1 + number % 3
+        with Pipeline(folder, batch=2) as pipeline:
+            publish(pipeline)
+            pipeline.crash_at(stage, step, nth)
+            pipeline.run_through()
+            pipeline.crash_at(stage, step, nth)
+            finish(pipeline)
+            assert differing(expected, pipeline.state_by_table()) == [], (stage, step, nth)
+            assert active_chunks(pipeline) == kept
+            assert pipeline.balance().holds
 
 
 def test_every_status_is_seen_and_survives(tmp_path: Path) -> None:
@@ -90,7 +89,7 @@ def test_every_status_is_seen_and_survives(tmp_path: Path) -> None:
         pipeline.run()
         seen += statuses(pipeline)
         for number, text in enumerate(texts, start=3):
-            pipeline.crash_at("apply-writes", "committed")
+            pipeline.crash_at("apply-writes", "commit")
             pipeline.command(text, first=number)
             with pytest.raises(Crash):
                 pipeline.run()

@@ -89,6 +89,14 @@ async def test_a_page_without_a_title_has_its_address(served: Web) -> None:
     assert (await got(served, answer(page.encode())))[1] == served.url("/page")
 
 
+async def test_a_page_need_not_have_the_tags_of_its_parts(served: Web) -> None:
+    for page in (f"<title>T</title><p>{ARTICLE}", f"<?xml version='1.0' encoding='utf-8'?>{PAGE}"):
+        text, title = await got(served, answer(page.encode()))
+        assert title
+        assert "Ship number 39 came" in text
+    assert (await got(served, answer(b"just words")))[0] == "just words"
+
+
 @pytest.mark.parametrize("page", [b"", b"   \n ", b"<html><body></body></html>"])
 async def test_a_page_without_text_is_none(served: Web, page: bytes) -> None:
     assert await refused(served, answer(page)) == "there is no text in it"
