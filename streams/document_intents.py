@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+
 from pydantic_core import Url
 
 from palimpsest.schemas.document_commands import AddDocumentCommand, DocumentTextCommand

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from palimpsest.ops.maintenance.embedding_tracker import catch_up
 from palimpsest.ops.queries.dispatch import DirectQueries
 from palimpsest.ops.queries.requests import (
     ContextRequest,
@@ -40,9 +41,12 @@ from palimpsest.schemas.document_commands import (
     DocumentTextCommand,
 )
 from palimpsest.streams.document_intents import texts_of
+from palimpsest.streams.models.base import TransientModelError
+from palimpsest.streams.models.hashing import HashingEmbeddingModel
+from palimpsest.streams.store_port import Vector
 from palimpsest.streams.text.chunks import chunks
 from tests.documents import active_chunks, added, deleted, documents, sentences, statuses
-from tests.harness import FULL, Pipeline, pipeline_settings
+from tests.harness import DIMENSIONS, FULL, Pipeline, pipeline_settings
 from tests.spoken_model import ScriptedModel, spoken
 
 TEXT = sentences(40)
@@ -103,6 +107,30 @@ def test_recall_finds_a_chunk_and_tells_its_document(pipeline: Pipeline) -> None
     context = asked(pipeline, ContextRequest("ana", "what does sentence 17 tell?"))["text"]
     assert "## Evidence" in context
     assert "Ports: " in context
+
+
+class Away(HashingEmbeddingModel):
+    """Answers once `here` is set."""
+
+    here = False
+
+    async def embed_passages(self, texts: Sequence[str]) -> list[Vector]:
+        if not self.here:
+            raise TransientModelError("away")
+        return await super().embed_passages(texts)
+
+
+def test_a_document_waits_for_its_vectors_and_is_found_by_words_meanwhile(tmp_path: Path) -> None:
+    model = Away(DIMENSIONS)
+    with Pipeline(tmp_path, embedding=model) as pipeline:
+        run(pipeline, added(TEXT))
+        assert statuses(pipeline) == ["embedding"]
+        model.here = True
+        found = asked(pipeline, RecallRequest("ana", "sentence 17"))["results"][0]
+        assert "Sentence 17 " in found["content"]
+        pipeline.shard.lock = asyncio.Lock()
+        asyncio.run(catch_up(pipeline.shard, model))
+        assert statuses(pipeline) == ["done"]
 
 
 def test_documents_and_chunks_come_in_pages(pipeline: Pipeline) -> None:

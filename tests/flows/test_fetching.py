@@ -19,10 +19,11 @@ from tests.flows.web import HELD, Web, answer, web
 
 ARTICLE = "".join(f"<p>Ship number {n} came into the harbour of Bodø.</p>" for n in range(40))
 PAGE = (
-    "<html><head><title>The harbour &amp; its\n ships</title><style>p {{}}</style>"
+    "<html><head><title>The harbour &amp; its\n ships</title><style>p {}</style>"
     "<script>var secret = 1;</script></head><body><nav><a href='/'>Home</a> | About us</nav>"
-    "<article><h1>Harbour</h1>{}</article><footer>Copyright, imprint</footer></body></html>"
-).format(ARTICLE)
+    f"<article><h1>Harbour</h1>{ARTICLE}</article>"
+    "<footer>Copyright, imprint</footer></body></html>"
+)
 
 
 @pytest.fixture

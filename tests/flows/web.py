@@ -6,8 +6,11 @@ import asyncio
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 HELD = b"HELD"
 """In place of an answer: the connection stays open until the client leaves."""
@@ -65,18 +68,26 @@ def web(**pages: bytes) -> Iterator[Web]:
     """Served in a thread of its own; `pages` without the slash before their path."""
     served = Web(pages={f"/{name}": page for name, page in pages.items()})
     loop = asyncio.new_event_loop()
-    server = loop.run_until_complete(asyncio.start_server(served.serve, "127.0.0.1", 0))
-    served.port = server.sockets[0].getsockname()[1]
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
+
+    def there(work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(10)
+
+    server = there(asyncio.start_server(served.serve, "127.0.0.1", 0))
+    served.port = server.sockets[0].getsockname()[1]
     try:
         yield served
     finally:
+        there(_ended(server))
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
-        server.close()
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                loop.run_until_complete(task)
         loop.close()
+
+
+async def _ended(server: asyncio.Server) -> None:
+    server.close()
+    waiting = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)

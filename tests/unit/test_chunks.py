@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import unicodedata
 
 import pytest
@@ -40,7 +41,7 @@ def test_chunks_end_with_a_sentence(text: str, ends: str) -> None:
     assert len(found) > 3
     assert all(chunk.endswith(ends) for chunk in found)
     assert all(1_400 < len(chunk) <= 2_000 for chunk in found[:-1])
-    for before, after in zip(found, found[1:], strict=False):
+    for before, after in itertools.pairwise(found):
         assert before.endswith(after[:20]) or after[:20] in before[-220:]
 
 
