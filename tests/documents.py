@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from palimpsest.schemas.commands import Command
 from palimpsest.schemas.document_commands import AddDocumentCommand, DeleteDocumentCommand
 from tests.harness import Pipeline
 
@@ -18,6 +19,12 @@ def sentences(count: int, about: str = "harbour") -> str:
 def added(text: str, **fields: Any) -> AddDocumentCommand:
     """In small chunks, so that little text has many."""
     return AddDocumentCommand.model_validate({"kind": "text", "text": text, **SIZE, **fields})
+
+
+def run(pipeline: Pipeline, *commands: Command, first: int = 1, **fields: Any) -> None:
+    """These commands, numbered from `first`, and all that comes of them."""
+    pipeline.command(*commands, first=first, **fields)
+    pipeline.run()
 
 
 def deleted(pipeline: Pipeline, number: int | str = 1, scope: str = "ana") -> DeleteDocumentCommand:
