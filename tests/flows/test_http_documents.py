@@ -52,7 +52,7 @@ def pages() -> Iterator[Web]:
 
 def added(client: httpx.Client, **body: Any) -> str:
     """The id of a document that is done, or has failed."""
-    said = client.post("/api/documents", json=body)
+    said = client.post("/api/documents?wait=60", json=body)
     assert said.status_code == 200, said.text
     found: str = said.json()["result"]["id"]
     until(lambda: of(client, found)["status"] in ("done", "failed"))
@@ -67,7 +67,7 @@ def of(client: httpx.Client, document_id: str) -> dict[str, Any]:
 def test_a_text_is_added_found_and_deleted(client: httpx.Client) -> None:
     body = {"text": sentences(200, "lighthouse"), "title": "Lights", "name": "lights.md"}
     document_id = added(client, **body)
-    again = client.post("/api/documents", json=body).json()
+    again = client.post("/api/documents?wait=60", json=body).json()
     assert again["applied"]
     assert again["result"] == {"id": document_id, "deduped": True}
     told = of(client, document_id)
@@ -81,7 +81,7 @@ def test_a_text_is_added_found_and_deleted(client: httpx.Client) -> None:
     rest = client.get(f"/api/documents/{document_id}/chunks?cursor={page['next']}").json()
     assert len(page["chunks"]) + len(rest["chunks"]) == told["chunks"]
     assert best["id"] in {each["id"] for each in page["chunks"] + rest["chunks"]}
-    gone = client.delete(f"/api/documents/{document_id}", params={"reason": "dark"})
+    gone = client.delete(f"/api/documents/{document_id}", params={"reason": "dark", "wait": 60})
     assert gone.json()["result"] == {
         "id": document_id, "status": "deleted", "forgotten": told["chunks"], "kept": 0,
     }  # fmt: skip
@@ -183,8 +183,8 @@ def test_each_permission_is_needed(served: Served, tokens: dict[str, str], of_ho
 def test_an_idempotency_key_adds_once(client: httpx.Client) -> None:
     large = {"text": sentences(30_000, "storm")}
     headers = {"Idempotency-Key": "storm"}
-    first = client.post("/api/documents", json=large, headers=headers).json()
-    again = client.post("/api/documents", json=large, headers=headers).json()
+    first = client.post("/api/documents?wait=60", json=large, headers=headers).json()
+    again = client.post("/api/documents?wait=60", json=large, headers=headers).json()
     assert first == again
     problem(
         client.post("/api/documents", json={"text": "other"}, headers=headers),
