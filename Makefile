@@ -15,7 +15,7 @@ install: $(STAMP) ## make .venv with everything in it
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable ".[kafka,mcp,serve]" --group test --group check
+	$(BIN)/python -m pip install --quiet --editable ".[documents,kafka,mcp,serve]" --group test --group check
 	# mypy reads folders, not the installer's map of them to one name.
 	mkdir -p $(LINKS) && for folder in ops schemas stores streams; do ln -sfn "$(CURDIR)/$$folder" $(LINKS)/$$folder; done
 	ln -sfn "$(CURDIR)/ops/package/__init__.py" $(LINKS)/__init__.py

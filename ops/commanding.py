@@ -10,13 +10,14 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal, cast, get_args
 
 from pydantic import JsonValue, ValidationError
 
 from palimpsest.ops.bootstrap import publisher
+from palimpsest.ops.documents.records import fitted, text_record
 from palimpsest.ops.log_folder import has_log, log_lock
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.queries.access import queries, worker_runs
@@ -25,8 +26,9 @@ from palimpsest.ops.queries.requests import CommandRequest, JsonObject, RequestE
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import describe
 from palimpsest.schemas.commands import Actor, Command, MemoryCommand
+from palimpsest.schemas.document_commands import AddDocumentCommand, DocumentTextCommand
 from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
-from palimpsest.schemas.identity import command_digest
+from palimpsest.schemas.identity import command_digest, document_id
 from palimpsest.schemas.topics import MEMORY_COMMANDS
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.runtime.output import outgoing
@@ -145,13 +147,23 @@ class Commands:
         under which something else was asked for; RequestError and LogError where the command could
         not be given.
         """
+        texts: list[DocumentTextCommand] = []
+        if isinstance(order.command, AddDocumentCommand):
+            fit = partial(fitted, order.command, self._max_bytes)
+            command, texts = await asyncio.to_thread(fit)
+            order = replace(order, command=command)
         command_id = str(uuid.uuid4())
         if order.key is not None:
             command_id, known = await self._under_key(order, order.key)
             if known is not None:
                 return Given(command_id, _of(order, command_id, known))
-        record = self._record(order, command_id)
-        await asyncio.to_thread(self._append, [record])
+        records = [self._record(order, command_id)]
+        for text in texts:
+            own = text.model_copy(update={"document_id": document_id(order.scope, command_id)})
+            records.append(text_record(order.scope, own, utc_now(), order.actor))
+        for record in records:
+            self._check_size(record)
+        await asyncio.to_thread(self._append, records)
         answer = await self.result(command_id, seconds, on_waiting)
         return Given(command_id, None if answer is None else _of(order, command_id, answer))
 
@@ -235,6 +247,9 @@ class Commands:
         except (UnicodeEncodeError, ValueError) as error:
             text = f"the command has characters that are no text: {error}"
             raise CommandError("invalid_request", text) from None
+        return record
+
+    def _check_size(self, record: Outgoing) -> None:
         size = len(record.value or b"")
         if size > self._max_bytes:
             raise CommandError(
@@ -242,7 +257,6 @@ class Commands:
                 f"the command takes {size} bytes, more than the {self._max_bytes}"
                 " allowed (setting log.max_record_bytes)",
             )
-        return record
 
 
 def _body(order: Order) -> MemoryCommand:

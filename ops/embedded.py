@@ -83,12 +83,23 @@ class Application:
     async def run(self, until_drained: bool) -> None:
         """Process until `stop`, or until all is processed."""
         # LanceDB and all that a worker needs, and a reader does not.
+        from palimpsest.ops.documents.fetcher import Fetcher, takes_documents
         from palimpsest.ops.maintenance.upkeep import Expiry, Upkeep
 
+        shards = dict(enumerate(self.shards))
         flags = self.settings.pipeline
-        upkeep = Upkeep(lambda: dict(enumerate(self.shards)), self.embedding, flags)
+        upkeep = Upkeep(lambda: shards, self.embedding, flags)
         expiry = Expiry(self.log, self.clock, self.settings.log.expire_seconds)
-        async with expiry.going_on(unless=flags.autonomous_frozen), upkeep.going_on():
+        async with (
+            expiry.going_on(unless=flags.autonomous_frozen),
+            upkeep.going_on(),
+            contextlib.AsyncExitStack() as fetching,
+        ):
+            if takes_documents(self.worker.stages):
+                append = self.log.append
+                fetcher = Fetcher(lambda: shards, self.log, append, self.settings, self.clock)
+                self.worker.busy = fetcher.busy
+                await fetching.enter_async_context(fetcher.going_on(self.worker.stop))
             await self.worker.run(until_drained)
         if self.worker.drained:
             self.finished = await upkeep.finish(self._stopped)

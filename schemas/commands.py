@@ -6,6 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
+from palimpsest.schemas.document_commands import (
+    AddDocumentCommand,
+    DeleteDocumentCommand,
+    DocumentTextCommand,
+)
 from palimpsest.schemas.envelope import Frozen
 
 ActorType = Literal["human", "agent", "pipeline", "system"]
@@ -176,7 +181,10 @@ Command = Annotated[
     | ApplyProposalsCommand
     | DismissProposalsCommand
     | SetFlagsCommand
-    | AliasCommand,
+    | AliasCommand
+    | AddDocumentCommand
+    | DocumentTextCommand
+    | DeleteDocumentCommand,
     Field(discriminator="command"),
 ]
 

@@ -151,3 +151,13 @@ def entity_id(scope: str, canonical_name: str) -> str:
 
 def aspect_id(entity: str, canonical_name: str) -> str:
     return derived_id("aspect", entity, canonical_name)
+
+
+def document_id(scope: str, command_id: str) -> str:
+    """The document that an add-document command creates."""
+    return derived_id("document", scope, command_id)
+
+
+def chunk_memory_id(document: str, content_hash: str) -> str:
+    """The memory of a chunk: equal chunks of one document are one memory, of two documents two."""
+    return derived_id("document-chunk", document, content_hash)

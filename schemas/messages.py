@@ -20,6 +20,7 @@ from palimpsest.schemas.commands import (
     StructuredEntity,
     Triple,
 )
+from palimpsest.schemas.document_commands import DocumentTextCommand
 from palimpsest.schemas.envelope import Frozen, UtcTime
 
 Role = Literal["user", "assistant", "tool", "system"]
@@ -222,8 +223,35 @@ class CommandIntent(Frozen):
     digest: str | None = None
 
 
+class DocumentTextIntent(Frozen):
+    """Store some chunks of a document; nobody waits for its result."""
+
+    intent: Literal["document-text"] = "document-text"
+    text: DocumentTextCommand
+
+
+class ForgetChunksIntent(Frozen):
+    """Forget the chunks of a document after position `after`, some at a time; `forgotten` and
+    `kept` were counted so far. The last one answers the command that it began with, if any."""
+
+    intent: Literal["forget-chunks"] = "forget-chunks"
+    document_id: str
+    reason: str
+    actor: Actor = Actor()
+    after: int = -1
+    forgotten: int = 0
+    kept: int = 0
+    command_id: str | None = None
+    digest: str | None = None
+
+
 Intent = Annotated[
-    RawTurnIntent | RejectedTurnIntent | ProposalsIntent | CommandIntent,
+    RawTurnIntent
+    | RejectedTurnIntent
+    | ProposalsIntent
+    | CommandIntent
+    | DocumentTextIntent
+    | ForgetChunksIntent,
     Field(discriminator="intent"),
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from palimpsest.schemas.audit_rows import AcceptedRow, DeadLetterRow, HistoryRow
+from palimpsest.schemas.document_rows import DocumentMemoryRow, DocumentRow
 from palimpsest.schemas.rows import (
     ArchiveRow,
     AspectRow,
@@ -43,4 +44,6 @@ ROW_TYPES: tuple[type[Row], ...] = (
     DeadLetterRow,
     CommandRow,
     FlagsRow,
+    DocumentRow,
+    DocumentMemoryRow,
 )

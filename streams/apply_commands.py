@@ -20,6 +20,12 @@ from palimpsest.schemas.commands import (
     RememberCommand,
     SetFlagsCommand,
 )
+from palimpsest.schemas.document_commands import (
+    AddDocumentCommand,
+    DeleteDocumentCommand,
+    DocumentTextCommand,
+)
+from palimpsest.schemas.document_rows import SOURCE_TYPES
 from palimpsest.schemas.messages import CommandIntent, GraphWork
 from palimpsest.schemas.rows import (
     FlagsRow,
@@ -151,8 +157,14 @@ def _carry_out(work: Work, command: Command, sources: Sources) -> JsonValue:
                 aliases=((command.name, command.alias),),
             )
             return PENDING  # what comes of it depends on the graph
-        case ApplyProposalsCommand() | DismissProposalsCommand():
-            raise TypeError(f"{command.command} is carried out by palimpsest.streams.apply_held")
+        case (
+            ApplyProposalsCommand()
+            | DismissProposalsCommand()
+            | AddDocumentCommand()
+            | DeleteDocumentCommand()
+            | DocumentTextCommand()
+        ):
+            raise TypeError(f"{command.command} is carried out by a file of its own")
 
 
 def _modify(work: Work, patch: MemoryPatch, reason: str) -> JsonValue:
@@ -163,8 +175,9 @@ def _modify(work: Work, patch: MemoryPatch, reason: str) -> JsonValue:
         return {"id": patch.memory_id, "status": "deleted"}
     if patch.if_version is not None and patch.if_version != row.version:
         return {"id": row.memory_id, "status": "version_conflict", "version": row.version}
-    if row.type == "episodic" and patch.type is not None:
-        return {"id": row.memory_id, "status": "invalid_request", "why": "a turn stays a turn"}
+    if row.type in SOURCE_TYPES and patch.type is not None:
+        why = "a turn stays a turn, and a document's chunk a chunk"
+        return {"id": row.memory_id, "status": "invalid_request", "why": why}
     updated = _patched(row, patch)
     if work.by_machine and protected(row) and _says_else(row, updated):
         return {"id": row.memory_id, "status": "forbidden", "why": PROTECTED}

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pydantic import JsonValue
 
 from palimpsest.schemas.commands import ForgetCommand, RecoverCommand
+from palimpsest.schemas.document_rows import SOURCE_TYPES
 from palimpsest.schemas.identity import forget_token
 from palimpsest.schemas.rows import dedup_key
 from palimpsest.streams.cascade import drawn_from_nothing_else
@@ -120,7 +121,7 @@ def recover(work: Work, command: RecoverCommand) -> JsonValue:
     days = work.settings.pipeline.recovery_days
     if work.at - row.deleted_at > timedelta(days=days):
         raise Refused(f"retention_expired: forgotten more than {days} days ago")
-    key = None if row.type == "episodic" else dedup_key(row.scope, row.content_hash)
+    key = None if row.type in SOURCE_TYPES else dedup_key(row.scope, row.content_hash)
     other = None if key is None else work.same_content(row)
     if other is not None:
         raise Refused(f"duplicate_content_hash: the active memory {other} says the same")

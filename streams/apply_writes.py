@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from palimpsest.schemas.commands import ApplyProposalsCommand, DismissProposalsCommand
+from palimpsest.schemas.document_commands import AddDocumentCommand, DeleteDocumentCommand
 from palimpsest.schemas.identity import item_id_of, turn_memory_id
 from palimpsest.schemas.messages import (
     CommandIntent,
     ContextTurn,
+    DocumentTextIntent,
+    ForgetChunksIntent,
     MemoryChange,
     MemoryWrite,
     NormalizedTurn,
@@ -20,6 +23,12 @@ from palimpsest.schemas.messages import (
 from palimpsest.schemas.rows import EdgeRow, MemoryRow, SessionRow, linked_text
 from palimpsest.schemas.topics import MEMORY_WRITES, TURNS_NORMALIZED
 from palimpsest.streams.apply_commands import command_step
+from palimpsest.streams.apply_documents import (
+    add_step,
+    delete_step,
+    forget_chunks_step,
+    text_step,
+)
 from palimpsest.streams.apply_held import held_step
 from palimpsest.streams.apply_proposals import proposals_step
 from palimpsest.streams.memory_rows import effective, turn_memory, turn_text
@@ -61,6 +70,14 @@ def apply_writes_stage(settings: StageSettings) -> Stage:
                 return (yield from proposals_step(message, body.write, settings))
             case CommandIntent(command=ApplyProposalsCommand() | DismissProposalsCommand()):
                 return (yield from held_step(message, body.write, settings))
+            case CommandIntent(command=AddDocumentCommand() as command):
+                return (yield from add_step(message, body.write, command, settings))
+            case CommandIntent(command=DeleteDocumentCommand() as command):
+                return (yield from delete_step(message, body.write, command, settings))
+            case DocumentTextIntent(text=text):
+                return (yield from text_step(message, text, settings))
+            case ForgetChunksIntent():
+                return (yield from forget_chunks_step(message, body.write, settings))
             case CommandIntent():
                 return (yield from command_step(message, body.write, settings))
 

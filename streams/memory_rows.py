@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
+from palimpsest.schemas.document_rows import SOURCE_TYPES
 from palimpsest.schemas.envelope import Envelope, Frozen
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.messages import Fact, NormalizedTurn, Proposal, TurnReference
@@ -160,7 +161,7 @@ def with_content(row: MemoryRow, content: str) -> MemoryRow:
         content=stored,
         normalized_content=normalized_content(stored),
         content_hash=digest,
-        dedup_key=None if row.type == "episodic" else dedup_key(row.scope, digest),
+        dedup_key=None if row.type in SOURCE_TYPES else dedup_key(row.scope, digest),
         embedding_key=embedding_key(embedding_text(row.type, row.who, stored, row.occurred_at)),
     )
 

@@ -10,23 +10,31 @@ from palimpsest.schemas.commands import (
     ModifyCommand,
     RememberCommand,
 )
+from palimpsest.schemas.document_commands import AddDocumentCommand, DocumentTextCommand
+from palimpsest.schemas.document_rows import DOCUMENT_CHUNK
 from palimpsest.schemas.identity import command_digest, turn_item_id
 from palimpsest.schemas.messages import (
     CommandIntent,
     ConversationTurn,
+    DocumentTextIntent,
+    Intent,
     MemoryWrite,
     NormalizedTurn,
     RawTurnIntent,
     RejectedTurnIntent,
 )
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
+from palimpsest.streams.document_intents import why_not_added, why_not_taken, with_text
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.stage import Context, Emit, Message, Salvaged, Stage, Step, without_asks
 from palimpsest.streams.text.normal_forms import content_hash, normalized_content, storage_content
 
 EMPTY_CONTENT = "empty_content"
 PRIVATE = "privacy_full"
-EPISODIC = "episodic"
+RESERVED_TYPES = {
+    "episodic": "the type episodic is for turns",
+    DOCUMENT_CHUNK: f"the type {DOCUMENT_CHUNK} is for documents",
+}
 MAX_NAME_CHARACTERS = 256
 """Of what a turn names: a remembered text is extracted from as a turn."""
 FORGOTTEN_UNCONFIRMED = 25
@@ -50,7 +58,7 @@ def _process(message: Message, context: Context) -> Step:
         return Step(rerouted=True)
     body = message.body
     if isinstance(body, MemoryCommand):
-        return _command(message.scope, body)
+        return _command(message, body)
     assert isinstance(body, ConversationTurn)
     rejected = _why_rejected(body)
     if rejected is not None:
@@ -90,18 +98,26 @@ def _why_rejected(turn: ConversationTurn) -> str | None:
     return None if storage_content(turn.content) else EMPTY_CONTENT
 
 
-def _write(intent: RawTurnIntent | RejectedTurnIntent | CommandIntent) -> Emit:
-    return Emit(MEMORY_WRITES, MemoryWrite(write=intent), "write")
+def _write(intent: Intent, index: str = "write") -> Emit:
+    return Emit(MEMORY_WRITES, MemoryWrite(write=intent), index)
 
 
-def _command(scope: str, body: MemoryCommand) -> Step:
+def _command(message: Message, body: MemoryCommand) -> Step:
     command = body.command
-    digest = command_digest(scope, body)
+    digest = command_digest(message.scope, body)
     error = _why_invalid(command)
+    if error is None and isinstance(command, DocumentTextCommand):
+        return Step(emits=(_write(DocumentTextIntent(text=command)),))
     if error is None and isinstance(command, RememberCommand):
         command = command.model_copy(update={"content": storage_content(command.content)})
+    texts: list[DocumentTextCommand] = []
+    if error is None and isinstance(command, AddDocumentCommand):
+        command, texts, error = with_text(message.scope, message.id, command)
     intent = CommandIntent(command=command, actor=body.actor, error=error, digest=digest)
-    return Step(emits=(_write(intent),))
+    emits = [_write(intent)]
+    if error is None:
+        emits += [_write(DocumentTextIntent(text=each), f"text-{each.first}") for each in texts]
+    return Step(emits=tuple(emits))
 
 
 def _refused_command(record: Record, why: str) -> Salvaged | None:
@@ -121,11 +137,16 @@ def _why_invalid(command: Command) -> str | None:
     """Why a well-formed command cannot be carried out whatever the store holds."""
     if isinstance(command, RememberCommand):
         return _why_not_remembered(command)
+    if isinstance(command, AddDocumentCommand):
+        return why_not_added(command)
+    if isinstance(command, DocumentTextCommand):
+        return why_not_taken(command)
     if isinstance(command, ForgetCommand):
         return _why_not_forgotten(command)
     if isinstance(command, ModifyCommand):
-        if any(patch.type == EPISODIC for patch in command.patches):
-            return "invalid_request: the type episodic is for turns"
+        for patch in command.patches:
+            if patch.type in RESERVED_TYPES:
+                return f"invalid_request: {RESERVED_TYPES[patch.type]}"
         if any(not (patch.reason or command.reason).strip() for patch in command.patches):
             return "invalid_request: a reason is needed for each patch, or for all"
         if any(
@@ -139,8 +160,8 @@ def _why_invalid(command: Command) -> str | None:
 def _why_not_remembered(command: RememberCommand) -> str | None:
     if not storage_content(command.content):
         return "invalid_request: content is empty"
-    if command.type == EPISODIC:
-        return "invalid_request: the type episodic is for turns"
+    if command.type in RESERVED_TYPES:
+        return f"invalid_request: {RESERVED_TYPES[command.type]}"
     for name in ("who", "session_id", "project"):
         if len(getattr(command, name) or "") > MAX_NAME_CHARACTERS:
             return f"invalid_request: {name} is longer than {MAX_NAME_CHARACTERS} characters"

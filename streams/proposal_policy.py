@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from palimpsest.schemas.document_rows import SOURCE_TYPES
 from palimpsest.schemas.messages import OutcomeEvent, Proposal
 from palimpsest.schemas.rows import EdgeRow, MemoryRow
 from palimpsest.streams.memory_rows import (
@@ -96,8 +97,8 @@ def out_of_date(proposal: Proposal, target: MemoryRow | None) -> Cause | None:
     without a target) says nothing of what it saw."""
     if proposal.action == "NONE" and proposal.target_id is None:
         return None
-    # No decision is shown a raw turn: one that is named all the same is no target.
-    if target is None or target.is_deleted or target.type == "episodic":
+    # No decision is shown a turn or a chunk: one that is named all the same is no target.
+    if target is None or target.is_deleted or target.type in SOURCE_TYPES:
         return "target_gone"
     if proposal.action == "NONE" and proposal.target_version is None:
         return None

@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from palimpsest.schemas.document_rows import DocumentRow
 from palimpsest.schemas.messages import ScoredCandidate
 from palimpsest.schemas.rows import (
     CommandRow,
@@ -156,8 +157,30 @@ class Graph:
     command: CommandRow | None = None
 
 
-StoreAsk: TypeAlias = FindCandidates | NearDuplicates | Load | LoadGraph
-StoreAnswer: TypeAlias = Candidates | Loaded | Graph
+@dataclass(frozen=True, slots=True)
+class LoadDocuments:
+    """Documents of a scope by id and by `same_key`; of the document `chunks_of` up to `limit`
+    chunks after the position `after`."""
+
+    scope: str
+    ids: tuple[str, ...] = ()
+    same_keys: tuple[str, ...] = ()
+    chunks_of: str | None = None
+    after: int = -1
+    limit: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """What was found; `chunks` are positions and memories, in order."""
+
+    by_id: Mapping[str, DocumentRow]
+    by_key: Mapping[str, DocumentRow]
+    chunks: tuple[tuple[int, str], ...] = ()
+
+
+StoreAsk: TypeAlias = FindCandidates | NearDuplicates | Load | LoadGraph | LoadDocuments
+StoreAnswer: TypeAlias = Candidates | Loaded | Graph | Documents
 
 
 # --- what is anticipated, written and committed ---------------------------------------------

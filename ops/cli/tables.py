@@ -145,7 +145,7 @@ def print_recall(answer: object) -> None:
         out.print()
         out.print(
             f"[bold]{number}.[/] {text(result['content'])}"
-            f"  [dim]({text(result['type'])}, {text(result['who'])},"
+            f"  [dim]({text(result['type'])}, {text(_whose(result))},"
             f" {str(result['occurred_at'])[:10]})[/]"
         )
         scores = cast("Json", result["scores"])
@@ -159,6 +159,12 @@ def print_recall(answer: object) -> None:
         out.print(f"   [dim]id {result['id']}[/]")
     for each in cast("list[Json]", said.get("related") or []):
         out.print(f"\n[bold]+[/] {text(each['content'])}  [dim]({text(each['reason'])})[/]")
+
+
+def _whose(result: Json) -> object:
+    """Who said it; of a piece of a document its title."""
+    is_chunk = result["type"] == "document_chunk"
+    return ", ".join(cast("list[str]", result["tags"])) if is_chunk else result["who"]
 
 
 def reasons(explanation: Json) -> str:

@@ -10,6 +10,7 @@ from fastapi.openapi.utils import get_openapi
 
 from palimpsest.ops.http import (
     command_routes,
+    document_routes,
     event_routes,
     graph_routes,
     memory_routes,
@@ -30,6 +31,7 @@ GROUPS = (
     memory_routes,
     turn_routes,
     command_routes,
+    document_routes,
     graph_routes,
     event_routes,
     sql_routes,
@@ -42,7 +44,12 @@ def create_app(service: Service) -> FastAPI:
     app = _routed()
     app.state.service = service
     problems.install(app)
-    app.add_middleware(Gate, settings=service.settings.http, tokens=service.tokens)
+    app.add_middleware(
+        Gate,
+        settings=service.settings.http,
+        tokens=service.tokens,
+        larger={document_routes.PLACE: service.settings.documents.max_bytes},
+    )
     return app
 
 

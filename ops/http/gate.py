@@ -4,6 +4,8 @@ who may ask, with a body that is not too large."""
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -32,7 +34,11 @@ class Gate:
     """An ASGI middleware. Without tokens a service on loopback is open to whoever reaches it; once
     there was a token it stays closed to those without one, also after the last is revoked."""
 
-    def __init__(self, app: ASGIApp, settings: HttpSettings, tokens: Tokens) -> None:
+    def __init__(
+        self, app: ASGIApp, settings: HttpSettings, tokens: Tokens, larger: Mapping[str, int]
+    ) -> None:
+        """`larger`: bytes that a body may have by the path, where it is more than elsewhere."""
+        self._larger = larger
         self._app = app
         self._settings = settings
         self._tokens = tokens
@@ -50,11 +56,12 @@ class Gate:
             _check_origin(headers)
             if scope["path"] not in PUBLIC_PATHS:
                 scope.setdefault("state", {})["caller"] = self._caller(headers)
-            self._check_length(headers)
+            limit = self._limit(scope["path"])
+            limit.check(headers)
         except Problem as problem:
             await answer(problem)(scope, receive, send)
             return
-        await self._app(scope, self._limited(receive), send)
+        await self._app(scope, limit.on(receive), send)
 
     def _check_host(self, headers: Headers) -> None:
         """A name that a foreign page made its own browser resolve to this machine is refused."""
@@ -86,16 +93,29 @@ class Gate:
             {"WWW-Authenticate": "Bearer"},
         )
 
-    def _check_length(self, headers: Headers) -> None:
-        told = headers.get("content-length", "")
-        if told.isdecimal() and int(told[:19]) > self._settings.max_body_bytes:
-            raise Problem("too_large", self._largest)
+    def _limit(self, path: str) -> _Limit:
+        if path in self._larger:
+            return _Limit(self._larger[path], "documents.max_bytes")
+        return _Limit(self._settings.max_body_bytes, "http.max_body_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """How large a body may be, as which setting says."""
+
+    most: int
+    setting: str
 
     @property
-    def _largest(self) -> str:
-        return f"a body may have {self._settings.max_body_bytes} bytes (http.max_body_bytes)"
+    def _told(self) -> str:
+        return f"a body may have {self.most} bytes ({self.setting})"
 
-    def _limited(self, receive: Receive) -> Receive:
+    def check(self, headers: Headers) -> None:
+        told = headers.get("content-length", "")
+        if told.isdecimal() and int(told[:19]) > self.most:
+            raise Problem("too_large", self._told)
+
+    def on(self, receive: Receive) -> Receive:
         """A body whose length was not told is counted as it comes."""
         taken = 0
 
@@ -103,8 +123,8 @@ class Gate:
             nonlocal taken
             message = await receive()
             taken += len(message.get("body", b""))
-            if taken > self._settings.max_body_bytes:
-                raise HTTPException(413, self._largest)
+            if taken > self.most:
+                raise HTTPException(413, self._told)
             return message
 
         return limited

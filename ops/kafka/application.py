@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from palimpsest.ops.documents.fetcher import Fetcher
 from palimpsest.ops.maintenance.upkeep import Upkeep
 from palimpsest.ops.parts import (
     ModelGate,
@@ -157,7 +158,12 @@ class KafkaApplication:
     finished: bool = False
     """Whether `run` until all is processed came to that."""
     made: dict[tuple[str, int], StageRunner] = field(default_factory=dict)
+    clock: Callable[[], datetime] = utc_now
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
+    _fetcher: Fetcher = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._fetcher = Fetcher(self.shards.now, self.log, self.append, self.settings, self.clock)
 
     @property
     def runners(self) -> list[StageRunner]:
@@ -177,7 +183,8 @@ class KafkaApplication:
         tasks = [asyncio.create_task(member.run(self._stop)) for member in self.members]
         if until_drained:
             tasks.append(asyncio.create_task(self._until_drained()))
-        async with Upkeep(self.shards.now, self.embedding, self.settings.pipeline).going_on():
+        upkeep = Upkeep(self.shards.now, self.embedding, self.settings.pipeline)
+        async with upkeep.going_on(), self._fetcher.going_on(self.stop):
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             self.stop()
             results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -203,7 +210,7 @@ class KafkaApplication:
 
     async def _until_drained(self) -> None:
         while not self._stop.is_set():
-            if await asyncio.to_thread(self.log.drained):
+            if await asyncio.to_thread(self.log.drained) and not self._fetcher.busy():
                 self.finished = True
                 if self.on_drained is not None:
                     await self.on_drained()
@@ -255,7 +262,9 @@ async def kafka_application(
         gate = ModelGate(language)
         if STATELESS in names:
             gate.unusable = await language.check()
-        joined = KafkaApplication(settings, log, sender, language, embedding, models, gate, names)
+        joined = KafkaApplication(
+            settings, log, sender, language, embedding, models, gate, names, clock=clock
+        )
         for name in names:
             _add_role(joined, name, cluster, clock)
         yield joined

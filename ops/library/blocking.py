@@ -95,3 +95,7 @@ class Memory:
     forget = blocking(AsyncMemory.forget)
     recover = blocking(AsyncMemory.recover)
     confirm = blocking(AsyncMemory.confirm)
+    add_document = blocking(AsyncMemory.add_document)
+    documents = blocking(AsyncMemory.documents)
+    document = blocking(AsyncMemory.document)
+    delete_document = blocking(AsyncMemory.delete_document)

@@ -9,7 +9,7 @@ from typing import Any, Unpack, cast
 import pyarrow as pa
 
 from palimpsest.ops.library.arguments import Facts, Filters, Patch, checked
-from palimpsest.ops.library.opened import Opened
+from palimpsest.ops.library.documents import Documents
 from palimpsest.ops.library.results import (
     Added,
     Change,
@@ -50,7 +50,7 @@ from palimpsest.schemas.commands import (
 )
 
 
-class AsyncMemory(Opened):
+class AsyncMemory(Documents):
     """Long-term memory in this process, for programs with an event loop.
 
     Log and stores lie in `data_dir`; the stages that turn conversation turns into memories run in

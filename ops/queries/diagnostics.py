@@ -33,10 +33,10 @@ _COUNTS: Final[Mapping[str, str]] = {
     " AS dangling FROM relation_rows",
     "duplicates": "SELECT count(*) AS memories,"
     " count(*) - count(DISTINCT (scope, content_hash)) AS repeated"
-    " FROM memory_rows WHERE NOT is_deleted AND type <> 'episodic'",
+    " FROM memory_rows WHERE NOT is_deleted AND type NOT IN ('episodic', 'document_chunk')",
     "overlong": "SELECT count(*) AS memories,"
     f" count(*) FILTER (length(content) > {LONGEST_CHARACTERS}) AS overlong"
-    " FROM memory_rows WHERE NOT is_deleted AND type <> 'episodic'",
+    " FROM memory_rows WHERE NOT is_deleted AND type NOT IN ('episodic', 'document_chunk')",
 }
 
 

@@ -15,6 +15,7 @@ from palimpsest.ops.queries import (
     command_results,
     dead_letters,
     diagnostics,
+    documents,
     embeddings,
     entities,
     forgetting,
@@ -35,6 +36,9 @@ from palimpsest.ops.queries.requests import (
     DeadLettersRequest,
     DiagnosticsRequest,
     DiscardRequest,
+    DocumentChunksRequest,
+    DocumentRequest,
+    DocumentsRequest,
     EmbeddingsRequest,
     EntitiesRequest,
     EntityRequest,
@@ -91,6 +95,9 @@ READS: Final[Mapping[type[Request], Callable[[Sources, Any], JsonValue]]] = {
     HeldProposalsRequest: held_proposals.list_held,
     ScopesRequest: lambda sources, _: scopes.scopes(sources),
     FlagsRequest: scopes.flags,
+    DocumentRequest: documents.document,
+    DocumentsRequest: documents.list_documents,
+    DocumentChunksRequest: documents.chunks,
 }
 """What blocks: run in a thread."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 
+from palimpsest.ops.queries.pages import cursor, page
 from palimpsest.ops.queries.requests import (
     GetRequest,
     JsonObject,
@@ -83,26 +83,16 @@ def list_memories(sources: Sources, request: ListRequest) -> JsonObject:
         f" ORDER BY occurred_at DESC, memory_id DESC LIMIT {int(request.limit) + 1}",
         values,
     )
-    page = sorted(
-        (row for _, row in matches),
-        key=lambda row: (str(row["occurred_at"]), str(row["id"])),
-        reverse=True,
-    )
-    more = len(page) > request.limit
-    page = page[: request.limit]
-    for row in page:
+    found = [row for _, row in matches]
+    for row in found:
         row["metadata"] = json.loads(str(row["metadata"]))
-    last = page[-1] if page and more else None
-    return {
-        "memories": [*page],
-        "next": None if last is None else f"{last['occurred_at']}/{last['id']}",
-    }
+    return page(found, request.limit, "memories", "occurred_at", more=False)
 
 
 _WEAK = f"""
 SELECT {COLUMNS} FROM memory_rows
-WHERE scope = ? AND NOT is_deleted AND type <> 'episodic' AND NOT pinned AND decay_rate > 0
-    AND confidence < ?
+WHERE scope = ? AND NOT is_deleted AND type NOT IN ('episodic', 'document_chunk')
+    AND NOT pinned AND decay_rate > 0 AND confidence < ?
 ORDER BY confidence, occurred_at, memory_id LIMIT ?
 """
 
@@ -118,14 +108,3 @@ def weak(sources: Sources, request: WeakRequest) -> JsonObject:
     for row in found:
         row["metadata"] = json.loads(str(row["metadata"]))
     return {"memories": [*found]}
-
-
-def cursor(before: str) -> tuple[datetime, str]:
-    """What the `next` of a page names. Raises RequestError."""
-    at, _, memory_id = before.rpartition("/")
-    try:
-        return datetime.fromisoformat(at).astimezone(UTC), memory_id
-    except (ValueError, OverflowError):
-        raise RequestError(
-            f"{before!r} is no place in this list; give the `next` of the page before"
-        ) from None

@@ -296,6 +296,33 @@ class CopyRequest:
     partition: int
 
 
+@dataclass(frozen=True, slots=True)
+class DocumentRequest:
+    """One document by id, also a deleted one."""
+
+    document_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentsRequest:
+    """Documents that are not deleted, newest first, of one status where that is named; `before` is
+    the `next` of the page before."""
+
+    scope: str | None = None
+    status: str | None = None
+    limit: int = 20
+    before: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentChunksRequest:
+    """The chunks of a document in order; `after` is the `next` of the page before."""
+
+    document_id: str
+    after: int = -1
+    limit: int = 100
+
+
 Request: TypeAlias = (
     RecallRequest
     | SearchRequest
@@ -321,6 +348,9 @@ Request: TypeAlias = (
     | ScopeRequest
     | ScopesRequest
     | FlagsRequest
+    | DocumentRequest
+    | DocumentsRequest
+    | DocumentChunksRequest
 )
 
 REQUESTS: dict[str, type[Request]] = {
@@ -348,6 +378,9 @@ REQUESTS: dict[str, type[Request]] = {
     "scope": ScopeRequest,
     "scopes": ScopesRequest,
     "flags": FlagsRequest,
+    "document": DocumentRequest,
+    "documents": DocumentsRequest,
+    "document-chunks": DocumentChunksRequest,
 }
 
 NAMES: dict[type[Request], str] = {kind: name for name, kind in REQUESTS.items()}

@@ -22,12 +22,14 @@ import pyarrow as pa
 from pydantic import JsonValue
 
 from palimpsest.ops.queries.diagnostics import judged
+from palimpsest.ops.queries.pages import paged
 from palimpsest.ops.queries.requests import (
     CommandRequest,
     ContextRequest,
     DeadLettersRequest,
     DiagnosticsRequest,
     DiscardRequest,
+    DocumentsRequest,
     EmbeddingsRequest,
     EntitiesRequest,
     EntityRequest,
@@ -63,6 +65,11 @@ T = TypeVar("T")
 PATIENCE_SECONDS = 15.0
 """How long a partition may be without an owner, as during a rebalance, before it is an error."""
 LOOK_AGAIN_SECONDS = 0.1
+PAGES: dict[type[Request], tuple[str, str]] = {
+    ListRequest: ("memories", "occurred_at"),
+    DocumentsRequest: ("documents", "created_at"),
+}
+"""What comes in pages, by its name and the time that orders it."""
 
 
 def workers_folder(data_dir: Path) -> Path:
@@ -173,12 +180,14 @@ class RoutedQueries:
                 | ForgetPreviewRequest()
                 | WeakRequest()
                 | ListRequest(scope=str())
+                | DocumentsRequest(scope=str())
                 | StatsRequest(scope=str())
             ):
                 number = partition_for(str(request.scope), self._partitions)
                 return await self._persisted(number, lambda owner: owner.answer(request))
-            case ListRequest():
-                return _page(await self._from_all(request), request.limit)
+            case ListRequest() | DocumentsRequest():
+                name, ordered_by = PAGES[type(request)]
+                return paged(await self._from_all(request), request.limit, name, ordered_by)
             case ScopesRequest():
                 said = await self._from_all(request)
                 listed = [cast("list[JsonObject]", part["scopes"]) for part in said]
@@ -298,17 +307,6 @@ def _only(request: RedriveRequest | DiscardRequest, dead_letter_id: str) -> Requ
 
 def _list(answer: JsonObject, name: str) -> list[JsonObject]:
     return cast("list[JsonObject]", answer[name])
-
-
-def _page(answers: Sequence[JsonObject], limit: int) -> JsonObject:
-    rows = [row for answer in answers for row in _list(answer, "memories")]
-    rows.sort(key=lambda row: (str(row["occurred_at"]), str(row["id"])), reverse=True)
-    more = len(rows) > limit or any(answer["next"] for answer in answers)
-    last = rows[:limit][-1] if rows and more else None
-    return {
-        "memories": [*rows[:limit]],
-        "next": None if last is None else f"{last['occurred_at']}/{last['id']}",
-    }
 
 
 def _held(parts: Sequence[JsonObject], limit: int) -> JsonObject:

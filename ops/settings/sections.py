@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from palimpsest.ops.documents.settings import DocumentSettings
 from palimpsest.ops.http.settings import HttpSettings
 from palimpsest.stores.settings import RecallSettings, SearchSettings, StoreSettings
 from palimpsest.streams.kafka.cluster import DEFAULT_PARTITIONS, Cluster
@@ -52,6 +53,7 @@ class Settings(BaseSettings):
     worker: WorkerSettings = WorkerSettings()
     store: StoreSettings = StoreSettings()
     http: HttpSettings = HttpSettings()
+    documents: DocumentSettings = DocumentSettings()
 
     @classmethod
     def settings_customise_sources(

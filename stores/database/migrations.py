@@ -254,6 +254,19 @@ _TOKENS = (
     "DELETE FROM embeddings WHERE model = 'answerai-colbert-small-int8'",
 )
 
+_DOCUMENTS = (
+    """CREATE TABLE document_rows (
+        document_id VARCHAR PRIMARY KEY, scope VARCHAR NOT NULL, kind VARCHAR NOT NULL,
+        source VARCHAR, title VARCHAR NOT NULL, same_key VARCHAR, digest VARCHAR,
+        content_type VARCHAR, characters BIGINT, chunk_characters BIGINT NOT NULL,
+        chunk_overlap BIGINT NOT NULL, chunks BIGINT, taken BIGINT NOT NULL, error VARCHAR,
+        added_by VARCHAR NOT NULL, created_at TIMESTAMPTZ NOT NULL,
+        updated_at TIMESTAMPTZ NOT NULL, deleted_at TIMESTAMPTZ)""",
+    """CREATE TABLE document_memory_rows (
+        document_id VARCHAR, position BIGINT, memory_id VARCHAR NOT NULL, scope VARCHAR NOT NULL,
+        PRIMARY KEY (document_id, position))""",
+)
+
 
 MIGRATIONS: tuple[Migration, ...] = (
     Migration("0001-tables", _TABLES),
@@ -272,6 +285,7 @@ MIGRATIONS: tuple[Migration, ...] = (
             f"ALTER TABLE {table} ADD COLUMN cost DOUBLE" for table in ("extractions", "proposals")
         ),
     ),
+    Migration("0009-documents", _DOCUMENTS),
 )
 
 

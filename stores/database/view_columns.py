@@ -14,7 +14,7 @@ COLUMNS: dict[str, str] = {
     # whose, what and where from
     "memory_id": "id of the memory",
     "scope": "the memory space",
-    "type": "episodic (a turn), fact, preference, decision, procedural, semantic, opinion …",
+    "type": "episodic (a turn), document_chunk, fact, preference, decision, opinion …",
     "content": "the text",
     "normalized_content": "the text lower-cased, without punctuation at its end: what is searched",
     "content_hash": "SHA-256 of the normalized text: equal texts have equal hashes",
@@ -125,6 +125,14 @@ COLUMNS: dict[str, str] = {
     "attempts": "how often it was tried",
     "first_failed_at": "when it first failed",
     "last_failed_at": "when it last failed",
+    # documents
+    "document_id": "id of the document",
+    "content_type": "what kind of text it was given as",
+    "characters": "how long its text is, in characters",
+    "chunks": "how many chunks its text has; NULL while its text is not known",
+    "taken": "how many of its chunks are stored",
+    "added_by": "who added it",
+    "deleted_at": "when it was deleted; NULL for most",
     # migrations
     "position": "its place among the migrations",
 }

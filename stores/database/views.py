@@ -13,6 +13,7 @@ import hashlib
 import duckdb
 
 from palimpsest.stores.database.balance import STORED_BALANCE, STORED_ITEMS, STORED_TOTAL
+from palimpsest.stores.database.document_views import DOCUMENT_VIEWS
 from palimpsest.stores.database.graph_views import GRAPH_VIEWS, INTERNAL_GRAPH_VIEWS
 from palimpsest.stores.database.outcome_words import told_word
 from palimpsest.stores.database.view_columns import (
@@ -83,6 +84,7 @@ VIEWS: dict[str, View] = {
         },
     ),
     **GRAPH_VIEWS,
+    **DOCUMENT_VIEWS,
     "edges": View(
         "Edges between memories.",
         "SELECT * FROM internal.memory_edges",

@@ -55,8 +55,8 @@ REFINED = 2
 T = TypeVar("T")
 
 _WANTED = (
-    "SELECT m.memory_id, m.scope, m.type = 'episodic' AS is_turn, m.embedding_key, e.vector,"
-    " e.tokens FROM memory_rows m"
+    "SELECT m.memory_id, m.scope, m.type IN ('episodic', 'document_chunk') AS is_turn,"
+    " m.embedding_key, e.vector, e.tokens FROM memory_rows m"
     " JOIN embeddings e ON e.embedding_key = m.embedding_key AND e.model = $model"
     " WHERE NOT m.is_deleted AND len(e.vector) = $dimensions"
 )

@@ -35,11 +35,11 @@ _SPEAKERS = (
 _DOCUMENTS = "(SELECT memory_id, length FROM fts_docs WHERE scope = $scope)"
 _FACT_DOCUMENTS = (
     "(SELECT d.memory_id, d.length FROM fts_docs d JOIN memory_rows m USING (memory_id)"
-    " WHERE d.scope = $scope AND m.scope = $scope AND m.type <> 'episodic')"
+    " WHERE d.scope = $scope AND m.scope = $scope AND m.type NOT IN ('episodic', 'document_chunk'))"
 )
 _FACTS_AFTER = (
     "SELECT memory_id FROM memory_rows WHERE scope = $scope AND write_seq > $after"
-    " AND NOT is_deleted AND type <> 'episodic'"
+    " AND NOT is_deleted AND type NOT IN ('episodic', 'document_chunk')"
 )
 _NO_VECTORS = pa.table(
     {"embedding_key": pa.array([], pa.string()), "vector": pa.array([], pa.list_(pa.float32()))}

@@ -160,7 +160,7 @@ class StoredVectors:
         self, reader: duckdb.DuckDBPyConnection, need: Need, after: int
     ) -> Iterator[tuple[list[str], HalfVectors]]:
         """Embedding keys and vectors of what passes, some at a time."""
-        facts = " AND m.type <> 'episodic'" if need.facts_only else ""
+        facts = " AND m.type NOT IN ('episodic', 'document_chunk')" if need.facts_only else ""
         query = VECTORS.format(keys=_KEYS.format(need.passes) + facts)
         model = self._options.embedding_model
         values = {"scope": need.scope, "after": after, "model": model, **need.values}

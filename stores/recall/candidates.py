@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from palimpsest.schemas.document_rows import DOCUMENT_CHUNK, SOURCE_TYPES
 from palimpsest.schemas.messages import ScoredCandidate
 from palimpsest.schemas.rows import MemoryRow
 from palimpsest.stores.index.analysis import query_tokens, tokens
@@ -69,7 +70,7 @@ class CandidateSearch:
 
     def show(self, row: MemoryRow, vector: Vector | None) -> None:
         """Let later searches of the batch see a staged row."""
-        if row.type == "episodic":
+        if row.type in SOURCE_TYPES:
             return
         overlay = self._overlay(row.scope)
         overlay.hidden.add(row.memory_id)
@@ -220,10 +221,12 @@ class CandidateSearch:
 
 
 def _visible(segment: Segment, hidden: set[str] | tuple[()]) -> Mask | None:
+    """What decisions are shown: no chunk of a document."""
     places = [place for i in hidden if (place := segment.place_of.get(i)) is not None]
-    if not places and segment.is_full_of_life:
+    chunks = segment.meta["kind"] == segment.numbers.of(DOCUMENT_CHUNK)
+    if not places and segment.is_full_of_life and not chunks.any():
         return None
-    visible = segment.alive.copy()
+    visible: Mask = segment.alive & ~chunks
     visible[places] = False
     return visible
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import duckdb
 
+from palimpsest.schemas.document_rows import DOCUMENT_CHUNK
 from palimpsest.stores.recall.answers import Retrieval
 from palimpsest.stores.recall.context import Line, Section
 from palimpsest.stores.recall.filters import Allowed
@@ -23,8 +24,8 @@ def lines_of(
 ) -> dict[Section, list[Line]]:
     """The lines of every section, best first. Facts are what was drawn from turns or written by
     someone; the timeline holds the turns that were found, those beside them and those that the
-    intent adds; evidence are the turns that the facts were drawn from; entities are at most so many
-    `profiles`."""
+    intent adds; evidence are the turns that the facts were drawn from, and what documents say;
+    entities are at most so many `profiles`."""
     sections: dict[Section, list[Line]] = {
         "facts": [],
         "entities": _profile_lines(reader, scope, found, profiles),
@@ -32,6 +33,9 @@ def lines_of(
         "evidence": _source_lines(reader, scope, found.results, found.allowed),
     }
     for result in found.results:
+        if result.type == DOCUMENT_CHUNK:
+            sections["evidence"].append(_chunk_line(result))
+            continue
         if result.type != "episodic":
             sections["facts"].append(Line(result.id, result.content, result.occurred_at))
             continue
@@ -45,6 +49,11 @@ def lines_of(
         line = Line(related.id, text, related.occurred_at)
         sections["timeline" if is_turn else "facts"].append(line)
     return sections
+
+
+def _chunk_line(result: RecallResult) -> Line:
+    """A piece of a document, with the document's title."""
+    return Line(result.id, _said(", ".join(result.tags), result.content), result.occurred_at)
 
 
 def _source_lines(

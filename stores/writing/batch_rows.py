@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TypeVar, cast
 
+from palimpsest.schemas.document_rows import DocumentRow
 from palimpsest.schemas.rows import (
     CommandRow,
     FlagsRow,
@@ -18,7 +19,7 @@ from palimpsest.schemas.rows import (
 from palimpsest.stores.database.tables import Tables
 from palimpsest.stores.writing.stored_rows import Key, StoredRows
 
-REWRITTEN = (MemoryRow, SessionRow, NameRow, RelationRow, FlagsRow, CommandRow)
+REWRITTEN = (MemoryRow, SessionRow, NameRow, RelationRow, FlagsRow, CommandRow, DocumentRow)
 """Rows that stages read before they write them: the newest counts. Of all others the first does
 unless it was read, so that a repeat under another message id changes nothing."""
 

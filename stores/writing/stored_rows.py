@@ -80,7 +80,7 @@ class StoredRows:
             return
         where, parameters = _among(column, sorted(maybe))
         if column == "source_id":
-            where += " AND type <> 'episodic' AND NOT is_deleted"
+            where += " AND dedup_key IS NOT NULL"  # active, and no turn or chunk
         for row in self._select(MemoryRow, where, parameters):
             self.rows[MemoryRow].setdefault(row.key, row)
             key = row.content_hash if column == "dedup_key" else row.source_id or ""

@@ -35,6 +35,7 @@ from palimpsest.stores.state import ShardState
 from palimpsest.stores.writing.batch_rows import BatchRows
 from palimpsest.stores.writing.derived_memories import sources_of_derived
 from palimpsest.stores.writing.embedding_columns import embedding_columns
+from palimpsest.stores.writing.known_documents import known_documents
 from palimpsest.stores.writing.known_names import NameView
 from palimpsest.stores.writing.memory_texts import TextSearch
 from palimpsest.stores.writing.stored_rows import Found, StoredRows
@@ -45,6 +46,7 @@ from palimpsest.streams.store_port import (
     Graph,
     KeepVector,
     Load,
+    LoadDocuments,
     Loaded,
     LoadGraph,
     NearDuplicates,
@@ -126,6 +128,8 @@ class UnitOfWork:
                 return self._search.near_duplicates(ask, self.write_seq)
             case LoadGraph():
                 return self._graph(ask)
+            case LoadDocuments():
+                return known_documents(self._shard, self._rows, ask)
 
     def anticipate(self, memory: Anticipated) -> None:
         """Answer from now on as if the memory were stored."""
@@ -260,7 +264,7 @@ class UnitOfWork:
             self.write_seq = max(self.write_seq, row.write_seq)
             if row.dedup_key is not None:
                 self._by_hash[(row.scope, row.content_hash)] = row.memory_id
-            if row.source_id is not None and row.type != "episodic":
+            if row.source_id is not None and row.dedup_key is not None:
                 self._by_source[(row.scope, row.source_id)] = row.memory_id
             self._search.show(row, self._vector_of(row))
         elif isinstance(row, NameRow):

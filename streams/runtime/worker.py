@@ -30,6 +30,7 @@ class Worker:
 
     `make_runner` makes the runner of a task, with the task's edges. `model_stages` are those that
     ask a model which takes its time in this set-up, each with its width (see `pace_of`).
+    `busy` tells whether something beside the stages will still publish.
     `on_batch` is awaited after every batch, with the runner that has finished it.
     """
 
@@ -40,6 +41,7 @@ class Worker:
     limits: WorkerSettings
     model_stages: Mapping[str, int] = field(default_factory=dict)
     on_batch: Callable[[StageRunner], Awaitable[None]] | None = None
+    busy: Callable[[], bool] = lambda: False
     drained: bool = field(init=False, default=False)
     """Whether every stage had read its topics to the end; with `until_drained` only."""
     _driven: list[_Driven] = field(init=False)
@@ -154,7 +156,8 @@ class Worker:
     @property
     def idle(self) -> bool:
         """Whether every stage has begun, and nothing that was published is left to process."""
-        return all(driven.task.idle and not driven.source.left() for driven in self._driven)
+        are_idle = all(driven.task.idle and not driven.source.left() for driven in self._driven)
+        return are_idle and not self.busy()
 
 
 async def _wait_for(event: asyncio.Event) -> None:

@@ -64,6 +64,7 @@ READS: list[tuple[str, str, dict[str, Any] | None]] = [
     ("GET", "/api/entities?scope={scope}", None),
     ("GET", "/api/entities/Oslo?scope={scope}", None),
     ("GET", "/api/stats?scope={scope}", None),
+    ("GET", "/api/documents?scope={scope}", None),
 ]
 
 

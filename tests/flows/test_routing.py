@@ -13,6 +13,7 @@ import pytest
 from palimpsest.ops.queries.dispatch import DirectQueries
 from palimpsest.ops.queries.requests import (
     ContextRequest,
+    DocumentsRequest,
     EntitiesRequest,
     EntityRequest,
     ForgetPreviewRequest,
@@ -99,6 +100,15 @@ async def test_counts_of_a_scope_need_its_partition_and_counts_of_all_need_all(
         assert "'active': 2" in str(await routed.answer(StatsRequest("ana")))
         with pytest.raises(RequestError, match="no worker has the partitions"):
             await routed.answer(StatsRequest())
+
+
+async def test_documents_of_a_scope_need_its_partition_and_those_of_all_need_all(
+    tmp_path: Path,
+) -> None:
+    async with cluster(tmp_path) as (routed, _):
+        assert await routed.answer(DocumentsRequest("ana")) == {"documents": [], "next": None}
+        with pytest.raises(RequestError, match="no worker has the partitions"):
+            await routed.answer(DocumentsRequest())
 
 
 async def test_errors_keep_their_kind_on_the_way(tmp_path: Path) -> None:

@@ -1,0 +1,126 @@
+"""Fetching a URL: within limits, and from where it is allowed.
+
+The name is resolved here, once a hop, and the connection made to that very address: what the name
+stands for a moment later does not matter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import httpx
+
+from palimpsest.ops.documents.addresses import address_of
+from palimpsest.ops.documents.reading import NotReadError, charset_of, media_type_of, read
+from palimpsest.ops.documents.settings import DocumentSettings
+from palimpsest.streams.document_intents import why_no_address
+
+_HEADERS: Final = {
+    "User-Agent": "palimpsest",
+    "Accept": "text/html, text/*;q=0.9, application/json;q=0.8, application/xml;q=0.8",
+    "Accept-Encoding": "gzip, deflate",
+}
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The text of a page, and the title that it gives itself, else its address."""
+
+    text: str
+    title: str
+    content_type: str
+
+
+async def fetch(url: str, settings: DocumentSettings) -> Fetched:
+    """The text behind a URL. Raises NotReadError with why there is none."""
+    try:
+        async with asyncio.timeout(settings.fetch_seconds):
+            body, content_type = await _body(url, settings)
+    except TimeoutError:
+        raise NotReadError(
+            f"it took longer than {settings.fetch_seconds:g} s (documents.fetch_seconds)"
+        ) from None
+    except httpx.HTTPError as error:
+        raise NotReadError(f"it cannot be fetched: {str(error) or type(error).__name__}") from None
+    media_type = media_type_of(content_type)
+    found = await asyncio.to_thread(read, body, media_type, charset_of(content_type))
+    return Fetched(found.text, found.title or url[:512], media_type)
+
+
+async def _body(url: str, settings: DocumentSettings) -> tuple[bytes, str]:
+    limits = httpx.Limits(max_keepalive_connections=0)
+    async with httpx.AsyncClient(
+        trust_env=False, follow_redirects=False, timeout=settings.fetch_seconds, limits=limits
+    ) as client:
+        for _ in range(settings.max_redirects + 1):
+            async with _answer(client, url, settings) as answer:
+                target = _target(answer, url)
+                if target is None:
+                    return await _content(answer, settings.max_bytes)
+            url = target
+    raise NotReadError(
+        f"it leads on more than {settings.max_redirects} times (documents.max_redirects)"
+    )
+
+
+@asynccontextmanager
+async def _answer(
+    client: httpx.AsyncClient, url: str, settings: DocumentSettings
+) -> AsyncIterator[httpx.Response]:
+    wrong = why_no_address(url)
+    if wrong is not None:
+        raise NotReadError(wrong.partition(": ")[2])
+    try:
+        asked = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise NotReadError(f"this is no address: {error}") from None
+    host = asked.raw_host.decode("ascii")
+    port = asked.port or _PORTS[asked.scheme]
+    address = await address_of(host, port, settings.allow_private)
+    request = client.build_request(
+        "GET",
+        asked.copy_with(host=address, fragment=None),
+        headers={**_HEADERS, "Host": asked.netloc.decode("ascii")},
+        # The certificate must be the name's.
+        extensions={"sni_hostname": host},
+    )
+    answer = await client.send(request, stream=True)
+    try:
+        yield answer
+    finally:
+        await answer.aclose()
+
+
+def _target(answer: httpx.Response, url: str) -> str | None:
+    """Where the answer leads on to; None for one that is to be read. Raises NotReadError for one
+    that is neither."""
+    if answer.status_code in _REDIRECTS and "location" in answer.headers:
+        try:
+            return str(httpx.URL(url).join(answer.headers["location"]))
+        except (httpx.InvalidURL, ValueError) as error:
+            raise NotReadError(f"it leads on to what is no address: {error}") from None
+    if answer.status_code != httpx.codes.OK:
+        raise NotReadError(f"it was answered with the status {answer.status_code}")
+    return None
+
+
+async def _content(answer: httpx.Response, most: int) -> tuple[bytes, str]:
+    """The body, decompressed, and its content type. Raises NotReadError."""
+    content_type = answer.headers.get("content-type", "")
+    media_type_of(content_type)
+    too_large = NotReadError(f"it is larger than {most} bytes (documents.max_bytes)")
+    told = answer.headers.get("content-length", "")
+    if told.isdecimal() and int(told[:19]) > most:
+        raise too_large
+    body = bytearray()
+    async for part in answer.aiter_bytes():
+        body += part
+        if len(body) > most:
+            raise too_large
+    return bytes(body), content_type

@@ -1,0 +1,133 @@
+"""Bytes of a document to its text: what kind they are, in which characters, without boilerplate."""
+
+from __future__ import annotations
+
+import codecs
+import html
+import logging
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from palimpsest.ops.queries.requests import RequestError
+
+HTML: Final = "text/html"
+TAKEN: Final = "text/html, text/*, application/json and application/xml"
+_OTHERS: Final = frozenset({"application/json", "application/xml"})
+_BINARY: Final = (
+    (b"%PDF-", "a PDF; convert it to text first, as with `pdftotext`"),
+    (b"PK\x03\x04", "an archive or an office document; save it as text or HTML first"),
+    (b"\x89PNG", "a picture"),
+    (b"\xff\xd8\xff", "a picture"),
+    (b"GIF8", "a picture"),
+    (b"\x1f\x8b", "compressed; unpack it first"),
+)
+_MARKS: Final = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_META = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([A-Za-z0-9_:.-]{1,40})""", re.I)
+_XML = re.compile(rb"""^\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([A-Za-z0-9_:.-]{1,40})""")
+_TITLE = re.compile(r"<title[^>]{0,200}>(.{0,4000}?)</title\s*>", re.I | re.S)
+_DECLARATION = re.compile(r"^\s*<\?xml[^>]*>")
+_SPACE = re.compile(r"\s+")
+_LOOKED_AT = 4_096
+"""Bytes in which a page tells its characters; browsers look at 1,024."""
+MOST_TITLE = 512
+
+
+class NotReadError(RequestError):
+    """A document that is not taken; the text says why and what to do."""
+
+    code = "not_read"
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The text of a document, not empty, and the title that it gives itself."""
+
+    text: str
+    title: str
+
+
+def media_type_of(content_type: str) -> str:
+    """`text/html` of `text/HTML; charset=utf-8`. Raises NotReadError for what is not taken."""
+    found = content_type.partition(";")[0].strip().lower()
+    if found.startswith("text/") or found in _OTHERS:
+        return found
+    if found == "application/pdf":
+        raise NotReadError(f"it is {_BINARY[0][1]}")
+    told = found or "of no type that is told"
+    raise NotReadError(f"it is {told}, and taken are {TAKEN}")
+
+
+def charset_of(content_type: str) -> str | None:
+    """The charset that a content type names."""
+    found = re.search(r"charset\s*=\s*[\"']?([^\s;\"']{1,40})", content_type, re.I)
+    return None if found is None else found[1]
+
+
+def read(data: bytes, media_type: str, charset: str | None = None) -> Read:
+    """The text of a document. HTML is freed of scripts, styles and boilerplate. Raises NotReadError
+    for what has no text."""
+    for beginning, what in _BINARY:
+        if data.startswith(beginning):
+            raise NotReadError(f"it is {what}")
+    text = _decoded(data, charset)
+    if text.count("\0"):
+        raise NotReadError("it is no text: there are zero bytes in it")
+    title = ""
+    if media_type == HTML:
+        title = _title(text)
+        text = _main_text(text)
+    if not text.strip():
+        raise NotReadError("there is no text in it")
+    return Read(text, title)
+
+
+def _decoded(data: bytes, charset: str | None) -> str:
+    """By a byte order mark, by what was told with it, by what it tells of itself, as UTF-8; what
+    fits none of these as Windows-1252, in which every other text of Western Europe is readable."""
+    told = [encoding for mark, encoding in _MARKS if data.startswith(mark)][:1]
+    told += [charset] if charset else []
+    told += [found[1].decode() for found in (_said(_XML, data), _said(_META, data)) if found]
+    for encoding in (*told, "utf-8"):
+        try:
+            return data.decode(encoding)
+        except (UnicodeError, LookupError, ValueError):
+            continue
+    return data.decode("windows-1252", errors="replace")
+
+
+def _said(pattern: re.Pattern[bytes], data: bytes) -> re.Match[bytes] | None:
+    return pattern.search(data[:_LOOKED_AT])
+
+
+def _title(page: str) -> str:
+    found = _TITLE.search(page)
+    return "" if found is None else _SPACE.sub(" ", html.unescape(found[1])).strip()[:MOST_TITLE]
+
+
+def _main_text(page: str) -> str:
+    """What a reader of the page would call its text. Where no part of it stands out, all of it."""
+    try:
+        from lxml.html import document_fromstring
+        from trafilatura import extract, html2txt
+    except ImportError:
+        raise NotReadError(
+            'HTML is read with an extra: pip install "palimpsest[documents]"'
+        ) from None
+    if not page.strip():
+        return ""
+    # It tells of pages that it makes nothing of; so do we.
+    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
+    try:
+        # A page need not have the tags of its parts: the parser adds them.
+        tree = document_fromstring(_DECLARATION.sub("", page, count=1))
+        main = extract(tree, include_comments=False, include_tables=True, favor_recall=True)
+        return main or html2txt(tree) or ""
+    except Exception as error:  # of parsers, about whatever a page may hold
+        raise NotReadError(f"its HTML cannot be read: {type(error).__name__}") from error

@@ -1,0 +1,54 @@
+"""A document's text as records of the log, where it is too large for one."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from palimpsest.schemas.commands import Actor, MemoryCommand
+from palimpsest.schemas.document_commands import AddDocumentCommand, DocumentTextCommand
+from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
+from palimpsest.schemas.topics import MEMORY_COMMANDS
+from palimpsest.streams.document_intents import BATCH_CHARACTERS, texts_of
+from palimpsest.streams.logs.base import Outgoing
+from palimpsest.streams.runtime.output import outgoing
+
+BYTES_A_CHARACTER: Final = 8
+"""Of a record, at most, with what else is in it."""
+
+
+def texts_that_fit(
+    document: str, text: str, command: AddDocumentCommand, max_bytes: int, title: str = ""
+) -> list[DocumentTextCommand]:
+    """The chunks of a text, each command of them in a record of `max_bytes`."""
+    most = min(BATCH_CHARACTERS, max_bytes // BYTES_A_CHARACTER)
+    return texts_of(document, text, command, title, most)
+
+
+def fitted(
+    command: AddDocumentCommand, max_bytes: int
+) -> tuple[AddDocumentCommand, list[DocumentTextCommand]]:
+    """The command with its text, where both fit into a record; else without, and the text as
+    commands that follow it. Their document's id is still to be told."""
+    if command.text is None or len(command.text) * BYTES_A_CHARACTER <= max_bytes:
+        return command, []
+    texts = texts_that_fit("-", command.text, command, max_bytes)
+    if not texts:
+        return command.model_copy(update={"text": ""}), []
+    told = {"digest": texts[0].digest, "chunks": texts[0].total, "characters": len(command.text)}
+    return command.model_copy(update={"text": None, **told}), texts
+
+
+def text_record(scope: str, text: DocumentTextCommand, at: datetime, actor: Actor) -> Outgoing:
+    """A part of a document's text as a record; the same part is the same message."""
+    identity = (text.document_id, text.digest or "", text.first, text.error or "")
+    command_id = derived_id("document-text", *identity)
+    message = Envelope[Frozen](
+        id=command_id,
+        schema=MEMORY_COMMANDS.schemas[0],
+        scope=scope,
+        occurred_at=at,
+        correlation_id=command_id,
+        body=MemoryCommand(command=text, actor=actor),
+    )
+    return outgoing(MEMORY_COMMANDS, message)

@@ -1,0 +1,94 @@
+"""Documents: one, a page of them, the chunks of one."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from palimpsest.ops.queries.pages import cursor, page
+from palimpsest.ops.queries.requests import (
+    DocumentChunksRequest,
+    DocumentRequest,
+    DocumentsRequest,
+    JsonObject,
+    NotFoundError,
+    RequestError,
+)
+from palimpsest.ops.queries.sources import Sources, from_all, rows
+
+SHORTEST_ID = 8
+STATUSES = (
+    *("queued", "extracting", "chunking", "embedding", "indexing", "done", "failed", "deleted"),
+)
+_DOCUMENT = (
+    "SELECT document_id AS id, scope, kind, source, title, status, error, content_type, characters,"
+    " chunks, added_by, created_at, updated_at, deleted_at FROM documents"
+)
+_CHUNKS = """
+SELECT l.position, l.memory_id AS id, m.content, m.is_deleted FROM document_memories l
+JOIN memory_rows m ON m.memory_id = l.memory_id AND m.scope = l.scope
+WHERE l.document_id = ? AND l.scope = ? AND l.position > ? ORDER BY l.position LIMIT ?"""
+
+
+def no_document(document_id: str) -> NotFoundError:
+    return NotFoundError(
+        f"there is no document {document_id}; `palimpsest documents list` shows what there is"
+    )
+
+
+def document(sources: Sources, request: DocumentRequest) -> JsonObject:
+    """The document by its id or its first 8 characters. Raises NotFoundError."""
+    return _found(sources, request.document_id)[1]
+
+
+def _found(sources: Sources, document_id: str) -> tuple[int, JsonObject]:
+    matches = from_all(
+        sources,
+        f"{_DOCUMENT} WHERE document_id = ?"
+        f" OR (len(?) >= {SHORTEST_ID} AND starts_with(document_id, ?)) ORDER BY 1 LIMIT 2",
+        [document_id] * 3,
+    )
+    if not matches:
+        raise no_document(document_id)
+    if len(matches) > 1:
+        raise RequestError(f"more than one document begins with {document_id}; write more of it")
+    return matches[0]
+
+
+def list_documents(sources: Sources, request: DocumentsRequest) -> JsonObject:
+    """A page of `documents`, and `next` for the page after (or null)."""
+    if request.status is not None and request.status not in STATUSES:
+        raise RequestError(f"there is no status {request.status}; there are {', '.join(STATUSES)}")
+    conditions = ["status = ?" if request.status else "status <> ?"]
+    values: list[object] = [request.status or "deleted"]
+    if request.scope is not None:
+        conditions.append("scope = ?")
+        values.append(request.scope)
+    if request.before is not None:
+        conditions.append("(created_at, document_id) < (?::TIMESTAMPTZ, ?)")
+        values += cursor(request.before)
+    matches = from_all(
+        sources,
+        f"{_DOCUMENT} WHERE {' AND '.join(conditions)}"
+        f" ORDER BY created_at DESC, document_id DESC LIMIT {int(request.limit) + 1}",
+        values,
+    )
+    found = [row for _, row in matches]
+    return page(found, request.limit, "documents", "created_at", more=False)
+
+
+def chunks(sources: Sources, request: DocumentChunksRequest) -> JsonObject:
+    """A page of the document's `chunks` by position, forgotten ones too, and `next` for the page
+    after (or null)."""
+    partition, known = _found(sources, request.document_id)
+    found = rows(
+        sources.shard(partition),
+        _CHUNKS,
+        [known["id"], known["scope"], request.after, int(request.limit) + 1],
+    )
+    shown = found[: request.limit]
+    more = len(found) > len(shown)
+    return {
+        "id": known["id"],
+        "chunks": [*shown],
+        "next": cast("int", shown[-1]["position"]) if more else None,
+    }
