@@ -10,7 +10,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal, cast, get_args
 
@@ -30,6 +30,7 @@ from palimpsest.schemas.identity import command_digest
 from palimpsest.schemas.topics import MEMORY_COMMANDS
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.runtime.output import outgoing
+from palimpsest.streams.sensitive.policy import PiiRejected, Policy
 
 POLL_SECONDS = 0.05
 MOMENT_SECONDS = 0.5
@@ -54,6 +55,7 @@ Kind = Literal[
     "idempotency_conflict",
     "forbidden",
     "frozen",
+    "pii_rejected",
     "failed",
 ]
 """Why a command is refused; `failed`: it ended as a dead letter."""
@@ -123,6 +125,7 @@ class Commands:
         has_results: Callable[[], bool] = lambda: True,
     ) -> None:
         self._max_bytes = settings.log.max_record_bytes
+        self._policy = Policy.of(settings.pii)
         self._is_kafka = settings.log.kind == "kafka"
         self._append = append
         self._asking = asking
@@ -142,6 +145,7 @@ class Commands:
         under which something else was asked for; RequestError and LogError where the command could
         not be given.
         """
+        order = self._without_secrets(order)
         command_id = str(uuid.uuid4())
         if order.key is not None:
             command_id, known = await self._under_key(order, order.key)
@@ -212,6 +216,16 @@ class Commands:
             with self._without_owner():
                 return cast("JsonObject | None", await asked.answer(CommandRequest(command_id)))
         return None
+
+    def _without_secrets(self, order: Order) -> Order:
+        """The order as it may be given: also what is stored under its key follows from that."""
+        try:
+            body = self._policy.command(_body(order))
+        except PiiRejected as error:
+            raise CommandError("pii_rejected", str(error).partition(": ")[2]) from None
+        except ValidationError as error:
+            raise CommandError("invalid_request", describe(error)) from None
+        return replace(order, command=body.command, actor=body.actor)
 
     def _record(self, order: Order, command_id: str) -> Outgoing:
         try:

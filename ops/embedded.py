@@ -96,12 +96,18 @@ class Application:
     async def run(self, until_drained: bool) -> None:
         """Process until `stop`, or until all is processed."""
         # LanceDB and all that a worker needs, and a reader does not.
+        from palimpsest.ops.maintenance.purge import Purge
         from palimpsest.ops.maintenance.upkeep import Expiry, Upkeep
 
         flags = self.settings.pipeline
         upkeep = Upkeep(lambda: dict(enumerate(self.shards)), self.embedding, flags)
         expiry = Expiry(self.log, self.clock, self.settings.log.expire_seconds)
-        async with expiry.going_on(unless=flags.autonomous_frozen), upkeep.going_on():
+        purge = Purge(self.log, self.settings.pii)
+        async with (
+            expiry.going_on(unless=flags.autonomous_frozen),
+            upkeep.going_on(),
+            purge.going_on(),
+        ):
             await self.worker.run(until_drained)
         if self.worker.drained:
             self.finished = await upkeep.finish(self._stopped)

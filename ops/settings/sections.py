@@ -21,6 +21,7 @@ from palimpsest.streams.settings import (
     DecisionSettings,
     ExtractionSettings,
     GraphSettings,
+    PiiSettings,
     PipelineSettings,
     WorkerSettings,
 )
@@ -46,6 +47,7 @@ class Settings(BaseSettings):
     extraction: ExtractionSettings = ExtractionSettings()
     decision: DecisionSettings = DecisionSettings()
     pipeline: PipelineSettings = PipelineSettings()
+    pii: PiiSettings = PiiSettings()
     search: SearchSettings = SearchSettings()
     recall: RecallSettings = RecallSettings()
     graph: GraphSettings = GraphSettings()
