@@ -19,10 +19,14 @@ import pytest
 from palimpsest import Memory
 from palimpsest.schemas.commands import ModifyCommand, RememberCommand
 from palimpsest.schemas.topics import ALL_TOPICS, CONVERSATION_TURNS, MEMORY_COMMANDS
+from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.runtime.output import outgoing
+from palimpsest.streams.settings import PiiSettings
+from tests.flows.http_server import problem, server
 from tests.flows.program import Program, until
 from tests.flows.test_http_program import serving, told
+from tests.harness import Pipeline, pipeline_settings
 from tests.messages import commanded, published, turn
 from tests.servers import ScriptedProvider
 
@@ -99,7 +103,7 @@ def provider() -> Iterator[ScriptedProvider]:
 
 
 def said(door: str) -> str:
-    return f"Ana moved to Lisbon, and her password is {secret(door)} for now."
+    return f"Ana wrote by {door} that her password is {secret(door)} for now."
 
 
 def through_http(client: httpx.Client) -> str:
@@ -130,7 +134,9 @@ def through_programs(program: Program) -> str:
     (program.folder / turns).unlink()
     kept = program.json("remember", said("cli-remember"), "--scope", "default")
     answers.append(json.dumps(kept))
-    corrected = program.run("correct", kept["result"]["id"], said("cli-correct"), "--reason", "newer")
+    corrected = program.run(
+        "correct", kept["result"]["id"], said("cli-correct"), "--reason", "newer"
+    )
     answers += [corrected.stdout, corrected.stderr]
     program.ok("recall", f"the password {secret('cli-recall')}", "--scope", "default")
     return "".join(answers)
@@ -170,7 +176,7 @@ async def through_mcp(program: Program) -> str:
 
 def through_reading(client: httpx.Client) -> tuple[str, dict[str, Any]]:
     """What is told to who reads, and the status."""
-    listed = client.get("/api/memory?limit=100")
+    listed = client.get("/api/memories?limit=100")
     found = client.post("/api/memory/recall", json={"query": "what is Ana's password?"})
     assert (listed.status_code, found.status_code) == (200, 200)
     return listed.text + found.text, client.get("/api/pipeline/status").json()
@@ -225,3 +231,68 @@ async def test_a_secret_that_comes_in_by_any_door_is_nowhere(tmp_path: Path) -> 
         assert status["balance"]["holds"] is True
     contents = [row["content"] for row in program.json("list", "--limit", "100")["memories"]]
     assert sum("[REDACTED:password]" in content for content in contents) >= 8
+
+
+# --- what is refused ----------------------------------------------------------------------------
+
+UNCLEAR = "my password is on the note under the keyboard"
+
+
+def test_over_http_a_text_that_cannot_be_made_safe_is_refused(tmp_path: Path) -> None:
+    with server(tmp_path, "pii.mode=reject") as served, served.client() as client:
+        body = {"turn_id": "t1", "content": UNCLEAR}
+        assert "note" not in str(problem(client.post("/api/turns", json=body), 422, "pii_rejected"))
+        kept = client.post("/api/memory/remember", json={"content": UNCLEAR})
+        assert "note" not in str(problem(kept, 422, "pii_rejected"))
+        both = [body, {"turn_id": "t2", "content": "I like tea"}]
+        answer = client.post("/api/turns", json=both).json()
+        assert (answer["accepted"], len(answer["refused"])) == (1, 1)
+        assert "note" not in str(answer)
+        served.settle(client)
+    assert b"under the keyboard" not in b"".join(
+        path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()
+    )
+
+
+def test_from_a_topic_it_is_counted_as_refused_and_the_balance_holds(tmp_path: Path) -> None:
+    settings = pipeline_settings().model_copy(update={"pii": PiiSettings(mode="reject")})
+    with Pipeline(tmp_path, settings) as pipeline:
+        pipeline.say("I like tea", UNCLEAR, "my password is hunter2")
+        pipeline.command(RememberCommand(content=UNCLEAR))
+        assert pipeline.balance().turns["in_flight"] == 3
+        assert pipeline.balance().holds
+        pipeline.run()
+        turns = pipeline.balance().turns
+        assert (turns["stored"], turns["rejected"], turns["dead"]) == (2, 1, 0)
+        assert pipeline.balance().holds
+        [row] = pipeline.rows("SELECT reason FROM outcomes WHERE event = 'rejected'")
+        assert row["reason"] == "pii_rejected"
+        error, _ = pipeline.result()
+        assert str(error).startswith("pii_rejected: ")
+        raw = {CONVERSATION_TURNS.name, MEMORY_COMMANDS.name}
+        for topic in ALL_TOPICS:
+            for record in pipeline.log.read(topic.name, 0, 0, 100):
+                assert topic.name in raw or b"keyboard" not in (record.value or b"")
+
+
+def test_the_same_turn_sent_again_is_known_by_what_is_left_of_it(tmp_path: Path) -> None:
+    with Pipeline(tmp_path) as pipeline:
+        pipeline.publish(published(turn("my password is hunter2", 1)))
+        pipeline.publish(published(turn("my password is hunter3", 1), message_id="again"))
+        pipeline.run()
+        assert pipeline.balance().turns["stored"] == 1
+        assert pipeline.balance().turns["dead"] == 0
+        assert pipeline.balance().holds
+
+
+def test_a_dead_letter_holds_no_secret(tmp_path: Path) -> None:
+    with Pipeline(tmp_path) as pipeline:
+        for value in (b"no JSON: password: hunter2", b'{"schema": "x/1", "text": "pw=hunter2"}'):
+            pipeline.log.append([Outgoing(CONVERSATION_TURNS.name, "ana", b"ana", value)])
+        pipeline.run()
+        rows = pipeline.rows("SELECT value_base64, reason FROM dead_letter_rows")
+        held = [base64.b64decode(str(row["value_base64"])) for row in rows]
+        assert len(held) == 2
+        assert all(b"[REDACTED:password]" in value and b"hunter2" not in value for value in held)
+        assert pipeline.balance().turns["dead"] == 2
+        assert pipeline.balance().holds
