@@ -1,7 +1,7 @@
 """The labelled texts of `tests/data/sensitive.jsonl`: what is sensitive in them, and look-alikes.
 
 A line's `text` marks what is sensitive as ⟦kind:value⟧. Values are made when they are read, so
-that no file holds what looks like a real key: `%A36` stands for 36 letters and digits, `%H` for
+that no file holds what looks like a real key: `%A36` stands for 36 characters of the alphabet and digits, `%H` for
 hexadecimal digits, `%U` capitals and digits, `%B` what base64 for URLs uses, `%S` what an AWS
 secret is made of, `%D` digits, `%N` digits without a leading 0; `%C4,16,-` is a card number that
 begins with 4 and has 16 digits in groups of four, `%L` one whose check digit is wrong, `%X` one in
@@ -15,7 +15,6 @@ import base64
 import json
 import random
 import re
-import string
 from dataclasses import dataclass
 
 from tests.source_modules import ROOT
@@ -27,13 +26,14 @@ _CARD = re.compile(r"%([CL])(\d+),(\d+)(?:,([ .-]?))?")
 _AMEX = re.compile(r"%X(\d+),(.)")
 _IBAN = re.compile(r"%I([A-Z]{2})(\d+),([ -]?)")
 _PEM = re.compile(r"%([PQ])\(([A-Z ]*)\)")
+_ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ALPHABETS = {
-    "A": string.ascii_letters + string.digits,
+    "A": _ALPHABET + "0123456789",
     "H": "0123456789abcdef",
-    "U": string.ascii_uppercase + "234567",
-    "B": string.ascii_letters + string.digits + "-_",
-    "S": string.ascii_letters + string.digits + "/+",
-    "D": string.digits,
+    "U": _ALPHABET[26:] + "234567",
+    "B": _ALPHABET + "0123456789" + "-_",
+    "S": _ALPHABET + "0123456789" + "/+",
+    "D": "0123456789",
 }
 
 

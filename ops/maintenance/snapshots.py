@@ -134,8 +134,10 @@ def _check_log(log: LogReader, snapshot: Path, shard: SnapshotShard, policy: Pol
         if record.offset != offset:
             continue  # it has expired
         try:
-            value = policy.record(record).value
-            found = items_of(decode(value, CONVERSATION_TURNS, record.timestamp)).item_ids
+            # As it is taken now, and as a program before this one took it.
+            taken = (policy.record(record).value, record.value)
+            messages = [decode(value, CONVERSATION_TURNS, record.timestamp) for value in taken]
+            found = tuple(key for message in messages for key in items_of(message).item_ids)
         except InvalidRecord:
             found = ()
         if item_id not in found:

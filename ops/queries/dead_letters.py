@@ -115,7 +115,7 @@ async def discard(sources: Sources, request: DiscardRequest) -> JsonObject:
 
 
 def _value(sources: Sources, row: JsonObject) -> bytes:
-    """What would be sent again: letters of before may hold what is taken out now."""
+    """What would be sent again: dead letters of before may hold what is taken out now."""
     value = base64.b64decode(str(row["value_base64"]))
     topic = TOPICS[str(row["topic"])]
     return (

@@ -11,9 +11,9 @@ import contextlib
 import hmac
 import logging
 import os
-import traceback
 import secrets
 import tempfile
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -146,7 +146,8 @@ def _in_context(text: str, pattern: re.Pattern[str], words: tuple[str, ...]) -> 
 
 
 def _is_mixed(found: str) -> bool:
-    """A key has digits and letters; a path or a long word has no digits, a number no letters."""
+    """A key mixes digits and characters of the alphabet; a path has none of the former, a number
+    none of the latter."""
     return any(map(str.isdigit, found)) and any(map(str.isalpha, found))
 
 

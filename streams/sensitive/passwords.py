@@ -169,7 +169,7 @@ def _named(text: str, lowered: str) -> Iterator[Span]:
 
 def _names(text: str, lowered: str) -> Iterator[re.Match[str]]:
     """Looks only around the hints: the pattern of names is a slow one."""
-    if len(lowered) != len(text):  # a letter that is two in lower case
+    if len(lowered) != len(text):  # a character that is two in lower case
         yield from _NAME.finditer(text)
         return
     done = 0
@@ -273,21 +273,21 @@ def _is_value(found: str, named: str, how: str, text: str, end: int) -> bool:
 
 
 def _has_the_look(found: str, least: int) -> bool:
-    """Digits or signs among letters, or digits alone where it is said to be one; no date, no
+    """Digits or signs in a word, or digits alone where it is said to be one; no date, no
     version, no number with its unit."""
     if len(found) < least or _DATE_OR_VERSION.fullmatch(found.lower()):
         return False
-    letters, digits = any(map(str.isalpha, found)), any(map(str.isdecimal, found))
+    alphabetic, digits = any(map(str.isalpha, found)), any(map(str.isdecimal, found))
     if digits:
-        return letters or least == 4
-    return letters and any(each in "!@#$%^&*+=?~|" for each in found[:-1])
+        return alphabetic or least == 4
+    return alphabetic and any(each in "!@#$%^&*+=?~|" for each in found[:-1])
 
 
 def _looks_random(found: str) -> bool:
-    """What nobody would write as a word: digits among letters, or long with both cases."""
+    """What nobody would write as a word: digits in a word, or long with both cases."""
     if len(found) < 8 or not any(map(str.isalnum, found)) or any(map(str.isspace, found)):
         return False
-    letters, digits = any(map(str.isalpha, found)), any(map(str.isdecimal, found))
-    if digits and letters:
+    alphabetic, digits = any(map(str.isalpha, found)), any(map(str.isdecimal, found))
+    if digits and alphabetic:
         return not _DATE_OR_VERSION.fullmatch(found.lower())
     return len(found) >= 16 and found.isalpha() and not found.islower() and not found.istitle()

@@ -41,7 +41,7 @@ _NAMING: Final = frozenset({"session_id", "source_id"})
 """Fields that name something: people and conversations are often named by a telephone number."""
 _REFERENCE: Final = re.compile(r"[0-9a-f-]{8,64}|[a-z]{3,10}(?:-[a-z]{3,10})?")
 _SECRET_NAMES: Final[dict[str, Kind]] = {
-    **dict.fromkeys(("password", "passwd", "pwd", "pw", "pass", "passphrase"), "password"),
+    **dict.fromkeys(("password", "passwd", "pwd", "pw", "passphrase"), "password"),
     **dict.fromkeys(("passcode", "pin", "passwort", "kennwort", "パスワード"), "password"),
     **dict.fromkeys(("apikey", "secret", "secretkey", "clientsecret", "accesskey"), "api_key"),
     **dict.fromkeys(("privatekey",), "private_key"),
