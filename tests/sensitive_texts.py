@@ -1,12 +1,12 @@
 """The labelled texts of `tests/data/sensitive.jsonl`: what is sensitive in them, and look-alikes.
 
 A line's `text` marks what is sensitive as ⟦kind:value⟧. Values are made when they are read, so
-that no file holds what looks like a real key: `%A36` stands for 36 characters of the alphabet and digits, `%H` for
-hexadecimal digits, `%U` capitals and digits, `%B` what base64 for URLs uses, `%S` what an AWS
-secret is made of, `%D` digits, `%N` digits without a leading 0; `%C4,16,-` is a card number that
-begins with 4 and has 16 digits in groups of four, `%L` one whose check digit is wrong, `%X` one in
-the groups of American Express; `%IDE18, ` an account number with a country and so many digits;
-`%J` a JSON web token; `%P`, `%Q` and `%G` private keys.
+that no file holds what looks like a real key: `%A36` stands for 36 characters of the alphabet and
+digits, `%H` for hexadecimal digits, `%U` capitals and digits, `%B` what base64 for URLs uses, `%S`
+what an AWS secret is made of, `%D` digits, `%N` digits without a leading 0; `%C4,16,-` is a card
+number that begins with 4 and has 16 digits in groups of four, `%L` one whose check digit is wrong,
+`%X` one in the groups of American Express; `%IDE18, ` an account number with a country and so many
+digits; `%J` a JSON web token; `%P`, `%Q` and `%G` private keys.
 """
 
 from __future__ import annotations
