@@ -53,7 +53,7 @@ _SAID: Final = (
     r"(?:(?:was|has been|is) (?:re)?(?:set|changed) to|set to|is|was|are|will be"
     r"|ist|war|lautet|es|est|é|è|era|это)"
     r"(?:\s(?:now|still|currently|jetzt|ahora|just))?[ \t]{0,2}[:：]?\s{1,2}"
-    r"|\s{1,2}(?:to|as|auf|into|in|a|à|en)\s{1,2}|\s?[-–—]\s?)"
+    r"|['’]s\s{1,2}|\s{1,2}(?:to|as|auf|into|in|a|à|en)\s{1,2}|\s?[-–—]\s?)"
 )
 _BESIDE: Final = r"(?P<beside>[ \t]{1,2})"
 _NAME: Final = re.compile(_NAMED, re.IGNORECASE)
@@ -72,6 +72,12 @@ _FLAG: Final = re.compile(
     r"(?P<value>[^\s\"'-][^\s\"']{2,127})"
 )
 _CURL: Final = re.compile(r"(?<![\w-])(?:-u|--user)[ =]?[\"']?[^\s:\"']{1,64}:([^\s\"']{1,128})")
+_MYSQL: Final = re.compile(r"(?<![\w-])-p([^\s\"'=-][^\s\"']{2,127})")
+_REVERSED: Final = re.compile(
+    r"(?<!\S)[\"'`“]?([^\s\"'`“”]{4,64})[\"'`”]?\s(?:is|was|as|for|ist|als|für|es|como|est)\s"
+    r"(?:my|our|the|his|her|their|mein|unser|das|die|mi|la|mon|le)\s(?:[^\s.,]{1,20}\s){0,2}\Z",
+    re.IGNORECASE,
+)
 _QUOTES: Final = {
     **{'"': '"', "'": "'", "`": "`", "“": "”", "„": "“", "‘": "’", "«": "»", "「": "」"},
     "『": "』",
@@ -160,11 +166,25 @@ def _named(text: str, lowered: str) -> Iterator[Span]:
     for name in _names(text, lowered):
         if name.start() < done or text.endswith("[REDACTED:", 0, name.start()):
             continue
+        if name.lastgroup in ("password", "pin") and _CONNECTED.match(text, name.end()):
+            yield from _told_before(text, name)
         link = _LINK.match(text, name.end())
         value = _value(text, name, link) if link is not None else None
         if value is not None:
             yield value
             done = value.end
+
+
+def _told_before(text: str, name: re.Match[str]) -> Iterator[Span]:
+    """The value in front of the name: "hunter2 is my password"."""
+    begin = max(0, name.start() - 110)
+    match = _REVERSED.search(text[begin : name.start()])
+    if match is not None and not _NO_VALUE.match(match[1]):
+        found = match[1].rstrip(".,:;")
+        is_pin = name.lastgroup == "pin" and found.isdecimal()
+        if is_pin or (_has_the_look(found, 5) and any(map(str.isalpha, found))):
+            start = begin + match.start(1)
+            yield Span(start, start + len(found), "password", GUESSED)
 
 
 def _names(text: str, lowered: str) -> Iterator[re.Match[str]]:
@@ -196,6 +216,9 @@ def _options(text: str, lowered: str) -> Iterator[Span]:
     for match in _FLAG.finditer(text):
         if not _NO_VALUE.match(match["value"]):
             yield Span(*match.span("value"), "password", TOLD)
+    if "mysql" in lowered:
+        for match in _MYSQL.finditer(text):
+            yield Span(*match.span(1), "password", TOLD)
     if "curl" in lowered:
         for match in _CURL.finditer(text):
             if not _NO_VALUE.match(match.group(1)):

@@ -78,6 +78,24 @@ def test_a_placeholder_tells_the_kind_and_what_is_around_stays() -> None:
     assert redacted(text, ()) == text
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("I use hunter2 as my password", "hunter2"),
+        ("'hunter2' is the admin password.", "hunter2"),
+        ("4711 is my PIN", "4711"),
+        ("The password's hunter2", "hunter2"),
+        ("mysql -phunter2 -u root", "hunter2"),
+        ("I use 1Password as my password manager", None),
+        ("SHA256 is the password hash", None),
+        ("the password's length", None),
+    ],
+)
+def test_a_value_may_stand_before_its_name(text: str, value: str | None) -> None:
+    told = text if value is None else text.replace(value, "[REDACTED:password]")
+    assert redacted(text) == told
+
+
 def test_what_overlaps_is_one_find_of_the_surer_kind() -> None:
     spans = [Span(4, 9, "phone", 0.8), Span(0, 6, "token", 0.99), Span(10, 12, "ssn", 0.9)]
     assert merged("x" * 12, spans) == [Span(0, 9, "token", 0.99), Span(10, 12, "ssn", 0.9)]
