@@ -134,11 +134,10 @@ _WHOSE: Final = re.compile(
     r"(?:[^\s.,:;]{1,20}\s){0,3}|^\s*)\Z",
     re.IGNORECASE,
 )
-_NUMBER_NAMED: Final = re.compile(
-    rf"(?:{_CODE_WORDS}|{_PIN_WORDS}|{_KEY_WORDS}|{_TICKETS}|(?:credit |debit )?card number|ssn"
-    r"|social security number|iban|account number)"
-    rf"(?:{_ABOUT}\s(?:is|are|was|ist|lautet|est|es)\s(?:still\s)?|\s?[:：]\s{{0,2}})",
-    re.IGNORECASE,
+_NUMBERS: Final = ("card number", "ssn", "social security number", "iban", "account number")
+_NUMBER_NAME: Final = re.compile("|".join(_NUMBERS), re.IGNORECASE)
+_SAYS: Final = re.compile(
+    rf"{_ABOUT}\s(?:is|are|was|ist|lautet|est|es)\s(?:still\s)?|\s?[:：]\s{{0,2}}", re.IGNORECASE
 )
 _ASIAN_WHERE: Final = re.compile(
     r"(?:パスワード|暗証番号|合言葉)[はが][^。!?\n]{0,20}?(?:メモ|付箋|手帳|ノート|紙|裏|名前|誕生日)"
@@ -228,9 +227,15 @@ def _options(text: str, lowered: str) -> Iterator[Span]:
 def mentions_one(text: str) -> bool:
     """Whether the text says of a secret where it is or what it is like, and not what: such a text
     cannot be made safe by leaving something out."""
-    for match in _NUMBER_NAMED.finditer(text):
-        whose = _WHOSE.search(text[max(0, match.start() - 70) : match.start()])
-        if whose is not None and _WHERE.match(text, match.end()):
+    lowered = text.lower()
+    names = [*_names(text, lowered)]
+    if any(number in lowered for number in _NUMBERS):
+        names += _NUMBER_NAME.finditer(text)
+    for name in names:
+        says = _SAYS.match(text, name.end())
+        if says is None or _WHERE.match(text, says.end()) is None:
+            continue
+        if _WHOSE.search(text[max(0, name.start() - 70) : name.start()]):
             return True
     return not text.isascii() and _ASIAN_WHERE.search(text) is not None
 
