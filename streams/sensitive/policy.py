@@ -33,6 +33,7 @@ WHY_REFUSED: Final = (
     " in a form that could be left out; say it without, or set pii.mode to redact"
 )
 
+_OWN_HEADERS: Final = frozenset({"content-type", "traceparent"})
 _ENVELOPE: Final = frozenset(
     {"id", "schema", "scope", "occurred_at", "correlation_id", "causation_id"}
 )
@@ -40,6 +41,7 @@ _REFERENCES: Final = frozenset({"command", "memory_id", "memory_ids", "item_ids"
 _NAMING: Final = frozenset({"session_id", "source_id"})
 """Fields that name something: people and conversations are often named by a telephone number."""
 _REFERENCE: Final = re.compile(r"[0-9a-f-]{8,64}|[a-z]{3,10}(?:-[a-z]{3,10})?")
+_BETWEEN_WORDS: Final = re.compile(r"[\s_-]")
 _SECRET_NAMES: Final[dict[str, Kind]] = {
     **dict.fromkeys(("password", "passwd", "pwd", "pw", "passphrase"), "password"),
     **dict.fromkeys(("passcode", "pin", "passwort", "kennwort", "パスワード"), "password"),
@@ -87,7 +89,10 @@ class Policy:
         if not self.kinds or record.value is None or not TOPICS[record.topic].open_to_producers:
             return record
         value = self.value(record.topic, record.value)
-        headers = {name: self._bytes(held) for name, held in record.headers.items()}
+        headers = {
+            name: held if name in _OWN_HEADERS else self._bytes(held)
+            for name, held in record.headers.items()
+        }
         if value == record.value and headers == record.headers:
             return record
         return replace(record, value=value, headers=headers)
@@ -164,7 +169,7 @@ class Policy:
     def _member(self, name: str, held: JsonValue) -> JsonValue:
         if name in _NAMING and isinstance(held, str):
             return self._text(held, self.kinds & SECRETS)
-        kind = _SECRET_NAMES.get(re.sub(r"[\s_-]", "", name.lower()))
+        kind = _SECRET_NAMES.get(_BETWEEN_WORDS.sub("", name.lower()))
         if kind in self.kinds and isinstance(held, str | int) and _is_value(held):
             return placeholder(str(kind))
         return self._any(held)
