@@ -130,23 +130,24 @@ class Policy:
     # --- by what a member is for ------------------------------------------------------------
 
     def _envelope(self, raw: JsonValue, topic: str) -> JsonValue:
-        cleaning = self._turn if topic == CONVERSATION_TURNS.name else self._command
         if not isinstance(raw, dict):
             return self._any(raw)
-        return {
-            name: held
-            if name in _ENVELOPE
-            else cleaning(held)
-            if name == "body"
-            else self._member(name, held)
-            for name, held in raw.items()
-        }
+        cleaning = self._turn if topic == CONVERSATION_TURNS.name else self._command
+        cleaned: dict[str, JsonValue] = {}
+        for name, held in raw.items():
+            if name in _ENVELOPE:
+                cleaned[name] = held
+            else:
+                cleaned[self.text(name)] = (
+                    cleaning(held) if name == "body" else self._member(name, held)
+                )
+        return cleaned
 
     def _turn(self, raw: JsonValue) -> JsonValue:
         if not isinstance(raw, dict):
             return self._any(raw)
         return {
-            name: held if name == "turn_id" else self._member(name, held)
+            self.text(name): held if name == "turn_id" else self._member(name, held)
             for name, held in raw.items()
         }
 
@@ -157,14 +158,15 @@ class Policy:
             return [self._command(held) for held in raw]
         if not isinstance(raw, dict):
             return self._any(raw)
-        return {
-            name: self._command(held)
-            if name in ("command", "patches") and not isinstance(held, str)
-            else held
-            if name in _REFERENCES and _refers(held)
-            else self._member(name, held)
-            for name, held in raw.items()
-        }
+        cleaned: dict[str, JsonValue] = {}
+        for name, held in raw.items():
+            if name in _REFERENCES and _refers(held):
+                cleaned[name] = held
+            elif name in ("command", "patches"):
+                cleaned[name] = self._command(held)
+            else:
+                cleaned[self.text(name)] = self._member(name, held)
+        return cleaned
 
     def _member(self, name: str, held: JsonValue) -> JsonValue:
         if name in _NAMING and isinstance(held, str):

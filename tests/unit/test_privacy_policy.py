@@ -71,6 +71,7 @@ EVERYWHERE = {
         "deep": [{"a": {"clientSecret": SECRET, f"password={SECRET}": 1}}],
     },
     "of_its_own": {"x": [TOLD], "api_key": SECRET},
+    f"password={SECRET}": True,
 }
 
 
