@@ -32,6 +32,7 @@ from palimpsest.schemas.identity import command_digest, document_id
 from palimpsest.schemas.topics import MEMORY_COMMANDS
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.runtime.output import outgoing
+from palimpsest.streams.sensitive.policy import PiiRejected, Policy
 
 POLL_SECONDS = 0.05
 MOMENT_SECONDS = 0.5
@@ -56,6 +57,7 @@ Kind = Literal[
     "idempotency_conflict",
     "forbidden",
     "frozen",
+    "pii_rejected",
     "failed",
 ]
 """Why a command is refused; `failed`: it ended as a dead letter."""
@@ -127,6 +129,7 @@ class Commands:
         result_of: Callable[[str], Awaitable[JsonObject]] | None = None,
     ) -> None:
         self._max_bytes = settings.log.max_record_bytes
+        self._policy = Policy.of(settings.pii)
         self._is_kafka = settings.log.kind == "kafka"
         self._append = append
         self._asking = asking
@@ -147,6 +150,7 @@ class Commands:
         under which something else was asked for; RequestError and LogError where the command could
         not be given.
         """
+        order = await asyncio.to_thread(self._without_secrets, order)
         texts: list[DocumentTextCommand] = []
         if isinstance(order.command, AddDocumentCommand):
             fit = partial(fitted, order.command, self._max_bytes)
@@ -229,6 +233,16 @@ class Commands:
             with self._without_owner():
                 return cast("JsonObject | None", await asked.answer(CommandRequest(command_id)))
         return None
+
+    def _without_secrets(self, order: Order) -> Order:
+        """The order as it may be given: also what is stored under its key follows from that."""
+        try:
+            body = self._policy.command(_body(order))
+        except PiiRejected as error:
+            raise CommandError("pii_rejected", str(error).partition(": ")[2]) from None
+        except ValidationError as error:
+            raise CommandError("invalid_request", describe(error)) from None
+        return replace(order, command=body.command, actor=body.actor)
 
     def _record(self, order: Order, command_id: str) -> Outgoing:
         try:

@@ -84,15 +84,18 @@ class Application:
         """Process until `stop`, or until all is processed."""
         # LanceDB and all that a worker needs, and a reader does not.
         from palimpsest.ops.documents.fetcher import Fetcher, takes_documents
+        from palimpsest.ops.maintenance.purge import Purge
         from palimpsest.ops.maintenance.upkeep import Expiry, Upkeep
 
         shards = dict(enumerate(self.shards))
         flags = self.settings.pipeline
         upkeep = Upkeep(lambda: shards, self.embedding, flags)
         expiry = Expiry(self.log, self.clock, self.settings.log.expire_seconds)
+        purge = Purge(self.log, self.settings.pii)
         async with (
             expiry.going_on(unless=flags.autonomous_frozen),
             upkeep.going_on(),
+            purge.going_on(),
             contextlib.AsyncExitStack() as fetching,
         ):
             if takes_documents(self.worker.stages):

@@ -27,18 +27,23 @@ from palimpsest.schemas.topics import (
     MEMORY_HISTORY,
 )
 from palimpsest.streams.logs.base import Record
+from palimpsest.streams.sensitive.policy import Policy
+from palimpsest.streams.settings import PiiSettings
 from palimpsest.streams.stage import Context, Emit, Message, Salvaged, Stage, Step, without_asks
 from palimpsest.streams.store_port import Put
 
+DEFAULT_PII = PiiSettings()
 
-def audit_stage() -> Stage:
-    """The stage."""
+
+def audit_stage(pii: PiiSettings = DEFAULT_PII) -> Stage:
+    """The stage. It takes turns as normalize does: their ids follow from what they say."""
     return Stage(
         name="audit",
         reads=(CONVERSATION_TURNS, MEMORY_CHANGES, GRAPH_CHANGES, DEAD_LETTERS),
         process=without_asks(_process),
         stateful=True,
         on_invalid=_accept_unreadable,
+        admit=Policy.of(pii).record,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from palimpsest.schemas.codec import InvalidRecord, decode
@@ -24,10 +24,12 @@ READ_RECORDS = 1_000
 def items_in_flight(
     log: LogReader,
     partition: int,
+    admit: Callable[[Record], Record],
     cursors: Mapping[tuple[str, str], int],
     outbox: Iterable[tuple[str, bytes]],
 ) -> Iterator[LogItem]:
-    """Bound to a log and a partition, the FindItems of its store.
+    """Bound to a log, a partition and what makes of a producer's record what the stages take, the
+    FindItems of its store.
 
     The log is read from the first topic of the flow to the last: an item that moves meanwhile is
     met again further down, never missed.
@@ -37,7 +39,7 @@ def items_in_flight(
     normalized = log.position("normalize", turns, partition)
     audited = cursors.get(("audit", turns), 0)
     for record in _tail(log, turns, partition, min(normalized, audited)):
-        for item in _items(record, partitions):
+        for item in _items(admit(record), partitions):
             if record.offset >= audited:
                 yield item("known")
             if record.offset >= normalized:

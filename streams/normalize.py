@@ -26,9 +26,12 @@ from palimpsest.schemas.messages import (
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
 from palimpsest.streams.document_intents import why_not_added, why_not_taken, with_text
 from palimpsest.streams.logs.base import Record
+from palimpsest.streams.sensitive.policy import PII_REJECTED, WHY_REFUSED, Policy, redactions
+from palimpsest.streams.settings import PiiSettings
 from palimpsest.streams.stage import Context, Emit, Message, Salvaged, Stage, Step, without_asks
 from palimpsest.streams.text.normal_forms import content_hash, normalized_content, storage_content
 
+DEFAULT_PII = PiiSettings()
 EMPTY_CONTENT = "empty_content"
 PRIVATE = "privacy_full"
 RESERVED_TYPES = {
@@ -41,26 +44,32 @@ FORGOTTEN_UNCONFIRMED = 25
 """Memories that are forgotten at once without a preview's token, at most."""
 
 
-def normalize_stage() -> Stage:
+def normalize_stage(pii: PiiSettings = DEFAULT_PII) -> Stage:
     """The stage. What a turn leads to depends on the scope's flags and on the turns before it, so
     it is for apply-writes to say."""
+    policy = Policy.of(pii)
+
+    def process(message: Message, context: Context) -> Step:
+        if context.misrouted:
+            return Step(rerouted=True)
+        return _process(message, context, policy.is_refused(message.body))
+
     return Stage(
         name="normalize",
         reads=(CONVERSATION_TURNS, MEMORY_COMMANDS),
-        process=without_asks(_process),
+        process=without_asks(process),
         stateful=False,
         on_invalid=_refused_command,
+        admit=policy.record,
     )
 
 
-def _process(message: Message, context: Context) -> Step:
-    if context.misrouted:
-        return Step(rerouted=True)
+def _process(message: Message, context: Context, refused: bool) -> Step:
     body = message.body
     if isinstance(body, MemoryCommand):
-        return _command(message, body)
+        return _command(message, body, refused)
     assert isinstance(body, ConversationTurn)
-    rejected = _why_rejected(body)
+    rejected = PII_REJECTED if refused else _why_rejected(body)
     if rejected is not None:
         marker = RejectedTurnIntent(
             turn_id=body.turn_id,
@@ -87,6 +96,7 @@ def normalized(scope: str, turn: ConversationTurn, utc_offset_minutes: int = 0) 
             "item_id": turn_item_id(scope, turn),
             "published_content": turn.content if has_lines else None,
             "utc_offset_minutes": utc_offset_minutes or None,
+            "redactions": redactions(turn),
             "extensions": turn.model_extra or None,
         }
     )
@@ -102,9 +112,11 @@ def _write(intent: Intent, index: str = "write") -> Emit:
     return Emit(MEMORY_WRITES, MemoryWrite(write=intent), index)
 
 
-def _command(message: Message, body: MemoryCommand) -> Step:
+def _command(message: Message, body: MemoryCommand, refused: bool) -> Step:
     command = body.command
     digest = command_digest(message.scope, body)
+    if refused:
+        return _refused(body)
     error = _why_invalid(command)
     if error is None and isinstance(command, DocumentTextCommand):
         return Step(emits=(_write(DocumentTextIntent(text=command)),))
@@ -118,6 +130,14 @@ def _command(message: Message, body: MemoryCommand) -> Step:
     if error is None:
         emits += [_write(DocumentTextIntent(text=each), f"text-{each.first}") for each in texts]
     return Step(emits=tuple(emits))
+
+
+def _refused(body: MemoryCommand) -> Step:
+    """What speaks of a secret leaves no text; a document whose text does so has failed."""
+    if isinstance(body.command, DocumentTextCommand):
+        failed = DocumentTextCommand(document_id=body.command.document_id, error=WHY_REFUSED)
+        return Step(emits=(_write(DocumentTextIntent(text=failed)),))
+    return Step(emits=(_write(CommandIntent(actor=body.actor, error=WHY_REFUSED)),))
 
 
 def _refused_command(record: Record, why: str) -> Salvaged | None:

@@ -1,5 +1,5 @@
-"""The sections of the settings about stages: `extraction`, `decision`, `pipeline`, `graph` and
-`worker`."""
+"""The sections of the settings about stages: `extraction`, `decision`, `pipeline`, `pii`, `graph`
+and `worker`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 from pydantic import Field
 
 from palimpsest.schemas.section import Section
+from palimpsest.streams.sensitive.spans import KINDS, Kind
 
 
 class ExtractionSettings(Section):
@@ -100,6 +101,25 @@ class PipelineSettings(Flags):
     )
 
 
+class PiiSettings(Section):
+    """Secrets and personal numbers in what is said."""
+
+    mode: Literal["redact", "reject", "off"] = Field(
+        default="redact",
+        description="redact: what is found becomes [REDACTED:kind]; reject: that, and a text that"
+        " speaks of a secret where nothing can be taken out is refused; off: texts stay as sent",
+    )
+    kinds: tuple[Kind, ...] = Field(
+        default=tuple(kind for kind in KINDS if kind not in ("email", "ip_address")),
+        description="what is looked for",
+    )
+    purge_raw: bool = Field(
+        default=False,
+        description="on: a record that a producer sent with something in it that was taken out or"
+        " refused is removed from the embedded log once it was processed",
+    )
+
+
 class GraphSettings(Section):
     enabled: bool = Field(default=True, description="off: not asked, nor written from turns")
     extraction_writes_enabled: bool = Field(
@@ -148,6 +168,8 @@ class StageSettings(Protocol):
     def decision(self) -> DecisionSettings: ...
     @property
     def pipeline(self) -> PipelineSettings: ...
+    @property
+    def pii(self) -> PiiSettings: ...
     @property
     def graph(self) -> GraphSettings: ...
     @property

@@ -134,6 +134,7 @@ class Stage:
     `waits_for`: the stage whose effects of this stage's earlier output it must see in the store.
     `on_invalid`: what to do with a record that is no message, given why, where that is not a dead
     letter; None from it means a dead letter after all.
+    `admit`: what a record is made into before anything else is known of it.
     """
 
     name: str
@@ -143,6 +144,7 @@ class Stage:
     asks_in_order: bool = False
     waits_for: str | None = None
     on_invalid: Callable[[Record, str], Salvaged | None] | None = None
+    admit: Callable[[Record], Record] | None = None
 
 
 class ModelUnavailable(Exception):

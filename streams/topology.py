@@ -33,10 +33,10 @@ STAGE_NAMES = ("normalize", "extract", "decide", "apply-writes", "graph-persist"
 def stages(settings: StageSettings) -> tuple[Stage, ...]:
     """The stages in the order of the flow."""
     return (
-        normalize_stage(),
+        normalize_stage(settings.pii),
         extract_stage(settings),
         decide_stage(settings),
         apply_writes_stage(settings),
         graph_persist_stage(settings.graph.takes_from_turns),
-        audit_stage(),
+        audit_stage(settings.pii),
     )

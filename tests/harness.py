@@ -42,6 +42,7 @@ from palimpsest.streams.runtime.output import HEADERS, outgoing
 from palimpsest.streams.runtime.partition_task import PartitionTask
 from palimpsest.streams.runtime.runner import StageRunner
 from palimpsest.streams.runtime.worker import Worker
+from palimpsest.streams.sensitive.policy import Policy
 from palimpsest.streams.settings import DecisionSettings, Flags, PipelineSettings, WorkerSettings
 from palimpsest.streams.stage import Message, Stage
 from palimpsest.streams.topology import stages
@@ -282,7 +283,9 @@ class Pipeline:
         return row["error"], json.loads(row["result"])
 
     def balance(self) -> Balance:
-        return read_balance(self.shard, partial(items_in_flight, self.log, 0))[0]
+        return read_balance(
+            self.shard, partial(items_in_flight, self.log, 0, Policy.of(self.settings.pii).record)
+        )[0]
 
     def state(self) -> str:
         with self.shard.reading() as reader:

@@ -16,6 +16,7 @@ from palimpsest.ops.ingest.locomo import read_locomo
 from palimpsest.ops.ingest.records import RecordOptions
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.streams.logs.base import Outgoing
+from palimpsest.streams.sensitive.policy import Policy
 
 CATEGORIES: Final = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
 _TURN = re.compile(r"D\d+:\d+")
@@ -76,7 +77,8 @@ def records(files: Iterable[Path], settings: Settings, captions: bool) -> Iterat
     """The turns, as a producer would publish them. Raises ValueError for one that cannot be."""
     now = datetime.now(UTC)
     for path in files:
-        options = RecordOptions(path.stem, settings.log.max_record_bytes, now, captions)
+        limit, policy = settings.log.max_record_bytes, Policy.of(settings.pii)
+        options = RecordOptions(path.stem, limit, now, captions, policy)
         with path.open("rb") as file:
             for record in read_locomo(file, path.name, path.stem, options):
                 if isinstance(record, Bad):

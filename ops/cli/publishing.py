@@ -179,9 +179,12 @@ def _options(
 
     from palimpsest.ops.ingest.opening import IngestOptions
     from palimpsest.ops.ingest.records import RecordOptions
+    from palimpsest.streams.sensitive.policy import Policy
 
     begin = None if since is None else since.replace(tzinfo=since.tzinfo or UTC)
-    records = RecordOptions(scope, settings.log.max_record_bytes, begin or choices.since, captions)
+    policy = Policy.of(settings.pii)
+    limit = settings.log.max_record_bytes
+    records = RecordOptions(scope, limit, begin or choices.since, captions, policy)
     return IngestOptions(records, form.value if form else None, begin, choices)
 
 

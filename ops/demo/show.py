@@ -24,6 +24,7 @@ from palimpsest.ops.service.running import serving_reads
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.database.outcome_words import told_word
 from palimpsest.streams.logs.base import Outgoing
+from palimpsest.streams.sensitive.policy import Policy
 
 SCOPE = "demo"
 QUESTIONS = (
@@ -52,7 +53,8 @@ ORDER BY f.occurred_at, p.item_id
 
 def conversation(settings: Settings) -> list[Outgoing]:
     """The turns that come with the program."""
-    options = RecordOptions(SCOPE, settings.log.max_record_bytes, utc_now())
+    policy = Policy.of(settings.pii)
+    options = RecordOptions(SCOPE, settings.log.max_record_bytes, utc_now(), policy=policy)
     with (files("palimpsest.ops.demo") / "conversation.jsonl").open("rb") as file:
         found = [item for item, _ in read_turns(file, "conversation.jsonl", options)]
     bad = [item for item in found if isinstance(item, Bad)]

@@ -29,6 +29,7 @@ from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.stores.database.tables import select
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogError, LogReader, Outgoing
+from palimpsest.streams.sensitive.policy import REFUSED, WHY_REFUSED, Policy
 from palimpsest.streams.stage import Stage
 
 logger = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ class Fetcher:
         self._append = append
         self._settings = settings
         self._clock = clock
+        self._policy = Policy.of(settings.pii)
         self._published: set[str] = set()
         self._seen: dict[int, _Seen] = {}
 
@@ -138,6 +140,13 @@ class Fetcher:
     def _records(self, scope: str, texts: Sequence[DocumentTextCommand]) -> list[Outgoing]:
         return [text_record(scope, text, self._clock(), FETCHER) for text in texts]
 
+    def _without_secrets(self, text: str) -> str:
+        """Before it is cut: a secret may lie across the edge of two chunks."""
+        cleaned = self._policy.text(text)
+        if self._policy.refuses and cleaned == REFUSED:
+            raise NotReadError(WHY_REFUSED)
+        return cleaned
+
     async def _take(self, row: DocumentRow) -> None:
         """Fetch, and append what came of it."""
         assert row.source is not None
@@ -150,8 +159,10 @@ class Fetcher:
                 chunk_overlap=row.chunk_overlap,
             )
             most = self._settings.log.max_record_bytes
+            text = await asyncio.to_thread(self._without_secrets, found.text)
+            title = self._without_secrets(found.title)
             texts = await asyncio.to_thread(
-                texts_that_fit, row.document_id, found.text, asked, most, found.title
+                texts_that_fit, row.document_id, text, asked, most, title
             )
             records = self._records(row.scope, texts)
             if any(len(record.value or b"") > most for record in records):

@@ -56,6 +56,7 @@ KINDS: Final[dict[str, tuple[int, str]]] = {
     "unsupported_media_type": (415, "The body is of a type that is not taken here"),
     "misdirected": (421, "The request was meant for another host"),
     "invalid": (UNPROCESSABLE, "The request says something that cannot be done"),
+    "pii_rejected": (UNPROCESSABLE, "The text speaks of a secret that cannot be taken out"),
     "rate_limited": (429, "Too many requests"),
     "failed": (500, "The service failed"),
     "unavailable": (503, "Nobody can answer now"),

@@ -31,6 +31,7 @@ from palimpsest.ops.parts import utc_now
 from palimpsest.ops.queries.requests import NotFoundError
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.streams.logs.base import Outgoing
+from palimpsest.streams.sensitive.policy import PII_REJECTED, Policy
 
 routes: APIRouter = router("turns")
 
@@ -56,7 +57,7 @@ _BODY = {
     "/turns",
     status_code=202,
     response_model=answers.TurnsAccepted,
-    responses=errors(*WITH_BODY, "not_found"),
+    responses=errors(*WITH_BODY, "not_found", "pii_rejected"),
     openapi_extra=_BODY,
 )
 async def turns(
@@ -72,7 +73,8 @@ async def turns(
     given = await request.body()
     single = read.lines(given) if form == NDJSON_TYPE else read.json(given)
     if single and read.refused:
-        raise Problem("invalid", read.refused[0]["why"])
+        why = read.refused[0]["why"]
+        raise Problem(PII_REJECTED if why.startswith(PII_REJECTED) else "invalid", why)
     if not read.records:
         raise Problem("invalid", "there is no turn in it that can be taken", errors=read.refused)
     for batch in in_batches(read.records):
@@ -114,8 +116,10 @@ class _Read:
                     self._refuse(f"line {number}", problem.detail)
 
     def _take(self, given: Iterator[tuple[str, object]] | Sequence[tuple[str, object]]) -> None:
-        log = self.service.settings.log
-        options = RecordOptions(None, log.max_record_bytes, utc_now())
+        settings = self.service.settings
+        policy = Policy.of(settings.pii)
+        limit = settings.log.max_record_bytes
+        options = RecordOptions(None, limit, utc_now(), policy=policy)
         watch = Watch()
         for place, raw in given:
             try:

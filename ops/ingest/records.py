@@ -16,22 +16,26 @@ from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.runtime.output import outgoing
+from palimpsest.streams.sensitive.policy import Policy
+from palimpsest.streams.settings import PiiSettings
 
 BATCH_RECORDS: Final = 500
 BATCH_BYTES: Final = 4 * 1024 * 1024
 DEFAULT_SCOPE: Final = "default"
+DEFAULT_POLICY: Final = Policy.of(PiiSettings())
 
 
 @dataclass(frozen=True, slots=True)
 class RecordOptions:
     """How to read: `scope` None takes the line's own, else the default of the format.
     `max_bytes` bounds a record; `now` dates turns that say no time; `captions` appends what is
-    said of an image to the text."""
+    said of an image to the text; `policy` takes secrets out before anything is published."""
 
     scope: str | None
     max_bytes: int
     now: datetime
     captions: bool = False
+    policy: Policy = DEFAULT_POLICY
 
 
 def turn_id_of_message(scope: str, turn: ConversationTurn) -> str:
@@ -74,6 +78,7 @@ def checked(
             text.encode()
         except UnicodeEncodeError:
             raise ValueError(f"{where}: has half a surrogate pair, which is no text") from None
+    turn = options.policy.turn(turn)
     message_id = message_id or turn_id_of_message(scope, turn)
     message = Envelope[Frozen](
         id=message_id,

@@ -92,7 +92,7 @@ class AsyncMemory(Documents):
         records, ids = turn_records(
             turns,
             self._in(scope),
-            self.background.settings.log.max_record_bytes,
+            self.background.settings,
             {name: value for name, value in defaults.items() if value},
         )
         await self.background.run(self._publish(records, wait))

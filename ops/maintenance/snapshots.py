@@ -30,6 +30,7 @@ from palimpsest.stores.database.snapshot import (
 from palimpsest.stores.lock import FolderLock
 from palimpsest.stores.shard import DATABASE_FILE
 from palimpsest.streams.logs.base import LogReader
+from palimpsest.streams.sensitive.policy import Policy
 
 
 def partitions_of(settings: Settings) -> int:
@@ -98,7 +99,7 @@ def restore_snapshot(settings: Settings, snapshot: Path) -> list[SnapshotShard]:
     with open_log(settings, "process") as log:
         for shard in shards:
             _check_target(settings, shard)
-            _check_log(log, snapshot, shard)
+            _check_log(log, snapshot, shard, Policy.of(settings.pii))
         for shard in shards:
             _restore(settings, snapshot, shard.partition)
     return shards
@@ -112,7 +113,7 @@ def _check_target(settings: Settings, shard: SnapshotShard) -> None:
     raise RequestError(f"there is a store in {folder}; move it away first")
 
 
-def _check_log(log: LogReader, snapshot: Path, shard: SnapshotShard) -> None:
+def _check_log(log: LogReader, snapshot: Path, shard: SnapshotShard, policy: Policy) -> None:
     turns = CONVERSATION_TURNS.name
     if log.partitions(turns) != shard.partitions:
         raise RequestError(
@@ -134,7 +135,10 @@ def _check_log(log: LogReader, snapshot: Path, shard: SnapshotShard) -> None:
         if record.offset != offset:
             continue  # it has expired
         try:
-            found = items_of(decode(record.value, CONVERSATION_TURNS, record.timestamp)).item_ids
+            # As it is taken now, and as a program before this one took it.
+            taken = (policy.record(record).value, record.value)
+            messages = [decode(value, CONVERSATION_TURNS, record.timestamp) for value in taken]
+            found = tuple(key for message in messages for key in items_of(message).item_ids)
         except InvalidRecord:
             found = ()
         if item_id not in found:

@@ -23,6 +23,7 @@ from palimpsest.schemas.identity import items_of
 from palimpsest.schemas.topics import TOPICS
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.runtime.output import HEADERS, trace_parent
+from palimpsest.streams.sensitive.policy import Policy
 
 COLUMNS = (
     "letter_id AS id, status, stage, failure, reason, scope, topic, partition, log_offset AS"
@@ -90,7 +91,7 @@ async def redrive(sources: Sources, request: RedriveRequest) -> JsonObject:
     refused: list[JsonValue] = []
     for dead_letter_id in ids:
         partition, row = _one(sources, dead_letter_id)
-        value = base64.b64decode(str(row["value_base64"]))
+        value = _value(sources, row)
         why = _why_not(sources, row, value)
         if why is not None:
             refused.append({"id": row["id"], "reason": why})
@@ -111,6 +112,17 @@ async def discard(sources: Sources, request: DiscardRequest) -> JsonObject:
         await _mark(sources, partition, str(row["id"]), "dropped")
         discarded.append(row["id"])
     return {"discarded": discarded}
+
+
+def _value(sources: Sources, row: JsonObject) -> bytes:
+    """What would be sent again: dead letters of before may hold what is taken out now."""
+    value = base64.b64decode(str(row["value_base64"]))
+    topic = TOPICS[str(row["topic"])]
+    return (
+        Policy.of(sources.settings.pii).value(topic.name, value)
+        if topic.open_to_producers
+        else value
+    )
 
 
 def _why_not(sources: Sources, row: JsonObject, value: bytes) -> str | None:

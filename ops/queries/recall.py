@@ -18,6 +18,8 @@ from palimpsest.ops.queries.requests import (
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.stores.recall.query import Query
 from palimpsest.streams.models.base import ModelError, TokenEmbeddingModel
+from palimpsest.streams.sensitive.detection import redacted
+from palimpsest.streams.sensitive.policy import Policy
 
 if TYPE_CHECKING:
     from palimpsest.stores.recall.answers import Retrieval, RetrievalConstants
@@ -135,6 +137,7 @@ async def _embedding(sources: Sources, scope: str, text: str) -> QueryEmbedding 
 
     _check(scope, text)
     model = sources.embedding
+    text = redacted(text, Policy.of(sources.settings.pii).kinds)  # the model may be another's
     try:
         if isinstance(model, TokenEmbeddingModel):
             found = await model.embed_query_tokens(text)

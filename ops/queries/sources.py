@@ -14,10 +14,11 @@ from pydantic import JsonValue
 from palimpsest.ops.queries.requests import JsonObject, NotFoundError, NotOpenError
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.shard import Shard
-from palimpsest.streams.logs.base import LogReader, Outgoing, partition_for
+from palimpsest.streams.logs.base import LogReader, Outgoing, Record, partition_for
 from palimpsest.streams.models.base import EmbeddingModel, ModelError
 from palimpsest.streams.models.cross_encoder import CrossEncoder
 from palimpsest.streams.runtime.model_port import Outage
+from palimpsest.streams.sensitive.policy import Policy
 
 if TYPE_CHECKING:
     from palimpsest.stores.recall.intent import Exemplars
@@ -61,6 +62,10 @@ class Sources:
     unusable: Callable[[], str | None] = lambda: None
     exemplars: EmbeddedExemplars = field(default_factory=EmbeddedExemplars)
     cross_encoder: CrossEncoder = field(default_factory=CrossEncoder)
+
+    def admit(self, record: Record) -> Record:
+        """A producer's record as the stages take it."""
+        return Policy.of(self.settings.pii).record(record)
 
     def partition_of(self, scope: str) -> int:
         return partition_for(scope, self.partitions)

@@ -89,5 +89,5 @@ def refusals_told() -> Iterator[None]:
 
 
 def _of_one(sources: Sources, number: int, query: str, limits: QueryLimits) -> pa.Table:
-    find_items = partial(items_in_flight, sources.log, number)
+    find_items = partial(items_in_flight, sources.log, number, sources.admit)
     return read_only_query(sources.shard(number), find_items, query, limits, number)

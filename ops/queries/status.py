@@ -33,7 +33,7 @@ def _status(sources: Sources) -> JsonObject:
 def balance(sources: Sources) -> JsonObject:
     """Where every turn and fact is, all scopes and partitions together."""
     parts = [
-        read_balance(shard, partial(items_in_flight, sources.log, number))[:1]
+        read_balance(shard, partial(items_in_flight, sources.log, number, sources.admit))[:1]
         for number, shard in sources.shards.items()
     ]
     return balance_json(add_balances([part[0] for part in parts if part]))

@@ -13,6 +13,7 @@ import logging
 import os
 import secrets
 import tempfile
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,8 +132,10 @@ def interface(
 
 
 async def _failed(http: HttpRequest, error: Exception) -> Response:
-    # The server itself is silent: without this nobody would learn what happened.
-    logger.error("%s: %s", http.url.path, type(error).__name__, exc_info=error)
+    # The server itself is silent: without this nobody would learn what happened. Not the message,
+    # which may quote a question.
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    logger.error("%s: %s\n%s", http.url.path, type(error).__name__, frames)
     told = f"the worker failed over this ({type(error).__name__}); its own output tells more"
     return JSONResponse({"error": told}, 500)
 

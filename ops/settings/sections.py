@@ -22,6 +22,7 @@ from palimpsest.streams.settings import (
     DecisionSettings,
     ExtractionSettings,
     GraphSettings,
+    PiiSettings,
     PipelineSettings,
     WorkerSettings,
 )
@@ -47,6 +48,7 @@ class Settings(BaseSettings):
     extraction: ExtractionSettings = ExtractionSettings()
     decision: DecisionSettings = DecisionSettings()
     pipeline: PipelineSettings = PipelineSettings()
+    pii: PiiSettings = PiiSettings()
     search: SearchSettings = SearchSettings()
     recall: RecallSettings = RecallSettings()
     graph: GraphSettings = GraphSettings()

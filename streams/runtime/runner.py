@@ -210,6 +210,8 @@ class StageRunner:
         ]
 
     def _begun(self, record: Record, failure: Failure | None) -> RecordRun:
+        if self.stage.admit is not None:
+            record = self.stage.admit(record)
         run = RecordRun(record)
         try:
             run.message = self._decode(record)

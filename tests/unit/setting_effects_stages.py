@@ -52,6 +52,20 @@ async def whole_turn_is_shown(lab: Lab) -> object:
     return "saffron" in (await extraction_prompt(lab)).user
 
 
+TOLD = "my pw is hunter2"
+THE_NOTE = "my password is on the note"
+
+
+async def what_is_kept(lab: Lab) -> object:
+    async with lab.ran(TOLD, THE_NOTE) as seen:
+        return seen.column("SELECT content FROM memory_rows WHERE type = 'episodic' ORDER BY 1")
+
+
+async def raw_turns_left(lab: Lab) -> object:
+    async with lab.ran(TOLD, THE_NOTE) as seen:
+        return [record.offset for record in seen.app.log.read(CONVERSATION_TURNS.name, 0, 0, 10)]
+
+
 LIKING = "Ana likes green tea with milk"
 ALIKE = "Ana likes green tea with lemon"
 NOW = "Now Ana likes green tea with lemon"
@@ -233,6 +247,14 @@ CASES: dict[str, Case] = {
         fate_of_a_late_decision, (0, 3), ("created", "reconsidered")
     ),
     "pipeline.recovery_days": Case(recovering, (5, 30), ([True], [False])),
+    "pii.mode": Case(
+        what_is_kept, ("reject", "off"), (["my pw is [REDACTED:password]"], [THE_NOTE, TOLD])
+    ),
+    "pii.kinds": Case(
+        what_is_kept, ("phone", "phone,password"),
+        ([THE_NOTE, TOLD], [THE_NOTE, "my pw is [REDACTED:password]"]),
+    ),
+    "pii.purge_raw": Case(raw_turns_left, ("true", "false"), ([1], [0, 1])),
     "search.candidate_alpha": Case(leg_of_candidates, (0.0, 1.0), (["keyword"], ["cosine"])),
     "graph.enabled": Case(entities_written, ("false", "true"), ([], ["Ana", "Lima"])),
     "graph.extraction_writes_enabled": Case(

@@ -26,7 +26,9 @@ MAX_LINES = 400
 MAX_FUNCTION_LINES = 50
 
 STAGES = tuple(name.replace("-", "_") for name in STAGE_NAMES)
-PURE_FOLDERS = ("streams.prompting.", "streams.rules.", "streams.statements.", "streams.text.")
+PURE_FOLDERS = tuple(
+    f"streams.{name}." for name in ("prompting", "rules", "sensitive", "statements", "text")
+)
 PURE_STDLIB = {
     "__future__",
     "abc",
@@ -67,7 +69,7 @@ EFFECTS = {
     "uuid.uuid1",
     "uuid.uuid4",
 }
-PURE_PACKAGES = {"pydantic", "pydantic_core", "numpy"}
+PURE_PACKAGES = {"pydantic", "pydantic_core", "numpy", "stdnum"}
 """Third-party packages that a stage or a helper of one may use; numpy.random is refused below."""
 EXCUSED = {("streams.store_port", "asyncio"): "names the type of a store's lock in a Protocol"}
 """(module, import) to why it is no effect."""

@@ -1,0 +1,74 @@
+"""Finding all kinds in one text."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Iterator
+from typing import Final
+
+from palimpsest.streams.sensitive.addresses import find_credentials, find_emails, find_ips
+from palimpsest.streams.sensitive.keys import find_keys
+from palimpsest.streams.sensitive.numbers import find_cards, find_ibans, find_phones, find_ssns
+from palimpsest.streams.sensitive.passwords import find_passwords, mentions_one
+from palimpsest.streams.sensitive.spans import KINDS, Kind, Span, merged, replaced
+
+_OF_NUMBERS: Final[tuple[tuple[Kind, Callable[[str], Iterator[Span]]], ...]] = (
+    ("credit_card", find_cards),
+    ("iban", find_ibans),
+    ("ssn", find_ssns),
+    ("phone", find_phones),
+)
+
+
+MOST_ROUNDS: Final = 8
+_PLAIN: Final = re.compile(r"[a-z_-]{0,20}|[A-Za-z0-9_.-]{0,8}")
+"""One short word, as most fields beside the content are: nothing that is looked for is as short."""
+
+
+def plain(text: str) -> str:
+    """The text as it is looked through: composed (NFC), without NUL, as it would be stored."""
+    if "\0" in text:
+        text = text.replace("\0", "")
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
+
+
+def find(text: str, kinds: Collection[Kind] = KINDS) -> list[Span]:
+    """What of these kinds lies in a `plain` text: in order, without overlaps."""
+    found: list[Span] = []
+    lowered = text.lower()
+    found += find_passwords(text, lowered)
+    found += find_keys(text, lowered)
+    if "://" in text:
+        found += find_credentials(text)
+    if any(map(str.isdecimal, text)):
+        for kind, look in _OF_NUMBERS:
+            if kind in kinds:
+                found += look(text)
+        if "ip_address" in kinds:
+            found += find_ips(text)
+    if "email" in kinds and "@" in text:
+        found += find_emails(text)
+    wanted = [span for span in found if span.kind in kinds]
+    return merged(text, wanted) if wanted else []
+
+
+def redacted(text: str, kinds: Collection[Kind] = KINDS) -> str:
+    """The text with a placeholder in the place of every finding, itself where there is none.
+    Redacting again changes nothing: what is told by words that came nearer is taken out, too."""
+    if _PLAIN.fullmatch(text):
+        return text
+    looked_through = plain(text)
+    result = text
+    for _ in range(MOST_ROUNDS):
+        spans = find(looked_through, kinds)
+        if not spans:
+            break
+        result = looked_through = replaced(looked_through, spans)
+    return result
+
+
+def is_unclear(text: str) -> bool:
+    """Whether a `plain` text speaks of a secret that no span holds, so that nothing but refusing
+    the text keeps it out."""
+    return mentions_one(text)

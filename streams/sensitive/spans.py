@@ -1,0 +1,77 @@
+"""What a finding is, and how findings become placeholders."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+Kind = Literal[
+    "password",
+    "api_key",
+    "token",
+    "private_key",
+    "connection_string",
+    "credit_card",
+    "iban",
+    "ssn",
+    "phone",
+    "email",
+    "ip_address",
+]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+SECRETS: Final[frozenset[Kind]] = frozenset(
+    {"password", "api_key", "token", "private_key", "connection_string"}
+)
+"""What opens something. The other kinds belong to a person, and things may be named by them."""
+
+_PLACEHOLDER: Final = re.compile(r"\[REDACTED:([a-z_]{1,32})\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Characters `start` to `end` of a text. `confidence` is from 0 to 1: 0.99 for a checksum or
+    the shape of a known issuer, less where only words around it tell."""
+
+    start: int
+    end: int
+    kind: Kind
+    confidence: float
+
+
+def placeholder(kind: str) -> str:
+    return f"[REDACTED:{kind}]"
+
+
+def placeholders_in(text: str) -> list[str]:
+    """The kinds of the placeholders that a text has, in order."""
+    return _PLACEHOLDER.findall(text) if "[REDACTED:" in text else []
+
+
+def merged(text: str, spans: Iterable[Span]) -> list[Span]:
+    """In order of the text; what overlaps is one span, of the kind that is surest. What lies in a
+    placeholder is nothing new: a text that was redacted stays as it is."""
+    taken = [match.span() for match in _PLACEHOLDER.finditer(text)] if "[RED" in text else []
+    result: list[Span] = []
+    for span in sorted(spans, key=lambda each: (each.start, each.end)):
+        if taken and any(span.start < end and begin < span.end for begin, end in taken):
+            continue
+        if result and span.start < result[-1].end:
+            before = result[-1]
+            surest = max(before, span, key=lambda each: each.confidence)
+            result[-1] = Span(
+                before.start, max(before.end, span.end), surest.kind, surest.confidence
+            )
+        else:
+            result.append(span)
+    return result
+
+
+def replaced(text: str, spans: Sequence[Span]) -> str:
+    """The text with a placeholder for every one of the merged spans."""
+    parts, end = [], 0
+    for span in spans:
+        parts += [text[end : span.start], placeholder(span.kind)]
+        end = span.end
+    return "".join([*parts, text[end:]])

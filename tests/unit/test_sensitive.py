@@ -1,0 +1,213 @@
+"""What is found in a text, how well, and in which time."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palimpsest.streams.sensitive import addresses, keys, numbers, passwords
+from palimpsest.streams.sensitive.detection import find, is_unclear, redacted
+from palimpsest.streams.sensitive.spans import KINDS, Kind, Span, merged
+from tests.sensitive_texts import Labelled, labelled
+
+LABELLED = labelled()
+LONG = 100_000
+
+
+def counted(texts: list[Labelled]) -> dict[str, Counter[str]]:
+    """Hits, misses and false finds by kind. A hit covers the whole of what is sensitive; of which
+    of the kinds it is said to be does not count: it is gone from the text all the same."""
+    found: dict[str, Counter[str]] = {"hit": Counter(), "missed": Counter(), "false": Counter()}
+    for each in texts:
+        left = [(span.kind, each.text[span.start : span.end]) for span in find(each.text)]
+        for kind, value in each.parts:
+            hit = next((one for one in left if value in one[1]), None)
+            found["missed" if hit is None else "hit"][kind] += 1
+            if hit is not None:
+                left.remove(hit)
+        found["false"].update(kind for kind, _ in left)
+    return found
+
+
+def test_there_are_enough_texts_of_both_sorts() -> None:
+    assert sum(bool(each.parts) for each in LABELLED) >= 250
+    assert sum(not each.parts for each in LABELLED) >= 250
+    assert {kind for each in LABELLED for kind, _ in each.parts} == set(KINDS)
+
+
+@pytest.mark.parametrize("half", ["tuned", "held-out"])
+@pytest.mark.parametrize(
+    ("kind", "least"),
+    [
+        *((kind, 0.95) for kind in ("api_key", "token", "private_key", "credit_card", "iban")),
+        *((kind, 0.9) for kind in ("password", "ssn", "connection_string")),
+        ("phone", 0.8),
+    ],
+)
+def test_quality_by_kind(half: str, kind: Kind, least: float) -> None:
+    found = counted([each for each in LABELLED if each.half == half])
+    hits, missed, false = (found[name][kind] for name in ("hit", "missed", "false"))
+    assert hits / (hits + missed) >= least
+    assert hits / (hits + false) >= least
+
+
+def test_redacting_again_changes_nothing() -> None:
+    for each in LABELLED:
+        once = redacted(each.text)
+        assert redacted(once) == once, each.text
+
+
+@given(st.text(max_size=200), st.sampled_from(["password: ", "token=", "+49 ", "4111 ", "eyJ", ""]))
+def test_any_text_is_redacted_once_and_for_all(text: str, before: str) -> None:
+    once = redacted(before + text)
+    assert redacted(once) == once
+
+
+def test_a_placeholder_tells_the_kind_and_what_is_around_stays() -> None:
+    text = "Ann's password is hunter2, her card 4111 1111 1111 1111."
+    told = "Ann's password is [REDACTED:password], her card [REDACTED:credit_card]."
+    assert redacted(text) == told
+    assert redacted(text, ("credit_card",)) == text.replace(
+        "4111 1111 1111 1111", "[REDACTED:credit_card]"
+    )
+    assert redacted(text, ()) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("I use hunter2 as my password", "hunter2"),
+        ("'hunter2' is the admin password.", "hunter2"),
+        ("4711 is my PIN", "4711"),
+        ("The password's hunter2", "hunter2"),
+        ("mysql -phunter2 -u root", "hunter2"),
+        ("I use 1Password as my password manager", None),
+        ("SHA256 is the password hash", None),
+        ("the password's length", None),
+    ],
+)
+def test_a_value_may_stand_before_its_name(text: str, value: str | None) -> None:
+    told = text if value is None else text.replace(value, "[REDACTED:password]")
+    assert redacted(text) == told
+
+
+def test_what_overlaps_is_one_find_of_the_surer_kind() -> None:
+    spans = [Span(4, 9, "phone", 0.8), Span(0, 6, "token", 0.99), Span(10, 12, "ssn", 0.9)]
+    assert merged("x" * 12, spans) == [Span(0, 9, "token", 0.99), Span(10, 12, "ssn", 0.9)]
+
+
+def test_what_storing_drops_hides_nothing() -> None:
+    assert redacted("pass\0word: hunter2") == "password: [REDACTED:password]"
+    apart = "パスワード".replace("ド", "ト\u3099")
+    assert "hunter2" not in redacted(f"{apart}はhunter2です")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "my password is on the note",
+        "The admin password is written under the keyboard",
+        "our api key is in the shared drive",
+        "password: the same as always",
+        "Mein Passwort ist auf dem Zettel",
+        "パスワードは付箋に書いてある",
+    ],
+)
+def test_a_mention_without_a_value_is_unclear(text: str) -> None:
+    assert is_unclear(text)
+    assert redacted(text) == text
+
+
+def test_talk_of_passwords_and_told_ones_are_clear() -> None:
+    told_where = ("vault", "HSM")
+    clear = [each.text for each in LABELLED if not any(word in each.text for word in told_where)]
+    clear = [redacted(text) for text in clear]
+    assert [text for text in clear if is_unclear(text)] == []
+
+
+# --- time -------------------------------------------------------------------------------------
+
+
+def patterns() -> dict[str, re.Pattern[str]]:
+    """Every pattern of the detectors."""
+    found: dict[str, re.Pattern[str]] = {}
+    for module in (addresses, keys, numbers, passwords):
+        held = vars(module)
+        found |= {
+            f"{_name(module)}.{name}": value
+            for name, value in held.items()
+            if isinstance(value, re.Pattern)
+        }
+    found |= {f"keys.SHAPES[{n}]": shape.pattern for n, shape in enumerate(keys.SHAPES)}
+    return found
+
+
+def _name(module: ModuleType) -> str:
+    return module.__name__.rpartition(".")[2]
+
+
+UNITS = (
+    *("a", "A", "0", "1 ", "1-", "-", ".", ":", "/", "@", "=", " ", "\n", '"', "'", "_", "A1", "f"),
+    *("4111 ", "0 12 ", "+1 ", "(0) ", "1.1.", "::", "a.", "a@", "a@a.", "a:b@", "://", "a://"),
+    *(
+        "a://a:",
+        "http://",
+        "eyJ",
+        "eyJaaaaaaaa.",
+        "eyJa.",
+        "sk-",
+        "sk-a",
+        "gh",
+        "ghp_",
+        "xox",
+        "xoxb-",
+    ),
+    *("AKIA", "AA00 ", "DE89 ", "123-45-", "00", "0a", "bearer ", "basic ", "authorization: "),
+    *("password", "password ", "password: ", "password is ", "pw=", "pw=a,", "password for a "),
+    *("token", "token:", "api key ", "secret_", "pass_", "pin ", "my ", "the password is "),
+    *("-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----a", "-----END "),
+    *(
+        "curl -u a",
+        "-u ",
+        "--password ",
+        "パスワード",
+        "パスワードは",
+        "密码是",
+        "ド",
+        "[REDACTED:",
+        "[RED",
+    ),
+)
+"""What a text would be made of that a pattern takes long for, over and over."""
+
+
+NEAR_A_FIND = {
+    *("passwords._WHERE", "passwords._NO_VALUE", "passwords._LINK", "passwords._CONNECTED"),
+    *("passwords._WHOSE", "passwords._NAME", "numbers._PHONE_WORDS", "numbers._NO_PHONE"),
+}
+"""Looked for beside a find, in no more characters than a value has."""
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", sorted(patterns()))
+def test_no_pattern_takes_more_than_linear_time(name: str) -> None:
+    """A quadratic one would take minutes for any of these, and end by the time-out."""
+    pattern = patterns()[name]
+    size = LONG // 10 if name in NEAR_A_FIND else LONG
+    for unit in UNITS:
+        text = unit * (size // len(unit))
+        for _ in pattern.finditer(text):
+            pass
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("unit", UNITS)
+def test_no_text_takes_more_than_linear_time(unit: str) -> None:
+    text = unit * (LONG // len(unit))
+    assert redacted(redacted(text)) == redacted(text)
+    is_unclear(text)
