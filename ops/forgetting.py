@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from palimpsest.ops.commanding import CommandError
+from palimpsest.ops.command_kinds import CommandError
 from palimpsest.ops.queries.dispatch import Queries
 from palimpsest.ops.queries.requests import ForgetPreviewRequest
 from palimpsest.schemas.commands import ForgetCommand

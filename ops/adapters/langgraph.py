@@ -27,8 +27,7 @@ from langgraph.store.base import (
 )
 
 from palimpsest.ops.library.arguments import MOST
-from palimpsest.ops.library.blocking import Memory
-from palimpsest.ops.library.memory import AsyncMemory
+from palimpsest.ops.library.methods import BlockingMethods, Methods, asynchronous
 from palimpsest.ops.library.results import StoredMemory
 
 SOURCE: Final = "langgraph"
@@ -52,8 +51,8 @@ class PalimpsestStore(BaseStore):
     graph = builder.compile(store=PalimpsestStore(memory))
     """
 
-    def __init__(self, memory: Memory | AsyncMemory) -> None:
-        self._memory = memory.aio if isinstance(memory, Memory) else memory
+    def __init__(self, memory: Methods | BlockingMethods) -> None:
+        self._memory = asynchronous(memory)
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         return self._memory.background.blocking(self.abatch(ops))

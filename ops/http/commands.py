@@ -9,7 +9,8 @@ from typing import Annotated, Final, Literal, cast
 from fastapi import Depends, Header, Query, Response
 from fastapi.responses import JSONResponse
 
-from palimpsest.ops.commanding import CommandError, Commands, Given, Order
+from palimpsest.ops.command_kinds import CommandError
+from palimpsest.ops.commanding import Commands, Given, Order
 from palimpsest.ops.http.callers import Caller
 from palimpsest.ops.http.problems import Problem, of_command
 from palimpsest.ops.http.service import Service, ServiceOf

@@ -13,8 +13,9 @@ from palimpsest.ops.queries.requests import (
     RequestError,
     ScopeRequest,
     WeakRequest,
+    no_memory,
 )
-from palimpsest.ops.queries.sources import Sources, from_all, no_memory, rows
+from palimpsest.ops.queries.sources import Sources, from_all, rows
 
 SHORTEST_ID = 8
 SAID_BY = (

@@ -30,6 +30,13 @@ class NotFoundError(RequestError):
     code = "not_found"
 
 
+def no_memory(memory_id: str) -> NotFoundError:
+    return NotFoundError(
+        f"there is no memory {memory_id}; `palimpsest list` shows what there is, and ids may be"
+        " shortened to their first 8 characters"
+    )
+
+
 class NotOpenError(RequestError):
     """The partition is not open in the process that was asked; another may have it."""
 

@@ -17,6 +17,7 @@ import pytest
 
 import palimpsest
 from palimpsest import Actor, AsyncMemory, Memory, NotDoneError, NotFoundError, RequestError
+from palimpsest.ops.library.methods import BlockingMethods
 from palimpsest.ops.library.results import NotYetAppliedError
 from palimpsest.streams.runtime.runner import StageRunner
 from tests.flows.program import PATIENCE_S, Program
@@ -46,7 +47,7 @@ def test_the_examples_run_one_after_another(tmp_path: Path) -> None:
     parser = doctest.DocTestParser()
     with opened(tmp_path / "methods") as memory:
         names = {"memory": memory, "folder": tmp_path / "class"}
-        for name, documented in [("Memory", Memory), *vars(Memory).items()]:
+        for name, documented in [("Memory", Memory), *vars(BlockingMethods).items()]:
             text = inspect.getdoc(documented) or ""
             if ">>>" in text:
                 runner.run(parser.get_doctest(text, dict(names), name, None, 0))
