@@ -35,6 +35,14 @@ class Memories(BaseModel):
     next: str | None
 
 
+class Weak(BaseModel):
+    memories: list[Memory]
+
+
+class Scopes(BaseModel):
+    scopes: list[results.Scope]
+
+
 @dataclass(frozen=True, slots=True)
 class RelatedMemory(results.RelatedMemory):
     __doc__ = None

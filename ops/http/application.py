@@ -14,6 +14,7 @@ from palimpsest.ops.http import (
     graph_routes,
     memory_routes,
     operation_routes,
+    overview_routes,
     problems,
     sql_routes,
     turn_routes,
@@ -33,6 +34,7 @@ GROUPS = (
     graph_routes,
     event_routes,
     sql_routes,
+    overview_routes,
     operation_routes,
 )
 

@@ -45,14 +45,14 @@ class Desk:
     ) -> None:
         self.service = service
         self._wait = service.settings.http.wait_seconds if wait is None else wait
-        self._key = idempotency_key
+        self.key = idempotency_key
         self._actor_type = actor_type
 
     async def give(self, caller: Caller, scope: str, command: Command) -> Given:
         """Append the command and wait for its result. Raises CommandError for a refused one."""
         machine = self._actor_type == "agent" or caller.actor != "human"
         actor = Actor(id=caller.name, type="agent" if machine else "human")
-        order = Order(scope, command, actor, self._key)
+        order = Order(scope, command, actor, self.key)
         given = await commands_of(self.service).submit(order, self._wait)
         given.result()
         if given.answer is None:
