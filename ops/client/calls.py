@@ -152,7 +152,8 @@ def _renamed(asked: Request, names: Mapping[str, str]) -> dict[str, object]:
 def _list(asked: ListRequest) -> Call:
     told = {"scope": asked.scope, "session": asked.session, "who": asked.who}
     more = {"type": [*asked.types], "limit": asked.limit, "cursor": asked.before}
-    return _get("/api/memories", **told, **more, deleted=asked.deleted)
+    ids = [*asked.memory_ids]
+    return _get("/api/memories", **told, **more, id=ids, deleted=asked.deleted)
 
 
 def _entities(asked: EntitiesRequest) -> Call:

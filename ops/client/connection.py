@@ -55,6 +55,8 @@ OUTCOMES: Final = frozenset(
 class Connection(Background):
     """`machine`: commands are given as by a machine, which may not touch what is protected."""
 
+    most_results = 1_000
+
     def __init__(
         self, url: httpx.URL, token: str | None, patience: Patience, machine: bool
     ) -> None:

@@ -99,6 +99,9 @@ class ContextBody(Said):
 
 class ListParameters(Said):
     scope: Scope | None = Field(default=None, description="only of this memory space")
+    id: tuple[Name, ...] = Field(
+        default=(), max_length=500, description="only these; may be repeated"
+    )
     type: Types = ()
     session: Name | None = None
     who: Name | None = Field(default=None, description="said by this person, or drawn from that")

@@ -138,16 +138,17 @@ class Asking(Opened):
         deleted: bool = False,
         limit: int = 20,
         before: str | None = None,
+        memory_ids: Sequence[str] = (),
         scope: str | None = None,
     ) -> Page:
-        """Memories, newest first, page by page.
+        """Memories, newest first, page by page; with `memory_ids` (whole ids) only of these.
 
         >>> sorted(each.content for each in (await memory.list(types=["fact"])).memories)
         ['Ana moved to Lisbon in March.', 'Ben works at a bakery in Ghent.']
         """
-        told = {"types": types, "session": session, "who": who, "deleted": deleted}
+        told = {"types": types, "session": session, "who": who, "memory_ids": memory_ids}
         where = {"scope": self._in(scope), "limit": limit, "before": before}
-        request = checked(ListRequest, **told, **where)
+        request = checked(ListRequest, deleted=deleted, **told, **where)
         return typed(Page, await self._ask(request))
 
     async def history(

@@ -9,12 +9,13 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Mapping, Sequence
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, TypeVar
+from concurrent.futures import CancelledError, Future
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 from pydantic import JsonValue
 
-from palimpsest.ops.queries.requests import Request, SqlRequest
+from palimpsest.ops.library.arguments import MOST
+from palimpsest.ops.queries.requests import Request, RequestError, SqlRequest
 from palimpsest.schemas.commands import Command
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from palimpsest.ops.library.turns import Turn
 
 T = TypeVar("T")
+CLOSED: Final = "the memory was closed while this was under way; what was published is durable"
 
 _OPEN: weakref.WeakSet[Background] = weakref.WeakSet()
 
@@ -41,6 +43,9 @@ class Background(ABC):
     """Opened by its first use. All coroutines of it run in its own event loop; `run` and
     `blocking` bring them there."""
 
+    most_results: ClassVar[int] = MOST
+    """That may be asked for at once."""
+
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -49,14 +54,25 @@ class Background(ABC):
     # --- from any thread and any event loop ---------------------------------------------------
 
     async def run(self, work: Coroutine[object, object, T]) -> T:
-        """The result of `work`, for an event loop of the caller's."""
-        return await asyncio.wrap_future(self._submit(work))
+        """The result of `work`, for an event loop of the caller's. Raises RequestError where this
+        is closed meanwhile."""
+        future = self._submit(work)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if caller is not None and caller.cancelling():
+                raise
+            raise RequestError(CLOSED) from None
 
     def blocking(self, work: Coroutine[object, object, T]) -> T:
-        """The result of `work`, for a caller without an event loop."""
+        """The result of `work`, for a caller without an event loop. Raises RequestError where this
+        is closed meanwhile."""
         future = self._submit(work)
         try:
             return future.result()
+        except CancelledError:
+            raise RequestError(CLOSED) from None
         except BaseException:
             future.cancel()  # nobody waits for it any more, as after Ctrl-C
             raise
@@ -82,6 +98,7 @@ class Background(ABC):
             try:
                 asyncio.run_coroutine_threadsafe(self._detach(), loop).result()
             finally:
+                asyncio.run_coroutine_threadsafe(_cancel_others(), loop).result()
                 asyncio.run_coroutine_threadsafe(loop.shutdown_default_executor(), loop).result()
                 loop.call_soon_threadsafe(loop.stop)
                 thread.join()
@@ -137,3 +154,11 @@ class Background(ABC):
     @abstractmethod
     async def processed(self, seconds: float) -> None:
         """Until nothing that was published is left to process. Raises NotYetAppliedError."""
+
+
+async def _cancel_others() -> None:
+    """What other threads wait for."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

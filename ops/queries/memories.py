@@ -76,6 +76,9 @@ def list_memories(sources: Sources, request: ListRequest) -> JsonObject:
     if request.types:
         conditions.append("type IN (SELECT unnest(?))")
         values.append(list(request.types))
+    if request.memory_ids:
+        conditions.append("memory_id IN (SELECT unnest(?))")
+        values.append(list(request.memory_ids))
     if request.before is not None:
         conditions.append("(occurred_at, memory_id) < (?::TIMESTAMPTZ, ?)")
         values += cursor(request.before)

@@ -115,7 +115,8 @@ class GetRequest:
 
 @dataclass(frozen=True, slots=True)
 class ListRequest:
-    """Memories, newest first; `who` as in a recall; `before` is the `next` of the page before."""
+    """Memories, newest first; `who` as in a recall; `before` is the `next` of the page before.
+    `memory_ids`: of these, by whole ids."""
 
     scope: str | None = None
     types: tuple[str, ...] = ()
@@ -124,6 +125,7 @@ class ListRequest:
     deleted: bool = False
     limit: int = 20
     before: str | None = None
+    memory_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,6 +148,12 @@ def test_all_filters_reach_the_service(memory: Client) -> None:
         assert memory.recall("sails", types=["preference"], scope=scope, **without).results == ()
     stored = memory.get(kept.id, scope=scope)
     assert (stored.source_type, stored.metadata) == ("diary", {"line": 3})
+
+
+def test_memories_are_listed_page_by_page(memory: Client) -> None:
+    scope = "pages"
+    kept = memory.remember("Ana sails on Sundays", session_id="s/1", scope=scope)
+    memory.remember("Ben sails too", scope=scope)
     memory.wait_until_processed()
     whole = memory.list(types=["preference", "fact"], scope=scope)
     page = memory.list(types=["preference", "fact"], limit=1, scope=scope)
@@ -174,7 +180,7 @@ def test_any_text_is_a_scope_a_session_and_a_name(memory: Client) -> None:
         with pytest.raises(NotFoundError, match="nothing called"):
             memory.entity(f"{name}/aliases", scope="names")
     for dots in (".", "..", "../.."):
-        with pytest.raises(RequestError, match="no letter|nothing called"):
+        with pytest.raises(RequestError, match=r"no letter|nothing called"):
             memory.entity(dots, scope="names")
 
 

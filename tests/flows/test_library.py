@@ -310,6 +310,28 @@ def test_closing_finishes_and_forgetting_to_close_loses_nothing(tmp_path: Path) 
         assert memory.stats().turns == 50
 
 
+def test_whoever_waits_when_it_is_closed_is_told(tmp_path: Path) -> None:
+    memory = opened(tmp_path)
+    started = threading.Event()
+    told: list[str] = []
+
+    async def never() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    def wait() -> None:
+        with pytest.raises(RequestError) as closed:
+            memory.aio.background.blocking(never())
+        told.append(str(closed.value))
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    assert started.wait(PATIENCE_S)
+    memory.close()
+    waiting.join(PATIENCE_S)
+    assert "closed" in told[0]
+
+
 def test_stages_that_end_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def broken(*_: object) -> None:
         raise OSError("the disk is gone")
