@@ -30,6 +30,7 @@ from palimpsest import (
 from palimpsest.ops.library.methods import BlockingMethods
 from palimpsest.ops.queries.requests import SqlRefusedError
 from tests.flows.http_server import Served, server
+from tests.flows.program import until
 
 NOBODY = "00000000-0000-5000-8000-000000000000"
 MANY = tuple(f"http.{kind}_per_minute=1000000" for kind in ("modify", "delete", "batch_forget"))
@@ -352,6 +353,7 @@ def test_a_token_is_sent_and_a_wrong_one_is_told(
         monkeypatch.setenv("PALIMPSEST_TOKEN", token)
         with client_of(served, attempts=1) as memory:
             kept = memory.remember("critical: Ana is here")
+            until(lambda: memory.history(kept.id))
             assert memory.history(kept.id)[0].changed_by == "ana"
             with pytest.raises(NotFoundError, match="scope"):
                 memory.remember("not mine", scope="ben")

@@ -88,6 +88,7 @@ def test_what_is_sent_again_is_done_once(relay: Relay, name: str) -> None:
 
 
 def changes(memory: Client, memory_id: str) -> list[str]:
+    memory.wait_until_processed()  # the history is written after the change
     told = [event.event for event in memory.history(memory_id)]
     return [each for each in told if each in ("created", "updated", "deleted")]
 
