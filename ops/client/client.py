@@ -82,7 +82,7 @@ class Client(BlockingMethods):
     >>> from palimpsest import Client
     >>> with Client(base_url, scope="trip") as memory:
     ...     added = memory.add("I moved to Lisbon in March.", speaker="Ana")
-    ...     memory.recall("where does Ana live?", types=["episodic"]).results[0].content
+    ...     memory.recall("who moved to Lisbon?", types=["episodic"]).results[0].content
     'I moved to Lisbon in March.'
     """
 
