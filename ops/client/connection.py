@@ -93,7 +93,7 @@ class Connection(Background):
         """None also for one that the service has not heard of, or has forgotten: it may have been
         started anew, and finds the result once there is one."""
         try:
-            state = cast("JsonObject", _json(await self._send(of_request(request))))
+            state = _json(await self._send(of_request(request)), "applied")
         except NotFoundError:
             return None
         return state if "error" in state else None
@@ -135,7 +135,7 @@ class Connection(Background):
             if call.memory_id is None or error.kind not in OUTCOMES:
                 raise
             return [{"id": call.memory_id, "status": error.kind, "why": str(error)}]
-        said = cast("JsonObject", _json(answer))
+        said = _json(answer, "command_id", "applied")
         if said["applied"]:
             return _result(said)
         return await self._later(str(said["command_id"]), deadline, seconds)
@@ -175,9 +175,9 @@ class Connection(Background):
         """A turn that is sent again is the same turn."""
         headers = {"Content-Type": "application/x-ndjson"}
         call = Call("POST", "/api/turns", content=b"\n".join(lines), headers=headers)
-        said = cast("dict[str, list[JsonObject]]", _json(await self._send(call)))
-        if said["refused"]:
-            why = "; ".join(f"{each['where']}: {each['why']}" for each in said["refused"][:5])
+        refused = cast("list[JsonObject]", _json(await self._send(call), "refused")["refused"])
+        if refused:
+            why = "; ".join(f"{each['where']}: {each['why']}" for each in refused[:5])
             raise RequestError(f"the service did not take some of the turns: {why}")
 
     async def _stored(self, memory_id: str, seconds: float) -> None:
@@ -225,11 +225,14 @@ async def _polled(ask: Callable[[], Coroutine[Any, Any, JsonValue]], deadline: f
         pause = min(longest, 2 * pause)
 
 
-def _json(answer: httpx.Response) -> JsonValue:
+def _json(answer: httpx.Response, *names: str) -> JsonObject:
+    """The answer with the fields of these names. Raises RequestError for another."""
     try:
         said: JsonValue = answer.json()
     except ValueError:
         raise RequestError("the answer is no JSON; check the base_url") from None
+    if not isinstance(said, dict) or not said.keys() >= {*names}:
+        raise RequestError("the answer is not one of this service; check the base_url")
     return said
 
 

@@ -149,7 +149,8 @@ UNANSWERED: dict[str, tuple[Behaviour, type[Exception], str, int]] = {
     "away": (AWAY, UnavailableError, "a worker is away", 3),
     "a gateway": (BAD_GATEWAY, UnavailableError, "answered 502", 3),
     "another page": (Answer(404, b"<html>"), RequestError, "check the base_url", 1),
-    "another JSON": (Answer(200, b"{"), RequestError, "no JSON", 1),
+    "no JSON": (Answer(200, b"{"), RequestError, "no JSON", 1),
+    "another JSON": (Answer(200, b"[]"), RequestError, "not one of this service", 1),
     "elsewhere": (
         Answer(302, b"", {"location": "http://127.0.0.1:1/"}),
         RequestError,
