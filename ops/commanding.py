@@ -12,11 +12,12 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Literal, cast, get_args
+from typing import cast
 
 from pydantic import JsonValue, ValidationError
 
 from palimpsest.ops.bootstrap import publisher
+from palimpsest.ops.command_kinds import CommandError, kind_of
 from palimpsest.ops.documents.records import fitted, text_record
 from palimpsest.ops.log_folder import has_log, log_lock
 from palimpsest.ops.parts import utc_now
@@ -37,42 +38,6 @@ from palimpsest.streams.sensitive.policy import PiiRejected, Policy
 POLL_SECONDS = 0.05
 MOMENT_SECONDS = 0.5
 """Longer waits are announced."""
-
-DONE: Final = frozenset(
-    {"updated", "no_changes", "forgotten", "recovered", "confirmed", "set"}
-    | {"deleted", "deduped", "dismissed", "added", "merged", "already"}
-)
-"""What a command says of what is now as it was told to be."""
-Kind = Literal[
-    "invalid_request",
-    "too_large",
-    "not_found",
-    "not_deleted",
-    "retention_expired",
-    "version_conflict",
-    "duplicate_content_hash",
-    "pinned",
-    "confirmation_required",
-    "confirm_mismatch",
-    "idempotency_conflict",
-    "forbidden",
-    "frozen",
-    "pii_rejected",
-    "failed",
-]
-"""Why a command is refused; `failed`: it ended as a dead letter."""
-KINDS: Final[frozenset[str]] = frozenset(get_args(Kind))
-
-
-class CommandError(RequestError):
-    """A command that was not carried out; the text says why and what to do."""
-
-    code = "command_refused"
-
-    def __init__(self, kind: Kind, text: str, command_id: str | None = None) -> None:
-        super().__init__(text)
-        self.kind = kind
-        self.command_id = command_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +67,6 @@ class Given:
         if error is not None:
             raise CommandError(kind_of(str(error)), str(error), self.command_id)
         return self.answer["result"]
-
-
-def kind_of(error: str) -> Kind:
-    """The kind of a stored error, which begins with it."""
-    kind = error.partition(":")[0]
-    return cast("Kind", kind) if kind in KINDS else "failed"
 
 
 class Commands:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from palimpsest.ops.commanding import CommandError
+from palimpsest.ops.command_kinds import CommandError
 from palimpsest.ops.queries.dispatch import Queries
 from palimpsest.ops.queries.requests import ForgetPreviewRequest
 from palimpsest.schemas.commands import ForgetCommand
@@ -45,4 +45,26 @@ async def forget_command(
         force=force,
         cascade=selection.cascade or None,
         confirm_token=token,
+    )
+
+
+def forget_by_ids(
+    selection: ForgetPreviewRequest,
+    reason: str,
+    confirm_token: str | None = None,
+    force: bool = False,
+    if_version: int | None = None,
+) -> ForgetCommand | None:
+    """The command for memories that are named and nothing else, whatever they are by now; None for
+    a selection that has to be looked for."""
+    named, cascade = selection.memory_ids, selection.cascade
+    if not named or selection != ForgetPreviewRequest(selection.scope, named, cascade=cascade):
+        return None
+    return ForgetCommand(
+        memory_ids=named,
+        reason=reason,
+        force=force,
+        if_version=if_version,
+        cascade=cascade or None,
+        confirm_token=confirm_token,
     )

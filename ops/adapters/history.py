@@ -9,8 +9,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from palimpsest.ops.library.blocking import Memory
-from palimpsest.ops.library.memory import AsyncMemory
+from palimpsest.ops.library.methods import BlockingMethods, Methods, asynchronous
 from palimpsest.ops.library.results import StoredMemory
 from palimpsest.ops.parts import utc_now
 from palimpsest.schemas.messages import Role
@@ -37,10 +36,10 @@ class History:
     """The conversation `session` of the memory's scope. Turns that came another way are none of
     its messages. What is taken back here is forgotten: facts drawn from it stay."""
 
-    def __init__(self, memory: Memory | AsyncMemory, session: str) -> None:
+    def __init__(self, memory: Methods | BlockingMethods, session: str) -> None:
         if not session.strip():
             raise ValueError("the session is empty; name the conversation")
-        self.memory = memory.aio if isinstance(memory, Memory) else memory
+        self.memory = asynchronous(memory)
         self.session = session
         self._last: datetime | None = None
 

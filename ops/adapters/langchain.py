@@ -17,8 +17,7 @@ from pydantic import Field
 
 from palimpsest.ops.adapters.history import History, Message
 from palimpsest.ops.library.arguments import Filters
-from palimpsest.ops.library.blocking import Memory
-from palimpsest.ops.library.memory import AsyncMemory
+from palimpsest.ops.library.methods import BlockingMethods, Methods, asynchronous
 from palimpsest.ops.library.results import Recalled
 from palimpsest.schemas.messages import Role
 
@@ -75,7 +74,7 @@ class PalimpsestChatHistory(BaseChatMessageHistory):
     RunnableWithMessageHistory(chain, lambda session: PalimpsestChatHistory(memory, session))
     """
 
-    def __init__(self, memory: Memory | AsyncMemory, session_id: str) -> None:
+    def __init__(self, memory: Methods | BlockingMethods, session_id: str) -> None:
         self._history = History(memory, session_id)
         self._background = self._history.memory.background
 
@@ -105,12 +104,10 @@ class PalimpsestChatHistory(BaseChatMessageHistory):
         await self._history.clear()
 
 
-def _asynchronous(memory: Any) -> AsyncMemory:
-    if isinstance(memory, Memory):
-        return memory.aio
-    if isinstance(memory, AsyncMemory):
-        return memory
-    raise TypeError(f"memory is a {type(memory).__name__}; give a Memory or an AsyncMemory")
+def _asynchronous(memory: Any) -> Methods:
+    if isinstance(memory, Methods | BlockingMethods):
+        return asynchronous(memory)
+    raise TypeError(f"memory is a {type(memory).__name__}; give a Memory or a Client")
 
 
 def _messages(kept: list[Any]) -> list[BaseMessage]:

@@ -26,9 +26,7 @@ from langgraph.store.base import (
     SearchOp,
 )
 
-from palimpsest.ops.library.arguments import MOST
-from palimpsest.ops.library.blocking import Memory
-from palimpsest.ops.library.memory import AsyncMemory
+from palimpsest.ops.library.methods import BlockingMethods, Methods, asynchronous
 from palimpsest.ops.library.results import StoredMemory
 
 SOURCE: Final = "langgraph"
@@ -52,8 +50,8 @@ class PalimpsestStore(BaseStore):
     graph = builder.compile(store=PalimpsestStore(memory))
     """
 
-    def __init__(self, memory: Memory | AsyncMemory) -> None:
-        self._memory = memory.aio if isinstance(memory, Memory) else memory
+    def __init__(self, memory: Methods | BlockingMethods) -> None:
+        self._memory = asynchronous(memory)
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         return self._memory.background.blocking(self.abatch(ops))
@@ -145,17 +143,26 @@ class PalimpsestStore(BaseStore):
     async def _recalled(self, namespace: Namespace, op: SearchOp) -> list[SearchItem]:
         """By what an item says, or by what was drawn from it."""
         scope, wanted = self._scope(namespace), op.offset + op.limit
-        limit = MOST if op.filter else min(MOST, max(FEWEST, 5 * wanted))
+        most = self._memory.background.most_results
+        limit = most if op.filter else min(most, max(FEWEST, 5 * wanted))
         recalled = await self._memory.recall(op.query or "", limit=limit, scope=scope)
+        named = [(each.score, (each.id, *each.derived_from)) for each in recalled.results]
+        rows = await self._items_by_id(scope, {key for _, ids in named for key in ids})
         found: dict[str, SearchItem] = {}
-        for result in recalled.results:
-            for memory_id in (result.id, *result.derived_from):
-                row = await self._memory.get(memory_id, scope=scope)
-                if is_item(row) and not row.is_deleted and row.session_id not in found:
-                    found[row.session_id] = SearchItem(**_fields(row), score=result.score)
-            if len(found) >= wanted and not op.filter:
-                break
+        for score, ids in named:
+            for row in (rows[key] for key in ids if key in rows):
+                if row.session_id not in found:
+                    found[row.session_id] = SearchItem(**_fields(row), score=score)
         return [*found.values()]
+
+    async def _items_by_id(self, scope: str, ids: set[str]) -> dict[str, StoredMemory]:
+        """Those of the ids that are items."""
+        found: dict[str, StoredMemory] = {}
+        for start in range(0, len(ids), PAGE):
+            some = sorted(ids)[start : start + PAGE]
+            page = await self._memory.list(memory_ids=some, limit=PAGE, scope=scope)
+            found |= {each.id: each for each in page.memories if is_item(each)}
+        return found
 
     # --- namespaces -----------------------------------------------------------------------------
 

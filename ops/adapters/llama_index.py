@@ -9,8 +9,7 @@ from llama_index.core.llms import ChatMessage, MessageRole
 from llama_index.core.memory import BaseMemory
 
 from palimpsest.ops.adapters.history import History, Message
-from palimpsest.ops.library.blocking import Memory
-from palimpsest.ops.library.memory import AsyncMemory
+from palimpsest.ops.library.methods import BlockingMethods, Methods
 from palimpsest.schemas.messages import Role
 
 ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
@@ -35,7 +34,9 @@ class PalimpsestMemory(BaseMemory):
         return "PalimpsestMemory"
 
     @classmethod
-    def from_defaults(cls, *, memory: Memory | AsyncMemory, session_id: str, **given: Any) -> Self:
+    def from_defaults(
+        cls, *, memory: Methods | BlockingMethods, session_id: str, **given: Any
+    ) -> Self:
         """The memory of one conversation; `given` are the fields."""
         made = cls(**given)
         made._history = History(memory, session_id)

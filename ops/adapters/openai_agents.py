@@ -10,8 +10,7 @@ from agents.memory import SessionABC, SessionSettings
 from pydantic import JsonValue
 
 from palimpsest.ops.adapters.history import History, Message
-from palimpsest.ops.library.blocking import Memory
-from palimpsest.ops.library.memory import AsyncMemory
+from palimpsest.ops.library.methods import BlockingMethods, Methods
 from palimpsest.schemas.messages import Role
 
 ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
@@ -26,7 +25,7 @@ class PalimpsestSession(SessionABC):
 
     def __init__(
         self,
-        memory: Memory | AsyncMemory,
+        memory: Methods | BlockingMethods,
         session_id: str,
         session_settings: SessionSettings | None = None,
     ) -> None:

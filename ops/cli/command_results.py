@@ -48,7 +48,7 @@ def carry_out(
 
 def tell(said: Said, quiet: bool, settings: Settings, waited: float) -> bool:
     """Print what became of a command, unless `quiet`; whether any of it was refused."""
-    from palimpsest.ops.commanding import DONE
+    from palimpsest.ops.command_kinds import DONE
 
     if "error" not in said:
         if not quiet:

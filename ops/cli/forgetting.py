@@ -130,21 +130,13 @@ def _command(
     if_version: int | None,
 ) -> ForgetCommand:
     """By ids alone nothing need be looked at; what became of each is told."""
-    from palimpsest.ops.forgetting import forget_command
-    from palimpsest.ops.queries.requests import ForgetPreviewRequest
-    from palimpsest.schemas.commands import ForgetCommand
+    from palimpsest.ops.forgetting import forget_by_ids, forget_command
     from palimpsest.streams.normalize import FORGOTTEN_UNCONFIRMED
 
-    ids, cascade = selection.memory_ids, selection.cascade
-    by_ids = ForgetPreviewRequest(selection.scope, ids, cascade=cascade)
-    if selection == by_ids and ids and len(ids) <= FORGOTTEN_UNCONFIRMED and token is None:
-        return ForgetCommand(
-            memory_ids=ids,
-            reason=reason,
-            force=force,
-            if_version=if_version,
-            cascade=cascade or None,
-        )
+    if token is None and len(selection.memory_ids) <= FORGOTTEN_UNCONFIRMED:
+        order = forget_by_ids(selection, reason, None, force, if_version)
+        if order is not None:
+            return order
 
     async def choosing(queries: Queries) -> ForgetCommand:
         return await forget_command(queries, selection, reason, token, force)

@@ -1,13 +1,15 @@
 """What the routes answer, as the OpenAPI document tells it. The answers come as plain JSON from the
-queries; tests hold them against these models."""
+queries; tests hold them against these models. What the library answers too has its fields there."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel, JsonValue
 
+from palimpsest.ops.library import results
 from palimpsest.stores.recall.query import RecallResult
 
 
@@ -21,38 +23,9 @@ class Failure(BaseModel):
     code: str
 
 
-class Memory(BaseModel):
-    id: str
-    scope: str
-    type: str
-    content: str
-    who: str
-    session_id: str
-    source_id: str | None
-    occurred_at: datetime
-    created_at: datetime
-    updated_at: datetime
-    updated_by: str
-    importance: float
-    confidence: float
-    decay_rate: float
-    pinned: bool
-    tags: list[str]
-    categories: list[str]
-    why: str | None
-    project: str | None
-    source_type: str
-    extraction_model: str | None
-    temporal_kind: str
-    valid_from: datetime | None
-    valid_until: datetime | None
-    version: int
-    is_deleted: bool
-    deleted_at: datetime | None
-    last_accessed: datetime | None
-    access_count: int
-    content_hash: str
-    metadata: dict[str, JsonValue]
+@dataclass(frozen=True, slots=True)
+class Memory(results.StoredMemory):
+    __doc__ = None
 
 
 class Memories(BaseModel):
@@ -62,14 +35,17 @@ class Memories(BaseModel):
     next: str | None
 
 
-class RelatedMemory(BaseModel):
-    id: str
-    content: str
-    type: str
-    who: str
-    occurred_at: datetime
-    score: float
-    reason: str
+class Weak(BaseModel):
+    memories: list[Memory]
+
+
+class Scopes(BaseModel):
+    scopes: list[results.Scope]
+
+
+@dataclass(frozen=True, slots=True)
+class RelatedMemory(results.RelatedMemory):
+    __doc__ = None
 
 
 class Found(BaseModel):
@@ -294,19 +270,9 @@ class Aliased(Done):
     result: dict[str, JsonValue]
 
 
-class Candidate(BaseModel):
-    id: str
-    type: str
-    content: str
-    who: str
-    session_id: str
-    source_type: str
-    tags: list[str]
-    pinned: bool
-    version: int
-    occurred_at: datetime
-    score: float | None = None
-    drawn_from: list[str] = []
+@dataclass(frozen=True, slots=True)
+class Candidate(results.Candidate):
+    __doc__ = None
 
 
 class ForgetPreview(BaseModel):

@@ -15,6 +15,7 @@ from palimpsest.ops.http import (
     graph_routes,
     memory_routes,
     operation_routes,
+    overview_routes,
     problems,
     sql_routes,
     turn_routes,
@@ -35,6 +36,7 @@ GROUPS = (
     graph_routes,
     event_routes,
     sql_routes,
+    overview_routes,
     operation_routes,
 )
 

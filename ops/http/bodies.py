@@ -65,6 +65,9 @@ class RecallBody(Said):
     group: bool = Field(default=True, description="a turn and its facts are one result")
     explain: bool = Field(default=False, description="with the parts of each score")
     neighbours: int = Field(default=0, ge=0, le=20, description="turns around a turn, each side")
+    rerank: bool | None = Field(
+        default=None, description="whether the first results are read again; else as set"
+    )
 
     def request(self, scope: str) -> RecallRequest:
         given: dict[str, Any] = {name: getattr(self, name) for name in _SAME}
@@ -81,7 +84,7 @@ class RecallBody(Said):
 
 _SAME = (
     *("limit", "who", "pinned", "importance_min", "project", "session"),
-    *("since", "until", "as_of", "group", "explain", "neighbours"),
+    *("since", "until", "as_of", "group", "explain", "neighbours", "rerank"),
 )
 """Fields that a query calls the same."""
 
@@ -96,6 +99,9 @@ class ContextBody(Said):
 
 class ListParameters(Said):
     scope: Scope | None = Field(default=None, description="only of this memory space")
+    id: tuple[Name, ...] = Field(
+        default=(), max_length=500, description="only these; may be repeated"
+    )
     type: Types = ()
     session: Name | None = None
     who: Name | None = Field(default=None, description="said by this person, or drawn from that")
@@ -135,6 +141,12 @@ class EntityParameters(Said):
 
 class HistoryParameters(Said):
     limit: Limit = 200
+
+
+class WeakParameters(Said):
+    scope: OwnScope = None
+    below: float = Field(default=0.8, ge=0, le=1, description="of a confidence under this")
+    limit: Limit = 20
 
 
 class StatsParameters(Said):

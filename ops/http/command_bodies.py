@@ -30,6 +30,7 @@ class RememberBody(Said):
     who: Name | None = None
     project: Name | None = None
     session_id: str = Field(default="", max_length=256)
+    source_type: Name = Field(default="manual", description="where the text is from")
     source_id: str | None = Field(default=None, max_length=512)
     structured: Structure | None = Field(default=None, description="what the graph takes with it")
     metadata: dict[str, JsonValue] = Field(default_factory=dict)

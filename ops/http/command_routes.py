@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import JSONResponse
 
-from palimpsest.ops.forgetting import forget_command
+from palimpsest.ops.forgetting import forget_by_ids, forget_command
 from palimpsest.ops.http import answers
 from palimpsest.ops.http import command_bodies as bodies
 from palimpsest.ops.http.callers import Caller, Permission
@@ -204,14 +204,17 @@ async def forget(desk: DeskOf, caller: Forgetter, body: bodies.ForgetBody) -> Re
     if body.mode == "preview":
         return JSONResponse(await desk.service.ask(selection))
     desk.service.rates.count(caller.id, "batch_forget")
-    order = await forget_command(
-        desk.service.queries, selection, body.reason or "", body.confirm_token, body.force
-    )
+    reason, token = body.reason or "", body.confirm_token
+    # Under a key the request may come again, when the memories are forgotten already.
+    order = None if desk.key is None else forget_by_ids(selection, reason, token, body.force)
+    if order is None:
+        queries = desk.service.queries
+        order = await forget_command(queries, selection, reason, token, body.force)
     return await desk.whole(caller, selection.scope, order)
 
 
 @routes.post(
-    "/entities/{name}/aliases", response_model=answers.Aliased, responses={**WRITTEN, **WITH}
+    "/entities/{name:path}/aliases", response_model=answers.Aliased, responses={**WRITTEN, **WITH}
 )
 async def alias(desk: DeskOf, caller: Modifier, name: str, body: bodies.AliasBody) -> Response:
     """Tell that two names mean the same: a person, a place, a thing."""

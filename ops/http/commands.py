@@ -9,7 +9,8 @@ from typing import Annotated, Final, Literal, cast
 from fastapi import Depends, Header, Query, Response
 from fastapi.responses import JSONResponse
 
-from palimpsest.ops.commanding import CommandError, Commands, Given, Order
+from palimpsest.ops.command_kinds import CommandError
+from palimpsest.ops.commanding import Commands, Given, Order
 from palimpsest.ops.http.callers import Caller
 from palimpsest.ops.http.problems import Problem, of_command
 from palimpsest.ops.http.service import Service, ServiceOf
@@ -44,14 +45,14 @@ class Desk:
     ) -> None:
         self.service = service
         self._wait = service.settings.http.wait_seconds if wait is None else wait
-        self._key = idempotency_key
+        self.key = idempotency_key
         self._actor_type = actor_type
 
     async def give(self, caller: Caller, scope: str, command: Command) -> Given:
         """Append the command and wait for its result. Raises CommandError for a refused one."""
         machine = self._actor_type == "agent" or caller.actor != "human"
         actor = Actor(id=caller.name, type="agent" if machine else "human")
-        order = Order(scope, command, actor, self._key)
+        order = Order(scope, command, actor, self.key)
         given = await commands_of(self.service).submit(order, self._wait)
         given.result()
         if given.answer is None:

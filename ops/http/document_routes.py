@@ -16,7 +16,7 @@ from palimpsest.ops.http.commands import DeskOf
 from palimpsest.ops.http.memory_routes import named_scope
 from palimpsest.ops.http.routing import WITH_BODY, errors, router
 from palimpsest.ops.http.service import ID_CHARACTERS, Recaller, Service, ServiceOf, permitted
-from palimpsest.ops.queries.documents import no_document
+from palimpsest.ops.queries.document_errors import no_document
 from palimpsest.ops.queries.requests import (
     DocumentChunksRequest,
     DocumentRequest,

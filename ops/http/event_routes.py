@@ -80,7 +80,9 @@ async def _stream(
 ) -> AsyncIterator[str]:
     service.streams += 1
     try:
-        yield ": follows\n\n"
+        # Where it begins, for whoever loses the connection before the first event.
+        begin = f"id: {position.next_offset - 1}\n" if position.next_offset else ""
+        yield f": follows\n{begin}\n"
         silent = 0.0
         while not service.stopping.is_set() and _may_go_on(service, caller):
             if not await service.wait(position, LOOK_SECONDS):

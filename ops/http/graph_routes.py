@@ -24,7 +24,9 @@ async def entities(
     return JSONResponse(await service.ask(request))
 
 
-@routes.get("/entities/{name}", response_model=answers.EntityInfo, responses=errors("not_found"))
+@routes.get(
+    "/entities/{name:path}", response_model=answers.EntityInfo, responses=errors("not_found")
+)
 async def entity(
     service: ServiceOf,
     caller: Recaller,

@@ -71,6 +71,7 @@ async def memories(
         asked.deleted,
         asked.limit,
         asked.cursor,
+        asked.id,
     )
     return JSONResponse(await service.ask(request))
 

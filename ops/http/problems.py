@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from palimpsest.ops.commanding import CommandError
+from palimpsest.ops.command_kinds import CommandError
 from palimpsest.ops.parts import SetupError
 from palimpsest.ops.queries.requests import (
     NotFoundError,

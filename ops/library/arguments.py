@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from typing import Any, TypedDict, TypeVar, cast
@@ -12,6 +12,7 @@ from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
 
 from palimpsest.ops.queries.requests import RequestError
 from palimpsest.schemas.codec import describe
+from palimpsest.schemas.commands import Structure
 
 T = TypeVar("T")
 MOST = 10_000
@@ -36,6 +37,7 @@ class Filters(TypedDict, total=False):
     group: bool
     explain: bool
     neighbours: int
+    rerank: bool
 
 
 class Facts(TypedDict, total=False):
@@ -50,6 +52,7 @@ class Facts(TypedDict, total=False):
     session_id: str
     source_type: str
     source_id: str
+    structured: Structure | Mapping[str, JsonValue]
     metadata: dict[str, JsonValue]
 
 
@@ -63,6 +66,20 @@ class Patch(TypedDict, total=False):
     pinned: bool
     who: str
     if_version: int
+
+
+class Selection(TypedDict, total=False):
+    """What is to be forgotten, beside ids: active memories for a question, of any of the types,
+    with any of the tags, said by somebody or drawn from that, told in a time."""
+
+    query: str
+    types: Sequence[str]
+    tags: Sequence[str]
+    who: str
+    source_type: str
+    since: datetime
+    until: datetime
+    limit: int
 
 
 def flag(value: object) -> str:

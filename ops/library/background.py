@@ -1,31 +1,31 @@
-"""A memory that is open, in a thread of its own: whoever uses it is never held up by its stages."""
+"""A memory as the methods of the library work with it, wherever it lies: asked and told in an event
+loop of its own, in a thread of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import threading
-import time
-import warnings
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from concurrent.futures import Future
-from pathlib import Path
-from typing import TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
-import pyarrow as pa
 from pydantic import JsonValue
 
-from palimpsest.ops.commanding import Commands, Given, Order
-from palimpsest.ops.library.attached import Attached, Check, Places, attached
-from palimpsest.ops.library.results import NotYetAppliedError
-from palimpsest.ops.queries.dispatch import Queries
-from palimpsest.ops.queries.requests import CommandRequest, JsonObject, Request, SqlRequest
-from palimpsest.ops.service.client import NotThereError
-from palimpsest.ops.settings.sections import Settings
-from palimpsest.streams.logs.base import Outgoing
+from palimpsest.ops.documents.settings import DocumentSettings
+from palimpsest.ops.library.arguments import MOST
+from palimpsest.ops.queries.requests import Request, RequestError, SqlRequest
+from palimpsest.schemas.commands import Command
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from palimpsest.ops.library.turns import Turn
 
 T = TypeVar("T")
+CLOSED: Final = "the memory was closed while this was under way; what was published is durable"
 
 _OPEN: weakref.WeakSet[Background] = weakref.WeakSet()
 
@@ -40,30 +40,42 @@ def _close_all() -> None:
 threading._register_atexit(_close_all)  # type: ignore[attr-defined]
 
 
-class Background:
+class Background(ABC):
     """Opened by its first use. All coroutines of it run in its own event loop; `run` and
     `blocking` bring them there."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+    most_results: ClassVar[int] = MOST
+    """That may be asked for at once."""
+    documents: DocumentSettings
+    """How documents are read before they are given."""
+
+    def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._opening = threading.Lock()
-        self._undo = contextlib.AsyncExitStack()
-        self._attached: Attached | None = None
-        self._attaching = asyncio.Lock()
 
     # --- from any thread and any event loop ---------------------------------------------------
 
     async def run(self, work: Coroutine[object, object, T]) -> T:
-        """The result of `work`, for an event loop of the caller's."""
-        return await asyncio.wrap_future(self._submit(work))
+        """The result of `work`, for an event loop of the caller's. Raises RequestError where this
+        is closed meanwhile."""
+        future = self._submit(work)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if caller is not None and caller.cancelling():
+                raise
+            raise RequestError(CLOSED) from None
 
     def blocking(self, work: Coroutine[object, object, T]) -> T:
-        """The result of `work`, for a caller without an event loop."""
+        """The result of `work`, for a caller without an event loop. Raises RequestError where this
+        is closed meanwhile."""
         future = self._submit(work)
         try:
             return future.result()
+        except CancelledError:
+            raise RequestError(CLOSED) from None
         except BaseException:
             future.cancel()  # nobody waits for it any more, as after Ctrl-C
             raise
@@ -72,7 +84,7 @@ class Background:
         with self._opening:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                self._attaching = asyncio.Lock()
+                self._begun()
                 _OPEN.add(self)
                 self._thread = threading.Thread(
                     target=self._loop.run_forever, name="palimpsest", daemon=True
@@ -81,7 +93,7 @@ class Background:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self) -> None:
-        """Finish the batches under way, and let go of the folder. A later use opens it anew."""
+        """Finish what is under way, and let go. A later use opens it anew."""
         with self._opening:
             if self._loop is None or self._thread is None:
                 return
@@ -89,6 +101,7 @@ class Background:
             try:
                 asyncio.run_coroutine_threadsafe(self._detach(), loop).result()
             finally:
+                asyncio.run_coroutine_threadsafe(_cancel_others(), loop).result()
                 asyncio.run_coroutine_threadsafe(loop.shutdown_default_executor(), loop).result()
                 loop.call_soon_threadsafe(loop.stop)
                 thread.join()
@@ -98,93 +111,57 @@ class Background:
 
     # --- in its own event loop ----------------------------------------------------------------
 
-    async def open(self) -> Attached:
-        """The memory, opened unless it is. Raises what `attached` raises."""
-        async with self._attaching:
-            if self._attached is None:
-                self._attached = await self._undo.enter_async_context(attached(self.settings))
-                for warning in self._attached.warnings:
-                    warnings.warn(warning, stacklevel=2)
-            return self._attached
+    @abstractmethod
+    def _begun(self) -> None:
+        """There is a new event loop; nothing runs in it yet."""
 
+    @abstractmethod
+    async def open(self) -> object:
+        """Make sure that the memory can be reached. Raises what keeps it from that."""
+
+    @abstractmethod
     async def _detach(self) -> None:
-        async with self._attaching:
-            self._attached = None
-            undo, self._undo = self._undo, contextlib.AsyncExitStack()
-            await undo.aclose()
+        """Let go of what was opened."""
 
-    async def _asked(self, ask: Callable[[Queries], Awaitable[T]]) -> T:
-        """Of another when the worker that was asked has gone since: this process may then run the
-        stages itself."""
-        reached = await self.open()
-        try:
-            return await ask(reached.queries)
-        except NotThereError:
-            await self._lost(reached)
-            return await ask((await self.open()).queries)
-
-    async def _lost(self, reached: Attached) -> None:
-        """The worker that was asked has gone: whoever opens next looks for another."""
-        if self._attached is reached:
-            await self._detach()
-
+    @abstractmethod
     async def answer(self, request: Request) -> JsonValue:
-        return await self._asked(lambda asked: asked.answer(request))
+        """Raises RequestError."""
 
+    @abstractmethod
     async def table(self, request: SqlRequest) -> pa.Table:
-        return await self._asked(lambda asked: asked.table(request))
+        """Raises RequestError."""
 
-    async def copy_shard(self, partition: int, path: Path) -> None:
-        await self._asked(lambda asked: asked.copy_shard(partition, path))
+    @abstractmethod
+    async def known(self, memory_ids: Sequence[str], scope: str) -> Sequence[str]:
+        """The full ids of memories that a command will name. One of another scope is as unknown as
+        one that never was. Raises NotFoundError."""
 
-    async def publish(self, records: Sequence[Outgoing]) -> Places:
-        reached = await self.open()
-        return await asyncio.to_thread(reached.append, records)
+    @abstractmethod
+    async def carry_out(
+        self, scope: str, command: Command, key: str | None, seconds: float
+    ) -> JsonValue:
+        """What a command did; under the same `key` it is done once. Raises NotYetAppliedError when
+        that is not known after so many seconds, and NotDoneError for one that is refused."""
 
-    async def carry_out(self, order: Order, seconds: float) -> JsonValue:
-        """What a command did. Raises NotYetAppliedError when that is not known in time, and
-        CommandError for one that is refused."""
-        reached = await self.open()
-        commands = Commands(self.settings, reached.append, lambda: contextlib.nullcontext(self))
-        command_id = (await commands.submit(order)).command_id
-        said: list[JsonObject] = []
+    @abstractmethod
+    async def publish(
+        self,
+        turns: Turn | Sequence[Turn],
+        scope: str,
+        defaults: Mapping[str, object],
+        seconds: float | None,
+    ) -> tuple[str, ...]:
+        """The ids of the memories that turns become, which are durable then. With `seconds`, when
+        they can be recalled. Raises RequestError and NotYetAppliedError."""
 
-        async def answered() -> bool:
-            answer = await self.answer(CommandRequest(command_id))
-            if isinstance(answer, dict):
-                said.append(answer)
-            return answer is not None
-
-        await self._until(lambda _: answered, seconds, f"command {command_id} is")
-        return Given(command_id, said[0]).result()
-
-    async def stored(self, turns: Places, seconds: float) -> None:
-        """Until the turns at these places can be recalled. Raises NotYetAppliedError."""
-        await self._until(lambda reached: reached.storing(turns), seconds, "the turns are")
-
+    @abstractmethod
     async def processed(self, seconds: float) -> None:
         """Until nothing that was published is left to process. Raises NotYetAppliedError."""
-        await self._until(lambda reached: reached.idle, seconds, "what was published is")
 
-    async def _until(
-        self, checking: Callable[[Attached], Check], seconds: float, what: str
-    ) -> None:
-        deadline = time.monotonic() + seconds
-        reached, check = None, None
-        while True:
-            now = await self.open()
-            if check is None or now is not reached:
-                reached, check = now, checking(now)
-            since = now.batches
-            try:
-                if await check():
-                    return
-            except NotThereError:
-                await self._lost(now)
-                continue
-            if time.monotonic() >= deadline:
-                raise NotYetAppliedError(
-                    f"{what} durable, and still on the way after {seconds:g} s: the stages are"
-                    " busy or wait for a model (`palimpsest status`), and go on"
-                )
-            await now.moment(since)
+
+async def _cancel_others() -> None:
+    """What other threads wait for."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

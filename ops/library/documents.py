@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from palimpsest.ops.commanding import POLL_SECONDS, CommandError, Order
 from palimpsest.ops.documents.adding import file_document, text_document, url_document
 from palimpsest.ops.library.arguments import checked
 from palimpsest.ops.library.opened import Opened
-from palimpsest.ops.library.results import NotDoneError, NotYetAppliedError, typed
-from palimpsest.ops.queries.documents import no_document
+from palimpsest.ops.library.results import NotYetAppliedError, typed
+from palimpsest.ops.queries.document_errors import no_document
 from palimpsest.ops.queries.requests import DocumentRequest, DocumentsRequest, RequestError
 from palimpsest.schemas.document_commands import AddDocumentCommand, DeleteDocumentCommand
 
 ENDS = ("done", "failed", "deleted")
+POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Documents(Opened):
         """
         order = await asyncio.to_thread(self._given, text, url, path, title)
         deadline = time.monotonic() + self.wait_seconds
-        added = typed(_Added, await self._ordered(order, scope))
+        added = typed(_Added, await self._carry_out(order, scope, None))
         while True:
             found = await self.document(added.id, scope=scope)
             if not wait or found.status in ENDS:
@@ -102,7 +102,7 @@ class Documents(Opened):
     def _given(
         self, text: str | None, url: str | None, path: str | Path | None, title: str
     ) -> AddDocumentCommand:
-        settings = self.background.settings.documents
+        settings = self.background.documents
         if sum(each is not None for each in (text, url, path)) != 1:
             raise RequestError("give one of text, url and path")
         if url is not None:
@@ -151,13 +151,4 @@ class Documents(Opened):
         """
         full = (await self.document(document_id, scope=scope)).id
         order = checked(DeleteDocumentCommand, document_id=full, reason=reason)
-        return typed(DeletedDocument, await self._ordered(order, scope))
-
-    async def _ordered(
-        self, command: AddDocumentCommand | DeleteDocumentCommand, scope: str | None
-    ) -> object:
-        order = Order(self._in(scope), command, self.actor)
-        try:
-            return await self.background.run(self.background.carry_out(order, self.wait_seconds))
-        except CommandError as error:
-            raise NotDoneError(str(error)) from error
+        return typed(DeletedDocument, await self._carry_out(order, scope, None))

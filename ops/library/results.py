@@ -17,19 +17,26 @@ T = TypeVar("T")
 
 
 class NotYetAppliedError(RequestError):
-    """What was published is durable, and was not carried out in time; it still will be."""
+    """What was published is durable, and was not carried out in time; it still will be. A command
+    can be asked for by its `command_id`."""
 
     code = "not_yet_applied"
 
+    def __init__(self, text: str, command_id: str | None = None) -> None:
+        super().__init__(text)
+        self.command_id = command_id
+
 
 class NotDoneError(RequestError):
-    """Some of a command was refused; `changes` tells what became of each memory."""
+    """A command was refused, or some of it. `kind` is why (`palimpsest.ops.commanding.Kind`), that
+    of the first memory where `changes` tells what became of each."""
 
     code = "not_done"
 
-    def __init__(self, text: str, changes: tuple[Change, ...] = ()) -> None:
+    def __init__(self, text: str, changes: tuple[Change, ...] = (), kind: str = "failed") -> None:
         super().__init__(text)
         self.changes = changes
+        self.kind = kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,65 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Alias:
+    """What became of two names: they were one already (`already`), one became another name of
+    the other's entity (`added`), or two entities became one (`merged`)."""
+
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommandState:
+    """A command that was carried out, or refused: then `error` begins with why, and a colon."""
+
+    command_id: str
+    scope: str
+    applied: bool
+    command: str
+    error: str | None
+    result: JsonValue
+    recorded_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A memory that would be forgotten; `score` where it was found by a question. `drawn_from` are
+    the memories because of which it would go."""
+
+    id: str
+    type: str
+    content: str
+    who: str
+    session_id: str
+    source_type: str
+    tags: tuple[str, ...]
+    pinned: bool
+    version: int
+    occurred_at: datetime
+    score: float | None = None
+    drawn_from: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetPreview:
+    """What would be forgotten, and what was drawn from that and nothing else (`cascade`). `more`:
+    further ones match. `needs_confirmation`: they are so many that `forget` wants the
+    `confirm_token`, which stands for these memories in these versions."""
+
+    candidates: tuple[Candidate, ...]
+    cascade: tuple[Candidate, ...]
+    not_found: tuple[str, ...]
+    more: bool
+    needs_confirmation: bool
+    confirm_token: str
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Of the candidates, as `forget` takes them."""
+        return tuple(each.id for each in self.candidates)
+
+
+@dataclass(frozen=True, slots=True)
 class StoredMemory:
     """A memory with all its fields; one of the type `episodic` is a turn itself."""
 
@@ -74,7 +140,7 @@ class StoredMemory:
     pinned: bool
     tags: tuple[str, ...]
     categories: tuple[str, ...]
-    why: str
+    why: str | None
     project: str | None
     source_type: str
     extraction_model: str | None
@@ -86,6 +152,7 @@ class StoredMemory:
     deleted_at: datetime | None
     last_accessed: datetime | None
     access_count: int
+    content_hash: str
     metadata: dict[str, JsonValue]
 
 
@@ -173,6 +240,31 @@ class Entity:
 
 
 @dataclass(frozen=True, slots=True)
+class EntityRow:
+    """An entity of a list; `times_told` is how often it was told of."""
+
+    id: str
+    name: str
+    type: str
+    aliases: tuple[str, ...]
+    summary: str | None
+    mentions: int
+    times_told: int
+    pinned: bool
+    first_seen: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class EntityPage:
+    """Entities, the most often told of first; `next` is the `after` of the page after, None at
+    the end."""
+
+    entities: tuple[EntityRow, ...]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Scope:
     """A memory space with how much is in it."""
 
@@ -218,5 +310,5 @@ def changes_of(result: JsonValue, done: frozenset[str]) -> tuple[Change, ...]:
         why = "; ".join(
             f"{each.id}: {each.status}{f' ({each.why})' if each.why else ''}" for each in refused
         )
-        raise NotDoneError(why, changes)
+        raise NotDoneError(why, changes, refused[0].status)
     return changes

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TypeAlias
 
 from palimpsest.ops.ingest.base import Bad
 from palimpsest.ops.ingest.lines import Watch, turn_of
 from palimpsest.ops.ingest.records import RecordOptions
-from palimpsest.ops.parts import utc_now
 from palimpsest.ops.queries.requests import RequestError
-from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.sensitive.policy import Policy
@@ -22,13 +21,17 @@ Turn: TypeAlias = str | Mapping[str, object]
 
 
 def turn_records(
-    turns: Turn | Sequence[Turn], scope: str, settings: Settings, defaults: Mapping[str, object]
+    turns: Turn | Sequence[Turn],
+    scope: str,
+    max_bytes: int,
+    now: datetime,
+    defaults: Mapping[str, object],
+    policy: Policy,
 ) -> tuple[list[Outgoing], tuple[str, ...]]:
     """The records in order, and the ids of the memories that they become. `defaults` are for what
-    a turn does not say; one without a `turn_id` is a new one. Raises RequestError for a bad one,
-    with its number; nothing is published then."""
-    policy = Policy.of(settings.pii)
-    options = RecordOptions(scope, settings.log.max_record_bytes, utc_now(), policy=policy)
+    a turn does not say; one without a `turn_id` is a new one, one without a time is told `now`.
+    Raises RequestError for a bad one, with its number; nothing is published then."""
+    options = RecordOptions(scope, max_bytes, now, policy=policy)
     watch = Watch()
     given = [turns] if isinstance(turns, str | Mapping) else turns
     records, ids = [], []

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import cast
 
+from palimpsest.ops.queries.document_errors import no_document
 from palimpsest.ops.queries.pages import cursor, page
 from palimpsest.ops.queries.requests import (
     DocumentChunksRequest,
     DocumentRequest,
     DocumentsRequest,
     JsonObject,
-    NotFoundError,
     RequestError,
 )
 from palimpsest.ops.queries.sources import Sources, from_all, rows
@@ -27,12 +27,6 @@ _CHUNKS = """
 SELECT l.position, l.memory_id AS id, m.content, m.is_deleted FROM document_memories l
 JOIN memory_rows m ON m.memory_id = l.memory_id AND m.scope = l.scope
 WHERE l.document_id = ? AND l.scope = ? AND l.position > ? ORDER BY l.position LIMIT ?"""
-
-
-def no_document(document_id: str) -> NotFoundError:
-    return NotFoundError(
-        f"there is no document {document_id}; `palimpsest documents list` shows what there is"
-    )
 
 
 def document(sources: Sources, request: DocumentRequest) -> JsonObject:

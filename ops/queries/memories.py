@@ -12,8 +12,9 @@ from palimpsest.ops.queries.requests import (
     RequestError,
     ScopeRequest,
     WeakRequest,
+    no_memory,
 )
-from palimpsest.ops.queries.sources import Sources, from_all, no_memory, rows
+from palimpsest.ops.queries.sources import Sources, from_all, rows
 
 SHORTEST_ID = 8
 SAID_BY = (
@@ -74,6 +75,9 @@ def list_memories(sources: Sources, request: ListRequest) -> JsonObject:
     if request.types:
         conditions.append("type IN (SELECT unnest(?))")
         values.append(list(request.types))
+    if request.memory_ids:
+        conditions.append("memory_id IN (SELECT unnest(?))")
+        values.append(list(request.memory_ids))
     if request.before is not None:
         conditions.append("(occurred_at, memory_id) < (?::TIMESTAMPTZ, ?)")
         values += cursor(request.before)

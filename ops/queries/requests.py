@@ -30,6 +30,13 @@ class NotFoundError(RequestError):
     code = "not_found"
 
 
+def no_memory(memory_id: str) -> NotFoundError:
+    return NotFoundError(
+        f"there is no memory {memory_id}; `palimpsest list` shows what there is, and ids may be"
+        " shortened to their first 8 characters"
+    )
+
+
 class NotOpenError(RequestError):
     """The partition is not open in the process that was asked; another may have it."""
 
@@ -108,7 +115,8 @@ class GetRequest:
 
 @dataclass(frozen=True, slots=True)
 class ListRequest:
-    """Memories, newest first; `who` as in a recall; `before` is the `next` of the page before."""
+    """Memories, newest first; `who` as in a recall; `before` is the `next` of the page before.
+    `memory_ids`: of these, by whole ids."""
 
     scope: str | None = None
     types: tuple[str, ...] = ()
@@ -117,6 +125,7 @@ class ListRequest:
     deleted: bool = False
     limit: int = 20
     before: str | None = None
+    memory_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from palimpsest.ops.queries.requests import JsonObject, NotFoundError, NotOpenError
+from palimpsest.ops.queries.requests import JsonObject, NotOpenError
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogReader, Outgoing, Record, partition_for
@@ -126,10 +126,3 @@ def plain(value: object) -> JsonValue:
 def rfc3339(value: datetime) -> str:
     """UTC, with a Z, in as few digits as the time needs."""
     return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-
-
-def no_memory(memory_id: str) -> NotFoundError:
-    return NotFoundError(
-        f"there is no memory {memory_id}; `palimpsest list` shows what there is, and ids may be"
-        " shortened to their first 8 characters"
-    )

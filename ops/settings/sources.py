@@ -20,8 +20,8 @@ from palimpsest.ops.settings.sections import Settings
 
 FILE_NAME = "palimpsest.toml"
 PREFIX = "PALIMPSEST_"
-OTHER_VARIABLES = ("PALIMPSEST_REQUIRE_KAFKA", "PALIMPSEST_HTTP_EXAMPLES")
-"""Variables that are no settings: what tests are told."""
+OTHER_VARIABLES = ("PALIMPSEST_TOKEN", "PALIMPSEST_REQUIRE_KAFKA", "PALIMPSEST_HTTP_EXAMPLES")
+"""Variables that are no settings: the token of a client, and what tests are told."""
 MASK = "********"
 LISTS = ("extraction.roles", "pii.kinds", "kafka.workers", "http.allowed_hosts")
 """Settings that hold several values; on one line they are separated by commas."""

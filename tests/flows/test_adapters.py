@@ -11,9 +11,13 @@ from typing import Any, TypedDict
 
 import pytest
 
-from palimpsest import Memory
+from palimpsest import Client, Memory
 from palimpsest.ops.adapters.history import History, Message
+from palimpsest.ops.library.methods import BlockingMethods
+from palimpsest.ops.queries.requests import Request
+from tests.flows.http_server import server
 
+UNLIMITED = [f"http.{kind}_per_minute=1000000" for kind in ("modify", "delete", "batch_forget")]
 SETTINGS = {"embedding.provider": "hashing"}
 
 
@@ -21,10 +25,18 @@ def opened(folder: Path) -> Memory:
     return Memory(folder, scope="ana", settings=SETTINGS, wait_seconds=60.0)
 
 
-@pytest.fixture
-def memory(tmp_path: Path) -> Iterator[Memory]:
-    with opened(tmp_path) as made:
-        yield made
+@pytest.fixture(params=["folder", "service"])
+def memory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BlockingMethods]:
+    """A memory in a folder, and one that a service has."""
+    if request.param == "folder":
+        with opened(tmp_path) as made:
+            yield made
+        return
+    with (
+        server(tmp_path, *UNLIMITED) as served,
+        Client(served.address, scope="ana", wait_seconds=60.0) as client,
+    ):
+        yield client
 
 
 def framework(name: str) -> Any:
@@ -34,7 +46,7 @@ def framework(name: str) -> Any:
 # --- the conversation that all histories are --------------------------------------------------
 
 
-async def test_a_history_keeps_order_and_whole_messages(memory: Memory) -> None:
+async def test_a_history_keeps_order_and_whole_messages(memory: BlockingMethods) -> None:
     history = History(memory, "s1")
     other = History(memory, "s2")
     for number in range(0, 30, 3):
@@ -83,7 +95,7 @@ def test_a_graph_remembers_across_threads(tmp_path: Path) -> None:
         runtime.store.put(space, f"k{abs(hash(state['said']))}", {"text": state["said"]})
         return {"known": [item.value["text"] for item in found]}
 
-    def graph(memory: Memory) -> Any:
+    def graph(memory: BlockingMethods) -> Any:
         builder = StateGraph(State, context_schema=Context)
         builder.add_node("answer", answer)
         builder.add_edge(START, "answer")
@@ -110,7 +122,7 @@ def test_a_graph_remembers_across_threads(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-async def store(memory: Memory) -> AsyncIterator[Any]:
+async def store(memory: BlockingMethods) -> AsyncIterator[Any]:
     framework("langgraph")
     from palimpsest.ops.adapters.langgraph import PalimpsestStore
 
@@ -160,6 +172,29 @@ async def test_items_are_searched_by_words_filters_and_pages(store: Any) -> None
         await store.asearch(("a",), filter={"n": {"$near": 2}})
 
 
+async def test_a_filtered_search_asks_as_often_for_many_items_as_for_few(
+    memory: BlockingMethods, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Request] = []
+    background = memory.aio.background
+    answer = background.answer
+
+    async def counted(request: Request) -> Any:
+        asked.append(request)
+        return await answer(request)
+
+    monkeypatch.setattr(background, "answer", counted)
+    counts = set()
+    for number in range(12):
+        await store.aput(("a",), f"k{number}", {"text": f"bee {number}", "n": number})
+        if number in (1, 11):
+            asked.clear()
+            found = await store.asearch(("a",), query="bee", filter={"n": {"$lt": 2}})
+            assert {item.key for item in found} == {"k0", "k1"}
+            counts.add(len(asked))
+    assert counts == {3}  # namespaces, the recall, its rows
+
+
 async def test_what_is_not_indexed_is_not_found_by_it(store: Any) -> None:
     await store.aput(("a",), "k1", {"text": "zebra", "note": "walrus"}, index=["text"])
     await store.aput(("a",), "k2", {"text": "walrus"}, index=False)
@@ -191,7 +226,7 @@ async def test_reads_of_a_batch_come_before_its_writes(store: Any) -> None:
 # --- LangChain --------------------------------------------------------------------------------
 
 
-async def test_a_retriever_gives_documents_to_a_chain(memory: Memory) -> None:
+async def test_a_retriever_gives_documents_to_a_chain(memory: BlockingMethods) -> None:
     framework("langchain_core")
     from langchain_core.runnables import RunnableLambda
 
@@ -216,7 +251,7 @@ async def test_a_chat_goes_on_where_it_was(tmp_path: Path) -> None:
 
     from palimpsest.ops.adapters.langchain import PalimpsestChatHistory
 
-    def chat(memory: Memory, answer: str) -> Any:
+    def chat(memory: BlockingMethods, answer: str) -> Any:
         return RunnableWithMessageHistory(
             FakeListChatModel(responses=[answer]),
             lambda session: PalimpsestChatHistory(memory, session),
@@ -302,7 +337,7 @@ async def test_a_chat_engine_remembers(tmp_path: Path) -> None:
 
     from palimpsest.ops.adapters.llama_index import PalimpsestMemory
 
-    def engine(memory: Memory, session: str) -> Any:
+    def engine(memory: BlockingMethods, session: str) -> Any:
         kept = PalimpsestMemory.from_defaults(memory=memory, session_id=session)
         return SimpleChatEngine.from_defaults(llm=MockLLM(), memory=kept)
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from palimpsest.ops.commanding import KINDS, CommandError, Commands, Given, Order, kind_of
+from palimpsest.ops.command_kinds import KINDS, CommandError, kind_of
+from palimpsest.ops.commanding import Commands, Given, Order
 from palimpsest.ops.forgetting import forget_command
 from palimpsest.ops.queries.dispatch import DirectQueries
 from palimpsest.ops.queries.requests import ForgetPreviewRequest, RecallRequest, RequestError

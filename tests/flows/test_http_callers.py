@@ -65,6 +65,7 @@ READS: list[tuple[str, str, dict[str, Any] | None]] = [
     ("GET", "/api/entities/Oslo?scope={scope}", None),
     ("GET", "/api/stats?scope={scope}", None),
     ("GET", "/api/documents?scope={scope}", None),
+    ("GET", "/api/weak?scope={scope}", None),
 ]
 
 
@@ -104,6 +105,13 @@ def test_a_token_for_one_scope_need_not_name_it(served: Served, tokens: dict[str
         assert client.get("/api/memories?scope=ana").status_code == 200
         problem(client.get("/api/memories?scope=ben"), 404, "not_found")
         problem(client.get("/api/memories"), 422, "invalid")
+
+
+def test_only_own_scopes_are_listed(served: Served, tokens: dict[str, str]) -> None:
+    for name, own in (("ana", ["ana"]), ("prefix", ["ana"]), ("all", ["ana", "ben"])):
+        with served.client(tokens[name]) as client:
+            found = client.get("/api/scopes").json()["scopes"]
+            assert sorted(each["scope"] for each in found) == own
 
 
 def test_a_turn_goes_into_an_own_scope_only(served: Served, tokens: dict[str, str]) -> None:

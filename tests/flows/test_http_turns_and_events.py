@@ -101,8 +101,8 @@ def read(stream: Iterator[str], count: int) -> list[dict[str, Any]]:
         name, _, value = line.partition(": ")
         if name in ("id", "event", "data"):
             event[name] = json.loads(value) if name == "data" else value
-        elif not line and event:
-            events.append(event)
+        elif not line:
+            events += [event] if "data" in event else []
             event = {}
             if len(events) == count:
                 break
@@ -128,7 +128,9 @@ def test_a_stream_tells_what_happens_and_goes_on_where_it_ended(
     for last, number in ((first[0]["id"], 3), (first[1]["id"], 2)):
         headers = {"Last-Event-ID": last}
         with client.stream("GET", "/api/events", params=asked, headers=headers) as answer:
-            again = read(answer.iter_lines(), number)
+            lines = answer.iter_lines()
+            assert [next(lines), next(lines)] == [": follows", f"id: {last}"]
+            again = read(lines, number)
         assert "I play the cello." in {each["data"]["content"] for each in again}
         assert last not in {each["id"] for each in again}
 

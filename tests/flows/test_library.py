@@ -17,6 +17,7 @@ import pytest
 
 import palimpsest
 from palimpsest import Actor, AsyncMemory, Memory, NotDoneError, NotFoundError, RequestError
+from palimpsest.ops.library.methods import BlockingMethods
 from palimpsest.ops.library.results import NotYetAppliedError
 from palimpsest.streams.runtime.runner import StageRunner
 from tests.flows.program import PATIENCE_S, Program
@@ -46,7 +47,7 @@ def test_the_examples_run_one_after_another(tmp_path: Path) -> None:
     parser = doctest.DocTestParser()
     with opened(tmp_path / "methods") as memory:
         names = {"memory": memory, "folder": tmp_path / "class"}
-        for name, documented in [("Memory", Memory), *vars(Memory).items()]:
+        for name, documented in [("Memory", Memory), *vars(BlockingMethods).items()]:
             text = inspect.getdoc(documented) or ""
             if ">>>" in text:
                 runner.run(parser.get_doctest(text, dict(names), name, None, 0))
@@ -307,6 +308,28 @@ def test_closing_finishes_and_forgetting_to_close_loses_nothing(tmp_path: Path) 
     with opened(tmp_path) as memory:
         memory.wait_until_processed()
         assert memory.stats().turns == 50
+
+
+def test_whoever_waits_when_it_is_closed_is_told(tmp_path: Path) -> None:
+    memory = opened(tmp_path)
+    started = threading.Event()
+    told: list[str] = []
+
+    async def never() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    def wait() -> None:
+        with pytest.raises(RequestError) as closed:
+            memory.aio.background.blocking(never())
+        told.append(str(closed.value))
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    assert started.wait(PATIENCE_S)
+    memory.close()
+    waiting.join(PATIENCE_S)
+    assert "closed" in told[0]
 
 
 def test_stages_that_end_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,60 +2,142 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import json
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import pytest
 
-from tests.flows.program import PATIENCE_S, ROOT, Program
+from palimpsest import Client, Memory
+from tests.flows.program import PATIENCE_S, ROOT, Program, until
+from tests.flows.test_http_program import serving
 
-PAGE = (ROOT / "ops" / "docs" / "recipes.md").read_text(encoding="utf-8")
+DOCS = ROOT / "ops" / "docs"
+PAGE = (DOCS / "recipes.md").read_text(encoding="utf-8")
 HOOKS = ROOT / "ops" / "examples" / "coding_agent_hooks.py"
 INSTALLING = "pip install palimpsest\n"
+SERVICE = "http://127.0.0.1:3850"
+EACH_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+@dataclass(frozen=True)
+class Example:
+    """A block of a page, and what stands below it as its output."""
+
+    code: str
+    printed: str
 
 
-def python(folder: Path, program: str, given: str | None = None, **environment: str) -> str:
-    """What a program prints that must succeed."""
+def blocks(language: str, page: str = PAGE) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
+
+
+def examples(language: str, page: str = PAGE) -> list[Example]:
+    """The blocks that show what they print, or print nothing."""
+    found = re.findall(rf"```{language}\n(.*?)```\n(?:```text\n(.*?)```\n)?", page, re.DOTALL)
+    return [Example(code, printed) for code, printed in found]
+
+
+def as_a_reader(folder: Path) -> Program:
+    """The program with its own embedding model: what the page shows was found by that."""
+    program = Program(folder)
+    del program.environment["PALIMPSEST_EMBEDDING__PROVIDER"]
+    return program
+
+
+def with_commands(folder: Path) -> dict[str, str]:
+    """An environment in which `palimpsest` and `python3` are those of this one, and nothing is set
+    that a reader would not have set."""
+    environment = as_a_reader(folder).environment
+    shims = folder / "bin"
+    shims.mkdir(exist_ok=True)
+    commands = (("palimpsest", " -m palimpsest.ops.cli.main"), ("python", ""), ("python3", ""))
+    for name, module in commands:
+        (shims / name).write_text(f'#!/bin/sh\nexec {sys.executable}{module} "$@"\n')
+        (shims / name).chmod(0o755)
+    return {**environment, "PATH": f"{shims}:{environment['PATH']}"}
+
+
+def printed(folder: Path, *command: str, given: str | None = None) -> str:
+    """What a command prints that must succeed."""
     done = subprocess.run(
-        [sys.executable, "-c", program],
+        command,
         cwd=folder,
-        env={**Program(folder).environment, **environment},
+        env=with_commands(folder),
         input=given,
         capture_output=True,
         text=True,
-        timeout=2 * PATIENCE_S,
+        timeout=4 * PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr + done.stdout
     return done.stdout
 
 
+def python(folder: Path, program: str, given: str | None = None) -> str:
+    return printed(folder, sys.executable, "-c", program, given=given)
+
+
+def told(text: str) -> str:
+    """An output with each id by its place."""
+    ids = {each: f"id-{number}" for number, each in enumerate(dict.fromkeys(EACH_ID.findall(text)))}
+    return EACH_ID.sub(lambda found: ids[found[0]], text).strip()
+
+
+@contextlib.contextmanager
+def a_service(folder: Path) -> Iterator[str]:
+    (folder / "served").mkdir()
+    with serving(as_a_reader(folder / "served")) as (_, address):
+        until(lambda: httpx.get(f"{address}/ready", trust_env=False).status_code == 200)
+        yield address
+
+
 def test_the_programs_of_the_page_run_one_after_another(tmp_path: Path) -> None:
-    told = []
-    for program in blocks("python"):
-        if "langgraph" in program:
-            pytest.importorskip("langgraph", reason="pip install --group frameworks")
-        told.append(python(tmp_path, program))
-    first, loop, graph, notebook = told
-    assert "I moved to Lisbon in March." in first or "Ana moved to Lisbon in March." in first
-    assert "## Facts" in first
-    assert "['created', 'updated']" in first
-    assert "Nora" in loop
-    assert graph == "['I live in Lisbon.']\n"
-    assert "created" in notebook
+    shown = examples("python") + examples("python", (DOCS / "client.md").read_text("utf-8"))
+    assert len(shown) == 10
+    with a_service(tmp_path) as address:
+        for example in shown:
+            if "langgraph" in example.code:
+                pytest.importorskip("langgraph", reason="pip install --group frameworks")
+            said = python(tmp_path, example.code.replace(SERVICE, address))
+            assert told(said) == told(example.printed), example.code
+
+
+def test_the_page_of_the_client_tells_its_arguments() -> None:
+    page = (DOCS / "client.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^\| `(\w+)` \| (.*?) \|", page, re.MULTILINE)
+    shown = [(name, default) for name, default in shown if not name.endswith("Error")]
+    parameters = inspect.signature(Client).parameters
+    assert [name for name, _ in shown] == [*parameters]
+    for name, default in shown:
+        value = parameters[name].default
+        said = str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")
+        assert name == "token" or default.strip("`") == said
+
+
+def test_curl_gets_what_the_page_shows(tmp_path: Path) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("there is no curl")
+    shown = [each for each in examples("sh") if each.code.count("localhost:3850")]
+    assert len(shown) == 6
+    with a_service(tmp_path) as address:
+        for example in shown:
+            code = example.code.replace("localhost:3850", address.removeprefix("http://"))
+            assert told(printed(tmp_path, "bash", "-eu", "-c", code)) == told(example.printed)
 
 
 def test_every_block_of_commands_is_run_by_a_test() -> None:
-    installing, hooks = blocks("sh")
+    installing, *curl, hooks = blocks("sh")
     assert installing == INSTALLING
+    assert all("curl" in each for each in curl)
     assert hooks.count("coding_agent_hooks.py") == 2
     assert len(blocks("json")) == 1
 
@@ -80,34 +162,17 @@ async def test_the_settings_to_paste_start_a_server(tmp_path: Path) -> None:
 
 
 def test_the_methods_that_the_page_names_are_those_of_the_library() -> None:
-    from palimpsest import Memory
-
     named = re.search(r"Methods: (.*?);", PAGE)
     assert named is not None
     assert set(re.findall(r"`([a-z_]+)`", named[1])) == {
-        name for name in vars(Memory) if not name.startswith("_") and name != "scope"
+        name for name, _ in inspect.getmembers(Memory, inspect.isfunction) if name[0] != "_"
     }
 
 
 def test_the_hooks_of_a_coding_agent_remember(tmp_path: Path) -> None:
-    program = Program(tmp_path)
-    shims = tmp_path / "bin"
-    shims.mkdir()
-    for name, module in (("palimpsest", " -m palimpsest.ops.cli.main"), ("python", "")):
-        (shims / name).write_text(f'#!/bin/sh\nexec {sys.executable}{module} "$@"\n')
-        (shims / name).chmod(0o755)
     shutil.copy(HOOKS, tmp_path)
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", blocks("sh")[1]],
-        cwd=tmp_path,
-        env={**program.environment, "PATH": f"{shims}:{program.environment['PATH']}"},
-        capture_output=True,
-        text=True,
-        timeout=4 * PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    remembered = done.stdout[done.stdout.index("What is remembered of this project") :]
+    said = printed(tmp_path, "bash", "-euo", "pipefail", "-c", blocks("sh")[-1])
+    remembered = said[said.index("What is remembered of this project") :]
     assert "make ship" in remembered
     assert "How do we deploy?" not in remembered  # the question itself is nothing known
 

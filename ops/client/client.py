@@ -1,0 +1,106 @@
+"""`Client` and `AsyncClient`: the library's methods, for a memory that a service has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Final, cast
+
+from palimpsest.ops.client.connection import Connection
+from palimpsest.ops.client.following import Following, Happening
+from palimpsest.ops.client.sending import Patience, checked_token, service_url
+from palimpsest.ops.library.methods import BlockingMethods, Methods, arguments_of
+
+TOKEN_VARIABLE: Final = "PALIMPSEST_TOKEN"  # noqa: S105
+
+
+class AsyncClient(Methods):
+    """A memory of `palimpsest serve`, for programs with an event loop: the methods, arguments and
+    results of AsyncMemory, and `events`.
+
+    `token` is that of the service, else the environment variable PALIMPSEST_TOKEN, else none.
+    `scope` is the memory space of every method that is not given another. `machine`: commands are
+    given as by a machine, which may not touch what a person protects. A command, and a turn that is
+    waited for, must be applied within `wait_seconds`.
+
+    An answer must come within `timeout` seconds. Where it is lost, and where the service is away or
+    asks to come back, the request is sent again, up to `attempts` times within `retry_seconds`;
+    every change is sent under a key, so that it is done once.
+
+    Raises the RequestErrors of the library, and UnavailableError, UnauthorizedError, ForbiddenError
+    and RateLimitedError. A service takes whole ids.
+
+        async with AsyncClient("http://127.0.0.1:3850", scope="ana") as memory:
+            await memory.add("I moved to Lisbon.", speaker="Ana")
+            found = await memory.recall("where does Ana live?")
+    """
+
+    def __init__(
+        self,
+        base_url: str = "http://127.0.0.1:3850",
+        *,
+        token: str | None = None,
+        scope: str = "default",
+        machine: bool = False,
+        wait_seconds: float = 30.0,
+        timeout: float = 30.0,
+        attempts: int = 5,
+        retry_seconds: float = 30.0,
+    ) -> None:
+        found = os.environ.get(TOKEN_VARIABLE) or None if token is None else token
+        patience = Patience(timeout, attempts, retry_seconds)
+        self._connection = Connection(
+            service_url(base_url),
+            None if found is None else checked_token(found),
+            patience,
+            machine,
+        )
+        super().__init__(self._connection, scope, wait_seconds)
+
+    async def events(
+        self, *, after: str | None = None, scope: str | None = None
+    ) -> AsyncIterator[Happening]:
+        """What happens in the scope, from now on, or after the `position` of an event, without a
+        gap; never ends by itself. Connects anew when the connection ends.
+
+            async for happening in memory.events():
+                print(happening.kind, happening.content)
+        """
+        following = Following(self._connection, self._in(scope), after)
+        try:
+            while True:
+                yield await self.background.run(following.next())
+        finally:
+            await self.background.run(following.close())
+
+
+class Client(BlockingMethods):
+    """A memory of `palimpsest serve`. `AsyncClient` tells what the arguments are, and has the same
+    methods for programs with an event loop; `aio` is the same memory as one. Usable from any
+    thread.
+
+    >>> from palimpsest import Client
+    >>> with Client(base_url, scope="trip") as memory:
+    ...     added = memory.add("I moved to Lisbon in March.", speaker="Ana")
+    ...     memory.recall("who moved to Lisbon?", types=["episodic"]).results[0].content
+    'I moved to Lisbon in March.'
+    """
+
+    @arguments_of(AsyncClient)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(AsyncClient(*args, **kwargs))
+
+    def events(self, *, after: str | None = None, scope: str | None = None) -> Iterator[Happening]:
+        """What happens in the scope, from now on, or after the `position` of an event, without a
+        gap; never ends by itself. Connects anew when the connection ends.
+
+            for happening in memory.events():
+                print(happening.kind, happening.content)
+        """
+        aio = cast("AsyncClient", self.aio)
+        following = Following(aio._connection, aio._in(scope), after)
+        try:
+            while True:
+                yield aio.background.blocking(following.next())
+        finally:
+            aio.background.blocking(following.close())

@@ -1,0 +1,117 @@
+"""Following what happens in a scope: server-sent events, without a gap when a connection ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import httpx
+
+from palimpsest.ops.client.connection import Connection
+from palimpsest.ops.client.problems import error_of
+from palimpsest.ops.client.sending import backoff, retry_after, unreachable
+from palimpsest.ops.library.results import typed
+from palimpsest.ops.queries.requests import RequestError, UnavailableError
+
+SILENT_SECONDS: Final = 45.0
+"""After so long without even a comment, of which there is one every 15 s, a connection is dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something that changed what a recall finds: `kind` is `created`, `changed` or `forgotten`,
+    `event` the name in the memory's history. `position` is what `events` goes on `after`."""
+
+    position: str
+    kind: str
+    event: str
+    memory_id: str
+    content: str | None
+    changed_by: str
+    actor_type: str
+    reason: str
+    session_id: str
+    at: datetime
+
+
+class Following:
+    """The events of a scope, one after the other. For the event loop of the connection."""
+
+    def __init__(self, connection: Connection, scope: str, after: str | None) -> None:
+        self._connection = connection
+        self._scope = scope
+        self._after = after
+        self._failures = 0
+        self._answer: httpx.Response | None = None
+        self._lines: AsyncIterator[str] | None = None
+
+    async def next(self) -> Happening:
+        """Wait for the next event; connects anew where that is needed. Raises RequestError when the
+        service refuses, or cannot be reached as often as a request may be sent."""
+        while True:
+            try:
+                if self._lines is None:
+                    await self._connect()
+                happening = await self._read()
+            except httpx.TransportError as error:
+                await self._lost(unreachable(self._connection.url, error))
+                continue
+            except UnavailableError as error:
+                await self._lost(error)
+                continue
+            if happening is not None:
+                return happening
+            await self._lost(None)
+
+    async def close(self) -> None:
+        if self._answer is not None:
+            await self._answer.aclose()
+        self._answer = self._lines = None
+
+    async def _connect(self) -> None:
+        http, timeout = await self._connection.open(), self._connection.patience.timeout
+        request = http.build_request(
+            "GET",
+            "/api/events",
+            params={"scope": self._scope},
+            headers={} if self._after is None else {"Last-Event-ID": self._after},
+            timeout=httpx.Timeout(timeout, read=SILENT_SECONDS, pool=None),
+        )
+        self._answer = await http.send(request, stream=True)
+        if not self._answer.is_success:
+            await self._answer.aread()
+            raise error_of(self._answer, retry_after(self._answer.headers))
+        self._lines = self._answer.aiter_lines()
+
+    async def _read(self) -> Happening | None:
+        """The next event; None at the end of the stream, as where the service is stopped."""
+        assert self._lines is not None
+        fields: dict[str, str] = {}
+        async for line in self._lines:
+            self._failures = 0
+            name, _, value = line.partition(":")
+            if line and name:
+                fields[name] = value.removeprefix(" ")
+            elif not line:
+                self._after = fields.get("id", self._after)
+                if "data" in fields:
+                    return _happening(fields)
+                fields = {}
+        return None
+
+    async def _lost(self, error: RequestError | None) -> None:
+        """Let go of the connection, and wait before the next."""
+        await self.close()
+        self._failures += 1
+        if error is not None and self._failures >= self._connection.patience.attempts:
+            raise error
+        await asyncio.sleep(backoff(self._failures))
+
+
+def _happening(fields: dict[str, str]) -> Happening:
+    told = {"position": fields["id"], "kind": fields["event"], **json.loads(fields["data"])}
+    return typed(Happening, told)

@@ -1,0 +1,49 @@
+"""What becomes of a command: the words for what was done, and for why it was refused."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, cast, get_args
+
+from palimpsest.ops.queries.requests import RequestError
+
+DONE: Final = frozenset(
+    {"updated", "no_changes", "forgotten", "recovered", "confirmed", "set"}
+    | {"deleted", "deduped", "dismissed", "added", "merged", "already"}
+)
+"""What a command says of what is now as it was told to be."""
+Kind = Literal[
+    "invalid_request",
+    "too_large",
+    "not_found",
+    "not_deleted",
+    "retention_expired",
+    "version_conflict",
+    "duplicate_content_hash",
+    "pinned",
+    "confirmation_required",
+    "confirm_mismatch",
+    "idempotency_conflict",
+    "forbidden",
+    "frozen",
+    "pii_rejected",
+    "failed",
+]
+"""Why a command is refused; `failed`: it ended as a dead letter."""
+KINDS: Final[frozenset[str]] = frozenset(get_args(Kind))
+
+
+class CommandError(RequestError):
+    """A command that was not carried out; the text says why and what to do."""
+
+    code = "command_refused"
+
+    def __init__(self, kind: Kind, text: str, command_id: str | None = None) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.command_id = command_id
+
+
+def kind_of(error: str) -> Kind:
+    """The kind of a stored error, which begins with it."""
+    kind = error.partition(":")[0]
+    return cast("Kind", kind) if kind in KINDS else "failed"
