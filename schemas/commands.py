@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from palimpsest.schemas.envelope import Frozen
+from palimpsest.schemas.portable import NumberedLine
 
 ActorType = Literal["human", "agent", "pipeline", "system"]
 
@@ -167,6 +168,14 @@ class AliasCommand(Frozen):
     reason: str = ""
 
 
+class ImportCommand(Frozen):
+    """Take lines of an exported scope. What has an id that is there already stays as it is."""
+
+    command: Literal["import"] = "import"
+    from_scope: str = Field(min_length=1, max_length=256)
+    lines: tuple[NumberedLine, ...] = Field(min_length=1, max_length=500)
+
+
 Command = Annotated[
     RememberCommand
     | ModifyCommand
@@ -176,7 +185,8 @@ Command = Annotated[
     | ApplyProposalsCommand
     | DismissProposalsCommand
     | SetFlagsCommand
-    | AliasCommand,
+    | AliasCommand
+    | ImportCommand,
     Field(discriminator="command"),
 ]
 

@@ -21,6 +21,7 @@ from palimpsest.schemas.commands import (
     Triple,
 )
 from palimpsest.schemas.envelope import Frozen, UtcTime
+from palimpsest.schemas.portable import ImportedGraph
 
 Role = Literal["user", "assistant", "tool", "system"]
 Privacy = Literal["none", "partial", "full"]
@@ -249,6 +250,7 @@ OutcomeEvent = Literal[
     "rejected",
     "flags",
     "graph",
+    "imported",
 ]
 
 
@@ -282,6 +284,7 @@ class GraphWork(Frozen):
     entities: tuple[StructuredEntity, ...] = ()
     attributes: tuple[StructuredAttribute, ...] = ()
     aliases: tuple[tuple[str, str], ...] = ()
+    imported: ImportedGraph | None = None
 
 
 class MemoryChange(Frozen):

@@ -14,6 +14,7 @@ from palimpsest.schemas.commands import (
     ConfirmCommand,
     DismissProposalsCommand,
     ForgetCommand,
+    ImportCommand,
     MemoryPatch,
     ModifyCommand,
     RecoverCommand,
@@ -151,8 +152,8 @@ def _carry_out(work: Work, command: Command, sources: Sources) -> JsonValue:
                 aliases=((command.name, command.alias),),
             )
             return PENDING  # what comes of it depends on the graph
-        case ApplyProposalsCommand() | DismissProposalsCommand():
-            raise TypeError(f"{command.command} is carried out by palimpsest.streams.apply_held")
+        case ApplyProposalsCommand() | DismissProposalsCommand() | ImportCommand():
+            raise TypeError(f"{command.command} is carried out by a file of its own")
 
 
 def _modify(work: Work, patch: MemoryPatch, reason: str) -> JsonValue:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from palimpsest.schemas.commands import ApplyProposalsCommand, DismissProposalsCommand
+from palimpsest.schemas.commands import (
+    ApplyProposalsCommand,
+    DismissProposalsCommand,
+    ImportCommand,
+)
 from palimpsest.schemas.identity import item_id_of, turn_memory_id
 from palimpsest.schemas.messages import (
     CommandIntent,
@@ -21,6 +25,7 @@ from palimpsest.schemas.rows import EdgeRow, MemoryRow, SessionRow, linked_text
 from palimpsest.schemas.topics import MEMORY_WRITES, TURNS_NORMALIZED
 from palimpsest.streams.apply_commands import command_step
 from palimpsest.streams.apply_held import held_step
+from palimpsest.streams.apply_import import import_step
 from palimpsest.streams.apply_proposals import proposals_step
 from palimpsest.streams.memory_rows import effective, turn_memory, turn_text
 from palimpsest.streams.outcomes import changes, link_writes, outcome_row
@@ -61,6 +66,8 @@ def apply_writes_stage(settings: StageSettings) -> Stage:
                 return (yield from proposals_step(message, body.write, settings))
             case CommandIntent(command=ApplyProposalsCommand() | DismissProposalsCommand()):
                 return (yield from held_step(message, body.write, settings))
+            case CommandIntent(command=ImportCommand()):
+                return (yield from import_step(message, body.write, settings))
             case CommandIntent():
                 return (yield from command_step(message, body.write, settings))
 

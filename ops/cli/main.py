@@ -33,6 +33,7 @@ from palimpsest.ops.cli import (
     snapshots,
     sql,
     topics,
+    transfer,
 )
 from palimpsest.ops.cli.common import print_json
 
@@ -72,6 +73,7 @@ GROUPS = (
     scopes,
     sql,
     snapshots,
+    transfer,
     changing,
     forgetting,
     dead_letters,

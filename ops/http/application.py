@@ -15,6 +15,7 @@ from palimpsest.ops.http import (
     memory_routes,
     operation_routes,
     problems,
+    scope_routes,
     sql_routes,
     turn_routes,
 )
@@ -32,6 +33,7 @@ GROUPS = (
     command_routes,
     graph_routes,
     event_routes,
+    scope_routes,
     sql_routes,
     operation_routes,
 )

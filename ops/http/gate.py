@@ -4,6 +4,7 @@ who may ask, with a body that is not too large."""
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -50,11 +51,12 @@ class Gate:
             _check_origin(headers)
             if scope["path"] not in PUBLIC_PATHS:
                 scope.setdefault("state", {})["caller"] = self._caller(headers)
-            self._check_length(headers)
+            limit = self._limit(scope["path"])
+            _check_length(headers, limit)
         except Problem as problem:
             await answer(problem)(scope, receive, send)
             return
-        await self._app(scope, self._limited(receive), send)
+        await self._app(scope, limited(receive, limit), send)
 
     def _check_host(self, headers: Headers) -> None:
         """A name that a foreign page made its own browser resolve to this machine is refused."""
@@ -86,28 +88,42 @@ class Gate:
             {"WWW-Authenticate": "Bearer"},
         )
 
-    def _check_length(self, headers: Headers) -> None:
-        told = headers.get("content-length", "")
-        if told.isdecimal() and int(told[:19]) > self._settings.max_body_bytes:
-            raise Problem("too_large", self._largest)
+    def _limit(self, path: str) -> BodyLimit:
+        if path.startswith("/api/scopes/") and path.endswith("/import"):
+            return BodyLimit("http.max_import_bytes", self._settings.max_import_bytes)
+        return BodyLimit("http.max_body_bytes", self._settings.max_body_bytes)
 
-    @property
-    def _largest(self) -> str:
-        return f"a body may have {self._settings.max_body_bytes} bytes (http.max_body_bytes)"
 
-    def _limited(self, receive: Receive) -> Receive:
-        """A body whose length was not told is counted as it comes."""
-        taken = 0
+@dataclass(frozen=True, slots=True)
+class BodyLimit:
+    """How large a body may be, and the setting that says so."""
 
-        async def limited() -> Message:
-            nonlocal taken
-            message = await receive()
-            taken += len(message.get("body", b""))
-            if taken > self._settings.max_body_bytes:
-                raise HTTPException(413, self._largest)
-            return message
+    setting: str
+    size: int
 
-        return limited
+    def __str__(self) -> str:
+        return f"a body may have {self.size} bytes ({self.setting})"
+
+
+def _check_length(headers: Headers, limit: BodyLimit) -> None:
+    told = headers.get("content-length", "")
+    if told.isdecimal() and int(told[:19]) > limit.size:
+        raise Problem("too_large", str(limit))
+
+
+def limited(receive: Receive, limit: BodyLimit) -> Receive:
+    """A body whose length was not told is counted as it comes."""
+    taken = 0
+
+    async def counted() -> Message:
+        nonlocal taken
+        message = await receive()
+        taken += len(message.get("body", b""))
+        if taken > limit.size:
+            raise HTTPException(413, str(limit))
+        return message
+
+    return counted
 
 
 def _check_origin(headers: Headers) -> None:

@@ -20,7 +20,13 @@ from palimpsest.ops.commanding import Commands, Given, Order
 from palimpsest.ops.library.attached import Attached, Check, Places, attached
 from palimpsest.ops.library.results import NotYetAppliedError
 from palimpsest.ops.queries.dispatch import Queries
-from palimpsest.ops.queries.requests import CommandRequest, JsonObject, Request, SqlRequest
+from palimpsest.ops.queries.requests import (
+    CommandRequest,
+    ExportRequest,
+    JsonObject,
+    Request,
+    SqlRequest,
+)
 from palimpsest.ops.service.client import NotThereError
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.streams.logs.base import Outgoing
@@ -136,6 +142,9 @@ class Background:
 
     async def copy_shard(self, partition: int, path: Path) -> None:
         await self._asked(lambda asked: asked.copy_shard(partition, path))
+
+    async def export_scope(self, request: ExportRequest, path: Path) -> None:
+        await self._asked(lambda asked: asked.export_scope(request, path))
 
     async def publish(self, records: Sequence[Outgoing]) -> Places:
         reached = await self.open()

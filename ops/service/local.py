@@ -25,7 +25,13 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from palimpsest.ops.queries.dispatch import Queries
-from palimpsest.ops.queries.requests import REQUESTS, CopyRequest, RequestError, SqlRequest
+from palimpsest.ops.queries.requests import (
+    REQUESTS,
+    CopyRequest,
+    ExportRequest,
+    RequestError,
+    SqlRequest,
+)
 from palimpsest.ops.queries.sql_output import ARROW_TYPE, as_arrow
 from palimpsest.ops.service.announcement import Announcement, announce
 from palimpsest.ops.service.server import listening, served
@@ -36,6 +42,7 @@ logger = logging.getLogger(__name__)
 HOST = "127.0.0.1"
 MAX_BODY_BYTES = 1024 * 1024
 FILE_TYPE = "application/vnd.duckdb"
+LINES_TYPE = "application/x-ndjson"
 
 RequestT = TypeVar("RequestT")
 Handler: TypeAlias = "Callable[[HttpRequest], Awaitable[Response]]"
@@ -87,7 +94,7 @@ def interface(
     folder: Path | None = None,
 ) -> Starlette:
     """The routes: `POST /ask/{name}` gives JSON, `POST /sql` an Arrow stream, `POST /copy` a file
-    of DuckDB, which is made in `folder`."""
+    of DuckDB and `POST /export` lines, which are made in `folder`."""
 
     def answered(answer: Callable[[HttpRequest, bytes], Awaitable[Response]]) -> Handler:
         async def handle(http: HttpRequest) -> Response:
@@ -111,10 +118,18 @@ def interface(
         return Response(as_arrow(table), media_type=ARROW_TYPE)
 
     async def copy(_: HttpRequest, body: bytes) -> Response:
-        file = await _copied(queries, _parsed(CopyRequest, body), folder)
+        partition = _parsed(CopyRequest, body).partition
+        return await _file(lambda path: queries.copy_shard(partition, path), FILE_TYPE)
+
+    async def export(_: HttpRequest, body: bytes) -> Response:
+        request = _parsed(ExportRequest, body)
+        return await _file(lambda path: queries.export_scope(request, path), LINES_TYPE)
+
+    async def _file(write: Callable[[Path], Awaitable[None]], form: str) -> Response:
+        file = await written(write, folder)
         # Of known length: a copy that was cut off is an error to the one who asked.
         length = {"content-length": str(os.fstat(file.fileno()).st_size)}
-        return StreamingResponse(_read(file), media_type=FILE_TYPE, headers=length)
+        return StreamingResponse(read_parts(file), media_type=form, headers=length)
 
     async def ping(_: HttpRequest, __: bytes) -> Response:
         return JSONResponse({"pid": os.getpid(), "partitions": [*partitions()]})
@@ -125,6 +140,7 @@ def interface(
             Route("/ask/{name}", answered(ask), methods=["POST"]),
             Route("/sql", answered(sql), methods=["POST"]),
             Route("/copy", answered(copy), methods=["POST"]),
+            Route("/export", answered(export), methods=["POST"]),
             Route("/ping", answered(ping), methods=["POST"]),
         ],
     )
@@ -137,15 +153,15 @@ async def _failed(http: HttpRequest, error: Exception) -> Response:
     return JSONResponse({"error": told}, 500)
 
 
-async def _copied(queries: Queries, request: CopyRequest, folder: Path | None) -> BinaryIO:
-    """The copy, open, in a folder that is gone already: nothing is left behind."""
+async def written(write: Callable[[Path], Awaitable[None]], folder: Path | None) -> BinaryIO:
+    """What is written to a path, open, in a folder that is gone already: nothing is left behind."""
     with tempfile.TemporaryDirectory(prefix="copy-", dir=folder) as made:
-        path = Path(made) / "copy.duckdb"
-        await queries.copy_shard(request.partition, path)
+        path = Path(made) / "copy"
+        await write(path)
         return path.open("rb")
 
 
-def _read(file: BinaryIO) -> Iterator[bytes]:
+def read_parts(file: BinaryIO) -> Iterator[bytes]:
     with file:
         while data := file.read(MAX_BODY_BYTES):
             yield data
