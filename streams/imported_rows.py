@@ -74,12 +74,27 @@ def _json(value: Mapping[str, JsonValue]) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
+NAMING_MEMORIES = frozenset(("memory_id", "target_id", "source_memory", "drawn_from"))
+"""Fields of an event's metadata that name memories."""
+
+
+def _of_scope(ids: Ids, value: JsonValue, name: str = "") -> JsonValue:
+    """An event's metadata, naming memories as they are called here."""
+    if isinstance(value, dict):
+        return {key: _of_scope(ids, each, key) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_of_scope(ids, each, name) for each in value]
+    return ids.of(value) if isinstance(value, str) and name in NAMING_MEMORIES else value
+
+
 def memory_row(ids: Ids, line: PortableMemory) -> MemoryRow:
     """The memory; its sequence number is given when it is stored."""
-    given = same_fields(line, MemoryRow, "metadata")
+    given = same_fields(line, MemoryRow, "metadata", "source_id")
     made = MemoryRow(
         **given,  # type: ignore[arg-type]
         memory_id=ids.of(line.id),
+        # Of a fact it is the item, all else has it from outside.
+        source_id=ids.maybe(line.source_id) if line.source_type == "extraction" else line.source_id,
         scope=ids.scope,
         normalized_content="",
         content_hash="",
@@ -111,7 +126,7 @@ def event_row(ids: Ids, line: PortableEvent) -> HistoryRow:
         event_id=ids.of(line.id),
         scope=ids.scope,
         memory_id=ids.of(line.memory_id),
-        metadata=_json(line.metadata),
+        metadata=_json({name: _of_scope(ids, each, name) for name, each in line.metadata.items()}),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
@@ -49,8 +50,7 @@ async def export(
     request = ExportRequest(caller.scope(scope), asked.deleted)
     folder = service.settings.data_dir
     file = await written(lambda path: service.queries.export_scope(request, path), folder)
-    size = file.seek(0, 2)
-    file.seek(0)
+    size = os.fstat(file.fileno()).st_size
     # Of known length: an export that was cut off is an error to the one who asked.
     headers = {"Content-Length": str(size), "Cache-Control": "no-store"}
     return StreamingResponse(read_parts(file), media_type=NDJSON_TYPE, headers=headers)

@@ -119,17 +119,11 @@ def interface(
 
     async def copy(_: HttpRequest, body: bytes) -> Response:
         partition = _parsed(CopyRequest, body).partition
-        return await _file(lambda path: queries.copy_shard(partition, path), FILE_TYPE)
+        return await _file(lambda path: queries.copy_shard(partition, path), FILE_TYPE, folder)
 
     async def export(_: HttpRequest, body: bytes) -> Response:
         request = _parsed(ExportRequest, body)
-        return await _file(lambda path: queries.export_scope(request, path), LINES_TYPE)
-
-    async def _file(write: Callable[[Path], Awaitable[None]], form: str) -> Response:
-        file = await written(write, folder)
-        # Of known length: a copy that was cut off is an error to the one who asked.
-        length = {"content-length": str(os.fstat(file.fileno()).st_size)}
-        return StreamingResponse(read_parts(file), media_type=form, headers=length)
+        return await _file(lambda path: queries.export_scope(request, path), LINES_TYPE, folder)
 
     async def ping(_: HttpRequest, __: bytes) -> Response:
         return JSONResponse({"pid": os.getpid(), "partitions": [*partitions()]})
@@ -151,6 +145,15 @@ async def _failed(http: HttpRequest, error: Exception) -> Response:
     logger.error("%s: %s", http.url.path, type(error).__name__, exc_info=error)
     told = f"the worker failed over this ({type(error).__name__}); its own output tells more"
     return JSONResponse({"error": told}, 500)
+
+
+async def _file(
+    write: Callable[[Path], Awaitable[None]], form: str, folder: Path | None
+) -> Response:
+    file = await written(write, folder)
+    # Of known length: a copy that was cut off is an error to the one who asked.
+    length = {"content-length": str(os.fstat(file.fileno()).st_size)}
+    return StreamingResponse(read_parts(file), media_type=form, headers=length)
 
 
 async def written(write: Callable[[Path], Awaitable[None]], folder: Path | None) -> BinaryIO:

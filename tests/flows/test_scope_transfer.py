@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.portable import Line
 from tests.flows.http_server import Served, problem, server
-from tests.flows.program import SAID
+from tests.flows.program import SAID, Program, until
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 Lines = list[dict[str, Any]]
@@ -42,7 +43,7 @@ def fill(served: Served, client: httpx.Client) -> None:
     assert client.patch(f"/api/memory/{kept}", json=change).json()["status"] == "updated"
     gone = remember(client, "ana", "Ana's password is on a note.", pinned=False)
     assert client.request("DELETE", f"/api/memory/{gone}?reason=private").status_code == 200
-    pinned = remember(client, "ana", "„Ключ\" under the mat 🗝", pinned=True, tags=["home"])
+    pinned = remember(client, "ana", '„Ключ" under the mat 🗝', pinned=True, tags=["home"])
     assert client.post(f"/api/memory/{pinned}/confirm", json={}).status_code == 200
     named = client.post("/api/entities/Nora/aliases", json={"alias": "Eleonora", "scope": "ana"})
     assert named.status_code == 200, named.text
@@ -120,15 +121,18 @@ def check_alive(served: Served, client: httpx.Client, scope: str) -> None:
     assert after["types"]["episodic"] == before["types"]["episodic"]  # the same turn is a repeat
 
 
-IDS = ("id", "memory_id", "source_id", "target_id", "turn_memory_id", "last_turn")
+IDS = (
+    *("id", "memory_id", "source_id", "target_id", "turn_memory_id", "last_turn"),
+    *("source_memory", "drawn_from"),
+)
 
 
 def moved(value: Any, scope: str, key: str = "") -> Any:
     """A line as it is in another scope."""
     if isinstance(value, dict):
-        source = value.get("kind") == "memory" or "content" in value and "decay_rate" in value
+        told = "decay_rate" in value and value["source_type"] != "extraction"
         return {
-            name: each if source and name == "source_id" else moved(each, scope, name)
+            name: each if told and name == "source_id" else moved(each, scope, name)
             for name, each in value.items()
         }
     if isinstance(value, list):
@@ -242,12 +246,10 @@ def test_an_id_of_another_scope_is_not_taken(served: Served) -> None:
         other = {**first, "content": "Something else."}
         told = imported(client, "ben", joined([of_ben[0], other]))
         assert "says something else" in told["refused"][0]["why"]
-        same = {**first, "id": derived_id("x"), "type": "fact", "content": "Ana is allergic to walnuts."}
-        facts = [line for line in of_ben if line.get("kind") == "memory" and line["type"] != "episodic"]
+        facts = [each for each in of_ben if each.get("source_type") == "extraction"]
         twice = {**facts[0], "id": derived_id("y")}
         told = imported(client, "ben", joined([of_ben[0], twice]))
         assert "says the same" in told["refused"][0]["why"]
-        assert same["id"] != twice["id"]
         assert exported(client, "ben")[1][1:] == of_ben[1:]
 
 
@@ -268,7 +270,7 @@ def test_a_cut_file_is_told_and_mended_by_the_whole_one(served: Served) -> None:
 def test_frozen_memory_takes_nothing(served: Served) -> None:
     with served.client() as client:
         body = exported(client, "ana")[0]
-    # The flags of a scope are set on the command line; here by the file itself, which has them last.
+    # Flags are set on the command line; here by the file itself, which has them last.
     lines = body.splitlines(keepends=True)
     flags = b'{"kind": "flags", "mutations_frozen": true}\n'
     with served.client() as client:
@@ -282,6 +284,7 @@ def test_frozen_memory_takes_nothing(served: Served) -> None:
 def test_import_is_for_administrators_who_see_all(tmp_path: Path) -> None:
     with server(tmp_path) as served, served.client() as client:
         remember(client, "ana", "Ana lives in Oslo.")
+        served.settle(client)
         body, _ = exported(client, "ana")
         of_ben = served.token("ben", "ben")
         agent = served.token("agent", "*", actor="agent")
@@ -295,6 +298,68 @@ def test_import_is_for_administrators_who_see_all(tmp_path: Path) -> None:
             problem(answer, 403, "forbidden")
         with served.client(reader) as one:
             assert exported(one, "ana")[0].splitlines()[1:] == body.splitlines()[1:]
+
+
+def many(count: int) -> str:
+    """An export of so many memories."""
+    at = "2026-03-01T09:30:00Z"
+    header = {"format": "palimpsest-scope", "version": 1, "scope": "many", "exported_at": at}
+    times = dict.fromkeys(("occurred_at", "created_at", "updated_at"), at)
+    one = {"kind": "memory", "type": "fact", "importance": 0.5, "confidence": 1.0, **times}
+    memories = [
+        {**one, "id": derived_id("many", number), "content": f"Locker {number} is free."}
+        for number in range(count)
+    ]
+    return joined([header, *memories, {"kind": "end", "lines": count}])
+
+
+def test_on_the_command_line(program: Program) -> None:
+    program.ok("ingest", program.turns(*SAID), "--scope", "ana")
+    program.ok("run", "--once")
+    said = program.json("export", "ana", "ana.ndjson", "--deleted")
+    assert said["bytes"] == (program.folder / "ana.ndjson").stat().st_size
+    assert "is there already" in program.fails("export", "ana", "ana.ndjson", code=2)
+    assert "there is no scope nobody" in program.fails("export", "nobody", "nobody.ndjson")
+    assert not list(program.folder.glob("*nobody*"))
+    told = program.json("import", "ana.ndjson", "--scope", "copy")
+    assert (told["applied"], len(told["pending"])) == (False, 1)
+    program.ok("run", "--once")
+    again = program.json("import", "ana.ndjson", "--scope", "copy")
+    program.ok("run", "--once")
+    assert again["refused_lines"] == 0
+    program.ok("export", "copy", "copy.ndjson", "--deleted")
+    lines, copied = (
+        [json.loads(line) for line in (program.folder / name).read_text().splitlines()]
+        for name in ("ana.ndjson", "copy.ndjson")
+    )
+    assert in_order(copied) == in_order(moved(lines, "copy"))
+    cut = (program.folder / "ana.ndjson").read_bytes()[:-30]
+    assert "cut off" in program.fails("import", "-", "--scope", "cut", stdin=cut)
+    assert "no file" in program.fails("import", "gone.ndjson", "--scope", "cut", code=2)
+
+
+def test_a_killed_worker_goes_on_and_doubles_nothing(program: Program) -> None:
+    count = 6_000
+    (program.folder / "many.ndjson").write_text(many(count))
+    importing = program.command("import", "many.ndjson", "--scope", "many")
+    with program.worker() as worker:
+        given = subprocess.Popen(importing, cwd=program.folder, env=program.environment)
+        until(lambda: stored(program) > 0)
+        worker.kill()
+        given.kill()
+        given.wait()
+    assert 0 < stored(program) <= count
+    with program.worker():
+        told = program.json("import", "many.ndjson", "--scope", "many")
+        assert (told["taken"], told["refused_lines"], told["pending"]) == (count, 0, [])
+    query = "SELECT count(*), count(DISTINCT content) FROM memories"
+    [row] = json.loads(program.ok("sql", query, "--format", "json"))
+    assert set(row.values()) == {count}
+
+
+def stored(program: Program) -> int:
+    done = program.run("stats", "--json")
+    return int(json.loads(done.stdout)["memories"]) if done.returncode == 0 else 0
 
 
 def test_every_kind_of_line_is_exported() -> None:
