@@ -10,6 +10,7 @@ from fastapi.openapi.utils import get_openapi
 
 from palimpsest.ops.http import (
     command_routes,
+    documentation,
     event_routes,
     graph_routes,
     memory_routes,
@@ -20,6 +21,7 @@ from palimpsest.ops.http import (
     turn_routes,
 )
 from palimpsest.ops.http.answers import Failure
+from palimpsest.ops.http.counting import Counting
 from palimpsest.ops.http.gate import PUBLIC_PATHS, Gate
 from palimpsest.ops.http.service import Service
 
@@ -45,6 +47,7 @@ def create_app(service: Service) -> FastAPI:
     app.state.service = service
     problems.install(app)
     app.add_middleware(Gate, settings=service.settings.http, tokens=service.tokens)
+    app.add_middleware(Counting, metrics=service.metrics)
     return app
 
 
@@ -53,13 +56,15 @@ def _routed() -> FastAPI:
         title="Palimpsest",
         version=version("palimpsest"),
         description=DESCRIPTION,
-        # The usual pages load scripts from the network.
+        # The usual pages load scripts from the network; documentation has one that does not.
         docs_url=None,
         redoc_url=None,
     )
     for group in GROUPS:
         app.include_router(group.routes)
+    app.include_router(operation_routes.watched)
     app.include_router(operation_routes.lives)
+    app.include_router(documentation.page)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
 

@@ -59,8 +59,10 @@ class Desk:
     async def give(self, caller: Caller, scope: str, command: Command) -> Given:
         """Append the command and wait for its result. Raises CommandError for a refused one."""
         order = Order(scope, command, self.actor(caller), self._key)
-        given = await self.commands.submit(order, self.seconds)
-        given.result()
+        with self.service.metrics.command() as ended:
+            given = await self.commands.submit(order, self.seconds)
+            given.result()
+            ended("pending" if given.answer is None else "applied")
         if given.answer is None:
             pending = self.service.pending
             pending[given.command_id] = scope

@@ -18,7 +18,7 @@ from palimpsest.ops.http.settings import HttpSettings
 from palimpsest.ops.http.tokens import Tokens
 from palimpsest.ops.parts import SetupError
 
-PUBLIC_PATHS: Final = frozenset({"/health", "/ready", "/openapi.json"})
+PUBLIC_PATHS: Final = frozenset({"/health", "/ready", "/openapi.json", "/docs"})
 """What anybody may ask who may reach the service at all."""
 
 

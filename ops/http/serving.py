@@ -10,17 +10,19 @@ import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.http.application import create_app
 from palimpsest.ops.http.gate import is_loopback
+from palimpsest.ops.http.metrics import Metrics
 from palimpsest.ops.http.rates import Rates
 from palimpsest.ops.http.service import Service
 from palimpsest.ops.http.settings import HttpSettings
 from palimpsest.ops.http.tokens import Tokens
 from palimpsest.ops.parts import SetupError
-from palimpsest.ops.queries.dispatch import DirectQueries
+from palimpsest.ops.queries.dispatch import DirectQueries, Queries
+from palimpsest.ops.queries.requests import JsonObject, StatusRequest
 from palimpsest.ops.service.routing import RoutedQueries
 from palimpsest.ops.service.running import serving_reads
 from palimpsest.ops.service.server import listening, served
@@ -119,7 +121,15 @@ async def _parts(
         async def wait(position: Position, seconds: float) -> bool:
             return await log.wait([position], seconds)
 
-        yield Service(settings, queries, log.append, log, tokens, rates, _nothing_lacks, wait), app
+        metrics = Metrics(partial(_status, queries), lambda: app.runners, app.models.usage)
+        service = Service(
+            settings, queries, log.append, log, tokens, rates, _nothing_lacks, wait, metrics
+        )
+        yield service, app
+
+
+async def _status(queries: Queries) -> JsonObject:
+    return cast("JsonObject", await queries.answer(StatusRequest()))
 
 
 @contextlib.asynccontextmanager
