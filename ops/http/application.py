@@ -87,8 +87,21 @@ def _document(app: FastAPI) -> dict[str, Any]:
         parts["schemas"]["Failure"] = Failure.model_json_schema(mode="serialization")
         parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         for path, operations in made["paths"].items():
-            if path not in PUBLIC_PATHS:
-                for operation in operations.values():
+            for operation in operations.values():
+                if path not in PUBLIC_PATHS:
                     operation["security"] = [{"token": []}]
+                if not _may_be_invalid(operation):
+                    operation["responses"].pop("422", None)
         app.openapi_schema = made
     return app.openapi_schema
+
+
+def _may_be_invalid(operation: dict[str, Any]) -> bool:
+    """Whether a request can say anything that is wrong: all else is part of its address, and names
+    what is there or not."""
+    bounded = [
+        parameter
+        for parameter in operation.get("parameters", ())
+        if parameter["in"] != "path" or len(parameter["schema"].keys() - {"type", "title"}) > 0
+    ]
+    return bool(bounded) or "requestBody" in operation

@@ -39,12 +39,15 @@ Forgetter = Annotated[Caller, _may("forget")]
 Recoverer = Annotated[Caller, _may("recover")]
 
 NO_REASON = bodies.ReasonBody()
-REFUSED = errors("not_found", "conflict", "rate_limited")
-WRITTEN = {202: {"model": answers.Accepted, "description": "Not carried out yet"}, **REFUSED}
+ACCEPTED = {202: {"model": answers.Accepted, "description": "Not carried out yet"}}
+REFUSED = errors("not_found", "conflict")
+WRITTEN = {**ACCEPTED, **REFUSED, **errors("rate_limited")}
 WITH = errors(*WITH_BODY)
 
 
-@routes.post("/memory/remember", response_model=answers.Remembered, responses={**WRITTEN, **WITH})
+@routes.post(
+    "/memory/remember", response_model=answers.Remembered, responses={**ACCEPTED, **REFUSED, **WITH}
+)
 async def remember(desk: DeskOf, caller: Rememberer, body: bodies.RememberBody) -> Response:
     """Keep a text. One that is known already is not kept twice: `deduped`."""
     said = body.model_dump(exclude={"scope"}, exclude_unset=True)

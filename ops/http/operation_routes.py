@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from palimpsest.ops.http import answers, bodies
@@ -39,11 +39,9 @@ async def ready(service: ServiceOf) -> Response:
     response_class=PlainTextResponse,
     responses={200: {"description": "Metrics in the text format of Prometheus, or OpenMetrics"}},
 )
-async def metrics(
-    service: ServiceOf, _: Administrator, accept: Annotated[str, Header()] = ""
-) -> Response:
+async def metrics(service: ServiceOf, _: Administrator, request: Request) -> Response:
     """What Prometheus reads: requests, stages, models, the state of the pipeline."""
-    shown, form = await service.metrics.shown(accept)
+    shown, form = await service.metrics.shown(request.headers.get("accept", ""))
     return Response(shown, media_type=form)
 
 

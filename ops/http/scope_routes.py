@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 
 from palimpsest.ops.http import answers, bodies
 from palimpsest.ops.http.commands import DeskOf
-from palimpsest.ops.http.routing import NDJSON_TYPE, WITH_BODY, errors, media_type, router
+from palimpsest.ops.http.routing import NDJSON_TYPE, errors, media_type, router
 from palimpsest.ops.http.service import Administrator, Recaller, ServiceOf
 from palimpsest.ops.importing import Importer
 from palimpsest.ops.queries.requests import ExportRequest
@@ -61,7 +61,7 @@ async def export(
     response_model=answers.Imported,
     responses={
         202: {"model": answers.Imported, "description": "Not all carried out yet"},
-        **errors(*WITH_BODY, "not_found", "conflict"),
+        **errors("too_large", "unsupported_media_type", "conflict"),
     },
     openapi_extra=_BODY,
 )

@@ -121,14 +121,14 @@ async def _parts(
         async def wait(position: Position, seconds: float) -> bool:
             return await log.wait([position], seconds)
 
-        metrics = Metrics(partial(_status, queries), lambda: app.runners, app.models.usage)
+        metrics = Metrics(partial(pipeline_status, queries), lambda: app.runners, app.models.usage)
         service = Service(
             settings, queries, log.append, log, tokens, rates, _nothing_lacks, wait, metrics
         )
         yield service, app
 
 
-async def _status(queries: Queries) -> JsonObject:
+async def pipeline_status(queries: Queries) -> JsonObject:
     return cast("JsonObject", await queries.answer(StatusRequest()))
 
 
