@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import JSONResponse
@@ -38,10 +38,12 @@ Modifier = Annotated[Caller, _may("modify")]
 Forgetter = Annotated[Caller, _may("forget")]
 Recoverer = Annotated[Caller, _may("recover")]
 
+Responses: TypeAlias = dict[int | str, dict[str, Any]]
+
 NO_REASON = bodies.ReasonBody()
-ACCEPTED = {202: {"model": answers.Accepted, "description": "Not carried out yet"}}
+ACCEPTED: Responses = {202: {"model": answers.Accepted, "description": "Not carried out yet"}}
 REFUSED = errors("not_found", "conflict")
-WRITTEN = {**ACCEPTED, **REFUSED, **errors("rate_limited")}
+WRITTEN: Responses = {**ACCEPTED, **REFUSED, **errors("rate_limited")}
 WITH = errors(*WITH_BODY)
 
 

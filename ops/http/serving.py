@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from palimpsest.ops.embedded import Application, application
+from palimpsest.ops.http.agents import agents
 from palimpsest.ops.http.application import create_app
 from palimpsest.ops.http.gate import is_loopback
 from palimpsest.ops.http.metrics import Metrics
@@ -74,12 +75,14 @@ async def serving(settings: Settings) -> AsyncIterator[Serving]:
     check_tokens(settings, tokens)
     async with contextlib.AsyncExitStack() as undo:
         listener = undo.enter_context(_listener(settings.http))
-        service, app = await undo.enter_async_context(_parts(settings, tokens))
+        service, stages = await undo.enter_async_context(_parts(settings, tokens))
+        app = create_app(service)
+        await undo.enter_async_context(agents(app, service))
         graceful = {"timeout_graceful_shutdown": CLOSING_SECONDS}
-        await undo.enter_async_context(served(create_app(service), listener, **graceful))
+        await undo.enter_async_context(served(app, listener, **graceful))
         undo.callback(service.stopping.set)
         host, port = settings.http.host, listener.getsockname()[1]
-        yield Serving(f"http://{f'[{host}]' if ':' in host else host}:{port}", service, app)
+        yield Serving(f"http://{f'[{host}]' if ':' in host else host}:{port}", service, stages)
 
 
 def check_tokens(settings: Settings, tokens: Tokens) -> None:
@@ -110,10 +113,11 @@ async def _parts(
         async with _gateway(settings) as (routed, broker):
             lacks = partial(without_owner, routed, settings.cluster.partitions)
             polled = partial(_polled, broker)
-            yield (
-                Service(settings, routed, broker.append, broker, tokens, rates, lacks, polled),
-                None,
+            metrics = Metrics(partial(pipeline_status, routed))
+            service = Service(
+                settings, routed, broker.append, broker, tokens, rates, lacks, polled, metrics
             )
+            yield service, None
         return
     async with application(settings) as app, serving_reads(app) as sources:
         queries, log = DirectQueries(sources), app.log

@@ -68,10 +68,13 @@ class Opened:
             raise no_memory(memory_id)
         return str(said["id"])
 
+    async def _carried_out(self, order: Order) -> JsonValue:
+        return await self.background.run(self.background.carry_out(order, self.wait_seconds))
+
     async def _command(self, command: Command, scope: str | None) -> tuple[Change, ...]:
         order = Order(self._in(scope), command, self.actor)
         try:
-            result = await self.background.run(self.background.carry_out(order, self.wait_seconds))
+            result = await self._carried_out(order)
         except CommandError as error:
             raise NotDoneError(str(error)) from error
         # What was forgotten cannot be changed, but it can be forgotten again.

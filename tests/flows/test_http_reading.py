@@ -122,20 +122,6 @@ def test_every_route_has_its_statuses(
         problem(answer, status, CODES[status])
 
 
-def test_every_reading_route_is_tried(client: httpx.Client) -> None:
-    """A new one needs its lines in the table."""
-    tried = {(method, path.partition("?")[0]) for method, path, _, _ in GIVEN}
-    for path, operations in client.get("/openapi.json").json()["paths"].items():
-        for method in operations:
-            if method == "get" or path in ("/api/memory/recall", "/api/memory/context", "/api/sql"):
-                head = path.partition("{")[0]
-                tail = path.rpartition("}")[2] if "{" in path else ""
-                assert any(
-                    verb == method.upper() and at.startswith(head) and at.endswith(tail)
-                    for verb, at in tried
-                ), path
-
-
 def test_a_body_of_untold_length_is_counted_as_it_comes(client: httpx.Client) -> None:
     many = (b" " * 100_000 for _ in range(20))
     problem(client.post("/api/memory/recall", content=many, headers=JSON), 413, "too_large")
