@@ -90,13 +90,16 @@ def import_scope(
 
 
 async def _taken(cli: Cli, file: BinaryIO, scope: str, wait: float) -> Imported:
+    from palimpsest.ops.bootstrap import publisher
     from palimpsest.ops.commanding import commands_of
     from palimpsest.ops.importing import Importer
     from palimpsest.schemas.commands import Actor
 
     settings = cli.settings
-    importer = Importer(commands_of(settings), scope, Actor(), wait, settings.log.max_record_bytes)
-    return await importer.take(_blocks(file))
+    with publisher(settings) as append:
+        commands = commands_of(settings, append)
+        importer = Importer(commands, scope, Actor(), wait, settings.log.max_record_bytes)
+        return await importer.take(_blocks(file))
 
 
 async def _blocks(file: BinaryIO) -> AsyncIterator[bytes]:

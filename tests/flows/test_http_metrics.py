@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from palimpsest.ops.http import metrics as names
 from tests.flows.http_server import Served, problem, server
-from tests.flows.program import SAID
+from tests.flows.program import SAID, Program, until
 
 Values = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -121,6 +122,18 @@ def test_metrics_are_for_administrators(tmp_path: Path) -> None:
             found = values(client)
         requests = {"method": "GET", "route": "other", "status": "401"}
         assert at(found, "http_requests_total", **requests) == 1
+
+
+def test_a_worker_shows_its_own(program: Program) -> None:
+    program.ok("ingest", program.turns(*SAID), "--scope", "home")
+    with program.worker():
+        told = json.loads((program.data / "worker.json").read_text())
+        url = f"http://127.0.0.1:{told['port']}/metrics"
+        assert httpx.get(url, trust_env=False).status_code == 401
+        headers = {"Authorization": f"Bearer {told['token']}"}
+        with httpx.Client(base_url=url.removesuffix("/metrics"), headers=headers) as client:
+            place = {"stage": "normalize", "partition": "0"}
+            until(lambda: at(values(client), "stage_records_total", **place) == len(SAID))
 
 
 def test_every_metric_is_documented() -> None:
