@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from palimpsest.ops.awaited_results import AwaitedResults
 from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.http.agents import agents
 from palimpsest.ops.http.application import create_app
@@ -119,15 +120,28 @@ async def _parts(
             )
             yield service, None
         return
-    async with application(settings) as app, serving_reads(app) as sources:
-        queries, log = DirectQueries(sources), app.log
+    results = AwaitedResults()
+    async with (
+        application(settings, on_batch=results.note) as app,
+        serving_reads(app) as sources,
+    ):
+        queries, log, results.sources = DirectQueries(sources), app.log, sources
 
         async def wait(position: Position, seconds: float) -> bool:
             return await log.wait([position], seconds)
 
         metrics = Metrics(partial(pipeline_status, queries), lambda: app.runners, app.models.usage)
         service = Service(
-            settings, queries, log.append, log, tokens, rates, _nothing_lacks, wait, metrics
+            settings,
+            queries,
+            log.append,
+            log,
+            tokens,
+            rates,
+            _nothing_lacks,
+            wait,
+            metrics,
+            results.of,
         )
         yield service, app
 
