@@ -47,7 +47,24 @@ def fill(served: Served, client: httpx.Client) -> None:
     assert client.post(f"/api/memory/{pinned}/confirm", json={}).status_code == 200
     named = client.post("/api/entities/Nora/aliases", json={"alias": "Eleonora", "scope": "ana"})
     assert named.status_code == 200, named.text
-    served.settle(client)
+    quiet(served, client, "ana", "ben")
+
+
+def quiet(served: Served, client: httpx.Client, *scopes: str) -> None:
+    """Until nothing more happens: between what a stage commits and what it sends on, no stage is
+    behind."""
+    for scope in scopes:
+        seen: Lines = []
+
+        def is_as_before(scope: str = scope) -> bool:
+            nonlocal seen
+            served.settle(client)
+            before, seen = seen, exported(client, scope)[1][1:]
+            facts = {line["id"] for line in seen if line.get("kind") == "fact"}
+            said = {line["id"] for line in seen if line.get("kind") == "memory"}
+            return before == seen and bool(facts) and bool(said)
+
+        until(is_as_before)
 
 
 STRUCTURE = {
@@ -284,7 +301,7 @@ def test_frozen_memory_takes_nothing(served: Served) -> None:
 def test_import_is_for_administrators_who_see_all(tmp_path: Path) -> None:
     with server(tmp_path) as served, served.client() as client:
         remember(client, "ana", "Ana lives in Oslo.")
-        served.settle(client)
+        quiet(served, client, "ana")
         body, _ = exported(client, "ana")
         of_ben = served.token("ben", "ben")
         agent = served.token("agent", "*", actor="agent")
