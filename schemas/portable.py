@@ -23,6 +23,20 @@ Count = Annotated[int, Field(ge=0, le=2**53)]
 ActorName = Literal["human", "agent", "pipeline", "system"]
 
 
+FactOutcome = Literal[
+    "created",
+    "modified",
+    "deleted",
+    "none",
+    "deduped",
+    "skipped",
+    "blocked",
+    "shadowed",
+    "dropped",
+]
+"""How a fact ends; the balance knows no other end."""
+
+
 class PortableMemory(Frozen):
     """A memory, also a forgotten one."""
 
@@ -167,7 +181,7 @@ class PortableFact(Frozen):
     prompt_version: Word
     occurred_at: UtcTime
     correlation_id: Word = ""
-    outcome: Word
+    outcome: FactOutcome
     memory_id: Id | None = None
     reason: str = ""
     recorded_at: UtcTime

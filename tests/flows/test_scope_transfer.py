@@ -209,6 +209,9 @@ def test_a_bad_line_is_told_and_the_rest_goes_on(served: Served) -> None:
             json.dumps({**memories[0], "content": " \n "}),
             '{"kind": "mention", "memory_id": "no", "text_key": "k", "name": "n",'
             ' "mention_text": "n"}',
+            json.dumps(
+                {**next(each for each in lines if each.get("kind") == "fact"), "outcome": "lost"}
+            ),
             "[" * 100_000,
         ]
         body = "\n".join([json.dumps(header), texts[0], *bad, texts[1]])
@@ -218,6 +221,7 @@ def test_a_bad_line_is_told_and_the_rest_goes_on(served: Served) -> None:
         assert not told["complete"]  # there is no last line
         numbers = [each["line"] for each in told["refused"]]
         assert numbers == [*range(3, 3 + len(bad)), 3 + len(bad) + 1]
+        assert client.get("/api/pipeline/status").json()["balance"]["holds"]
         assert "longer than" in told["refused"][6]["why"]
         assert "cut off" in told["refused"][-1]["why"]
 
