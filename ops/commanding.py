@@ -249,16 +249,19 @@ def _of(order: Order, command_id: str, answer: JsonObject) -> JsonObject:
     return answer
 
 
-def commands_of(settings: Settings) -> Commands:
-    """Commands to the memory of a folder or a cluster, from any process."""
+def commands_of(
+    settings: Settings, append: Callable[[Sequence[Outgoing]], object] | None = None
+) -> Commands:
+    """Commands to the memory of a folder or a cluster, from any process. `append` is for those who
+    give many; else the log is opened for each."""
 
-    def append(records: Sequence[Outgoing]) -> None:
+    def publish_one(records: Sequence[Outgoing]) -> None:
         with publisher(settings) as publish:
             publish(records)
 
     return Commands(
         settings,
-        append,
+        append or publish_one,
         partial(queries, settings),
         works=partial(worker_is_there, settings),
         has_results=lambda: settings.log.kind == "kafka" or has_log(settings),

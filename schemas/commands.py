@@ -12,6 +12,7 @@ from palimpsest.schemas.document_commands import (
     DocumentTextCommand,
 )
 from palimpsest.schemas.envelope import Frozen
+from palimpsest.schemas.portable import NumberedLine
 
 ActorType = Literal["human", "agent", "pipeline", "system"]
 
@@ -172,6 +173,14 @@ class AliasCommand(Frozen):
     reason: str = ""
 
 
+class ImportCommand(Frozen):
+    """Take lines of an exported scope. What has an id that is there already stays as it is."""
+
+    command: Literal["import"] = "import"
+    from_scope: str = Field(min_length=1, max_length=256)
+    lines: tuple[NumberedLine, ...] = Field(min_length=1, max_length=500)
+
+
 Command = Annotated[
     RememberCommand
     | ModifyCommand
@@ -184,7 +193,8 @@ Command = Annotated[
     | AliasCommand
     | AddDocumentCommand
     | DocumentTextCommand
-    | DeleteDocumentCommand,
+    | DeleteDocumentCommand
+    | ImportCommand,
     Field(discriminator="command"),
 ]
 

@@ -22,6 +22,7 @@ from palimpsest.schemas.commands import (
 )
 from palimpsest.schemas.document_commands import DocumentTextCommand
 from palimpsest.schemas.envelope import Frozen, UtcTime
+from palimpsest.schemas.portable import ImportedGraph
 
 Role = Literal["user", "assistant", "tool", "system"]
 Privacy = Literal["none", "partial", "full"]
@@ -279,6 +280,7 @@ OutcomeEvent = Literal[
     "rejected",
     "flags",
     "graph",
+    "imported",
 ]
 
 
@@ -312,6 +314,7 @@ class GraphWork(Frozen):
     entities: tuple[StructuredEntity, ...] = ()
     attributes: tuple[StructuredAttribute, ...] = ()
     aliases: tuple[tuple[str, str], ...] = ()
+    imported: ImportedGraph | None = None
 
 
 class MemoryChange(Frozen):

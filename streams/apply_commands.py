@@ -14,6 +14,7 @@ from palimpsest.schemas.commands import (
     ConfirmCommand,
     DismissProposalsCommand,
     ForgetCommand,
+    ImportCommand,
     MemoryPatch,
     ModifyCommand,
     RecoverCommand,
@@ -163,6 +164,7 @@ def _carry_out(work: Work, command: Command, sources: Sources) -> JsonValue:
             | AddDocumentCommand()
             | DeleteDocumentCommand()
             | DocumentTextCommand()
+            | ImportCommand()
         ):
             raise TypeError(f"{command.command} is carried out by a file of its own")
 

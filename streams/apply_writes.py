@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from palimpsest.schemas.commands import ApplyProposalsCommand, DismissProposalsCommand
+from palimpsest.schemas.commands import (
+    ApplyProposalsCommand,
+    DismissProposalsCommand,
+    ImportCommand,
+)
 from palimpsest.schemas.document_commands import AddDocumentCommand, DeleteDocumentCommand
 from palimpsest.schemas.identity import item_id_of, turn_memory_id
 from palimpsest.schemas.messages import (
@@ -30,6 +34,7 @@ from palimpsest.streams.apply_documents import (
     text_step,
 )
 from palimpsest.streams.apply_held import held_step
+from palimpsest.streams.apply_import import import_step
 from palimpsest.streams.apply_proposals import proposals_step
 from palimpsest.streams.memory_rows import effective, turn_memory, turn_text
 from palimpsest.streams.outcomes import changes, link_writes, outcome_row
@@ -78,6 +83,8 @@ def apply_writes_stage(settings: StageSettings) -> Stage:
                 return (yield from text_step(message, text, settings))
             case ForgetChunksIntent():
                 return (yield from forget_chunks_step(message, body.write, settings))
+            case CommandIntent(command=ImportCommand()):
+                return (yield from import_step(message, body.write, settings))
             case CommandIntent():
                 return (yield from command_step(message, body.write, settings))
 

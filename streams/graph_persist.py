@@ -23,11 +23,14 @@ from palimpsest.schemas.rows import (
     RelationRow,
 )
 from palimpsest.schemas.topics import GRAPH_CHANGES, MEMORY_CHANGES
+from palimpsest.streams.graph_import import imported_names, imported_rows
 from palimpsest.streams.stage import Context, Emit, Message, Process, Stage, Step
 from palimpsest.streams.store_port import Graph, LoadGraph, MemoryText, Put, Write
 from palimpsest.streams.text.linker import canonical_name, name_fault, names_in
 
 VAGUE_TYPES = ("extracted", "unknown", "")
+_ANSWERED = "alias"
+"""What was answered here before all commands left their own name."""
 _QUOTES = "\"“”„«»「」『』‘’'"
 
 
@@ -114,6 +117,7 @@ def _names(given: GraphWork) -> Iterable[str]:
     for attribute in given.attributes:
         yield attribute.entity
     yield from _told_the_same(given)
+    yield from imported_names(given.imported)
 
 
 def _told_the_same(given: GraphWork) -> Iterable[str]:
@@ -140,6 +144,10 @@ def _persist(work: _Work, given: GraphWork) -> None:
         _triple(work, triple)
     for attribute in given.attributes:
         _attribute(work, attribute)
+    if given.imported is not None:
+        rows, result = imported_rows(work.message.scope, given.imported, work.graph)
+        work.structure += map(Put, rows)
+        _answer(work, given.command_id, None, result.model_dump(mode="json"))
 
 
 def _triple(work: _Work, triple: Triple) -> None:
@@ -310,7 +318,7 @@ def _answer(work: _Work, command_id: str | None, error: str | None, result: Json
     row = CommandRow(
         command_id=command_id,
         scope=work.message.scope,
-        command="alias",
+        command=_ANSWERED if begun is None else begun.command,
         error=error,
         result=json.dumps(result, sort_keys=True, ensure_ascii=False),
         recorded_at=work.message.recorded,

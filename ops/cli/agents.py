@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
 from palimpsest.ops.cli.common import Cli, command, complain, not_done
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.types import ASGIApp
+
+    from palimpsest.ops.library.memory import AsyncMemory
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class Guard(TypedDict, total=False):
+    """How a server that others reach is kept."""
+
+    guarded: Callable[[ASGIApp], ASGIApp]
+    check: Callable[[str], None]
 
 
 def register(app: typer.Typer) -> None:
@@ -21,8 +37,11 @@ def mcp(
     http: Annotated[
         bool, typer.Option("--http", help="Over streamable HTTP instead of stdin and stdout.")
     ] = False,
+    host: Annotated[
+        str, typer.Option(help="Address for --http; any but loopback needs tokens.")
+    ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Its port on 127.0.0.1; 0 is any free one.")
+        int, typer.Option(min=0, max=65535, help="Port for --http; 0 is any free one.")
     ] = 3851,
 ) -> None:
     """Give agents tools over one memory space, by the Model Context Protocol.
@@ -35,20 +54,48 @@ def mcp(
     import asyncio
 
     try:
-        from palimpsest.ops.mcp.server import AGENT, HOST, serve_http, serve_stdio
+        from palimpsest.ops.mcp.server import AGENT, serve_stdio
     except ModuleNotFoundError as error:
         if error.name not in ("mcp", "mcp_types"):
             raise
         raise not_done("the MCP SDK is not installed: pip install 'palimpsest[mcp]'") from None
     from palimpsest.ops.library.memory import AsyncMemory
-    from palimpsest.ops.service.server import listening
 
     memory = AsyncMemory(scope=scope, loaded=cli.settings, actor=AGENT)
     if not http:
         asyncio.run(serve_stdio(memory))
         return
+    asyncio.run(_serve(memory, cli.settings, host, port))
+
+
+async def _serve(memory: AsyncMemory, settings: Settings, host: str, port: int) -> None:
+    from palimpsest.ops.mcp.server import serve_http
+    from palimpsest.ops.service.server import listening
+
+    http = settings.http.model_copy(update={"host": host, "port": port})
+    tokens_file = settings.data_dir / "tokens.json"
+    guard: Guard = {}
+    if host not in LOOPBACK or tokens_file.exists():
+        guard = _guard(memory, settings.model_copy(update={"http": http}))
     try:
-        listener = listening(HOST, port)
+        listener = listening(host, port)
     except OSError as error:
-        raise not_done(f"cannot listen on port {port}: {error.strerror}; name another") from None
-    asyncio.run(serve_http(memory, listener, lambda address: complain(f"serving {address}")))
+        raise not_done(f"cannot listen at {host}:{port}: {error.strerror}; name another") from None
+    await serve_http(memory, listener, lambda address: complain(f"serving {address}"), **guard)
+
+
+def _guard(memory: AsyncMemory, settings: Settings) -> Guard:
+    """What keeps those without a token out. Raises SetupError while there is none, and Exit."""
+    try:
+        from palimpsest.ops.http.agents import checked, guarded
+        from palimpsest.ops.http.rates import Rates
+        from palimpsest.ops.http.serving import check_tokens
+        from palimpsest.ops.http.tokens import Tokens
+    except ModuleNotFoundError as error:
+        raise not_done(f"tokens need the extra `serve` ({error.name} is missing)") from None
+    tokens = Tokens(settings.data_dir)
+    check_tokens(settings, tokens)
+    return {
+        "guarded": guarded(settings.http, tokens, memory),
+        "check": checked(Rates(settings.http)),
+    }

@@ -27,6 +27,7 @@ from palimpsest.ops.cli import (
     overviews,
     proposals,
     publishing,
+    requests,
     running,
     scopes,
     serving,
@@ -34,6 +35,7 @@ from palimpsest.ops.cli import (
     snapshots,
     sql,
     topics,
+    transfer,
 )
 from palimpsest.ops.cli.common import print_json
 
@@ -70,9 +72,11 @@ GROUPS = (
     serving,
     memories,
     overviews,
+    requests,
     scopes,
     sql,
     snapshots,
+    transfer,
     changing,
     forgetting,
     documents,

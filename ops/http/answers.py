@@ -270,6 +270,25 @@ class Aliased(Done):
     result: dict[str, JsonValue]
 
 
+class LineRefused(BaseModel):
+    line: int
+    why: str
+
+
+class Imported(BaseModel):
+    """`taken` are the lines whose content is there now, `memories` the memories among them that
+    were not there before; `refused` tells the first hundred of `refused_lines`. `complete`: the
+    file was whole. `pending` are commands that are not carried out yet."""
+
+    applied: bool
+    taken: int
+    memories: int
+    refused: list[LineRefused]
+    refused_lines: int
+    complete: bool
+    pending: list[str]
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate(results.Candidate):
     __doc__ = None

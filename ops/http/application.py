@@ -11,16 +11,19 @@ from fastapi.openapi.utils import get_openapi
 from palimpsest.ops.http import (
     command_routes,
     document_routes,
+    documentation,
     event_routes,
     graph_routes,
     memory_routes,
     operation_routes,
     overview_routes,
     problems,
+    scope_routes,
     sql_routes,
     turn_routes,
 )
 from palimpsest.ops.http.answers import Failure
+from palimpsest.ops.http.counting import Counting
 from palimpsest.ops.http.gate import PUBLIC_PATHS, Gate
 from palimpsest.ops.http.service import Service
 
@@ -35,6 +38,7 @@ GROUPS = (
     document_routes,
     graph_routes,
     event_routes,
+    scope_routes,
     sql_routes,
     overview_routes,
     operation_routes,
@@ -52,6 +56,7 @@ def create_app(service: Service) -> FastAPI:
         tokens=service.tokens,
         larger={document_routes.PLACE: service.settings.documents.max_bytes},
     )
+    app.add_middleware(Counting, metrics=service.metrics)
     return app
 
 
@@ -60,13 +65,15 @@ def _routed() -> FastAPI:
         title="Palimpsest",
         version=version("palimpsest"),
         description=DESCRIPTION,
-        # The usual pages load scripts from the network.
+        # The usual pages load scripts from the network; documentation has one that does not.
         docs_url=None,
         redoc_url=None,
     )
     for group in GROUPS:
         app.include_router(group.routes)
+    app.include_router(operation_routes.watched)
     app.include_router(operation_routes.lives)
+    app.include_router(documentation.page)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
 
@@ -89,8 +96,21 @@ def _document(app: FastAPI) -> dict[str, Any]:
         parts["schemas"]["Failure"] = Failure.model_json_schema(mode="serialization")
         parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         for path, operations in made["paths"].items():
-            if path not in PUBLIC_PATHS:
-                for operation in operations.values():
+            for operation in operations.values():
+                if path not in PUBLIC_PATHS:
                     operation["security"] = [{"token": []}]
+                if not _may_be_invalid(operation):
+                    operation["responses"].pop("422", None)
         app.openapi_schema = made
     return app.openapi_schema
+
+
+def _may_be_invalid(operation: dict[str, Any]) -> bool:
+    """Whether a request can say anything that is wrong: all else is part of its address, and names
+    what is there or not."""
+    bounded = [
+        parameter
+        for parameter in operation.get("parameters", ())
+        if parameter["in"] != "path" or len(parameter["schema"].keys() - {"type", "title"}) > 0
+    ]
+    return bool(bounded) or "requestBody" in operation

@@ -153,6 +153,10 @@ class StatsParameters(Said):
     scope: Scope | None = Field(default=None, description="of this memory space; else of all")
 
 
+class ExportParameters(Said):
+    deleted: bool = Field(default=False, description="also what was forgotten")
+
+
 class SqlBody(Said):
     """One statement that only reads. It sees all scopes."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import JSONResponse
@@ -38,13 +38,18 @@ Modifier = Annotated[Caller, _may("modify")]
 Forgetter = Annotated[Caller, _may("forget")]
 Recoverer = Annotated[Caller, _may("recover")]
 
+Responses: TypeAlias = dict[int | str, dict[str, Any]]
+
 NO_REASON = bodies.ReasonBody()
-REFUSED = errors("not_found", "conflict", "rate_limited")
-WRITTEN = {202: {"model": answers.Accepted, "description": "Not carried out yet"}, **REFUSED}
+ACCEPTED: Responses = {202: {"model": answers.Accepted, "description": "Not carried out yet"}}
+REFUSED = errors("not_found", "conflict")
+WRITTEN: Responses = {**ACCEPTED, **REFUSED, **errors("rate_limited")}
 WITH = errors(*WITH_BODY)
 
 
-@routes.post("/memory/remember", response_model=answers.Remembered, responses={**WRITTEN, **WITH})
+@routes.post(
+    "/memory/remember", response_model=answers.Remembered, responses={**ACCEPTED, **REFUSED, **WITH}
+)
 async def remember(desk: DeskOf, caller: Rememberer, body: bodies.RememberBody) -> Response:
     """Keep a text. One that is known already is not kept twice: `deduped`."""
     said = body.model_dump(exclude={"scope"}, exclude_unset=True)

@@ -44,17 +44,26 @@ class Desk:
         ] = None,
     ) -> None:
         self.service = service
-        self._wait = service.settings.http.wait_seconds if wait is None else wait
+        self.seconds = service.settings.http.wait_seconds if wait is None else wait
         self.key = idempotency_key
         self._actor_type = actor_type
 
+    @property
+    def commands(self) -> Commands:
+        return commands_of(self.service)
+
+    def actor(self, caller: Caller) -> Actor:
+        """Who the command is from."""
+        machine = self._actor_type == "agent" or caller.actor != "human"
+        return Actor(id=caller.name, type="agent" if machine else "human")
+
     async def give(self, caller: Caller, scope: str, command: Command) -> Given:
         """Append the command and wait for its result. Raises CommandError for a refused one."""
-        machine = self._actor_type == "agent" or caller.actor != "human"
-        actor = Actor(id=caller.name, type="agent" if machine else "human")
-        order = Order(scope, command, actor, self.key)
-        given = await commands_of(self.service).submit(order, self._wait)
-        given.result()
+        order = Order(scope, command, self.actor(caller), self.key)
+        with self.service.metrics.command() as ended:
+            given = await self.commands.submit(order, self.seconds)
+            given.result()
+            ended("pending" if given.answer is None else "applied")
         if given.answer is None:
             pending = self.service.pending
             pending[given.command_id] = scope

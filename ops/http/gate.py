@@ -19,7 +19,7 @@ from palimpsest.ops.http.settings import HttpSettings
 from palimpsest.ops.http.tokens import Tokens
 from palimpsest.ops.parts import SetupError
 
-PUBLIC_PATHS: Final = frozenset({"/health", "/ready", "/openapi.json"})
+PUBLIC_PATHS: Final = frozenset({"/health", "/ready", "/openapi.json", "/docs"})
 """What anybody may ask who may reach the service at all."""
 
 
@@ -57,11 +57,11 @@ class Gate:
             if scope["path"] not in PUBLIC_PATHS:
                 scope.setdefault("state", {})["caller"] = self._caller(headers)
             limit = self._limit(scope["path"])
-            limit.check(headers)
+            _check_length(headers, limit)
         except Problem as problem:
             await answer(problem)(scope, receive, send)
             return
-        await self._app(scope, limit.on(receive), send)
+        await self._app(scope, limited(receive, limit), send)
 
     def _check_host(self, headers: Headers) -> None:
         """A name that a foreign page made its own browser resolve to this machine is refused."""
@@ -93,41 +93,44 @@ class Gate:
             {"WWW-Authenticate": "Bearer"},
         )
 
-    def _limit(self, path: str) -> _Limit:
+    def _limit(self, path: str) -> BodyLimit:
+        if path.startswith("/api/scopes/") and path.endswith("/import"):
+            return BodyLimit("http.max_import_bytes", self._settings.max_import_bytes)
         if path in self._larger:
-            return _Limit(self._larger[path], "documents.max_bytes")
-        return _Limit(self._settings.max_body_bytes, "http.max_body_bytes")
+            return BodyLimit("documents.max_bytes", self._larger[path])
+        return BodyLimit("http.max_body_bytes", self._settings.max_body_bytes)
 
 
 @dataclass(frozen=True, slots=True)
-class _Limit:
-    """How large a body may be, as which setting says."""
+class BodyLimit:
+    """How large a body may be, and the setting that says so."""
 
-    most: int
     setting: str
+    size: int
 
-    @property
-    def _told(self) -> str:
-        return f"a body may have {self.most} bytes ({self.setting})"
+    def __str__(self) -> str:
+        return f"a body may have {self.size} bytes ({self.setting})"
 
-    def check(self, headers: Headers) -> None:
-        told = headers.get("content-length", "")
-        if told.isdecimal() and int(told[:19]) > self.most:
-            raise Problem("too_large", self._told)
 
-    def on(self, receive: Receive) -> Receive:
-        """A body whose length was not told is counted as it comes."""
-        taken = 0
+def _check_length(headers: Headers, limit: BodyLimit) -> None:
+    told = headers.get("content-length", "")
+    if told.isdecimal() and int(told[:19]) > limit.size:
+        raise Problem("too_large", str(limit))
 
-        async def limited() -> Message:
-            nonlocal taken
-            message = await receive()
-            taken += len(message.get("body", b""))
-            if taken > self.most:
-                raise HTTPException(413, self._told)
-            return message
 
-        return limited
+def limited(receive: Receive, limit: BodyLimit) -> Receive:
+    """A body whose length was not told is counted as it comes."""
+    taken = 0
+
+    async def counted() -> Message:
+        nonlocal taken
+        message = await receive()
+        taken += len(message.get("body", b""))
+        if taken > limit.size:
+            raise HTTPException(413, str(limit))
+        return message
+
+    return counted
 
 
 def _check_origin(headers: Headers) -> None:

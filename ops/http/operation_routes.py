@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
 
 from palimpsest.ops.http import answers, bodies
 from palimpsest.ops.http.memory_routes import named_scope
 from palimpsest.ops.http.problems import unavailable
-from palimpsest.ops.http.routing import errors, router
+from palimpsest.ops.http.routing import ALWAYS, errors, router
 from palimpsest.ops.http.service import Administrator, Recaller, ServiceOf
 from palimpsest.ops.queries.requests import DiagnosticsRequest, StatsRequest, StatusRequest
 
 routes: APIRouter = router("operation")
+watched = APIRouter(tags=["operation"], responses=errors(*ALWAYS))
 lives = APIRouter(tags=["operation"], responses=errors("misdirected", "forbidden", "failed"))
 
 
@@ -31,6 +32,17 @@ async def ready(service: ServiceOf) -> Response:
     if why is not None:
         raise unavailable(why)
     return JSONResponse({"status": "ok"})
+
+
+@watched.get(
+    "/metrics",
+    response_class=PlainTextResponse,
+    responses={200: {"description": "Metrics in the text format of Prometheus, or OpenMetrics"}},
+)
+async def metrics(service: ServiceOf, _: Administrator, request: Request) -> Response:
+    """What Prometheus reads: requests, stages, models, the state of the pipeline."""
+    shown, form = await service.metrics.shown(request.headers.get("accept", ""))
+    return Response(shown, media_type=form)
 
 
 @routes.get("/pipeline/status", response_model=answers.PipelineStatus)

@@ -47,6 +47,8 @@ KINDS: Final[dict[str, tuple[int, str]]] = {
     "malformed": (400, "The request cannot be read"),
     "unauthorized": (401, "A valid token is needed"),
     "forbidden": (403, "That is not allowed"),
+    "sql_invalid": (400, "The query cannot be run"),
+    "sql_refused": (403, "The query is none that only reads the views"),
     "not_found": (404, "There is no such thing"),
     "method_not_allowed": (405, "The route does not know this method"),
     "not_acceptable": (406, "The answer has no such form"),
@@ -57,6 +59,8 @@ KINDS: Final[dict[str, tuple[int, str]]] = {
     "misdirected": (421, "The request was meant for another host"),
     "invalid": (UNPROCESSABLE, "The request says something that cannot be done"),
     "pii_rejected": (UNPROCESSABLE, "The text speaks of a secret that cannot be taken out"),
+    "sql_too_slow": (UNPROCESSABLE, "The query takes longer than it may"),
+    "sql_too_large": (UNPROCESSABLE, "The query needs more than it may"),
     "rate_limited": (429, "Too many requests"),
     "failed": (500, "The service failed"),
     "unavailable": (503, "Nobody can answer now"),
@@ -146,7 +150,8 @@ def _of_query(error: RequestError) -> Problem:
         return Problem("not_found", str(error))
     if isinstance(error, NotOpenError | UnavailableError):
         return unavailable(str(error))
-    return Problem("invalid", str(error), kind=error.code)
+    code = error.code if error.code in KINDS else "invalid"
+    return Problem(code, str(error), kind=error.code)
 
 
 def _of_validation(error: RequestValidationError) -> Problem:

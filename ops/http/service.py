@@ -10,11 +10,12 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 
 from palimpsest.ops.http.callers import Caller, Permission
+from palimpsest.ops.http.metrics import Metrics
 from palimpsest.ops.http.problems import Problem
 from palimpsest.ops.http.rates import Rates
 from palimpsest.ops.http.tokens import Tokens
 from palimpsest.ops.queries.dispatch import Queries
-from palimpsest.ops.queries.requests import JsonObject, ScopeRequest, no_memory
+from palimpsest.ops.queries.requests import NAMES, JsonObject, ScopeRequest, no_memory
 from palimpsest.ops.queries.requests import Request as Query
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.streams.logs.base import LogReader, Outgoing, Position
@@ -39,6 +40,7 @@ class Service:
     rates: Rates
     lacks: Callable[[], Awaitable[str | None]]
     wait: Callable[[Position, float], Awaitable[bool]]
+    metrics: Metrics
     result_of: Callable[[str], Awaitable[JsonObject]] | None = None
     streams: int = 0
     pending: dict[str, str] = field(default_factory=dict)
@@ -52,7 +54,8 @@ class Service:
         return await self.lacks()
 
     async def ask(self, request: Query) -> JsonObject:
-        return cast("JsonObject", await self.queries.answer(request))
+        with self.metrics.query(NAMES[type(request)]):
+            return cast("JsonObject", await self.queries.answer(request))
 
     async def scope_of(self, memory_id: str, caller: Caller) -> str:
         """Where a memory of the caller lies. Raises NotFoundError, also for another's."""

@@ -10,18 +10,21 @@ import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from palimpsest.ops.awaited_results import AwaitedResults
 from palimpsest.ops.embedded import Application, application
+from palimpsest.ops.http.agents import agents
 from palimpsest.ops.http.application import create_app
 from palimpsest.ops.http.gate import is_loopback
+from palimpsest.ops.http.metrics import Metrics
 from palimpsest.ops.http.rates import Rates
 from palimpsest.ops.http.service import Service
 from palimpsest.ops.http.settings import HttpSettings
 from palimpsest.ops.http.tokens import Tokens
 from palimpsest.ops.parts import SetupError
-from palimpsest.ops.queries.dispatch import DirectQueries
+from palimpsest.ops.queries.dispatch import DirectQueries, Queries
+from palimpsest.ops.queries.requests import JsonObject, StatusRequest
 from palimpsest.ops.service.routing import RoutedQueries
 from palimpsest.ops.service.running import serving_reads
 from palimpsest.ops.service.server import listening, served
@@ -73,12 +76,14 @@ async def serving(settings: Settings) -> AsyncIterator[Serving]:
     check_tokens(settings, tokens)
     async with contextlib.AsyncExitStack() as undo:
         listener = undo.enter_context(_listener(settings.http))
-        service, app = await undo.enter_async_context(_parts(settings, tokens))
+        service, stages = await undo.enter_async_context(_parts(settings, tokens))
+        app = create_app(service)
+        await undo.enter_async_context(agents(app, service))
         graceful = {"timeout_graceful_shutdown": CLOSING_SECONDS}
-        await undo.enter_async_context(served(create_app(service), listener, **graceful))
+        await undo.enter_async_context(served(app, listener, **graceful))
         undo.callback(service.stopping.set)
         host, port = settings.http.host, listener.getsockname()[1]
-        yield Serving(f"http://{f'[{host}]' if ':' in host else host}:{port}", service, app)
+        yield Serving(f"http://{f'[{host}]' if ':' in host else host}:{port}", service, stages)
 
 
 def check_tokens(settings: Settings, tokens: Tokens) -> None:
@@ -109,10 +114,11 @@ async def _parts(
         async with _gateway(settings) as (routed, broker):
             lacks = partial(without_owner, routed, settings.cluster.partitions)
             polled = partial(_polled, broker)
-            yield (
-                Service(settings, routed, broker.append, broker, tokens, rates, lacks, polled),
-                None,
+            metrics = Metrics(partial(pipeline_status, routed))
+            service = Service(
+                settings, routed, broker.append, broker, tokens, rates, lacks, polled, metrics
             )
+            yield service, None
         return
     results = AwaitedResults()
     async with (
@@ -124,12 +130,24 @@ async def _parts(
         async def wait(position: Position, seconds: float) -> bool:
             return await log.wait([position], seconds)
 
-        yield (
-            Service(
-                settings, queries, log.append, log, tokens, rates, _nothing_lacks, wait, results.of
-            ),
-            app,
+        metrics = Metrics(partial(pipeline_status, queries), lambda: app.runners, app.models.usage)
+        service = Service(
+            settings,
+            queries,
+            log.append,
+            log,
+            tokens,
+            rates,
+            _nothing_lacks,
+            wait,
+            metrics,
+            results.of,
         )
+        yield service, app
+
+
+async def pipeline_status(queries: Queries) -> JsonObject:
+    return cast("JsonObject", await queries.answer(StatusRequest()))
 
 
 @contextlib.asynccontextmanager

@@ -32,6 +32,9 @@ class HttpSettings(Section):
     max_body_bytes: int = Field(
         default=1024 * 1024, ge=1024, description="largest body of a request, in bytes"
     )
+    max_import_bytes: int = Field(
+        default=1024 * 1024 * 1024, ge=1024, description="largest file to import, in bytes"
+    )
     modify_per_minute: int = Field(
         default=60, ge=1, description="changes of memories that a token may ask for in a minute"
     )

@@ -23,6 +23,7 @@ from palimpsest.ops.parts import utc_now
 from palimpsest.ops.queries.dispatch import Queries
 from palimpsest.ops.queries.requests import (
     CommandRequest,
+    ExportRequest,
     JsonObject,
     Request,
     ScopeRequest,
@@ -90,6 +91,9 @@ class InProcess(Background):
 
     async def copy_shard(self, partition: int, path: Path) -> None:
         await self._asked(lambda asked: asked.copy_shard(partition, path))
+
+    async def export_scope(self, request: ExportRequest, path: Path) -> None:
+        await self._asked(lambda asked: asked.export_scope(request, path))
 
     async def known(self, memory_ids: Sequence[str], scope: str) -> Sequence[str]:
         found = [cast("JsonObject", await self.answer(ScopeRequest(each))) for each in memory_ids]

@@ -10,9 +10,12 @@ from importlib.metadata import version
 
 import uvicorn
 from mcp.server import MCPServer
+from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import ToolAnnotations
+from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
-from palimpsest.ops.library.memory import AsyncMemory
+from palimpsest.ops.library.methods import Methods
 from palimpsest.ops.mcp.tools import MemoryTools, told_errors
 from palimpsest.schemas.commands import Actor
 
@@ -31,8 +34,15 @@ ADDING = ToolAnnotations(
 CHANGING = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
 
 
-def memory_server(memory: AsyncMemory) -> MCPServer:
-    """The server of all tools over the scope of a memory."""
+def _everybody(_: str) -> None:
+    """Whoever reaches the server may use every tool."""
+
+
+def memory_server(
+    memory: Callable[[], Methods], check: Callable[[str], None] = _everybody
+) -> MCPServer:
+    """The server of all tools over the scope of the memory that `memory` gives for each call;
+    `check` is given a tool's name before, and raises RequestError where it may not be used."""
     server: MCPServer = MCPServer(
         "palimpsest",
         instructions=INSTRUCTIONS,
@@ -52,29 +62,53 @@ def memory_server(memory: AsyncMemory) -> MCPServer:
         (tools.explain_fact, READING),
         (tools.weak_facts, READING),
     ):
-        server.add_tool(told_errors(tool), annotations=about)
+        server.add_tool(told_errors(tool, check), annotations=about)
     return server
 
 
-async def serve_stdio(memory: AsyncMemory) -> None:
+async def serve_stdio(memory: Methods) -> None:
     """Answer the client on standard input and output until it closes them."""
     logging.captureWarnings(True)
     async with memory:
-        await memory_server(memory).run_stdio_async()
+        await memory_server(lambda: memory).run_stdio_async()
 
 
 async def serve_http(
-    memory: AsyncMemory, listener: socket.socket, on_ready: Callable[[str], None]
+    memory: Methods,
+    listener: socket.socket,
+    on_ready: Callable[[str], None],
+    guarded: Callable[[ASGIApp], ASGIApp] | None = None,
+    check: Callable[[str], None] = _everybody,
 ) -> None:
-    """Answer clients on a socket of this machine until SIGTERM or Ctrl-C. `on_ready` is told the
-    address."""
+    """Answer clients on a socket until SIGTERM or Ctrl-C. `on_ready` is told the address.
+
+    Without `guarded` it answers this machine alone; `guarded` puts around the server what checks
+    hosts and callers instead."""
     with listener:
         async with memory:
-            app = memory_server(memory).streamable_http_app(streamable_http_path=PATH, host=HOST)
+            server = memory_server(lambda: memory, check)
+            app: ASGIApp = http_app(server, checks_hosts=guarded is None)
+            if guarded is not None:
+                app = guarded(app)
             config = uvicorn.Config(app, log_level="error", access_log=False, server_header=False)
-            server = uvicorn.Server(config)
-            serving = asyncio.create_task(server.serve([listener]))
-            while not server.started and not serving.done():  # noqa: ASYNC110 - no event for it
+            running = uvicorn.Server(config)
+            serving = asyncio.create_task(running.serve([listener]))
+            while not running.started and not serving.done():  # noqa: ASYNC110 - no event for it
                 await asyncio.sleep(0.005)
-            on_ready(f"http://{HOST}:{listener.getsockname()[1]}{PATH}")
+            host, port = listener.getsockname()[:2]
+            on_ready(f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}")
             await serving
+
+
+def http_app(server: MCPServer, checks_hosts: bool) -> Starlette:
+    """The server over streamable HTTP. Every request stands for itself: none goes on in a session
+    that somebody else began."""
+    return server.streamable_http_app(
+        streamable_http_path=PATH,
+        stateless_http=True,
+        json_response=True,
+        host=HOST,
+        transport_security=None
+        if checks_hosts
+        else TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    )

@@ -16,7 +16,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field, JsonValue
 
 from palimpsest.ops.library.arguments import Facts, Filters
-from palimpsest.ops.library.memory import AsyncMemory
+from palimpsest.ops.library.methods import Methods
 from palimpsest.ops.library.results import Stats, StoredMemory
 from palimpsest.ops.parts import SetupError
 from palimpsest.ops.queries.requests import RequestError
@@ -111,12 +111,16 @@ class EntityInfo:
     memories: tuple[Told, ...]
 
 
-def told_errors(tool: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    """The tool with errors that the agent can do something about told to it."""
+def told_errors(
+    tool: Callable[P, Awaitable[T]], check: Callable[[str], None]
+) -> Callable[P, Awaitable[T]]:
+    """The tool with errors that the agent can do something about told to it. `check` is given the
+    tool's name before, and may raise one."""
 
     @functools.wraps(tool)
     async def call(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
+            check(tool.__name__)
             return await tool(*args, **kwargs)
         except EXPECTED as error:
             raise ToolError(str(error)) from error
@@ -125,10 +129,15 @@ def told_errors(tool: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
 
 
 class MemoryTools:
-    """The tools over the scope of `memory`. A docstring is what an agent is told of the tool."""
+    """The tools over the scope of the memory that `of` gives for each call. A docstring is what an
+    agent is told of the tool."""
 
-    def __init__(self, memory: AsyncMemory) -> None:
-        self._memory = memory
+    def __init__(self, of: Callable[[], Methods]) -> None:
+        self._of = of
+
+    @property
+    def _memory(self) -> Methods:
+        return self._of()
 
     async def search_memory(
         self,

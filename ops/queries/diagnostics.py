@@ -34,6 +34,13 @@ _COUNTS: Final[Mapping[str, str]] = {
     "duplicates": "SELECT count(*) AS memories,"
     " count(*) - count(DISTINCT (scope, content_hash)) AS repeated"
     " FROM memory_rows WHERE NOT is_deleted AND type NOT IN ('episodic', 'document_chunk')",
+    # Memories of a scope with the same words, however often and in whatever order: one may say what
+    # another does, and whether it does is for people to say.
+    "near_duplicates": "SELECT count(*) AS memories, count(*) - count(DISTINCT (scope, words))"
+    " - (count(*) - count(DISTINCT (scope, content_hash))) AS same_words FROM"
+    " (SELECT scope, content_hash, list_sort(list_distinct("
+    "regexp_extract_all(lower(normalized_content), '[\\p{L}\\p{N}]+'))) AS words"
+    " FROM memory_rows WHERE NOT is_deleted AND type NOT IN ('episodic', 'document_chunk'))",
     "overlong": "SELECT count(*) AS memories,"
     f" count(*) FILTER (length(content) > {LONGEST_CHARACTERS}) AS overlong"
     " FROM memory_rows WHERE NOT is_deleted AND type NOT IN ('episodic', 'document_chunk')",
@@ -53,6 +60,7 @@ _SCORES: Final[Mapping[str, Callable[[Counts], float]]] = {
     "graph": _without("dangling", "relations"),
     "providers": _without("waiting", "providers"),
     "duplicates": _without("repeated", "memories"),
+    "near_duplicates": _without("same_words", "memories"),
     "overlong": _without("overlong", "memories"),
 }
 DOMAINS: Final = tuple(_SCORES)

@@ -18,6 +18,7 @@ from palimpsest.ops.queries import (
     documents,
     embeddings,
     entities,
+    exporting,
     forgetting,
     held_proposals,
     memories,
@@ -43,6 +44,7 @@ from palimpsest.ops.queries.requests import (
     EntitiesRequest,
     EntityRequest,
     ExplainRequest,
+    ExportRequest,
     FlagsRequest,
     ForgetPreviewRequest,
     GetRequest,
@@ -113,6 +115,10 @@ class Queries(Protocol):
         """Write the tables of a partition's store to a new file, as of one moment."""
         ...
 
+    async def export_scope(self, request: ExportRequest, path: Path) -> None:
+        """Write a scope as lines to a new file, as of one moment."""
+        ...
+
 
 class DirectQueries:
     """Answers from open stores. Store reads run in a thread, each with a cursor of its own."""
@@ -138,6 +144,10 @@ class DirectQueries:
         with _errors_told():
             shard = self.sources.shard(partition)
             await asyncio.to_thread(copy_shard, shard, partition, path)
+
+    async def export_scope(self, request: ExportRequest, path: Path) -> None:
+        with _errors_told():
+            await asyncio.to_thread(exporting.export_scope, self.sources, request, path)
 
 
 @contextmanager

@@ -332,6 +332,14 @@ class DocumentChunksRequest:
     limit: int = 100
 
 
+@dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """A scope as lines; `deleted`: with what was forgotten and may still be recovered."""
+
+    scope: str
+    deleted: bool = False
+
+
 Request: TypeAlias = (
     RecallRequest
     | SearchRequest
@@ -395,7 +403,7 @@ REQUESTS: dict[str, type[Request]] = {
 NAMES: dict[type[Request], str] = {kind: name for name, kind in REQUESTS.items()}
 
 
-def as_json(request: Request | SqlRequest | CopyRequest) -> JsonObject:
+def as_json(request: Request | SqlRequest | CopyRequest | ExportRequest) -> JsonObject:
     """The request as a JSON object, without unset fields."""
     body: JsonObject = {}
     for field in fields(request):

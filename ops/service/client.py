@@ -12,6 +12,7 @@ from palimpsest.ops.queries.requests import (
     ERRORS,
     NAMES,
     CopyRequest,
+    ExportRequest,
     JsonObject,
     Request,
     RequestError,
@@ -74,10 +75,15 @@ class RemoteQueries:
         return table
 
     async def copy_shard(self, partition: int, path: Path) -> None:
-        body = as_json(CopyRequest(partition))
+        await self._download("/copy", as_json(CopyRequest(partition)), path)
+
+    async def export_scope(self, request: ExportRequest, path: Path) -> None:
+        await self._download("/export", as_json(request), path)
+
+    async def _download(self, place: str, body: JsonObject, path: Path) -> None:
         timeout = httpx.Timeout(TIMEOUT_SECONDS, read=COPY_SECONDS)
         try:
-            async with self._client.stream("POST", "/copy", json=body, timeout=timeout) as response:
+            async with self._client.stream("POST", place, json=body, timeout=timeout) as response:
                 if response.status_code != 200:
                     await response.aread()
                     raise _error(response)

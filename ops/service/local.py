@@ -26,7 +26,13 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from palimpsest.ops.queries.dispatch import Queries
-from palimpsest.ops.queries.requests import REQUESTS, CopyRequest, RequestError, SqlRequest
+from palimpsest.ops.queries.requests import (
+    REQUESTS,
+    CopyRequest,
+    ExportRequest,
+    RequestError,
+    SqlRequest,
+)
 from palimpsest.ops.queries.sql_output import ARROW_TYPE, as_arrow
 from palimpsest.ops.service.announcement import Announcement, announce
 from palimpsest.ops.service.server import listening, served
@@ -37,8 +43,11 @@ logger = logging.getLogger(__name__)
 HOST = "127.0.0.1"
 MAX_BODY_BYTES = 1024 * 1024
 FILE_TYPE = "application/vnd.duckdb"
+LINES_TYPE = "application/x-ndjson"
 
 RequestT = TypeVar("RequestT")
+Shown: TypeAlias = "Callable[[str], Awaitable[tuple[bytes, str]]]"
+"""Metrics in the form that an Accept header asks for, and its media type."""
 Handler: TypeAlias = "Callable[[HttpRequest], Awaitable[Response]]"
 
 
@@ -66,14 +75,15 @@ async def local_interface(
     folder: Path,
     place: Place = Place(),
     partitions: Callable[[], Sequence[int]] = tuple,
+    shown: Shown | None = None,
 ) -> AsyncIterator[Announcement]:
     """Serve `queries` until the context is left; the file of the folder is then gone.
 
-    `partitions` tells which are open here now."""
+    `partitions` tells which are open here now, `shown` gives the metrics of this process."""
     token = place.token or secrets.token_urlsafe(32)
     with listening(place.host, place.port) as listener:
         announcement = Announcement(os.getpid(), listener.getsockname()[1], token)
-        async with served(interface(queries, token, partitions, folder), listener):
+        async with served(interface(queries, token, partitions, folder, shown), listener):
             path = announce(folder, announcement)
             try:
                 yield announcement
@@ -86,20 +96,11 @@ def interface(
     token: str,
     partitions: Callable[[], Sequence[int]] = tuple,
     folder: Path | None = None,
+    shown: Shown | None = None,
 ) -> Starlette:
     """The routes: `POST /ask/{name}` gives JSON, `POST /sql` an Arrow stream, `POST /copy` a file
-    of DuckDB, which is made in `folder`."""
-
-    def answered(answer: Callable[[HttpRequest, bytes], Awaitable[Response]]) -> Handler:
-        async def handle(http: HttpRequest) -> Response:
-            try:
-                return await answer(http, await _body(http, token))
-            except _RefusedError as error:
-                return JSONResponse({"error": str(error)}, error.status)
-            except RequestError as error:
-                return JSONResponse({"error": str(error), "code": error.code}, 422)
-
-        return handle
+    of DuckDB and `POST /export` lines, which are made in `folder`; `GET /metrics` what is
+    `shown`."""
 
     async def ask(http: HttpRequest, body: bytes) -> Response:
         kind = REQUESTS.get(http.path_params["name"])
@@ -112,23 +113,42 @@ def interface(
         return Response(as_arrow(table), media_type=ARROW_TYPE)
 
     async def copy(_: HttpRequest, body: bytes) -> Response:
-        file = await _copied(queries, _parsed(CopyRequest, body), folder)
-        # Of known length: a copy that was cut off is an error to the one who asked.
-        length = {"content-length": str(os.fstat(file.fileno()).st_size)}
-        return StreamingResponse(_read(file), media_type=FILE_TYPE, headers=length)
+        number = _parsed(CopyRequest, body).partition
+        return await _file(lambda path: queries.copy_shard(number, path), FILE_TYPE, folder)
+
+    async def export(_: HttpRequest, body: bytes) -> Response:
+        asked = _parsed(ExportRequest, body)
+        return await _file(lambda path: queries.export_scope(asked, path), LINES_TYPE, folder)
+
+    async def metrics(http: HttpRequest, _: bytes) -> Response:
+        if shown is None:
+            raise _RefusedError(404, "this process runs no stages")
+        made, form = await shown(http.headers.get("accept", ""))
+        return Response(made, media_type=form)
 
     async def ping(_: HttpRequest, __: bytes) -> Response:
         return JSONResponse({"pid": os.getpid(), "partitions": [*partitions()]})
 
-    return Starlette(
-        exception_handlers={Exception: _failed},
-        routes=[
-            Route("/ask/{name}", answered(ask), methods=["POST"]),
-            Route("/sql", answered(sql), methods=["POST"]),
-            Route("/copy", answered(copy), methods=["POST"]),
-            Route("/ping", answered(ping), methods=["POST"]),
-        ],
-    )
+    posted = {"/ask/{name}": ask, "/sql": sql, "/copy": copy, "/export": export, "/ping": ping}
+    routes = [
+        Route(path, _answered(token, each), methods=["POST"]) for path, each in posted.items()
+    ]
+    routes.append(Route("/metrics", _answered(token, metrics), methods=["GET"]))
+    return Starlette(exception_handlers={Exception: _failed}, routes=routes)
+
+
+def _answered(token: str, answer: Callable[[HttpRequest, bytes], Awaitable[Response]]) -> Handler:
+    """The handler of a route for those who have the token."""
+
+    async def handle(http: HttpRequest) -> Response:
+        try:
+            return await answer(http, await _body(http, token))
+        except _RefusedError as error:
+            return JSONResponse({"error": str(error)}, error.status)
+        except RequestError as error:
+            return JSONResponse({"error": str(error), "code": error.code}, 422)
+
+    return handle
 
 
 async def _failed(http: HttpRequest, error: Exception) -> Response:
@@ -140,15 +160,24 @@ async def _failed(http: HttpRequest, error: Exception) -> Response:
     return JSONResponse({"error": told}, 500)
 
 
-async def _copied(queries: Queries, request: CopyRequest, folder: Path | None) -> BinaryIO:
-    """The copy, open, in a folder that is gone already: nothing is left behind."""
+async def _file(
+    write: Callable[[Path], Awaitable[None]], form: str, folder: Path | None
+) -> Response:
+    file = await written(write, folder)
+    # Of known length: a copy that was cut off is an error to the one who asked.
+    length = {"content-length": str(os.fstat(file.fileno()).st_size)}
+    return StreamingResponse(read_parts(file), media_type=form, headers=length)
+
+
+async def written(write: Callable[[Path], Awaitable[None]], folder: Path | None) -> BinaryIO:
+    """What is written to a path, open, in a folder that is gone already: nothing is left behind."""
     with tempfile.TemporaryDirectory(prefix="copy-", dir=folder) as made:
-        path = Path(made) / "copy.duckdb"
-        await queries.copy_shard(request.partition, path)
+        path = Path(made) / "copy"
+        await write(path)
         return path.open("rb")
 
 
-def _read(file: BinaryIO) -> Iterator[bytes]:
+def read_parts(file: BinaryIO) -> Iterator[bytes]:
     with file:
         while data := file.read(MAX_BODY_BYTES):
             yield data

@@ -33,6 +33,7 @@ from palimpsest.ops.queries.requests import (
     EmbeddingsRequest,
     EntitiesRequest,
     EntityRequest,
+    ExportRequest,
     FlagsRequest,
     ForgetPreviewRequest,
     HeldProposalsRequest,
@@ -234,6 +235,10 @@ class RoutedQueries:
 
     async def copy_shard(self, partition: int, path: Path) -> None:
         await self._persisted(partition, lambda owner: owner.copy_shard(partition, path))
+
+    async def export_scope(self, request: ExportRequest, path: Path) -> None:
+        number = partition_for(request.scope, self._partitions)
+        await self._persisted(number, lambda owner: owner.export_scope(request, path))
 
     async def _part(self, number: int, request: SqlRequest) -> pa.Table:
         asked = replace(request, partition=number)

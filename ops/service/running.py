@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, cast
 
 from palimpsest.ops.bootstrap import AnyApplication
 from palimpsest.ops.parts import SetupError
 from palimpsest.ops.queries.dispatch import DirectQueries
+from palimpsest.ops.queries.requests import JsonObject, RequestError, StatusRequest
 from palimpsest.ops.queries.sources import Sources
-from palimpsest.ops.service.local import Place, local_interface
+from palimpsest.ops.service.local import Place, Shown, local_interface
 from palimpsest.ops.service.routing import own_folder
 from palimpsest.ops.settings.sections import Settings
+
+if TYPE_CHECKING:
+    from palimpsest.ops.http.metrics import Metrics
 
 
 def sources_of(app: AnyApplication) -> Sources:
@@ -34,20 +39,40 @@ async def serving_reads(app: AnyApplication) -> AsyncIterator[Sources]:
     """Answer other processes until the context is left."""
     sources = sources_of(app)
     queries = DirectQueries(sources)
+    shown = _shown(app, queries)
     if app.settings.log.kind != "kafka":
-        async with local_interface(queries, app.settings.data_dir):
+        async with local_interface(queries, app.settings.data_dir, shown=shown):
             yield sources
         return
     # Several workers share a folder; each announces itself in its own.
     folder = own_folder(app.settings.data_dir)
     try:
         async with local_interface(
-            queries, folder, place_of(app.settings), lambda: [*sources.shards]
+            queries, folder, place_of(app.settings), lambda: [*sources.shards], shown
         ):
             yield sources
     finally:
         with contextlib.suppress(OSError):
             folder.rmdir()
+
+
+def _shown(app: AnyApplication, queries: DirectQueries) -> Shown:
+    """The metrics of this process, made when they are first asked for."""
+    made: list[Metrics] = []
+
+    async def status() -> JsonObject:
+        return cast("JsonObject", await queries.answer(StatusRequest()))
+
+    async def shown(accept: str) -> tuple[bytes, str]:
+        if not made:
+            try:
+                from palimpsest.ops.http.metrics import Metrics
+            except ModuleNotFoundError as error:
+                raise RequestError(f"metrics need the extra `serve` ({error.name})") from None
+            made.append(Metrics(status, lambda: app.runners, app.models.usage))
+        return await made[0].shown(accept)
+
+    return shown
 
 
 def place_of(settings: Settings) -> Place:

@@ -6,7 +6,6 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TypeVar
 
 from palimpsest.streams.models.base import (
@@ -19,6 +18,7 @@ from palimpsest.streams.models.base import (
     TransientModelError,
     embeddings,
 )
+from palimpsest.streams.runtime.model_usage import Usage
 from palimpsest.streams.stage import Embedded, ModelUnavailable
 
 T = TypeVar("T")
@@ -62,6 +62,7 @@ class ModelPort:
     embed_batch: int = 256
     wait: Callable[[float], Awaitable[None]] = asyncio.sleep
     outages: dict[str, Outage] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
     _slots: asyncio.Semaphore | None = None
     _kept: dict[str, Embedding] = field(default_factory=dict)
 
@@ -76,18 +77,33 @@ class ModelPort:
         async with self._slots:
             if advisory:
                 try:
-                    return await self.language.generate(prompt)
+                    return await self._reply(prompt)
                 except (TransientModelError, PermanentModelError):
                     return None
             try:
                 return await self._persist(
-                    f"llm:{self.language.provider}",
+                    self._language,
                     lambda: _unless_all_refused(
-                        self.language.generate, prompt, replace(prompt, user=HARMLESS)
+                        self._reply, prompt, replace(prompt, user=HARMLESS)
                     ),
                 )
             except PermanentModelError as error:
                 raise ModelUnavailable(str(error)) from error
+
+    @property
+    def _language(self) -> str:
+        return f"llm:{self.language.provider}"
+
+    async def _reply(self, prompt: Prompt) -> Reply:
+        with self.usage.call(self._language) as usage:
+            reply = await self.language.generate(prompt)
+        usage.input_tokens += reply.input_tokens or 0
+        usage.output_tokens += reply.output_tokens or 0
+        return reply
+
+    async def _embeddings(self, texts: Sequence[str]) -> list[Embedding]:
+        with self.usage.call("embedding"):
+            return await embeddings(self.embedding, texts)
 
     async def embed(self, texts: Sequence[str], required: bool = False) -> Embedded:
         """Embeddings in order; None, with the reason, for a text that the provider refuses, alone
@@ -143,7 +159,7 @@ class ModelPort:
 
     async def _embed_together(self, part: Sequence[str], required: bool) -> list[Embedding]:
         def ask() -> Awaitable[list[Embedding]]:
-            return _unless_all_refused(partial(embeddings, self.embedding), part, (HARMLESS,))
+            return _unless_all_refused(self._embeddings, part, (HARMLESS,))
 
         return await (self._persist("embedding", ask) if required else ask())
 
@@ -158,6 +174,7 @@ class ModelPort:
                 result = await call()
             except TransientModelError as error:
                 self.outages[name] = Outage(str(error), attempt + 1)
+                self.usage.of(name).retries += 1
                 await self.wait(backoff(attempt, random.random(), error.retry_after))
                 attempt += 1
             except PermanentModelError:

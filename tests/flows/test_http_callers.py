@@ -1,8 +1,8 @@
-"""Who may do what over HTTP: tokens, scopes, permissions, and what others learn (nothing)."""
+"""Who may do what over HTTP: tokens, scopes, permissions. That others learn nothing is tried for
+every route in `test_http_statuses`."""
 
 from __future__ import annotations
 
-import json
 import re
 import stat
 import statistics
@@ -43,56 +43,6 @@ def tokens(served: Served) -> dict[str, str]:
     made["all"] = served.token("all", "*")
     made["prefix"] = served.token("prefix", "an*", may=["recall"])
     return made
-
-
-def ids(served: Served, token: str, scope: str) -> list[str]:
-    with served.client(token) as client:
-        found = client.get("/api/memories", params={"scope": scope}).json()["memories"]
-        return [each["id"] for each in found]
-
-
-READS: list[tuple[str, str, dict[str, Any] | None]] = [
-    ("POST", "/api/memory/recall", {"query": "Oslo", "scope": "{scope}"}),
-    ("POST", "/api/memory/context", {"query": "Oslo", "scope": "{scope}"}),
-    ("GET", "/api/memory/search?q=Oslo&scope={scope}", None),
-    ("GET", "/api/memories?scope={scope}", None),
-    ("GET", "/api/memory/{id}", None),
-    ("GET", "/api/memory/{id}/history", None),
-    ("GET", "/api/memory/{id}/explain", None),
-    ("GET", "/api/sessions/s1/memory?scope={scope}", None),
-    ("GET", "/api/embeddings?scope={scope}", None),
-    ("GET", "/api/entities?scope={scope}", None),
-    ("GET", "/api/entities/Oslo?scope={scope}", None),
-    ("GET", "/api/stats?scope={scope}", None),
-    ("GET", "/api/documents?scope={scope}", None),
-    ("GET", "/api/weak?scope={scope}", None),
-]
-
-
-def filled(value: Any, scope: str, memory_id: str) -> Any:
-    text = json.dumps(value).replace("{scope}", scope).replace("{id}", memory_id)
-    return json.loads(text)
-
-
-@pytest.mark.parametrize(("method", "path", "body"), READS)
-def test_what_is_anothers_is_as_if_it_did_not_exist(
-    served: Served, tokens: dict[str, str], method: str, path: str, body: dict[str, Any] | None
-) -> None:
-    of_ben = ids(served, tokens["all"], "ben")[0]
-    with served.client(tokens["ana"]) as client:
-        told = []
-        for scope, memory_id in (("ben", of_ben), ("nobody", "0" * len(of_ben))):
-            given = {"json": filled(body, scope, memory_id)} if body else {}
-            answer = client.request(method, filled(path, scope, memory_id), **given)
-            said = problem(answer, 404, "not_found")
-            assert "benfish" not in answer.text
-            told.append(said["detail"].replace(memory_id, "…").replace(scope, "…"))
-        assert told[0] == told[1]  # of a scope that is there and of one that is not
-    for name in ("ben", "all"):
-        with served.client(tokens[name]) as client:
-            given = {"json": filled(body, "ben", of_ben)} if body else {}
-            answer = client.request(method, filled(path, "ben", of_ben), **given)
-            assert answer.status_code == 200, answer.text
 
 
 def test_a_token_for_one_scope_need_not_name_it(served: Served, tokens: dict[str, str]) -> None:

@@ -14,9 +14,10 @@ import httpx
 import pytest
 
 from palimpsest.ops.http.application import create_app
+from palimpsest.ops.http.metrics import Metrics
 from palimpsest.ops.http.rates import Rates
 from palimpsest.ops.http.service import Service
-from palimpsest.ops.http.serving import without_owner
+from palimpsest.ops.http.serving import pipeline_status, without_owner
 from palimpsest.ops.http.tokens import Tokens
 from palimpsest.ops.queries.dispatch import DirectQueries
 from palimpsest.ops.queries.sources import Sources
@@ -56,6 +57,7 @@ async def gateway(folder: Path) -> AsyncIterator[tuple[httpx.AsyncClient, Source
             Rates(settings.http),
             partial(without_owner, routed, PARTITIONS),
             lambda position, seconds: log.wait([position], seconds),
+            Metrics(partial(pipeline_status, routed)),
         )
         service.started.set()
         worker = local_interface(

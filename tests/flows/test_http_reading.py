@@ -100,7 +100,6 @@ GIVEN: list[tuple[str, str, dict[str, Any], int]] = [
     ("GET", "/api/stats", {}, 200),
     ("GET", "/api/stats?scope=home", {}, 200),
     ("POST", "/api/sql", {"json": {"query": "SELECT count(*) FROM memories"}}, 200),
-    ("POST", "/api/sql", {"json": {"query": "SELECT"}}, 422),
     ("POST", "/api/sql", {"json": {"query": "SELECT 1", "partition": 9}}, 422),
     ("POST", "/api/sql", {"json": {"query": "SELECT 1"}, "headers": {"Accept": "text/csv"}}, 406),
     ("GET", f"/api/commands/{NOBODY}", {}, 404),
@@ -132,20 +131,6 @@ def test_every_route_has_its_statuses(
         assert answer.status_code == 200, answer.text
     else:
         problem(answer, status, CODES[status])
-
-
-def test_every_reading_route_is_tried(client: httpx.Client) -> None:
-    """A new one needs its lines in the table."""
-    tried = {(method, path.partition("?")[0]) for method, path, _, _ in GIVEN}
-    for path, operations in client.get("/openapi.json").json()["paths"].items():
-        for method in operations:
-            if method == "get" or path in ("/api/memory/recall", "/api/memory/context", "/api/sql"):
-                head = path.partition("{")[0]
-                tail = path.rpartition("}")[2] if "{" in path else ""
-                assert any(
-                    verb == method.upper() and at.startswith(head) and at.endswith(tail)
-                    for verb, at in tried
-                ), path
 
 
 def test_a_body_of_untold_length_is_counted_as_it_comes(client: httpx.Client) -> None:
@@ -237,27 +222,6 @@ def test_sql_as_json_and_as_arrow(client: httpx.Client) -> None:
     assert answer.headers["content-type"] == ARROW
     table = pa.ipc.open_stream(io.BytesIO(answer.content)).read_all()
     assert table.to_pylist() == [{"n": client.get("/api/stats").json()["active"]}]
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        "DROP TABLE internal.memory_rows",
-        "SELECT * FROM read_csv('/etc/passwd')",
-        "COPY memories TO '/tmp/x.csv'",
-        "ATTACH '/tmp/x.db'",
-        "INSTALL httpfs",
-        "PRAGMA database_list",
-        "SET threads = 1",
-        "SELECT 1; SELECT 2",
-        "SELECT 1; -- \nDROP VIEW memories",
-        "WITH x AS (SELECT 1) INSERT INTO internal.memory_rows SELECT * FROM x",
-        "/* SELECT */ DELETE FROM internal.memory_rows",
-        "SELECT * FROM '/etc/passwd'",
-    ],
-)
-def test_sql_reads_and_nothing_else(client: httpx.Client, query: str) -> None:
-    problem(client.post("/api/sql", json={"query": query}), 422, "invalid")
 
 
 def test_a_foreign_page_is_not_answered(client: httpx.Client) -> None:

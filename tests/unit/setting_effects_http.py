@@ -65,6 +65,8 @@ SLOW = {"query": "SELECT sum(a.range * b.range) FROM range(100000) a, range(500)
 LONG = {"query": "tea " * 1_000}
 FORGET = {"mode": "execute", "ids": [NOBODY], "reason": "x"}
 
+LINES = {"Content-Type": "application/x-ndjson"}
+
 CASES: dict[str, Case] = {
     "http.host": Case(
         host_that_answers, ("127.0.0.1", "127.0.0.2"), ("127.0.0.1", "127.0.0.2"), FREE
@@ -80,6 +82,10 @@ CASES: dict[str, Case] = {
     ),
     "http.max_body_bytes": Case(
         status("POST", "/api/memory/recall", json=LONG), (2_000, 8_000), (413, 200), FREE
+    ),
+    "http.max_import_bytes": Case(
+        status("POST", "/api/scopes/a/import", content=b"x" * 4_000, headers=LINES),
+        (2_000, 8_000), (413, 422), FREE,
     ),
     "http.modify_per_minute": Case(
         second("POST", f"/api/memory/{NOBODY}/pin"), (1, 2), (429, 404), FREE

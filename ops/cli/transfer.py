@@ -1,0 +1,127 @@
+"""export, import: a whole scope as a file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from palimpsest.ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
+from palimpsest.ops.cli.options import Wait
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from typing import BinaryIO
+
+    from palimpsest.ops.importing import Imported
+    from palimpsest.ops.queries.dispatch import Queries
+
+BLOCK_BYTES = 256 * 1024
+
+
+def register(app: typer.Typer) -> None:
+    command(app)(export)
+    command(app, "import")(import_scope)
+
+
+def export(
+    cli: Cli,
+    scope: Annotated[str, typer.Argument(help="The memory space.")],
+    file: Annotated[Path, typer.Argument(help="A new file.")],
+    deleted: Annotated[bool, typer.Option("--deleted", help="Also what was forgotten.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Write all that a scope remembers to a file, as of one moment.
+
+    One JSON object a line: memories with their earlier states, history, sources and decisions, and
+    the graph. `palimpsest import` takes it, also into another scope. Vectors are not in it: the
+    store that takes it makes its own.
+
+    Example: palimpsest export support support.ndjson
+    """
+    from palimpsest.ops.queries.requests import ExportRequest
+
+    if file.exists():
+        raise wrong_use(f"{file} is there already; name another file, or remove it")
+    partial = file.with_name(f".{file.name}.partial")
+
+    async def exporting(queries: Queries) -> None:
+        await queries.export_scope(ExportRequest(scope, deleted), partial)
+
+    try:
+        cli.with_queries(exporting)
+        partial.rename(file)
+    finally:
+        partial.unlink(missing_ok=True)
+    size = file.stat().st_size
+    if json:
+        print_json({"scope": scope, "file": str(file), "bytes": size})
+    else:
+        typer.echo(f"{file}: scope {scope}, {size} bytes")
+
+
+def import_scope(
+    cli: Cli,
+    file: Annotated[Path, typer.Argument(help="What `palimpsest export` wrote; - is stdin.")],
+    scope: Annotated[str, typer.Option("--scope", "-s", help="The memory space that takes it.")],
+    wait: Wait = 60.0,
+    json: AsJson = False,
+) -> None:
+    """Take a file of `palimpsest export` into a scope, without asking a model anything.
+
+    What is there already stays as it is, so that the same file may be imported again. A line that
+    is not taken is told with its number, and the others are taken. In a scope of another name,
+    memories get other ids, the same each time.
+
+    Example: palimpsest import support.ndjson --scope support
+    """
+    import asyncio
+
+    if str(file) == "-":
+        imported = asyncio.run(_taken(cli, sys.stdin.buffer, scope, wait))
+    elif not file.is_file():
+        raise wrong_use(f"there is no file {file}")
+    else:
+        with file.open("rb") as opened:
+            imported = asyncio.run(_taken(cli, opened, scope, wait))
+    _tell(imported, json)
+
+
+async def _taken(cli: Cli, file: BinaryIO, scope: str, wait: float) -> Imported:
+    from palimpsest.ops.bootstrap import publisher
+    from palimpsest.ops.commanding import commands_of
+    from palimpsest.ops.importing import Importer
+    from palimpsest.schemas.commands import Actor
+
+    settings = cli.settings
+    with publisher(settings) as append:
+        commands = commands_of(settings, append)
+        importer = Importer(commands, scope, Actor(), wait, settings.log.max_record_bytes)
+        return await importer.take(_blocks(file))
+
+
+async def _blocks(file: BinaryIO) -> AsyncIterator[bytes]:
+    while block := file.read(BLOCK_BYTES):
+        yield block
+
+
+def _tell(imported: Imported, json: bool) -> None:
+    """Print what became of the file. Raises Exit where not all of it was taken."""
+    if json:
+        print_json(imported.as_json())
+    else:
+        for line in imported.refused:
+            complain(f"line {line.number}: {line.why}")
+        typer.echo(
+            f"{imported.taken} lines taken, {imported.memories} new memories,"
+            f" {imported.refused_lines} refused"
+        )
+        if imported.pending:
+            typer.echo(
+                f"{len(imported.pending)} batches wait for the next `palimpsest run`; import"
+                " the file again to see what becomes of them"
+            )
+    if imported.refused_lines:
+        raise typer.Exit(1)

@@ -1,0 +1,213 @@
+"""What Prometheus reads: every metric by its one name.
+
+What happens over HTTP is counted here as it happens. What the stages did is read from their own
+counts when somebody asks, and the state of the pipeline from the stores, as `status` tells it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from palimpsest.ops.queries.requests import JsonObject, RequestError
+from palimpsest.streams.runtime.model_usage import Usage
+from palimpsest.streams.runtime.runner import StageRunner
+
+NAME: Final = "palimpsest_"
+STATUS_SECONDS: Final = 10.0
+"""How old the state of the pipeline may be: the balance is counted over all turns."""
+SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+OF_STAGES: Final[Mapping[str, tuple[str, Callable[[StageRunner], float]]]] = {
+    "stage_records": ("Records that were processed", lambda one: one.counts.records),
+    "stage_skipped_records": (
+        "Records that had been processed before",
+        lambda one: one.counts.skipped,
+    ),
+    "stage_emitted_records": ("Records that were sent on", lambda one: one.counts.emitted),
+    "stage_dead_letters": ("Records that became dead letters", lambda one: one.counts.dead),
+    "stage_failures": (
+        "Records over which the stage failed unexpectedly",
+        lambda one: one.counts.unexpected,
+    ),
+    "stage_batches": ("Batches that were finished", lambda one: one.counts.batches),
+    "stage_waiting_seconds": (
+        "Seconds of batches in which others had the store",
+        lambda one: one.counts.waited,
+    ),
+    "store_seconds": (
+        "Seconds in which a stage read or wrote its store",
+        lambda o: o.counts.stored,
+    ),
+}
+"""Counters by stage and partition, since the process started."""
+OF_MODELS: Final = {
+    "model_calls": ("Calls to a model's provider", "calls"),
+    "model_failures": ("Calls that failed", "failures"),
+    "model_retries": ("Calls that were made again after one that failed", "retries"),
+    "model_seconds": ("Seconds that calls took", "seconds"),
+    "model_input_tokens": ("Tokens that a provider told it read", "input_tokens"),
+    "model_output_tokens": ("Tokens that a provider told it wrote", "output_tokens"),
+}
+"""Counters by provider, since the process started."""
+
+
+class Metrics:
+    """The metrics of one service. `status` gives the state of the pipeline; `runners` and `usage`
+    are those of this process, None where it runs no stages."""
+
+    def __init__(
+        self,
+        status: Callable[[], Awaitable[JsonObject]],
+        runners: Callable[[], Sequence[StageRunner]] | None = None,
+        usage: Usage | None = None,
+    ) -> None:
+        self._status = _Recent(status)
+        self._registry = CollectorRegistry()
+        self._registry.register(_Pipeline(self._status))
+        if runners is not None and usage is not None:
+            self._registry.register(_Stages(runners, usage))
+        labels = ("method", "route", "status")
+        self._requests = self._counter("http_requests", "Requests that were answered", labels)
+        self._request_seconds = self._histogram(
+            "http_request_seconds", "Seconds until a request was answered", ("method", "route")
+        )
+        self._query_seconds = self._histogram(
+            "query_seconds", "Seconds that a question to the memory took", ("query",)
+        )
+        self._command_seconds = self._histogram(
+            "command_wait_seconds", "Seconds that a change waited for its result", ("end",)
+        )
+
+    def _counter(self, name: str, about: str, labels: Sequence[str]) -> Counter:
+        return Counter(NAME + name, about, labels, registry=self._registry)
+
+    def _histogram(self, name: str, about: str, labels: Sequence[str]) -> Histogram:
+        return Histogram(NAME + name, about, labels, registry=self._registry, buckets=SECONDS)
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request."""
+        self._requests.labels(method, route, str(status)).inc()
+        self._request_seconds.labels(method, route).observe(seconds)
+
+    @contextmanager
+    def query(self, name: str) -> Iterator[None]:
+        """Measure a question that is answered within."""
+        with self._query_seconds.labels(name).time():
+            yield
+
+    @contextmanager
+    def command(self) -> Iterator[Callable[[str], None]]:
+        """Measure the wait for a command; the one that is given is told how it ended."""
+        began = time.perf_counter()
+        ends = ["refused"]
+        try:
+            yield ends.append
+        finally:
+            self._command_seconds.labels(ends[-1]).observe(time.perf_counter() - began)
+
+    async def shown(self, accept: str) -> tuple[bytes, str]:
+        """All metrics in the form that is asked for, and its media type."""
+        await self._status.renew()
+        encode, form = choose_encoder(accept)
+        return encode(self._registry), form
+
+
+@dataclass(slots=True)
+class _Recent:
+    """The state of the pipeline as it was lately; None where nobody could tell it."""
+
+    ask: Callable[[], Awaitable[JsonObject]]
+    found: JsonObject | None = None
+    _at: float = -STATUS_SECONDS
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def renew(self) -> None:
+        async with self._lock:
+            if time.monotonic() - self._at < STATUS_SECONDS:
+                return
+            try:
+                self.found = await self.ask()
+            except RequestError:
+                self.found = None
+                return
+            self._at = time.monotonic()
+
+
+class _Pipeline(Collector):
+    """Lag, balance and dead letters, also of workers elsewhere."""
+
+    def __init__(self, status: _Recent) -> None:
+        self._recent = status
+
+    def collect(self) -> Iterable[Metric]:
+        status = self._recent.found
+        known = GaugeMetricFamily(NAME + "pipeline_known", "Whether the pipeline's state is known")
+        known.add_metric((), 0.0 if status is None else 1.0)
+        yield known
+        if status is None:
+            return
+        found = cast("dict[str, Any]", status)
+        lag = GaugeMetricFamily(
+            NAME + "stage_lag_records", "Records that wait for a stage", labels=PLACE
+        )
+        for stage in found["stages"]:
+            lag.add_metric((stage["stage"], str(stage["partition"])), stage["lag"])
+        yield lag
+        balance = GaugeMetricFamily(
+            NAME + "balance_items", "Turns and facts by where they are", labels=("kind", "state")
+        )
+        for kind in ("turns", "facts"):
+            for state, number in found["balance"][kind].items():
+                balance.add_metric((kind, state), number)
+        yield balance
+        holds = GaugeMetricFamily(NAME + "balance_holds", "Whether nothing is lost")
+        holds.add_metric((), float(found["balance"]["holds"]))
+        yield holds
+        dead = GaugeMetricFamily(NAME + "dead_letters", "Dead letters that wait for somebody")
+        dead.add_metric((), found["dead_letters"])
+        yield dead
+
+
+PLACE: Final = ("stage", "partition")
+
+
+class _Stages(Collector):
+    """What the stages and models of this process did."""
+
+    def __init__(self, runners: Callable[[], Sequence[StageRunner]], usage: Usage) -> None:
+        self._runners = runners
+        self._usage = usage
+
+    def collect(self) -> Iterable[Metric]:
+        runners = self._runners()
+        for name, (about, value) in OF_STAGES.items():
+            family = CounterMetricFamily(NAME + name, about, labels=PLACE)
+            for runner in runners:
+                family.add_metric(_place(runner), value(runner))
+            yield family
+        steps = CounterMetricFamily(
+            NAME + "stage_batch_seconds", "Seconds of batches by step", labels=(*PLACE, "step")
+        )
+        for runner in runners:
+            for step, seconds in runner.counts.seconds.items():
+                steps.add_metric((*_place(runner), step), seconds)
+        yield steps
+        for name, (about, attribute) in OF_MODELS.items():
+            family = CounterMetricFamily(NAME + name, about, labels=("provider",))
+            for provider, used in self._usage.by_provider.items():
+                family.add_metric((provider,), getattr(used, attribute))
+            yield family
+
+
+def _place(runner: StageRunner) -> tuple[str, str]:
+    return runner.stage.name, str(runner.partition)

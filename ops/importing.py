@@ -1,0 +1,210 @@
+"""Importing the lines of an exported scope: each batch of them is a command on the log.
+
+One way for the command line and HTTP. Whatever is interrupted is begun again from the start: a line
+that was taken is not taken twice.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from palimpsest.ops.command_kinds import CommandError
+from palimpsest.ops.commanding import Commands, Given, Order
+from palimpsest.ops.queries.requests import JsonObject, RequestError
+from palimpsest.schemas.codec import describe
+from palimpsest.schemas.commands import Actor, ImportCommand
+from palimpsest.schemas.portable import (
+    FORMAT,
+    FORMAT_VERSION,
+    End,
+    Header,
+    ImportResult,
+    Line,
+    NumberedLine,
+    RefusedLine,
+)
+
+BATCH_LINES: Final = 200
+BATCH_BYTES: Final = 256 * 1024
+"""Of the lines of a command; one that is longer goes alone."""
+RESERVED_BYTES: Final = 4 * 1024
+"""Of a record's size for all that is not the line."""
+UNDER_WAY: Final = 8
+"""Commands that are given before the first of them must have its result."""
+MOST_TOLD: Final = 100
+"""Refused lines that are told one by one."""
+
+_LINE: Final = TypeAdapter[Line | End](Line | End)
+_TOO_LONG: Final = b""
+"""In place of a line that is too long to be kept."""
+
+
+@dataclass(slots=True)
+class Imported:
+    """What became of a file so far. `pending` are commands that nobody has carried out yet;
+    `complete`: the file's last line was there, with as many lines before it as it tells."""
+
+    taken: int = 0
+    memories: int = 0
+    refused_lines: int = 0
+    refused: list[RefusedLine] = field(default_factory=list)
+    pending: list[str] = field(default_factory=list)
+    complete: bool = False
+
+    def refuse(self, *lines: RefusedLine) -> None:
+        self.refused_lines += len(lines)
+        self.refused += lines[: max(0, MOST_TOLD - len(self.refused))]
+
+    def add(self, result: ImportResult) -> None:
+        self.taken += result.taken
+        self.memories += result.memories
+        self.refuse(*result.refused)
+
+    def as_json(self) -> JsonObject:
+        refused = sorted(self.refused, key=lambda line: line.number)
+        return {
+            "applied": not self.pending,
+            "taken": self.taken,
+            "memories": self.memories,
+            "refused": [{"line": line.number, "why": line.why} for line in refused],
+            "refused_lines": self.refused_lines,
+            "complete": self.complete,
+            "pending": [*self.pending],
+        }
+
+
+@dataclass(slots=True)
+class Importer:
+    """Takes the lines of one file into `scope`. `seconds`: how long to wait for a command's result
+    before it counts as pending; `max_bytes` of a record."""
+
+    commands: Commands
+    scope: str
+    actor: Actor
+    seconds: float
+    max_bytes: int
+    imported: Imported = field(default_factory=Imported)
+    _from_scope: str = ""
+    _batch: list[NumberedLine] = field(default_factory=list)
+    _size: int = 0
+    _given: deque[tuple[str, int, int]] = field(default_factory=deque)
+
+    async def take(self, blocks: AsyncIterable[bytes]) -> Imported:
+        """Take all lines. Raises RequestError for what is no exported scope, and CommandError where
+        lines could not be taken at all; what was taken before stays."""
+        number = 0
+        async for line in lines_of(blocks, self.max_bytes - RESERVED_BYTES):
+            number += 1
+            if number == 1:
+                self._from_scope = header_of(line).scope
+            elif line is _TOO_LONG:
+                self._refuse(number, f"it is longer than {self.max_bytes - RESERVED_BYTES} bytes")
+            elif line.strip():
+                await self._take(number, line)
+        if number == 0:
+            raise RequestError("the file is empty: an export begins with a line that names it")
+        if not self.imported.complete:
+            self._refuse(number + 1, "the file ends before its last line: it was cut off")
+        await self._give()
+        while self._given:
+            await self._result()
+        return self.imported
+
+    def _refuse(self, number: int, why: str) -> None:
+        self.imported.refuse(RefusedLine(number=number, why=why))
+
+    async def _take(self, number: int, raw: bytes) -> None:
+        if self.imported.complete:
+            self._refuse(number, "it stands after the file's last line")
+            return
+        try:
+            line = _LINE.validate_json(raw)
+        except ValidationError as error:
+            self._refuse(number, describe(error))
+            return
+        if isinstance(line, End):
+            self.imported.complete = line.lines == number - 2
+            if not self.imported.complete:
+                self._refuse(number, f"{line.lines} lines were written, and {number - 2} came")
+            return
+        numbered = NumberedLine(number=number, line=line)
+        size = len(numbered.model_dump_json())
+        if size > self.max_bytes - RESERVED_BYTES:
+            self._refuse(number, f"it is longer than {self.max_bytes - RESERVED_BYTES} bytes")
+            return
+        if self._batch and (self._size + size > BATCH_BYTES or len(self._batch) == BATCH_LINES):
+            await self._give()
+        self._batch.append(numbered)
+        self._size += size
+
+    async def _give(self) -> None:
+        """Give the batch as a command."""
+        if not self._batch:
+            return
+        command = ImportCommand(from_scope=self._from_scope, lines=tuple(self._batch))
+        given = await self.commands.submit(Order(self.scope, command, self.actor))
+        self._given.append((given.command_id, self._batch[0].number, self._batch[-1].number))
+        self._batch, self._size = [], 0
+        while len(self._given) > UNDER_WAY:
+            await self._result()
+
+    async def _result(self) -> None:
+        """Await the result of the command that was given first."""
+        command_id, first, last = self._given.popleft()
+        # Where nobody carries out commands, the others need not be waited for.
+        seconds = 0.0 if self.imported.pending else self.seconds
+        answer = await self.commands.result(command_id, seconds)
+        if answer is None:
+            self.imported.pending.append(command_id)
+            return
+        try:
+            result = Given(command_id, answer).result()
+        except CommandError as error:
+            raise CommandError(
+                error.kind,
+                f"{error} (lines {first} to {last}; those before are taken: import the file again"
+                " when this is mended)",
+                command_id,
+            ) from None
+        self.imported.add(ImportResult.model_validate(result))
+
+
+def header_of(line: bytes) -> Header:
+    """The header of a file. Raises RequestError for what is none, or of another version."""
+    try:
+        header = Header.model_validate_json(line.removeprefix(b"\xef\xbb\xbf"))
+    except ValidationError as error:
+        raise RequestError(
+            f"the first line is not that of an exported scope ({FORMAT}): {describe(error)}"
+        ) from None
+    if header.version != FORMAT_VERSION:
+        raise RequestError(
+            f"the file is of version {header.version} of {FORMAT}, and this program reads version"
+            f" {FORMAT_VERSION}; a newer version of the program may read it"
+        )
+    return header
+
+
+async def lines_of(blocks: AsyncIterable[bytes], longest: int) -> AsyncIterator[bytes]:
+    """Lines without their ends; empty in place of one that is longer, which is never held whole."""
+    held = bytearray()
+    skipping = False
+    async for block in blocks:
+        *ended, rest = block.split(b"\n")
+        for part in ended:
+            held += part
+            yield _TOO_LONG if skipping or len(held) > longest else bytes(held) or b" "
+            held.clear()
+            skipping = False
+        if not skipping:
+            held += rest
+        if len(held) > longest:
+            held.clear()
+            skipping = True
+    if held or skipping:
+        yield _TOO_LONG if skipping else bytes(held)

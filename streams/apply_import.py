@@ -1,0 +1,268 @@
+"""Taking lines of an exported scope: what another store remembered is remembered here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field, replace
+
+from palimpsest.schemas.commands import ImportCommand
+from palimpsest.schemas.messages import CommandIntent, GraphWork
+from palimpsest.schemas.portable import (
+    GRAPH_LINES,
+    ImportedGraph,
+    ImportResult,
+    NumberedLine,
+    PortableAttribute,
+    PortableEdge,
+    PortableEvent,
+    PortableFact,
+    PortableFlags,
+    PortableMemory,
+    PortableMention,
+    PortableSession,
+    PortableState,
+    RefusedLine,
+)
+from palimpsest.schemas.rows import FlagsRow, MemoryRow, OutcomeRow, Row, linked_text
+from palimpsest.streams.command_work import (
+    Refused,
+    Work,
+    command_id,
+    done,
+    known_id,
+    refusal,
+    refuse_frozen,
+)
+from palimpsest.streams.imported_rows import (
+    Ids,
+    edge_row,
+    event_row,
+    fact_rows,
+    memory_row,
+    session_row,
+    state_row,
+)
+from palimpsest.streams.outcomes import load_names
+from palimpsest.streams.settings import StageSettings
+from palimpsest.streams.stage import Answer, Ask, Message, Step
+from palimpsest.streams.store_port import Load, Loaded, Put
+from palimpsest.streams.text.normal_forms import content_hash, storage_content
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class NotTaken(Exception):
+    """A line that is not taken; the text says why."""
+
+
+@dataclass(slots=True)
+class _Import:
+    work: Work
+    ids: Ids
+    sessions: set[str]
+    settled: set[str]
+    taken: int = 0
+    memories: int = 0
+    refused: list[RefusedLine] = field(default_factory=list)
+    graph: list[NumberedLine] = field(default_factory=list)
+
+    def memory(self, given: str) -> None:
+        """Raises NotTaken for a memory that the scope has not."""
+        if self.ids.of(given.partition("@")[0]) not in self.work.memories:
+            raise NotTaken(f"it tells of memory {given}, which is not in this scope")
+
+    def put(self, *rows: Row) -> None:
+        self.work.writes += map(Put, rows)
+
+    def result(self) -> ImportResult:
+        return ImportResult(taken=self.taken, memories=self.memories, refused=tuple(self.refused))
+
+
+def import_step(
+    message: Message, intent: CommandIntent, settings: StageSettings
+) -> Generator[Ask, Answer, Step]:
+    """Take the lines in order; the command's result tells how many, and which were refused."""
+    command = intent.command
+    assert isinstance(command, ImportCommand)
+    ids = Ids(command.from_scope, message.scope)
+    loaded = yield _load(message, command, ids)
+    assert isinstance(loaded, Loaded)
+    if loaded.command is not None and loaded.command.error is None:
+        return known_id(loaded.command, intent.digest)
+    memories = {key: row for key, row in loaded.memories.items() if row.scope == message.scope}
+    work = Work(
+        message, intent, settings, loaded, {}, memories, {}, loaded.write_seq, loaded.entities
+    )
+    work.know(loaded)
+    try:
+        refuse_frozen(work)
+        if work.by_machine:
+            raise Refused("forbidden: what is imported is taken as it says; that is for a person")
+    except Refused as error:
+        return refusal(message, intent, str(error))
+    taking = _Import(work, ids, set(), set(loaded.settled))
+    for session_id in _sessions(command):
+        found = yield Load(message.scope, session_id=session_id)
+        assert isinstance(found, Loaded)
+        if found.session is not None:
+            taking.sessions.add(session_id)
+    for each in command.lines:
+        try:
+            _take(taking, each)
+        except NotTaken as error:
+            taking.refused.append(RefusedLine(number=each.number, why=str(error)))
+    return _end(taking, command)
+
+
+def _end(taking: _Import, command: ImportCommand) -> Step:
+    work = taking.work
+    result = taking.result()
+    told = {"taken": result.taken, "refused": len(result.refused)}
+    work.tell("imported", None, f"from the scope {command.from_scope}", metadata={**told})
+    if not taking.graph:
+        return done(work, command, result.model_dump(mode="json"))
+    work.graph = GraphWork(
+        memory_ids=(),
+        command_id=command_id(work.message),
+        imported=ImportedGraph(
+            from_scope=command.from_scope, lines=tuple(taking.graph), result=result
+        ),
+    )
+    return done(work, command, None)  # graph-persist answers it
+
+
+def _load(message: Message, command: ImportCommand, ids: Ids) -> Load:
+    lines = [each.line for each in command.lines]
+    memories = [line for line in lines if isinstance(line, PortableMemory)]
+    texts = [storage_content(line.content) for line in memories]
+    facts = (ids.of(line.id) for line in lines if isinstance(line, PortableFact))
+    linked = [linked_text(line.type, line.who, line.content) for line in memories]
+    return replace(
+        load_names(message.scope, linked),
+        memory_ids=tuple(
+            dict.fromkeys(ids.of(told.partition("@")[0]) for line in lines for told in _told(line))
+        ),
+        content_hashes=tuple(dict.fromkeys(map(content_hash, texts))),
+        item_ids=tuple(dict.fromkeys(facts)),
+        command_id=command_id(message),
+    )
+
+
+def _told(line: object) -> Iterator[str]:
+    """The ids of memories that a line is of, or tells of."""
+    match line:
+        case PortableMemory():
+            yield line.id
+        case PortableState():
+            yield line.memory.id
+        case PortableEvent() | PortableMention() | PortableAttribute():
+            yield line.memory_id
+        case PortableEdge():
+            yield from (line.source_id, line.target_id)
+        case PortableSession():
+            yield from (line.last_turn, *line.extracted_turns)
+        case PortableFact():
+            yield line.turn_memory_id
+            if line.memory_id is not None:
+                yield line.memory_id
+
+
+def _sessions(command: ImportCommand) -> list[str]:
+    told = (each.line for each in command.lines)
+    return list(
+        dict.fromkeys(line.session_id for line in told if isinstance(line, PortableSession))
+    )
+
+
+def _take(taking: _Import, given: NumberedLine) -> None:
+    line = given.line
+    if isinstance(line, GRAPH_LINES):
+        if isinstance(line, PortableMention | PortableAttribute):
+            taking.memory(line.memory_id)
+        taking.graph.append(given)
+        return
+    match line:
+        case PortableMemory():
+            _memory(taking, line)
+        case PortableState():
+            taking.memory(line.memory.id)
+            taking.put(state_row(taking.ids, line))
+        case PortableEvent():
+            taking.memory(line.memory_id)
+            taking.put(event_row(taking.ids, line))
+        case PortableEdge():
+            taking.memory(line.source_id)
+            taking.memory(line.target_id)
+            taking.put(edge_row(taking.ids, line))
+        case PortableSession():
+            _session(taking, line)
+        case PortableFact():
+            _fact(taking, line)
+        case PortableFlags():
+            _flags(taking, line)
+    taking.taken += 1
+
+
+def _memory(taking: _Import, line: PortableMemory) -> None:
+    row = memory_row(taking.ids, line)
+    work = taking.work
+    if not row.content:
+        raise NotTaken("its content is empty")
+    if not _UUID.fullmatch(row.memory_id):
+        raise NotTaken(f"{line.id!r} is no id of a memory")
+    there = work.loaded.memories.get(row.memory_id)
+    if there is not None and there.scope != taking.ids.scope:
+        raise NotTaken(f"the id {line.id} is that of a memory of another scope")
+    there = work.memories.get(row.memory_id)
+    if there is not None:
+        if (there.type, there.content_hash) != (row.type, row.content_hash):
+            raise NotTaken(f"the memory {row.memory_id} is there, says something else, and stays")
+        return
+    same = None if row.dedup_key is None else work.same_content(row)
+    if same is not None:
+        raise NotTaken(f"memory {same} says the same: two active memories of a scope may not")
+    row = work.put(row)
+    taking.memories += 1
+    if row.type == "episodic":
+        _settle_turn(taking, row)
+
+
+def _settle_turn(taking: _Import, row: MemoryRow) -> None:
+    """The same turn published again is then a repeat."""
+    outcome = OutcomeRow(
+        item_kind="turn",
+        item_id=row.memory_id,
+        scope=taking.ids.scope,
+        event="created",
+        memory_id=row.memory_id,
+        reason="imported",
+        recorded_at=taking.work.at,
+    )
+    taking.put(outcome)
+
+
+def _session(taking: _Import, line: PortableSession) -> None:
+    """A session that is under way here goes on as it is."""
+    for turn in (line.last_turn, *line.extracted_turns):
+        taking.memory(turn)
+    if line.session_id not in taking.sessions:
+        taking.sessions.add(line.session_id)
+        taking.put(session_row(taking.ids, line))
+
+
+def _fact(taking: _Import, line: PortableFact) -> None:
+    taking.memory(line.turn_memory_id)
+    if line.memory_id is not None:
+        taking.memory(line.memory_id)
+    item_id = taking.ids.of(line.id)
+    if item_id not in taking.settled:
+        taking.settled.add(item_id)
+        taking.put(*fact_rows(taking.ids, line, taking.work.loaded.write_seq))
+
+
+def _flags(taking: _Import, line: PortableFlags) -> None:
+    """What is set here already stays."""
+    if taking.work.loaded.flags is None:
+        given = {name: getattr(line, name) for name in type(line).model_fields if name != "kind"}
+        taking.put(FlagsRow(scope=taking.ids.scope, **given))

@@ -1,0 +1,193 @@
+"""Rows of the lines of an exported scope.
+
+In the scope that the lines come from, ids stay. In another one they are derived from the scope and
+the id that was, so that the same line is the same memory however often it is taken, and no file can
+name what is another scope's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+
+from pydantic import JsonValue
+
+from palimpsest.schemas.audit_rows import HistoryRow
+from palimpsest.schemas.envelope import Frozen, derived_id
+from palimpsest.schemas.portable import (
+    PortableEdge,
+    PortableEvent,
+    PortableFact,
+    PortableHeld,
+    PortableMemory,
+    PortableProposal,
+    PortableSession,
+    PortableState,
+)
+from palimpsest.schemas.rows import (
+    ArchiveRow,
+    EdgeRow,
+    FactRow,
+    HeldRow,
+    MemoryRow,
+    OutcomeRow,
+    ProposalRow,
+    Row,
+    SessionRow,
+)
+from palimpsest.streams.memory_rows import with_content
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """What the ids of a file are in the scope that takes it."""
+
+    from_scope: str
+    scope: str
+
+    def of(self, given: str) -> str:
+        if self.from_scope == self.scope:
+            return given
+        return derived_id("imported", self.scope, given)
+
+    def maybe(self, given: str | None) -> str | None:
+        return None if given is None else self.of(given)
+
+    def of_end(self, given: str) -> str:
+        """Of the end of an edge, which may be a state: `<id>@<version>`."""
+        memory_id, at, version = given.partition("@")
+        return f"{self.of(memory_id)}{at}{version}"
+
+
+def same_fields(line: Frozen, row_type: type[Row], *but: str) -> dict[str, object]:
+    """What line and row call the same."""
+    told = type(line).model_fields
+    return {
+        field.name: getattr(line, field.name)
+        for field in fields(row_type)
+        if field.name in told and field.name not in but
+    }
+
+
+def _json(value: Mapping[str, JsonValue]) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+NAMING_MEMORIES = frozenset(("memory_id", "target_id", "source_memory", "drawn_from"))
+"""Fields of an event's metadata that name memories."""
+
+
+def _of_scope(ids: Ids, value: JsonValue, name: str = "") -> JsonValue:
+    """An event's metadata, naming memories as they are called here."""
+    if isinstance(value, dict):
+        return {key: _of_scope(ids, each, key) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_of_scope(ids, each, name) for each in value]
+    return ids.of(value) if isinstance(value, str) and name in NAMING_MEMORIES else value
+
+
+def memory_row(ids: Ids, line: PortableMemory) -> MemoryRow:
+    """The memory; its sequence number is given when it is stored."""
+    given = same_fields(line, MemoryRow, "metadata", "source_id")
+    made = MemoryRow(
+        **given,  # type: ignore[arg-type]
+        memory_id=ids.of(line.id),
+        # Of a fact it is the item, all else has it from outside.
+        source_id=ids.maybe(line.source_id) if line.source_type == "extraction" else line.source_id,
+        scope=ids.scope,
+        normalized_content="",
+        content_hash="",
+        dedup_key=None,
+        embedding_key="",
+        metadata=_json(line.metadata),
+    )
+    made = with_content(made, line.content)
+    return replace(made, dedup_key=None) if line.is_deleted else made
+
+
+def state_row(ids: Ids, line: PortableState) -> ArchiveRow:
+    row = memory_row(ids, line.memory)
+    return ArchiveRow(
+        memory_id=row.memory_id,
+        version=row.version,
+        scope=ids.scope,
+        type=row.type,
+        content=row.content,
+        state=json.dumps(asdict(row), sort_keys=True, ensure_ascii=False, default=str),
+        reason=line.reason,
+        archived_at=line.archived_at,
+    )
+
+
+def event_row(ids: Ids, line: PortableEvent) -> HistoryRow:
+    return HistoryRow(
+        **same_fields(line, HistoryRow, "memory_id", "metadata"),  # type: ignore[arg-type]
+        event_id=ids.of(line.id),
+        scope=ids.scope,
+        memory_id=ids.of(line.memory_id),
+        metadata=_json({name: _of_scope(ids, each, name) for name, each in line.metadata.items()}),
+    )
+
+
+def edge_row(ids: Ids, line: PortableEdge) -> EdgeRow:
+    return EdgeRow(
+        **same_fields(line, EdgeRow, "source_id", "target_id"),  # type: ignore[arg-type]
+        source_id=ids.of_end(line.source_id),
+        target_id=ids.of_end(line.target_id),
+        scope=ids.scope,
+    )
+
+
+def session_row(ids: Ids, line: PortableSession) -> SessionRow:
+    return SessionRow(
+        **same_fields(line, SessionRow, "last_turn", "extracted_turns"),  # type: ignore[arg-type]
+        scope=ids.scope,
+        last_turn=ids.of(line.last_turn),
+        extracted_turns=tuple(map(ids.of, line.extracted_turns)),
+    )
+
+
+def fact_rows(ids: Ids, line: PortableFact, as_of: int) -> list[Row]:
+    """A fact with its end, without which it would be lost in the balance, and what was decided."""
+    item_id = ids.of(line.id)
+    fact = FactRow(
+        **same_fields(line, FactRow, "turn_memory_id"),  # type: ignore[arg-type]
+        item_id=item_id,
+        scope=ids.scope,
+        turn_memory_id=ids.of(line.turn_memory_id),
+    )
+    outcome = OutcomeRow(
+        item_kind="fact",
+        item_id=item_id,
+        scope=ids.scope,
+        event=line.outcome,
+        memory_id=ids.maybe(line.memory_id),
+        reason=line.reason,
+        recorded_at=line.recorded_at,
+    )
+    rows = [fact, outcome, *(_proposal(ids, item_id, each, as_of) for each in line.proposals)]
+    return rows if line.held is None else [*rows, _held(ids, fact, line.held)]
+
+
+def _proposal(ids: Ids, item_id: str, told: PortableProposal, as_of: int) -> ProposalRow:
+    candidates = [
+        {**each.model_dump(mode="json"), "memory_id": ids.of(each.memory_id)}
+        for each in told.candidates
+    ]
+    return ProposalRow(
+        **same_fields(told, ProposalRow, "memory_id", "target_id", "candidates"),  # type: ignore[arg-type]
+        item_id=item_id,
+        scope=ids.scope,
+        memory_id=ids.of(told.memory_id),
+        target_id=ids.maybe(told.target_id),
+        candidates=json.dumps(candidates),
+        as_of=as_of,
+    )
+
+
+def _held(ids: Ids, fact: FactRow, told: PortableHeld) -> HeldRow:
+    known = {field.name for field in fields(HeldRow)}
+    of_fact = {name: value for name, value in asdict(fact).items() if name in known}
+    of_change = same_fields(told, HeldRow, "target_id")
+    return HeldRow(**{**of_fact, **of_change}, target_id=ids.of(told.target_id))

@@ -1,0 +1,146 @@
+"""A request that is right for every route of the HTTP service, and one that is wrong.
+
+`{scope}` and `{id}` stand for a memory space and a memory in it, `{command}` for a command that was
+carried out there; `{text}` for a text that is new.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tests.flows.http_server import JSON
+
+NDJSON: Final = {"Content-Type": "application/x-ndjson"}
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """`status` is that of the right request. `of_all`: only whoever sees all scopes may ask.
+    `before`: what is done to the memory first. `wrong`: other parameters, or another body, that
+    make no sense. `asks`: whether an answer needs the stores."""
+
+    path: str
+    body: Json | str | None = None
+    status: int = 200
+    of_all: bool = False
+    before: str = ""
+    wrong: str | Json | None = None
+    asks: bool = True
+    streams: bool = False
+
+    def request(self, **values: str) -> Json:
+        """The arguments of a client's request."""
+        return given(self.path, self.body, values)
+
+    def wrong_request(self, **values: str) -> Json:
+        if isinstance(self.wrong, str):
+            return given(f"{self.path.partition('?')[0]}?{self.wrong}", self.body, values)
+        return given(self.path, self.wrong, values)
+
+
+def given(path: str, body: Json | str | None, values: Mapping[str, str]) -> Json:
+    request: Json = {"url": filled(path, values)}
+    if isinstance(body, str):
+        return {**request, "content": filled(body, values).encode(), "headers": NDJSON}
+    if body is not None:
+        text = filled(json.dumps(body), values)
+        request |= {"content": text.encode(), "headers": JSON}
+    return request
+
+
+def filled(text: str, values: Mapping[str, str]) -> str:
+    for name, value in values.items():
+        text = text.replace("{" + name + "}", value)
+    return text
+
+
+AT: Final = "2026-03-01T09:30:00Z"
+EXPORT: Final = "".join(
+    json.dumps(line) + "\n"
+    for line in (
+        {"format": "palimpsest-scope", "version": 1, "scope": "else", "exported_at": AT},
+        {
+            **{"kind": "memory", "id": "00000000-0000-5000-8000-000000000001", "type": "fact"},
+            **{"content": "{text}", "importance": 0.5, "confidence": 1.0},
+            **dict.fromkeys(("occurred_at", "created_at", "updated_at"), AT),
+        },
+        {"kind": "end", "lines": 1},
+    )
+)
+ASKED: Final = {"query": "Oslo", "scope": "{scope}"}
+CHANGE: Final = {"content": "{text}", "reason": "x"}
+SPOKEN: Final = {"turn_id": "t9", "content": "{text}", "scope": "{scope}"}
+
+COUNT: Final = {"query": "SELECT count(*) FROM memories"}
+
+SAMPLES: Final[dict[str, Sample]] = {
+    "POST /api/memory/recall": Sample("/api/memory/recall", ASKED, wrong={"query": " "}),
+    "POST /api/memory/context": Sample("/api/memory/context", ASKED, wrong={"query": " "}),
+    "GET /api/memory/search": Sample("/api/memory/search?q=Oslo&scope={scope}", wrong="q="),
+    "GET /api/memories": Sample("/api/memories?scope={scope}", wrong="limit=0"),
+    "GET /api/memory/{id}": Sample("/api/memory/{id}"),
+    "PATCH /api/memory/{id}": Sample("/api/memory/{id}", CHANGE, wrong={"content": "x"}),
+    "DELETE /api/memory/{id}": Sample("/api/memory/{id}?reason=x", wrong="reason="),
+    "GET /api/memory/{id}/history": Sample("/api/memory/{id}/history", wrong="limit=0"),
+    "GET /api/memory/{id}/explain": Sample("/api/memory/{id}/explain"),
+    "GET /api/sessions/{id}/memory": Sample(
+        "/api/sessions/s1/memory?scope={scope}", wrong="limit=0"
+    ),
+    "GET /api/embeddings": Sample("/api/embeddings?scope={scope}", wrong="scope=%20"),
+    "POST /api/turns": Sample("/api/turns", SPOKEN, status=202, wrong={"turn_id": "x"}, asks=False),
+    "POST /api/memory/remember": Sample(
+        "/api/memory/remember",
+        {"content": "{text}", "scope": "{scope}"},
+        wrong={"content": " "},
+        asks=False,
+    ),
+    "POST /api/memory/modify": Sample(
+        "/api/memory/modify",
+        {"scope": "{scope}", "patches": [{"id": "{id}", **CHANGE}]},
+        wrong={"patches": []},
+        asks=False,
+    ),
+    "POST /api/memory/{id}/correct": Sample(
+        "/api/memory/{id}/correct", {"content": "{text}"}, wrong={}
+    ),
+    "POST /api/memory/{id}/pin": Sample("/api/memory/{id}/pin", {}, wrong={"why": "x"}),
+    "POST /api/memory/{id}/unpin": Sample("/api/memory/{id}/unpin", {}, wrong={"why": "x"}),
+    "POST /api/memory/{id}/confirm": Sample("/api/memory/{id}/confirm", {}, wrong={"why": "x"}),
+    "POST /api/memory/{id}/recover": Sample(
+        "/api/memory/{id}/recover", {}, before="forget", wrong={"if_version": "x"}
+    ),
+    "POST /api/memory/forget": Sample(
+        "/api/memory/forget",
+        {"mode": "execute", "scope": "{scope}", "ids": ["{id}"], "reason": "x"},
+        wrong={"mode": "execute"},
+    ),
+    "POST /api/entities/{name}/aliases": Sample(
+        "/api/entities/Oslo/aliases",
+        {"alias": "Christiania", "scope": "{scope}"},
+        wrong={},
+        asks=False,
+    ),
+    "GET /api/commands/{id}": Sample("/api/commands/{command}"),
+    "GET /api/entities": Sample("/api/entities?scope={scope}", wrong="limit=0"),
+    "GET /api/entities/{name}": Sample("/api/entities/Oslo?scope={scope}", wrong="limit=0"),
+    "GET /api/events": Sample(
+        "/api/events?scope={scope}", wrong="scope=%20", asks=False, streams=True
+    ),
+    "GET /api/scopes/{scope}/export": Sample("/api/scopes/{scope}/export", wrong="deleted=x"),
+    "POST /api/scopes/{scope}/import": Sample(
+        "/api/scopes/{scope}/import", EXPORT, of_all=True, wrong="wait=-1", asks=False
+    ),
+    "POST /api/sql": Sample("/api/sql", COUNT, of_all=True, wrong={"query": ""}),
+    "GET /api/pipeline/status": Sample("/api/pipeline/status", of_all=True),
+    "GET /api/diagnostics": Sample("/api/diagnostics", of_all=True),
+    "GET /api/diagnostics/{domain}": Sample("/api/diagnostics/queue", of_all=True),
+    "GET /api/stats": Sample("/api/stats?scope={scope}", wrong="scope=%20"),
+    "GET /metrics": Sample("/metrics", of_all=True, asks=False),
+    "GET /health": Sample("/health", asks=False),
+    "GET /ready": Sample("/ready"),
+    "GET /docs": Sample("/docs", asks=False),
+}

@@ -1,0 +1,166 @@
+"""MCP within `palimpsest serve`, and beyond this machine, by the SDK's own client: each token has
+its own memory spaces and its own permissions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+pytest.importorskip("mcp", reason="the extra `mcp` is not installed")
+
+import httpx2
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from palimpsest.ops.http.agents import NEEDS
+from tests.flows.http_server import JSON, Served, problem, server
+from tests.flows.program import Program
+from tests.flows.test_mcp import TOOLS, Agent, over_http
+
+LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+HEADERS = {**JSON, "Accept": "application/json, text/event-stream"}
+
+
+@contextlib.asynccontextmanager
+async def agent(url: str, token: str | None, mode: str = "auto") -> AsyncIterator[Agent]:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    async with (
+        httpx2.AsyncClient(headers=headers, trust_env=False, timeout=30) as http,
+        Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+    ):
+        yield Agent(client)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with server(tmp_path_factory.mktemp("agents")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def tokens(served: Served) -> dict[str, str]:
+    made = {scope: served.token(scope, scope) for scope in ("ana", "ben")}
+    reader = served.token("reader", "ana", may=["recall"])
+    return {**made, "all": served.token("all", "*"), "reader": reader}
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_an_agent_works_in_the_scope_of_its_token(
+    served: Served, tokens: dict[str, str], mode: str
+) -> None:
+    url = f"{served.address}/mcp"
+    async with agent(url, tokens["ana"], mode) as ana, agent(url, tokens["ben"], mode) as ben:
+        assert {tool.name for tool in (await ana.client.list_tools()).tools} == TOOLS
+        text = f"Ana keeps a {mode} quokka."
+        done = await ana.use("remember_fact", content=text)
+        found = await ana.use("search_memory", query="quokka")
+        assert done["id"] in {each["id"] for each in found["memories"]}
+        assert (await ben.use("search_memory", query="quokka"))["memories"] == []
+        said = await ben.fails("explain_fact", memory_id=done["id"])
+        assert "there is no memory" in said
+        said = await ben.fails("forget_fact", memory_id=done["id"], reason="x")
+        assert "there is no memory" in said
+        fixed = await ana.use(
+            "correct_fact", memory_id=done["id"], content=f"{text} Two.", reason="she said"
+        )
+        assert fixed["version"] == 2
+        assert "there is no memory" in await ana.fails("explain_fact", memory_id=done["id"][:8])
+    with served.client(tokens["ana"]) as client:
+        events = client.get(f"/api/memory/{done['id']}/history").json()["events"]
+        told = {(each["changed_by"], each["actor_type"]) for each in events}
+        assert told <= {("ana", "agent"), ("pipeline", "pipeline")}
+        assert ("ana", "agent") in told
+
+
+async def test_many_at_once_are_kept_apart(served: Served, tokens: dict[str, str]) -> None:
+    """Requests of two tokens that are answered at the same time."""
+    url = f"{served.address}/mcp"
+    async with agent(url, tokens["ana"]) as ana, agent(url, tokens["ben"]) as ben:
+        for name, one in (("ana", ana), ("ben", ben)):
+            await one.use("remember_fact", content=f"The parrot of {name} says {name}.")
+
+        async def looks(one: Agent, name: str) -> None:
+            for _ in range(10):
+                found = await one.use("search_memory", query="what does the parrot say?")
+                told = " ".join(each["content"] for each in found["memories"])
+                other = "ben" if name == "ana" else "ana"
+                assert f"parrot of {name}" in told
+                assert f"parrot of {other}" not in told
+
+        await asyncio.gather(*(looks(ana, "ana"), looks(ben, "ben")) * 2)
+
+
+async def test_the_permission_of_each_tool_is_asked_for(
+    served: Served, tokens: dict[str, str]
+) -> None:
+    assert set(NEEDS) == TOOLS
+    arguments: dict[str, dict[str, Any]] = {
+        "remember_fact": {"content": "x"},
+        "correct_fact": {"memory_id": "x", "content": "x", "reason": "x"},
+        "confirm_fact": {"memory_id": "x"},
+        "forget_fact": {"memory_id": "x", "reason": "x"},
+    }
+    async with agent(f"{served.address}/mcp", tokens["reader"]) as reader:
+        await reader.use("memory_stats")
+        for tool, given in arguments.items():
+            said = await reader.fails(tool, **given)
+            assert said.endswith(f"this token has not the permission {NEEDS[tool]}")
+
+
+async def test_a_scope_is_named_by_who_has_several(served: Served, tokens: dict[str, str]) -> None:
+    async with agent(f"{served.address}/mcp?scope=cay", tokens["all"]) as one:
+        await one.use("remember_fact", content="Cay dives for sponges.")
+    with served.client(tokens["all"]) as client:
+        found = client.get("/api/memories", params={"scope": "cay"}).json()["memories"]
+        assert "Cay dives for sponges." in {each["content"] for each in found}
+
+
+def test_others_are_not_answered(served: Served, tokens: dict[str, str]) -> None:
+    with served.client() as client:
+        answer = client.post("/mcp", json=LIST, headers=HEADERS)
+        problem(answer, 401, "unauthorized")
+    with served.client(tokens["ana"]) as client:
+        answer = client.post("/mcp?scope=ben", json=LIST, headers=HEADERS)
+        problem(answer, 404, "not_found")
+        for header, value, status, code in (
+            ("Origin", "https://evil.example", 403, "forbidden"),
+            ("Host", "evil.example", 421, "misdirected"),
+        ):
+            answer = client.post("/mcp", json=LIST, headers={**HEADERS, header: value})
+            problem(answer, status, code)
+        large = client.post("/mcp", content=b" " * (2**20 + 1), headers=HEADERS)
+        assert large.status_code == 413
+        assert client.post("/mcp", content=b"{", headers=HEADERS).status_code == 400
+
+
+async def test_changes_are_counted_as_over_http(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with server(tmp_path_factory.mktemp("counted"), "http.delete_per_minute=1") as running:
+        async with agent(f"{running.address}/mcp", running.token("a", "a")) as one:
+            said = await one.fails("forget_fact", memory_id="x", reason="x")
+            assert "there is no memory" in said
+            said = await one.fails("forget_fact", memory_id="x", reason="x")
+            assert "in a minute" in said
+
+
+async def test_beyond_this_machine_a_token_is_needed(program: Program) -> None:
+    said = program.fails("mcp", "--scope", "ana", "--http", "--host", "0.0.0.0", "--port", "0")
+    assert "make a token first" in said
+    made = {
+        scope: program.json("tokens", "create", scope, "-s", scope)["token"]
+        for scope in ("ana", "ben")
+    }
+    with over_http(program, "--host", "0.0.0.0") as address:
+        url = address.replace("0.0.0.0", "127.0.0.1")
+        async with agent(url, made["ana"]) as ana:
+            await ana.use("remember_fact", content="Ana sails.")
+            assert "permission modify" in await ana.fails("confirm_fact", memory_id="x")
+        for token, status in ((None, 401), ("wrong", 401), (made["ben"], 404)):
+            headers = HEADERS if token is None else {**HEADERS, "Authorization": f"Bearer {token}"}
+            async with httpx.AsyncClient(trust_env=False) as client:
+                answer = await client.post(url, json=LIST, headers=headers)
+            assert answer.status_code == status, answer.text

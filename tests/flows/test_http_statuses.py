@@ -1,0 +1,386 @@
+"""Every route with every status that the OpenAPI document declares for it, on a real port.
+
+A new route needs its line in `http_samples`; a status that it declares beyond those that are tried
+for all, a test that is named in `STATUSES`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from palimpsest.ops.http.application import document
+from palimpsest.ops.http.gate import PUBLIC_PATHS, Gate
+from palimpsest.streams import apply_import
+from tests.flows.http_samples import SAMPLES, Sample
+from tests.flows.http_server import Served, problem, server
+from tests.flows.program import until
+from tests.flows.test_http_gateway import AWAY, gateway
+
+NOBODY = "00000000-0000-5000-8000-000000000000"
+NUMBERS = itertools.count(1)
+LARGE = 2**20 + 1
+"""Bytes of a body that is too large for every route."""
+RATED = ("modify", "delete", "batch_forget")
+DOCUMENT = document()
+OPERATIONS: dict[str, dict[str, Any]] = {
+    f"{method.upper()} {path}": operation
+    for path, operations in DOCUMENT["paths"].items()
+    for method, operation in operations.items()
+}
+
+
+def route_of(name: str) -> str:
+    return name.partition(" ")[2]
+
+
+def declaring(status: int) -> list[str]:
+    return [name for name, each in OPERATIONS.items() if str(status) in each["responses"]]
+
+
+PUBLIC = [name for name in OPERATIONS if route_of(name) in PUBLIC_PATHS]
+GUARDED = [name for name in OPERATIONS if name not in PUBLIC]
+WITH_BODY = [name for name, each in OPERATIONS.items() if "requestBody" in each]
+COMMANDS = [name for name in declaring(202) if name != "POST /api/turns"]
+WITHOUT_KEY = {"POST /api/scopes/{scope}/import"}
+"""A command that is many: what has been taken is known by its ids."""
+FOREIGN = [name for name in declaring(404) if name != "GET /api/diagnostics/{domain}"]
+
+
+def statuses(name: str) -> set[int]:
+    """The statuses of a route that a test of this file tries."""
+    tried = {SAMPLES[name].status, 403, 421, 500}
+    tried |= {401, 503} if name in GUARDED else set()
+    tried |= {503} if name == "GET /ready" else set()
+    tried |= {413, 415} if name in WITH_BODY else set()
+    tried |= {400} if name in WITH_BODY and name not in WITHOUT_KEY else set()
+    tried |= {202, 409} if name in COMMANDS else set()
+    tried |= {429} if name in LIMITED else set()
+    tried |= {404} if name in FOREIGN else set()
+    tried |= {422} if SAMPLES[name].wrong is not None else set()
+    return tried | STATUSES.get(name, set())
+
+
+STATUSES = {
+    "POST /api/sql": {406},  # test_a_form_that_there_is_not
+    "GET /api/diagnostics/{domain}": {404},  # test_a_domain_that_there_is_not
+}
+LIMITED = declaring(429)
+
+
+def test_every_route_and_every_status_it_declares_is_tried() -> None:
+    assert set(SAMPLES) == set(OPERATIONS)
+    for name, operation in OPERATIONS.items():
+        assert {int(status) for status in operation["responses"]} == statuses(name), name
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Two scopes, a token for each and one for all."""
+    many = [f"http.{kind}_per_minute=1000000" for kind in RATED]
+    many.append(f"http.max_import_bytes={LARGE // 2}")
+    with server(tmp_path_factory.mktemp("statuses"), *many) as running, running.client() as client:
+        for scope in ("ana", "ben"):
+            turn = {"turn_id": "t1", "session_id": "s1", "scope": scope, "speaker": "Ana"}
+            turn["content"] = f"I live in Oslo with a {scope}fish."
+            assert client.post("/api/turns", json=turn).status_code == 202
+        running.settle(client)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def tokens(served: Served) -> dict[str, str]:
+    made = {scope: served.token(scope, scope) for scope in ("ana", "ben")}
+    return {**made, "all": served.token("all", "*"), "none": served.token("none", "*", may=[])}
+
+
+def fresh(client: httpx.Client, scope: str, sample: Sample | None = None) -> dict[str, str]:
+    """A memory and a command of the scope, and a text that nobody said yet."""
+    said = {"content": f"The {scope}fish ate {next(NUMBERS)} shrimps.", "scope": scope}
+    answer = client.post("/api/memory/remember", json=said).json()
+    memory_id = str(answer["result"]["id"])
+    if sample is not None and sample.before == "forget":
+        gone = client.delete(f"/api/memory/{memory_id}", params={"reason": "x"})
+        assert gone.status_code == 200
+    text = f"The {scope}fish has {next(NUMBERS)} fins."
+    return {"scope": scope, "id": memory_id, "command": answer["command_id"], "text": text}
+
+
+def sent(client: httpx.Client, name: str, request: dict[str, Any]) -> httpx.Response:
+    """The answer; of a stream its head and its first line."""
+    with client.stream(name.partition(" ")[0], **request) as answer:
+        if answer.headers.get("content-type", "").startswith("text/event-stream"):
+            next(answer.iter_lines())
+        else:
+            answer.read()
+        return answer
+
+
+def owner(tokens: dict[str, str], sample: Sample) -> str:
+    return tokens["all" if sample.of_all else "ben"]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_what_is_right_is_answered(served: Served, tokens: dict[str, str], name: str) -> None:
+    sample = SAMPLES[name]
+    with served.client(owner(tokens, sample)) as client:
+        answer = sent(client, name, sample.request(**fresh(client, "ben", sample)))
+        assert answer.status_code == sample.status, answer.text
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_who_does_not_wait_is_answered_at_once(
+    served: Served, tokens: dict[str, str], name: str
+) -> None:
+    sample = SAMPLES[name]
+    with served.client(owner(tokens, sample)) as client:
+        request = sample.request(**fresh(client, "ben", sample))
+        request["url"] += ("&" if "?" in request["url"] else "?") + "wait=0"
+        answer = sent(client, name, request)
+        assert answer.status_code == 202, answer.text
+        assert answer.json()["applied"] is False
+
+
+@pytest.mark.parametrize("name", GUARDED)
+def test_nobody_without_a_token_or_its_permission(
+    served: Served, tokens: dict[str, str], name: str
+) -> None:
+    sample = SAMPLES[name]
+    with served.client(tokens["all"]) as client:
+        values = fresh(client, "ben", sample)
+    with served.client() as client:
+        answer = sent(client, name, sample.request(**values))
+        problem(answer, 401, "unauthorized")
+        assert answer.headers["www-authenticate"] == "Bearer"
+    with served.client(tokens["none"]) as client:
+        problem(sent(client, name, sample.request(**values)), 403, "forbidden")
+
+
+@pytest.mark.parametrize("name", GUARDED)
+def test_what_is_anothers_is_not_there(served: Served, tokens: dict[str, str], name: str) -> None:
+    """For the owner of one scope, another one is like one that nobody has; and what tells of all
+    is not for them."""
+    sample = SAMPLES[name]
+    with served.client(tokens["all"]) as client:
+        values = fresh(client, "ben", sample)
+        before = client.get(f"/api/memory/{values['id']}").json()
+    nowhere = {**values, "scope": "nobody", "id": NOBODY, "command": NOBODY}
+    with served.client(tokens["ana"]) as client:
+        told = []
+        for asked in (values, nowhere):
+            answer = sent(client, name, sample.request(**asked))
+            assert "benfish" not in answer.text.replace(values["text"], "")
+            if sample.of_all:
+                problem(answer, 403, "forbidden")
+                continue
+            assert name in FOREIGN
+            detail = problem(answer, 404, "not_found")["detail"]
+            for value in (asked["scope"], asked["id"], asked["command"]):
+                detail = detail.replace(value, "…")
+            told.append(detail)
+        assert told[:1] == told[1:] or sample.of_all
+    with served.client(tokens["all"]) as client:
+        assert client.get(f"/api/memory/{values['id']}").json() == before
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_foreign_page_and_another_host(served: Served, tokens: dict[str, str], name: str) -> None:
+    sample = SAMPLES[name]
+    request = sample.request(scope="ben", id=NOBODY, command=NOBODY, text="x")
+    with served.client(tokens["all"]) as client:
+        for header, value, status, code in (
+            ("Origin", "https://evil.example", 403, "forbidden"),
+            ("Host", "evil.example", 421, "misdirected"),
+        ):
+            headers = {**request.get("headers", {}), header: value}
+            problem(sent(client, name, {**request, "headers": headers}), status, code)
+
+
+@pytest.mark.parametrize("name", WITH_BODY)
+def test_bodies_that_cannot_be_read(served: Served, tokens: dict[str, str], name: str) -> None:
+    sample = SAMPLES[name]
+    with served.client(owner(tokens, sample)) as client:
+        request = sample.request(**fresh(client, "ben", sample))
+        html = {**request, "headers": {"Content-Type": "text/html"}}
+        problem(sent(client, name, html), 415, "unsupported_media_type")
+        large = {**request, "content": b" " * LARGE}
+        problem(sent(client, name, large), 413, "too_large")
+        untold = {**request, "content": (b" " * 100_000 for _ in range(LARGE // 100_000 + 1))}
+        problem(sent(client, name, untold), 413, "too_large")
+        if name not in WITHOUT_KEY:  # of lines that are no JSON each is told
+            problem(sent(client, name, {**request, "content": b"{"}), 400, "malformed")
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLES if SAMPLES[name].wrong is not None])
+def test_what_makes_no_sense(served: Served, tokens: dict[str, str], name: str) -> None:
+    sample = SAMPLES[name]
+    with served.client(owner(tokens, sample)) as client:
+        request = sample.wrong_request(**fresh(client, "ben", sample))
+        problem(sent(client, name, request), 422, "invalid")
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in WITHOUT_KEY])
+def test_a_key_for_two_things_is_a_conflict(
+    served: Served, tokens: dict[str, str], name: str
+) -> None:
+    sample = SAMPLES[name]
+    key = {"Idempotency-Key": f"key {next(NUMBERS)}"}
+    with served.client(tokens["ben"]) as client:
+        values = fresh(client, "ben", sample)
+        first = client.post(
+            "/api/memory/remember", json={"content": values["text"], "scope": "ben"}, headers=key
+        )
+        assert first.status_code == 200
+        request = sample.request(**{**values, "text": values["text"] + " No."})
+        request["headers"] = {**request.get("headers", {}), **key}
+        problem(sent(client, name, request), 409, "idempotency_conflict")
+
+
+def test_an_import_that_the_stage_fails_at_is_a_conflict(
+    served: Served, tokens: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise ArithmeticError("a secret")
+
+    monkeypatch.setattr(apply_import, "memory_row", fails)
+    name = "POST /api/scopes/{scope}/import"
+    with served.client(tokens["all"]) as client:
+        request = SAMPLES[name].request(scope="failing", text="x")
+        problem(sent(client, name, request), 409, "command_failed")
+
+
+def test_a_form_that_there_is_not(served: Served, tokens: dict[str, str]) -> None:
+    with served.client(tokens["all"]) as client:
+        query, headers = {"query": "SELECT 1"}, {"Accept": "text/csv"}
+        problem(client.post("/api/sql", json=query, headers=headers), 406, "not_acceptable")
+
+
+def test_a_domain_that_there_is_not(served: Served, tokens: dict[str, str]) -> None:
+    with served.client(tokens["all"]) as client:
+        problem(client.get("/api/diagnostics/weather"), 404, "not_found")
+
+
+@pytest.mark.parametrize("path", sorted(DOCUMENT["paths"]))
+def test_methods_that_a_route_has_not(served: Served, tokens: dict[str, str], path: str) -> None:
+    known = {method.upper() for method in DOCUMENT["paths"][path]}
+    with served.client(tokens["all"]) as client:
+        for method in {"GET", "POST", "PUT", "PATCH", "DELETE"} - known:
+            url = path.replace("{id}", "x/y/z").replace("x/y/z", "x")
+            answer = client.request(method, url)
+            said = answer.headers.get("allow", "")
+            if said or answer.status_code == 405:
+                problem(answer, 405, "method_not_allowed")
+                assert method not in said
+            else:  # another route has this address with this method
+                shaped = [name for name in OPERATIONS if name.startswith(f"{method} ")]
+                assert any("{id}" in name for name in shaped)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_failure_of_the_service_tells_nothing_of_it(
+    served: Served, tokens: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise ArithmeticError("a secret")
+
+    monkeypatch.setattr(Gate, "_check_host", fails)
+    request = SAMPLES[name].request(scope="ben", id=NOBODY, command=NOBODY, text="x")
+    with served.client(tokens["all"]) as client:
+        answer = sent(client, name, request)
+    problem(answer, 500, "failed")
+    assert "secret" not in answer.text
+    assert "Arithmetic" not in answer.text
+
+
+def test_tokens_that_cannot_be_read_let_nobody_in(tmp_path: Path) -> None:
+    with server(tmp_path) as running:
+        token = running.token("a", "*")
+        (tmp_path / "tokens.json").write_text("{")
+        with running.client(token) as client:
+            for name in GUARDED:
+                request = SAMPLES[name].request(scope="a", id=NOBODY, command=NOBODY, text="x")
+                answer = sent(client, name, request)
+                problem(answer, 503, "unavailable")
+                assert int(answer.headers["retry-after"]) >= 1
+            assert client.get("/health").status_code == 200
+
+
+async def test_no_worker_is_told_with_when_to_ask_again(tmp_path: Path) -> None:
+    """Of what needs no store is the answer the same, and a change is taken for later."""
+    async with gateway(tmp_path) as (client, _):
+        for name, sample in SAMPLES.items():
+            if sample.streams:
+                continue
+            request = sample.request(scope=AWAY, id=NOBODY, command=NOBODY, text="x")
+            if name in COMMANDS:
+                request["url"] += ("&" if "?" in request["url"] else "?") + "wait=0"
+            answer = await client.request(name.partition(" ")[0], **request)
+            if sample.asks:
+                problem(answer, 503, "unavailable")
+                assert int(answer.headers["retry-after"]) >= 1
+            else:
+                expected = 202 if name in COMMANDS else sample.status
+                assert answer.status_code == expected, (name, answer.text)
+
+
+def test_frozen_memory_is_told_with_when_to_ask_again(tmp_path: Path) -> None:
+    with server(tmp_path) as running, running.client() as client:
+        made = {name: fresh(client, "ben", SAMPLES[name]) for name in COMMANDS}
+        running.settle(client)
+    with server(tmp_path, "pipeline.mutations_frozen=true") as running, running.client() as client:
+        for name in COMMANDS:
+            answer = sent(client, name, SAMPLES[name].request(**made[name]))
+            problem(answer, 503, "frozen")
+            assert int(answer.headers["retry-after"]) >= 1
+
+
+def test_too_many_are_told_when_to_come_back(tmp_path: Path) -> None:
+    with server(tmp_path, *(f"http.{kind}_per_minute=1" for kind in RATED)) as running:
+        for name in LIMITED:
+            request = SAMPLES[name].request(scope="ben", id=NOBODY, command=NOBODY, text="x")
+            with running.client(running.token(name, "*")) as client:
+                assert sent(client, name, request).status_code != 429
+                answer = sent(client, name, request)
+                problem(answer, 429, "rate_limited")
+                assert 1 <= int(answer.headers["retry-after"]) <= 60
+
+
+def test_what_becomes_of_a_change_is_told_in_one_word(
+    served: Served, tokens: dict[str, str]
+) -> None:
+    with served.client(tokens["ben"]) as client:
+        one, same, gone, turn = (fresh(client, "ben") for _ in range(4))
+        client.delete(f"/api/memory/{gone['id']}", params={"reason": "x"})
+        listed = client.get("/api/memories", params={"scope": "ben", "type": "episodic"}).json()
+        turn["id"] = listed["memories"][0]["id"]
+        patches: list[tuple[dict[str, Any], str]] = [
+            ({"id": one["id"], "content": one["text"]}, "updated"),
+            ({"id": one["id"], "content": one["text"]}, "no_changes"),
+            ({"id": NOBODY, "importance": 0.1}, "not_found"),
+            ({"id": gone["id"], "importance": 0.1}, "deleted"),
+            ({"id": one["id"], "importance": 0.1, "if_version": 9}, "version_conflict"),
+            ({"id": same["id"], "content": one["text"]}, "duplicate_content_hash"),
+            ({"id": turn["id"], "type": "fact"}, "invalid_request"),
+        ]
+        body = {"scope": "ben", "reason": "x", "patches": [patch for patch, _ in patches]}
+        said = client.post("/api/memory/modify", json=body).json()["result"]
+        assert [each["status"] for each in said] == [status for _, status in patches]
+        client.post(f"/api/memory/{same['id']}/pin", json={})
+        ids = [one["id"], gone["id"], NOBODY, same["id"]]
+        body = {"mode": "execute", "scope": "ben", "ids": ids, "reason": "x"}
+        said = client.post("/api/memory/forget", json=body).json()["result"]
+        assert {each["id"]: each["status"] for each in said} == {
+            one["id"]: "forgotten",
+            same["id"]: "pinned",
+        }  # of the others there is nothing to forget
+        answer = client.post(f"/api/memory/{one['id']}/recover", json={})
+        assert answer.json()["status"] == "recovered"
+        problem(client.post(f"/api/memory/{one['id']}/recover", json={}), 409, "not_deleted")
+        until(lambda: client.get(f"/api/memory/{one['id']}").status_code == 200)
+        assert json.loads(answer.text)["version"] == 4
