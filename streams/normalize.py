@@ -21,6 +21,8 @@ from palimpsest.schemas.messages import (
 )
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
 from palimpsest.streams.logs.base import Record
+from palimpsest.streams.rules.explicit_intent import PHRASES, asks_to_remember
+from palimpsest.streams.settings import IntentSettings
 from palimpsest.streams.stage import Context, Emit, Message, Salvaged, Stage, Step, without_asks
 from palimpsest.streams.text.normal_forms import content_hash, normalized_content, storage_content
 
@@ -33,19 +35,24 @@ FORGOTTEN_UNCONFIRMED = 25
 """Memories that are forgotten at once without a preview's token, at most."""
 
 
-def normalize_stage() -> Stage:
+def normalize_stage(intent: IntentSettings) -> Stage:
     """The stage. What a turn leads to depends on the scope's flags and on the turns before it, so
     it is for apply-writes to say."""
+    phrases = (*intent.phrases, *intent.more_phrases)
+
+    def process(message: Message, context: Context) -> Step:
+        return _process(message, context, phrases)
+
     return Stage(
         name="normalize",
         reads=(CONVERSATION_TURNS, MEMORY_COMMANDS),
-        process=without_asks(_process),
+        process=without_asks(process),
         stateful=False,
         on_invalid=_refused_command,
     )
 
 
-def _process(message: Message, context: Context) -> Step:
+def _process(message: Message, context: Context, phrases: tuple[str, ...]) -> Step:
     if context.misrouted:
         return Step(rerouted=True)
     body = message.body
@@ -62,11 +69,18 @@ def _process(message: Message, context: Context) -> Step:
         )
         return Step(emits=(_write(marker),))
     offset = utc_offset_minutes(context.record.value)
-    return Step(emits=(_write(RawTurnIntent(turn=normalized(message.scope, body, offset))),))
+    turn = normalized(message.scope, body, offset, phrases)
+    return Step(emits=(_write(RawTurnIntent(turn=turn)),))
 
 
-def normalized(scope: str, turn: ConversationTurn, utc_offset_minutes: int = 0) -> NormalizedTurn:
-    """The turn with its storage content, and what is derived from it; unknown fields kept."""
+def normalized(
+    scope: str,
+    turn: ConversationTurn,
+    utc_offset_minutes: int = 0,
+    phrases: tuple[str, ...] = PHRASES,
+) -> NormalizedTurn:
+    """The turn with its storage content, and what is derived from it; unknown fields kept. Only a
+    user's words are a wish to have something remembered."""
     stored = storage_content(turn.content)
     has_lines = "\n" in turn.content.strip()
     declared = {name: getattr(turn, name) for name in ConversationTurn.model_fields}
@@ -79,6 +93,8 @@ def normalized(scope: str, turn: ConversationTurn, utc_offset_minutes: int = 0) 
             "item_id": turn_item_id(scope, turn),
             "published_content": turn.content if has_lines else None,
             "utc_offset_minutes": utc_offset_minutes or None,
+            "explicit_long_term_memory_intent": turn.role == "user"
+            and asks_to_remember(stored, phrases),
             "extensions": turn.model_extra or None,
         }
     )

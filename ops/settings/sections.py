@@ -21,7 +21,10 @@ from palimpsest.streams.settings import (
     DecisionSettings,
     ExtractionSettings,
     GraphSettings,
+    IntentSettings,
     PipelineSettings,
+    SessionSettings,
+    ShortTermSettings,
     WorkerSettings,
 )
 
@@ -43,6 +46,9 @@ class Settings(BaseSettings):
     kafka: KafkaSettings = KafkaSettings()
     llm: LlmSettings = LlmSettings()
     embedding: EmbeddingSettings = EmbeddingSettings()
+    intent: IntentSettings = IntentSettings()
+    sessions: SessionSettings = SessionSettings()
+    short_term: ShortTermSettings = ShortTermSettings()
     extraction: ExtractionSettings = ExtractionSettings()
     decision: DecisionSettings = DecisionSettings()
     pipeline: PipelineSettings = PipelineSettings()
