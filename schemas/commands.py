@@ -147,7 +147,7 @@ class DismissProposalsCommand(Frozen):
 
 
 class SetFlagsCommand(Frozen):
-    """Change the five flags of one scope; None leaves a flag as it is."""
+    """Change the flags of one scope; None leaves a flag as it is."""
 
     command: Literal["set-flags"] = "set-flags"
     enabled: bool | None = None
@@ -155,6 +155,7 @@ class SetFlagsCommand(Frozen):
     allow_update_delete: bool | None = None
     mutations_frozen: bool | None = None
     autonomous_frozen: bool | None = None
+    self_teaching_enabled: bool | None = None
     reason: str = ""
 
 
@@ -167,6 +168,22 @@ class AliasCommand(Frozen):
     reason: str = ""
 
 
+class SessionEndCommand(Frozen):
+    """End a session: what it said is complete."""
+
+    command: Literal["session-end"] = "session-end"
+    session_id: str = Field(min_length=1, max_length=256)
+    reason: str = ""
+
+
+class UpdateShortTermCommand(Frozen):
+    """Keep a summary of a session for some hours, in the place of the one before."""
+
+    command: Literal["update-short-term-memory"] = "update-short-term-memory"
+    session_id: str = Field(max_length=256)
+    summary: str
+
+
 Command = Annotated[
     RememberCommand
     | ModifyCommand
@@ -176,7 +193,9 @@ Command = Annotated[
     | ApplyProposalsCommand
     | DismissProposalsCommand
     | SetFlagsCommand
-    | AliasCommand,
+    | AliasCommand
+    | SessionEndCommand
+    | UpdateShortTermCommand,
     Field(discriminator="command"),
 ]
 

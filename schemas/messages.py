@@ -249,6 +249,7 @@ OutcomeEvent = Literal[
     "rejected",
     "flags",
     "graph",
+    "session-ended",
 ]
 
 

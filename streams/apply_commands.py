@@ -18,7 +18,9 @@ from palimpsest.schemas.commands import (
     ModifyCommand,
     RecoverCommand,
     RememberCommand,
+    SessionEndCommand,
     SetFlagsCommand,
+    UpdateShortTermCommand,
 )
 from palimpsest.schemas.messages import CommandIntent, GraphWork
 from palimpsest.schemas.rows import (
@@ -27,6 +29,7 @@ from palimpsest.schemas.rows import (
 )
 from palimpsest.streams.apply_forget import Sources, forget, load_derived, recover
 from palimpsest.streams.apply_remember import parse_prefix, remember
+from palimpsest.streams.apply_sessions import end_session, update_short_term
 from palimpsest.streams.command_work import (
     PROTECTED,
     Refused,
@@ -111,6 +114,7 @@ def _texts(command: Command) -> tuple[str, ...]:
 def _load(message: Message, command: Command, texts: tuple[str, ...]) -> Load:
     ids: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    session_id: str | None = None
     if isinstance(command, ModifyCommand):
         ids = tuple(patch.memory_id for patch in command.patches)
     elif isinstance(command, ForgetCommand):
@@ -119,17 +123,20 @@ def _load(message: Message, command: Command, texts: tuple[str, ...]) -> Load:
         ids = (command.memory_id,)
     elif isinstance(command, RememberCommand) and command.source_id is not None:
         sources = (command.source_id,)
+    elif isinstance(command, SessionEndCommand | UpdateShortTermCommand):
+        session_id = command.session_id
     return replace(
         load_names(message.scope, texts if isinstance(command, RememberCommand) else ()),
         memory_ids=ids,
         content_hashes=tuple(content_hash(text) for text in texts),
         source_ids=sources,
         command_id=command_id(message),
+        session_id=session_id,
     )
 
 
 def _carry_out(work: Work, command: Command, sources: Sources) -> JsonValue:
-    if not isinstance(command, SetFlagsCommand):
+    if not isinstance(command, SetFlagsCommand | SessionEndCommand):
         refuse_frozen(work)
     match command:
         case RememberCommand():
@@ -144,6 +151,10 @@ def _carry_out(work: Work, command: Command, sources: Sources) -> JsonValue:
             return _confirm(work, command)
         case SetFlagsCommand():
             return _set_flags(work, command)
+        case SessionEndCommand():
+            return end_session(work, command)
+        case UpdateShortTermCommand():
+            return update_short_term(work, command)
         case AliasCommand():
             work.graph = GraphWork(
                 memory_ids=(),

@@ -9,7 +9,12 @@ from datetime import datetime
 
 from pydantic import JsonValue
 
-from palimpsest.schemas.commands import Command, RememberCommand
+from palimpsest.schemas.commands import (
+    Command,
+    RememberCommand,
+    SessionEndCommand,
+    UpdateShortTermCommand,
+)
 from palimpsest.schemas.messages import (
     CommandIntent,
     GraphWork,
@@ -150,10 +155,12 @@ def done(work: Work, command: Command, result: JsonValue) -> Step:
         recorded_at=message.recorded,
         digest=work.intent.digest,
     )
+    session_id = ""  # of other commands it would be some field that a producer added
+    if isinstance(command, RememberCommand | SessionEndCommand | UpdateShortTermCommand):
+        session_id = command.session_id
     change = MemoryChange(
         outcomes=tuple(work.outcomes),
-        # Of other commands it would be some field that a producer added.
-        session_id=command.session_id if isinstance(command, RememberCommand) else "",
+        session_id=session_id,
         graph=work.graph,
     )
     told = changes(change, tuple(dict.fromkeys(work.touched)))

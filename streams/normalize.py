@@ -9,6 +9,7 @@ from palimpsest.schemas.commands import (
     MemoryCommand,
     ModifyCommand,
     RememberCommand,
+    UpdateShortTermCommand,
 )
 from palimpsest.schemas.identity import command_digest, turn_item_id
 from palimpsest.schemas.messages import (
@@ -24,7 +25,12 @@ from palimpsest.streams.logs.base import Record
 from palimpsest.streams.rules.explicit_intent import PHRASES, asks_to_remember
 from palimpsest.streams.settings import IntentSettings
 from palimpsest.streams.stage import Context, Emit, Message, Salvaged, Stage, Step, without_asks
-from palimpsest.streams.text.normal_forms import content_hash, normalized_content, storage_content
+from palimpsest.streams.text.normal_forms import (
+    content_hash,
+    normalized_content,
+    storage_content,
+    storage_lines,
+)
 
 EMPTY_CONTENT = "empty_content"
 PRIVATE = "privacy_full"
@@ -116,6 +122,8 @@ def _command(scope: str, body: MemoryCommand) -> Step:
     error = _why_invalid(command)
     if error is None and isinstance(command, RememberCommand):
         command = command.model_copy(update={"content": storage_content(command.content)})
+    if error is None and isinstance(command, UpdateShortTermCommand):
+        command = command.model_copy(update={"summary": storage_lines(command.summary)})
     intent = CommandIntent(command=command, actor=body.actor, error=error, digest=digest)
     return Step(emits=(_write(intent),))
 
@@ -139,6 +147,8 @@ def _why_invalid(command: Command) -> str | None:
         return _why_not_remembered(command)
     if isinstance(command, ForgetCommand):
         return _why_not_forgotten(command)
+    if isinstance(command, UpdateShortTermCommand) and not storage_lines(command.summary):
+        return "invalid_request: the summary is empty; say what the session is about"
     if isinstance(command, ModifyCommand):
         if any(patch.type == EPISODIC for patch in command.patches):
             return "invalid_request: the type episodic is for turns"

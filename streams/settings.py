@@ -138,6 +138,9 @@ class Flags(Section):
         default=False,
         description="on: no maintenance by timers (vectors that were missed, records too old)",
     )
+    self_teaching_enabled: bool = Field(
+        default=False, description="on: agents' tools may write long-term memories of their own"
+    )
 
 
 class PipelineSettings(Flags):

@@ -21,6 +21,7 @@ from palimpsest.ops.queries import (
     memories,
     provenance,
     scopes,
+    sessions,
     sql,
     stats,
 )
@@ -52,6 +53,8 @@ from palimpsest.ops.queries.requests import (
     ScopeRequest,
     ScopesRequest,
     SearchRequest,
+    SessionMemoryRequest,
+    SessionsRequest,
     SqlRequest,
     StatsRequest,
     StatusRequest,
@@ -90,6 +93,8 @@ READS: Final[Mapping[type[Request], Callable[[Sources, Any], JsonValue]]] = {
     HeldProposalsRequest: held_proposals.list_held,
     ScopesRequest: lambda sources, _: scopes.scopes(sources),
     FlagsRequest: scopes.flags,
+    SessionsRequest: sessions.sessions,
+    SessionMemoryRequest: sessions.session_memory,
 }
 """What blocks: run in a thread."""
 

@@ -61,6 +61,7 @@ class Sources:
     unusable: Callable[[], str | None] = lambda: None
     exemplars: EmbeddedExemplars = field(default_factory=EmbeddedExemplars)
     cross_encoder: CrossEncoder = field(default_factory=CrossEncoder)
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def partition_of(self, scope: str) -> int:
         return partition_for(scope, self.partitions)

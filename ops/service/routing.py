@@ -44,6 +44,8 @@ from palimpsest.ops.queries.requests import (
     RequestError,
     ScopesRequest,
     SearchRequest,
+    SessionMemoryRequest,
+    SessionsRequest,
     SqlRequest,
     StatsRequest,
     StatusRequest,
@@ -171,6 +173,8 @@ class RoutedQueries:
                 | EntityRequest()
                 | FlagsRequest()
                 | ForgetPreviewRequest()
+                | SessionMemoryRequest()
+                | SessionsRequest()
                 | WeakRequest()
                 | ListRequest(scope=str())
                 | StatsRequest(scope=str())

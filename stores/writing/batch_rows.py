@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from datetime import datetime
 from typing import TypeVar, cast
 
 from palimpsest.schemas.rows import (
@@ -13,12 +14,15 @@ from palimpsest.schemas.rows import (
     NameRow,
     RelationRow,
     Row,
-    SessionRow,
 )
+from palimpsest.schemas.session_rows import OpenSessionsRow, SessionRow, ShortTermRow
 from palimpsest.stores.database.tables import Tables
 from palimpsest.stores.writing.stored_rows import Key, StoredRows
 
-REWRITTEN = (MemoryRow, SessionRow, NameRow, RelationRow, FlagsRow, CommandRow)
+REWRITTEN = (
+    *(MemoryRow, SessionRow, OpenSessionsRow, ShortTermRow),
+    *(NameRow, RelationRow, FlagsRow, CommandRow),
+)
 """Rows that stages read before they write them: the newest counts. Of all others the first does
 unless it was read, so that a repeat under another message id changes nothing."""
 
@@ -32,6 +36,8 @@ class BatchRows:
         self._stored = stored
         self._staged: dict[type[Row], dict[Key, Row]] = defaultdict(dict)
         self._anticipated: dict[Key, MemoryRow] = {}
+        self.expired: datetime | None = None
+        """Short-term memories that end then or before have gone, but for those staged since."""
 
     def get(self, row_type: type[RowT], key: Key) -> RowT | None:
         """The row as the batch has left it; read where it was not."""
@@ -42,6 +48,8 @@ class BatchRows:
             return cast("RowT", staged)
         if key not in self._stored.rows[row_type]:
             self._stored.fetch(row_type, [key])
+            if row_type is ShortTermRow:
+                self._drop_expired()
         return cast("RowT | None", self._stored.rows[row_type][key])
 
     def known(self, row_type: type[RowT]) -> list[RowT]:
@@ -66,6 +74,20 @@ class BatchRows:
 
     def anticipate(self, row: MemoryRow) -> None:
         self._anticipated[row.key] = row
+
+    def expire(self, at: datetime) -> None:
+        """Drop the short-term memories that end then or before."""
+        self.expired = at if self.expired is None else max(at, self.expired)
+        staged = self._staged[ShortTermRow]
+        for key in [key for key, row in staged.items() if _ends_by(row, at)]:
+            del staged[key]
+        self._drop_expired()
+
+    def _drop_expired(self) -> None:
+        stored = self._stored.rows[ShortTermRow]
+        if self.expired is not None:
+            for key in [key for key, row in stored.items() if _ends_by(row, self.expired)]:
+                stored[key] = None
 
     def stage(self, row: Row) -> None:
         rows = self._staged[type(row)]
@@ -104,3 +126,7 @@ class BatchRows:
             tables.insert_least(blind, "mention_text")
         elif blind:
             tables.insert_new(blind)
+
+
+def _ends_by(row: Row | None, at: datetime) -> bool:
+    return isinstance(row, ShortTermRow) and row.expires_at <= at
