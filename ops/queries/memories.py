@@ -123,7 +123,7 @@ def weak(sources: Sources, request: WeakRequest) -> JsonObject:
 
 def cursor(before: str) -> tuple[datetime, str]:
     """What the `next` of a page names. Raises RequestError."""
-    at, _, memory_id = before.rpartition("/")
+    at, _, memory_id = before.partition("/")
     try:
         return datetime.fromisoformat(at).astimezone(UTC), memory_id
     except (ValueError, OverflowError):
