@@ -56,7 +56,8 @@ class Actor(Frozen):
 
 
 class RememberCommand(Frozen):
-    """Save a text on someone's explicit wish."""
+    """Save a text on someone's explicit wish. `self_taught`: on an agent's own, which the scope
+    must allow. `lineage` is that of the agent's persona; 0 is kept for what all personas share."""
 
     command: Literal["remember"] = "remember"
     content: str
@@ -71,6 +72,8 @@ class RememberCommand(Frozen):
     source_id: str | None = None
     structured: Structure | None = None
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
+    self_taught: bool | None = None
+    lineage: int | None = Field(default=None, ge=0)
     # Of older records; nothing reads them, so a producer may send anything under their names.
     normalized_content: JsonValue = None
     content_hash: JsonValue = None
@@ -91,9 +94,12 @@ class MemoryPatch(Frozen):
 
 
 class ModifyCommand(Frozen):
+    """Change memories. `self_taught`: on an agent's own, which the scope must allow."""
+
     command: Literal["modify"] = "modify"
     patches: tuple[MemoryPatch, ...] = Field(min_length=1, max_length=200)
     reason: str = ""
+    self_taught: bool | None = None
 
 
 class ForgetCommand(Frozen):

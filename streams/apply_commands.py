@@ -39,6 +39,7 @@ from palimpsest.streams.command_work import (
     known_id,
     refusal,
     refuse_frozen,
+    refuse_untaught,
 )
 from palimpsest.streams.memory_rows import (
     CONFIRMED_DECAY_RATE,
@@ -138,6 +139,7 @@ def _load(message: Message, command: Command, texts: tuple[str, ...]) -> Load:
 def _carry_out(work: Work, command: Command, sources: Sources) -> JsonValue:
     if not isinstance(command, SetFlagsCommand | SessionEndCommand):
         refuse_frozen(work)
+    refuse_untaught(work, command)
     match command:
         case RememberCommand():
             return remember(work, command)

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from palimpsest.schemas.commands import (
     Command,
+    ModifyCommand,
     RememberCommand,
     SessionEndCommand,
     UpdateShortTermCommand,
@@ -141,6 +142,24 @@ def refuse_frozen(work: Work) -> None:
     """Raises Refused while memory may not be changed at all."""
     if effective(work.settings.pipeline, work.loaded.flags).mutations_frozen:
         raise Refused("frozen: memory may not be changed now (flag mutations_frozen)")
+
+
+def refuse_untaught(work: Work, command: Command) -> None:
+    """Raises Refused for what an agent may not write by itself in this scope."""
+    if not isinstance(command, RememberCommand | ModifyCommand):
+        return
+    if isinstance(command, RememberCommand) and command.lineage == 0:
+        raise Refused(
+            "invalid_request: lineage 0 is kept for global memories; a persona that has it was not"
+            " given a lineage of its own: run the migration of the application that does so"
+        )
+    flags = effective(work.settings.pipeline, work.loaded.flags)
+    if command.self_taught and not flags.self_teaching_enabled:
+        raise Refused(
+            f"forbidden: agents may not write long-term memories of the scope"
+            f" {work.message.scope!r} by themselves; a person may allow it with the flag"
+            " self_teaching_enabled"
+        )
 
 
 def done(work: Work, command: Command, result: JsonValue) -> Step:

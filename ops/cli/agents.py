@@ -18,6 +18,12 @@ def mcp(
     scope: Annotated[
         str, typer.Option("--scope", "-s", help="The memory space that the agent has.")
     ] = "default",
+    personal_scope: Annotated[
+        str | None, typer.Option(help="The memory space of the person it speaks with, if another.")
+    ] = None,
+    lineage: Annotated[
+        int | None, typer.Option(min=0, help="Lineage of its persona, kept with what it creates.")
+    ] = None,
     http: Annotated[
         bool, typer.Option("--http", help="Over streamable HTTP instead of stdin and stdout.")
     ] = False,
@@ -36,6 +42,7 @@ def mcp(
 
     try:
         from palimpsest.ops.mcp.server import AGENT, HOST, serve_http, serve_stdio
+        from palimpsest.ops.mcp.teaching_tools import AgentPlace
     except ModuleNotFoundError as error:
         if error.name not in ("mcp", "mcp_types"):
             raise
@@ -44,11 +51,13 @@ def mcp(
     from palimpsest.ops.service.server import listening
 
     memory = AsyncMemory(scope=scope, loaded=cli.settings, actor=AGENT)
+    agent = AgentPlace(personal_scope, lineage)
     if not http:
-        asyncio.run(serve_stdio(memory))
+        asyncio.run(serve_stdio(memory, agent))
         return
     try:
         listener = listening(HOST, port)
     except OSError as error:
         raise not_done(f"cannot listen on port {port}: {error.strerror}; name another") from None
-    asyncio.run(serve_http(memory, listener, lambda address: complain(f"serving {address}")))
+    ready = lambda address: complain(f"serving {address}")  # noqa: E731
+    asyncio.run(serve_http(memory, listener, ready, agent))

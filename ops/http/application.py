@@ -15,6 +15,7 @@ from palimpsest.ops.http import (
     memory_routes,
     operation_routes,
     problems,
+    session_routes,
     sql_routes,
     turn_routes,
 )
@@ -28,6 +29,7 @@ memory that is not the token's is answered like one that does not exist."""
 
 GROUPS = (
     memory_routes,
+    session_routes,
     turn_routes,
     command_routes,
     graph_routes,

@@ -51,6 +51,8 @@ class Facts(TypedDict, total=False):
     source_type: str
     source_id: str
     metadata: dict[str, JsonValue]
+    self_taught: bool
+    lineage: int
 
 
 class Patch(TypedDict, total=False):

@@ -95,3 +95,7 @@ class Memory:
     forget = blocking(AsyncMemory.forget)
     recover = blocking(AsyncMemory.recover)
     confirm = blocking(AsyncMemory.confirm)
+    sessions = blocking(AsyncMemory.sessions)
+    session_memory = blocking(AsyncMemory.session_memory)
+    update_short_term_memory = blocking(AsyncMemory.update_short_term_memory)
+    end_session = blocking(AsyncMemory.end_session)

@@ -9,7 +9,6 @@ from typing import Any, Unpack, cast
 import pyarrow as pa
 
 from palimpsest.ops.library.arguments import Facts, Filters, Patch, checked
-from palimpsest.ops.library.opened import Opened
 from palimpsest.ops.library.results import (
     Added,
     Change,
@@ -24,6 +23,7 @@ from palimpsest.ops.library.results import (
     StoredMemory,
     typed,
 )
+from palimpsest.ops.library.sessions import WithSessions
 from palimpsest.ops.library.turns import Turn, turn_records
 from palimpsest.ops.queries.requests import (
     ContextRequest,
@@ -50,7 +50,7 @@ from palimpsest.schemas.commands import (
 )
 
 
-class AsyncMemory(Opened):
+class AsyncMemory(WithSessions):
     """Long-term memory in this process, for programs with an event loop.
 
     Log and stores lie in `data_dir`; the stages that turn conversation turns into memories run in
@@ -132,16 +132,22 @@ class AsyncMemory(Opened):
         return typed(Recalled, await self._ask(request))
 
     async def context(
-        self, text: str, *, budget: int | None = None, scope: str | None = None
+        self,
+        text: str,
+        *,
+        budget: int | None = None,
+        session: str | None = None,
+        scope: str | None = None,
     ) -> ContextBlock:
         """What is known about a question as a Markdown block for a model's prompt, of at most
-        `budget` tokens.
+        `budget` tokens. With `session` it begins with what is kept of that session.
 
         >>> block = await memory.context("where does Ben work?")
         >>> print(block.text.splitlines()[0])
         ## Facts
         """
-        request = checked(ContextRequest, scope=self._in(scope), text=text, budget=budget)
+        given = {"scope": self._in(scope), "text": text, "budget": budget, "session": session}
+        request = checked(ContextRequest, **given)
         return typed(ContextBlock, await self._ask(request))
 
     async def get(self, memory_id: str, *, scope: str | None = None) -> StoredMemory:
@@ -262,10 +268,17 @@ class AsyncMemory(Opened):
         return (await self._command(order, scope))[0]
 
     async def modify(
-        self, memory_id: str, *, reason: str, scope: str | None = None, **patch: Unpack[Patch]
+        self,
+        memory_id: str,
+        *,
+        reason: str,
+        self_taught: bool = False,
+        scope: str | None = None,
+        **patch: Unpack[Patch],
     ) -> Change:
         """Change a memory; the state before stays in its history. Raises NotDoneError, as where it
-        is not at `if_version`.
+        is not at `if_version`, or where it is `self_taught`, on an agent's own, and the scope does
+        not allow that.
 
         >>> rule = (await memory.recall("ring Ana", types=["rule"])).results[0]
         >>> (await memory.modify(rule.id, importance=0.9, reason="asked")).version
@@ -275,7 +288,8 @@ class AsyncMemory(Opened):
             raise RequestError("nothing to change; name at least one field")
         full = await self._known(memory_id, scope)
         made = checked(MemoryPatch, memory_id=full, **patch)
-        return (await self._command(ModifyCommand(patches=(made,), reason=reason), scope))[0]
+        order = ModifyCommand(patches=(made,), reason=reason, self_taught=self_taught)
+        return (await self._command(order, scope))[0]
 
     async def correct(
         self, memory_id: str, content: str, *, reason: str, scope: str | None = None

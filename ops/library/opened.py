@@ -68,12 +68,16 @@ class Opened:
             raise no_memory(memory_id)
         return str(said["id"])
 
-    async def _command(self, command: Command, scope: str | None) -> tuple[Change, ...]:
+    async def _carried_out(self, command: Command, scope: str | None) -> JsonValue:
+        """The result of a command. Raises NotDoneError for one that was refused."""
         order = Order(self._in(scope), command, self.actor)
         try:
-            result = await self.background.run(self.background.carry_out(order, self.wait_seconds))
+            return await self.background.run(self.background.carry_out(order, self.wait_seconds))
         except CommandError as error:
             raise NotDoneError(str(error)) from error
+
+    async def _command(self, command: Command, scope: str | None) -> tuple[Change, ...]:
+        result = await self._carried_out(command, scope)
         # What was forgotten cannot be changed, but it can be forgotten again.
         is_forget = isinstance(command, ForgetCommand)
         return changes_of(result, DONE if is_forget else DONE - {"deleted"})

@@ -13,6 +13,7 @@ from mcp.server import MCPServer
 from mcp_types import ToolAnnotations
 
 from palimpsest.ops.library.memory import AsyncMemory
+from palimpsest.ops.mcp.teaching_tools import NOWHERE_ELSE, AgentPlace, TeachingTools
 from palimpsest.ops.mcp.tools import MemoryTools, told_errors
 from palimpsest.schemas.commands import Actor
 
@@ -31,15 +32,15 @@ ADDING = ToolAnnotations(
 CHANGING = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
 
 
-def memory_server(memory: AsyncMemory) -> MCPServer:
-    """The server of all tools over the scope of a memory."""
+def memory_server(memory: AsyncMemory, agent: AgentPlace = NOWHERE_ELSE) -> MCPServer:
+    """The server of all tools over the scope of a memory, and those that `agent` has beside it."""
     server: MCPServer = MCPServer(
         "palimpsest",
         instructions=INSTRUCTIONS,
         version=version("palimpsest"),
         log_level="ERROR",
     )
-    tools = MemoryTools(memory)
+    tools, teaching = MemoryTools(memory), TeachingTools(memory, agent)
     for tool, about in (
         (tools.search_memory, READING),
         (tools.get_context, READING),
@@ -51,26 +52,33 @@ def memory_server(memory: AsyncMemory) -> MCPServer:
         (tools.memory_stats, READING),
         (tools.explain_fact, READING),
         (tools.weak_facts, READING),
+        (teaching.update_short_term_memory, ADDING),
+        (teaching.create_long_term_memory, ADDING),
+        (teaching.update_long_term_memory, CHANGING),
     ):
         server.add_tool(told_errors(tool), annotations=about)
     return server
 
 
-async def serve_stdio(memory: AsyncMemory) -> None:
+async def serve_stdio(memory: AsyncMemory, agent: AgentPlace = NOWHERE_ELSE) -> None:
     """Answer the client on standard input and output until it closes them."""
     logging.captureWarnings(True)
     async with memory:
-        await memory_server(memory).run_stdio_async()
+        await memory_server(memory, agent).run_stdio_async()
 
 
 async def serve_http(
-    memory: AsyncMemory, listener: socket.socket, on_ready: Callable[[str], None]
+    memory: AsyncMemory,
+    listener: socket.socket,
+    on_ready: Callable[[str], None],
+    agent: AgentPlace = NOWHERE_ELSE,
 ) -> None:
     """Answer clients on a socket of this machine until SIGTERM or Ctrl-C. `on_ready` is told the
     address."""
     with listener:
         async with memory:
-            app = memory_server(memory).streamable_http_app(streamable_http_path=PATH, host=HOST)
+            server_of_tools = memory_server(memory, agent)
+            app = server_of_tools.streamable_http_app(streamable_http_path=PATH, host=HOST)
             config = uvicorn.Config(app, log_level="error", access_log=False, server_header=False)
             server = uvicorn.Server(config)
             serving = asyncio.create_task(server.serve([listener]))

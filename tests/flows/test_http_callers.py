@@ -60,6 +60,8 @@ READS: list[tuple[str, str, dict[str, Any] | None]] = [
     ("GET", "/api/memory/{id}/history", None),
     ("GET", "/api/memory/{id}/explain", None),
     ("GET", "/api/sessions/s1/memory?scope={scope}", None),
+    ("GET", "/api/sessions?scope={scope}", None),
+    ("POST", "/api/memory/context", {"query": "Oslo", "scope": "{scope}", "session": "s1"}),
     ("GET", "/api/embeddings?scope={scope}", None),
     ("GET", "/api/entities?scope={scope}", None),
     ("GET", "/api/entities/Oslo?scope={scope}", None),

@@ -1,4 +1,4 @@
-"""Sessions begin with a turn and end by command, by silence or by a new id; each end is an event."""
+"""Sessions begin with a turn and end by command, silence or a new id; each end is an event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of a session for some hours: its turns, a summary, and what of it a context shows."""
+"""What is kept of a session for some hours: turns, a summary, and what a context shows of it."""
 
 from __future__ import annotations
 
