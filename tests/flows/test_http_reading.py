@@ -88,7 +88,12 @@ GIVEN: list[tuple[str, str, dict[str, Any], int]] = [
     ("GET", "/api/sessions?scope=home&open=true&limit=1", {}, 200),
     ("GET", "/api/sessions?scope=home&cursor=yesterday", {}, 422),
     ("GET", "/api/sessions?scope=home&limit=0", {}, 422),
-    ("POST", "/api/memory/context", {"json": {"query": "x", "scope": "home", "session": "s1"}}, 200),
+    (
+        "POST",
+        "/api/memory/context",
+        {"json": {"query": "x", "scope": "home", "session": "s1"}},
+        200,
+    ),
     ("GET", "/api/embeddings?scope=home", {}, 200),
     ("GET", "/api/entities?scope=home", {}, 200),
     ("GET", "/api/entities?scope=home&q=no&limit=1", {}, 200),
