@@ -148,7 +148,7 @@ async def summarize(
     body: SummaryBody,
 ) -> Response:
     """Keep a summary of a session for some hours."""
-    order = UpdateShortTermCommand(session_id=id, summary=body.summary)
+    order = UpdateShortTermCommand(session_id=_named(id), summary=body.summary)
     return await desk.whole(caller, caller.scope(body.scope), order)
 
 
@@ -162,7 +162,11 @@ async def end(
     body: EndBody = NO_REASON,
 ) -> Response:
     """End a session. One that has ended stays as it is."""
-    if not 0 < len(id) <= MAX_ID:
-        raise Problem("invalid", f"a session's id has 1 to {MAX_ID} characters")
-    order = SessionEndCommand(session_id=id, reason=body.reason)
+    order = SessionEndCommand(session_id=_named(id), reason=body.reason)
     return await desk.whole(caller, caller.scope(body.scope), order)
+
+
+def _named(session_id: str) -> str:
+    if not 0 < len(session_id) <= MAX_ID:
+        raise Problem("invalid", f"a session's id has 1 to {MAX_ID} characters")
+    return session_id

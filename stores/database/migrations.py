@@ -262,12 +262,12 @@ _SESSIONS: tuple[Statement, ...] = (
     "ALTER TABLE session_rows ADD COLUMN ends BIGINT DEFAULT 0",
     """CREATE TABLE open_sessions (
         scope VARCHAR PRIMARY KEY, session_ids VARCHAR[] NOT NULL)""",
-    # Without an index, for DuckDB gives the room of deleted rows back only then.
     """CREATE TABLE short_term_rows (
         scope VARCHAR NOT NULL, session_id VARCHAR NOT NULL, turns VARCHAR[] NOT NULL,
         turns_expire_at TIMESTAMPTZ, explicit_intent BOOLEAN NOT NULL, summary VARCHAR,
         summary_by VARCHAR, summary_at TIMESTAMPTZ, summary_expires_at TIMESTAMPTZ,
-        summarized_through VARCHAR, expires_at TIMESTAMPTZ NOT NULL)""",
+        summarized_through VARCHAR, expires_at TIMESTAMPTZ NOT NULL,
+        PRIMARY KEY (scope, session_id))""",
     # What sessions of before tell of themselves: the newest one of a scope is the open one.
     """UPDATE session_rows SET first_turn = m.first_turn, last_recorded_at = m.last_recorded_at
         FROM (SELECT scope, session_id, arg_min(memory_id, created_at) AS first_turn,
