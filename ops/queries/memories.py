@@ -1,4 +1,4 @@
-"""Queries of memories, one by one and in lists, and of command results."""
+"""Queries of memories, one by one and in lists."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 from datetime import UTC, datetime
 
 from palimpsest.ops.queries.requests import (
-    CommandRequest,
     GetRequest,
     JsonObject,
     ListRequest,
@@ -130,24 +129,3 @@ def cursor(before: str) -> tuple[datetime, str]:
         raise RequestError(
             f"{before!r} is no place in this list; give the `next` of the page before"
         ) from None
-
-
-def command_result(sources: Sources, request: CommandRequest) -> JsonObject | None:
-    """What became of a command; None while it is on its way. `error` begins with what kind it is;
-    `digest` tells the command from another one under its id."""
-    matches = from_all(
-        sources,
-        "SELECT command_id, scope, command, error, result, recorded_at, digest"
-        " FROM command_results WHERE command_id = $id AND (error IS NOT NULL OR result <> 'null')"
-        # One that failed at apply-writes: its dead letter is all that is left of it.
-        " UNION ALL SELECT $id, scope, '', 'failed: ' || reason, '{}', last_failed_at, NULL"
-        " FROM dead_letter_rows WHERE item_kind = 'command' AND list_contains(item_ids, $id)"
-        " AND status <> 'redriven'"
-        " AND NOT EXISTS (SELECT 1 FROM command_results WHERE command_id = $id)",
-        {"id": request.command_id},
-    )
-    if not matches:
-        return None
-    row = matches[0][1]
-    row["result"] = json.loads(str(row["result"]))
-    return row
