@@ -59,5 +59,8 @@ def mcp(
         listener = listening(HOST, port)
     except OSError as error:
         raise not_done(f"cannot listen on port {port}: {error.strerror}; name another") from None
-    ready = lambda address: complain(f"serving {address}")  # noqa: E731
-    asyncio.run(serve_http(memory, listener, ready, agent))
+    asyncio.run(serve_http(memory, listener, _tell_where, agent))
+
+
+def _tell_where(address: str) -> None:
+    complain(f"serving {address}")

@@ -50,6 +50,7 @@ OCCURRENCES: Final = 200
 """Of one phrase that are looked at: a text that goes on like that asks for nothing."""
 
 _APOSTROPHES: Final = str.maketrans(dict.fromkeys("‘’‛`´ʼ\u2032", "'"))
+_CURLY_PAIRS: Final = str.maketrans({"‘": "'", "’": "'"})
 _SPACE: Final = re.compile(r"\s+")
 # Scripts whose words are not set apart: there a phrase is found inside what looks like one word.
 _UNSPACED: Final = re.compile(
@@ -137,9 +138,6 @@ def asks_to_remember(text: str, phrases: Sequence[str] = PHRASES) -> bool:
     if not any(character.isalnum() for character in own):
         own = whole
     return any(_is_meant(own, phrase) for phrase in wanted)
-
-
-_CURLY_PAIRS: Final = str.maketrans({"‘": "'", "’": "'"})
 
 
 def _normal(text: str) -> str:
