@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TypeVar, cast
 
 from palimpsest.schemas.rows import (
@@ -27,6 +27,7 @@ REWRITTEN = (
 unless it was read, so that a repeat under another message id changes nothing."""
 
 RowT = TypeVar("RowT", bound=Row)
+LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 class BatchRows:
@@ -38,6 +39,9 @@ class BatchRows:
         self._anticipated: dict[Key, MemoryRow] = {}
         self.expired: datetime | None = None
         """Short-term memories that end then or before have gone, but for those staged since."""
+        self._first = LATEST
+        self._ends_of = -1
+        """Of how many stored rows `_first` was found; -1 where it must be found anew."""
 
     def get(self, row_type: type[RowT], key: Key) -> RowT | None:
         """The row as the batch has left it; read where it was not."""
@@ -78,10 +82,25 @@ class BatchRows:
     def expire(self, at: datetime) -> None:
         """Drop the short-term memories that end then or before."""
         self.expired = at if self.expired is None else max(at, self.expired)
+        if self._first_end() > at:
+            return
+        self._ends_of = -1
         staged = self._staged[ShortTermRow]
         for key in [key for key, row in staged.items() if _ends_by(row, at)]:
             del staged[key]
         self._drop_expired()
+
+    def _first_end(self) -> datetime:
+        """The earliest end of a short-term memory that was read or staged, or one before it: every
+        turn asks."""
+        stored = self._stored.rows[ShortTermRow]
+        if self._ends_of != len(stored):
+            self._ends_of = len(stored)
+            # Also of a stored row that a staged one replaces: the sweep will delete it.
+            rows = (*stored.values(), *self._staged[ShortTermRow].values())
+            ends = [row.expires_at for row in rows if isinstance(row, ShortTermRow)]
+            self._first = min(ends, default=LATEST)
+        return self._first
 
     def _drop_expired(self) -> None:
         stored = self._stored.rows[ShortTermRow]
@@ -99,6 +118,8 @@ class BatchRows:
                 rows[row.key] = row
         else:
             rows.setdefault(row.key, row)
+        if isinstance(row, ShortTermRow):
+            self._first = min(self._first, row.expires_at)
         if isinstance(row, MemoryRow):
             self._stored.rows[MemoryRow].setdefault(row.key, None)
 
