@@ -101,6 +101,18 @@ def test_what_has_expired_is_dropped_with_the_next_turn_of_any_session(pipeline:
     assert pipeline.values(rows) == ["ben"]
 
 
+def test_what_was_kept_longer_in_the_same_batch_stays(pipeline: Pipeline) -> None:
+    pipeline.say("one")
+    pipeline.run()
+    pipeline.clock.advance(hours=11)
+    pipeline.say("two", first=2)
+    pipeline.run("normalize")
+    pipeline.clock.advance(hours=2)
+    pipeline.say("Hi", scope="ben", first=3)
+    pipeline.run()
+    assert said(pipeline) == ["one", "two"]
+
+
 def test_a_turn_after_the_time_begins_anew(pipeline: Pipeline) -> None:
     pipeline.say("I like tea")
     pipeline.run()
