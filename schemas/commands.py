@@ -62,7 +62,8 @@ class Actor(Frozen):
 
 
 class RememberCommand(Frozen):
-    """Save a text on someone's explicit wish."""
+    """Save a text on someone's explicit wish. `self_taught`: on an agent's own, which the scope
+    must allow. `lineage` is that of the agent's persona; 0 is kept for what all personas share."""
 
     command: Literal["remember"] = "remember"
     content: str
@@ -77,6 +78,8 @@ class RememberCommand(Frozen):
     source_id: str | None = None
     structured: Structure | None = None
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
+    self_taught: bool | None = None
+    lineage: int | None = Field(default=None, ge=0)
     # Of older records; nothing reads them, so a producer may send anything under their names.
     normalized_content: JsonValue = None
     content_hash: JsonValue = None
@@ -97,9 +100,12 @@ class MemoryPatch(Frozen):
 
 
 class ModifyCommand(Frozen):
+    """Change memories. `self_taught`: on an agent's own, which the scope must allow."""
+
     command: Literal["modify"] = "modify"
     patches: tuple[MemoryPatch, ...] = Field(min_length=1, max_length=200)
     reason: str = ""
+    self_taught: bool | None = None
 
 
 class ForgetCommand(Frozen):
@@ -153,7 +159,7 @@ class DismissProposalsCommand(Frozen):
 
 
 class SetFlagsCommand(Frozen):
-    """Change the five flags of one scope; None leaves a flag as it is."""
+    """Change the flags of one scope; None leaves a flag as it is."""
 
     command: Literal["set-flags"] = "set-flags"
     enabled: bool | None = None
@@ -161,6 +167,7 @@ class SetFlagsCommand(Frozen):
     allow_update_delete: bool | None = None
     mutations_frozen: bool | None = None
     autonomous_frozen: bool | None = None
+    self_teaching_enabled: bool | None = None
     reason: str = ""
 
 
@@ -181,6 +188,22 @@ class ImportCommand(Frozen):
     lines: tuple[NumberedLine, ...] = Field(min_length=1, max_length=500)
 
 
+class SessionEndCommand(Frozen):
+    """End a session: what it said is complete."""
+
+    command: Literal["session-end"] = "session-end"
+    session_id: str = Field(min_length=1, max_length=256)
+    reason: str = ""
+
+
+class UpdateShortTermCommand(Frozen):
+    """Keep a summary of a session for some hours, in the place of the one before."""
+
+    command: Literal["update-short-term-memory"] = "update-short-term-memory"
+    session_id: str = Field(max_length=256)
+    summary: str
+
+
 Command = Annotated[
     RememberCommand
     | ModifyCommand
@@ -194,7 +217,9 @@ Command = Annotated[
     | AddDocumentCommand
     | DocumentTextCommand
     | DeleteDocumentCommand
-    | ImportCommand,
+    | ImportCommand
+    | SessionEndCommand
+    | UpdateShortTermCommand,
     Field(discriminator="command"),
 ]
 

@@ -281,6 +281,7 @@ OutcomeEvent = Literal[
     "flags",
     "graph",
     "imported",
+    "session-ended",
 ]
 
 

@@ -21,14 +21,16 @@ from palimpsest.schemas.rows import (
     ProposalRow,
     RelationRow,
     Row,
-    SessionRow,
 )
+from palimpsest.schemas.session_rows import OpenSessionsRow, SessionRow, ShortTermRow
 
 ROW_TYPES: tuple[type[Row], ...] = (
     MemoryRow,
     ArchiveRow,
     EdgeRow,
     SessionRow,
+    OpenSessionsRow,
+    ShortTermRow,
     NameRow,
     RelationRow,
     MentionRow,

@@ -111,23 +111,6 @@ class EdgeRow(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRow(Row):
-    """A session of a scope and its newest turn, the far end of the next temporal edge.
-    `extracted_turns` are the newest of those that were sent to be extracted from, oldest first."""
-
-    TABLE: ClassVar[str] = "session_rows"
-    KEY: ClassVar[tuple[str, ...]] = ("scope", "session_id")
-
-    scope: str
-    session_id: str
-    last_turn: str
-    turns: int
-    first_at: datetime
-    last_at: datetime
-    extracted_turns: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NameRow(Row):
     """A name of the entity whose main name has the id `entity_id`, told of `mentions` times."""
 
@@ -350,7 +333,7 @@ class CommandRow(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlagsRow(Row):
-    """The five flags of a scope as commands set them; None falls back to the settings."""
+    """The flags of a scope as commands set them; None falls back to the settings."""
 
     TABLE: ClassVar[str] = "scope_flags"
     KEY: ClassVar[tuple[str, ...]] = ("scope",)
@@ -361,6 +344,7 @@ class FlagsRow(Row):
     allow_update_delete: bool | None = None
     mutations_frozen: bool | None = None
     autonomous_frozen: bool | None = None
+    self_teaching_enabled: bool | None = None
 
 
 def dedup_key(scope: str, content_hash: str) -> str:

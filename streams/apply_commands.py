@@ -19,7 +19,9 @@ from palimpsest.schemas.commands import (
     ModifyCommand,
     RecoverCommand,
     RememberCommand,
+    SessionEndCommand,
     SetFlagsCommand,
+    UpdateShortTermCommand,
 )
 from palimpsest.schemas.document_commands import (
     AddDocumentCommand,
@@ -34,6 +36,7 @@ from palimpsest.schemas.rows import (
 )
 from palimpsest.streams.apply_forget import Sources, forget, load_derived, recover
 from palimpsest.streams.apply_remember import parse_prefix, remember
+from palimpsest.streams.apply_sessions import end_session, update_short_term
 from palimpsest.streams.command_work import (
     PROTECTED,
     Refused,
@@ -43,6 +46,7 @@ from palimpsest.streams.command_work import (
     known_id,
     refusal,
     refuse_frozen,
+    refuse_untaught,
 )
 from palimpsest.streams.memory_rows import (
     CONFIRMED_DECAY_RATE,
@@ -118,6 +122,7 @@ def _texts(command: Command) -> tuple[str, ...]:
 def _load(message: Message, command: Command, texts: tuple[str, ...]) -> Load:
     ids: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    session_id: str | None = None
     if isinstance(command, ModifyCommand):
         ids = tuple(patch.memory_id for patch in command.patches)
     elif isinstance(command, ForgetCommand):
@@ -126,18 +131,22 @@ def _load(message: Message, command: Command, texts: tuple[str, ...]) -> Load:
         ids = (command.memory_id,)
     elif isinstance(command, RememberCommand) and command.source_id is not None:
         sources = (command.source_id,)
+    elif isinstance(command, SessionEndCommand | UpdateShortTermCommand):
+        session_id = command.session_id
     return replace(
         load_names(message.scope, texts if isinstance(command, RememberCommand) else ()),
         memory_ids=ids,
         content_hashes=tuple(content_hash(text) for text in texts),
         source_ids=sources,
         command_id=command_id(message),
+        session_id=session_id,
     )
 
 
 def _carry_out(work: Work, command: Command, sources: Sources) -> JsonValue:
-    if not isinstance(command, SetFlagsCommand):
+    if not isinstance(command, SetFlagsCommand | SessionEndCommand):
         refuse_frozen(work)
+    refuse_untaught(work, command)
     match command:
         case RememberCommand():
             return remember(work, command)
@@ -151,6 +160,10 @@ def _carry_out(work: Work, command: Command, sources: Sources) -> JsonValue:
             return _confirm(work, command)
         case SetFlagsCommand():
             return _set_flags(work, command)
+        case SessionEndCommand():
+            return end_session(work, command)
+        case UpdateShortTermCommand():
+            return update_short_term(work, command)
         case AliasCommand():
             work.graph = GraphWork(
                 memory_ids=(),

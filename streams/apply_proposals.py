@@ -28,6 +28,7 @@ from palimpsest.streams.proposal_policy import (
     archive_writes,
     decision_order,
     edge_writes,
+    least_confidence,
     source_gone,
     verdict,
 )
@@ -152,7 +153,7 @@ def _carry_out(work: _Work, proposal: Proposal, number: int) -> Generator[Ask, A
         is_final=work.intent.round >= work.settings.pipeline.max_reconsiderations,
         source_hash=work.intent.turn.content_hash,
     )
-    least = work.settings.pipeline.min_fact_confidence
+    least = least_confidence(work.intent.turn, work.settings.pipeline)
     said = verdict(proposal, met, origin, least)
     if said.event == "created" and said.row is not None and not met.is_final:
         newcomer = yield from _newcomer(work, proposal, said.row, order)

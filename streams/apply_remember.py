@@ -82,7 +82,7 @@ def remember(work: Work, command: RememberCommand) -> JsonValue:
             created_at=work.at,
             updated_at=work.at,
             updated_by=work.intent.actor.id,
-            metadata=json.dumps(command.metadata, sort_keys=True, ensure_ascii=False),
+            metadata=json.dumps(_metadata(command), sort_keys=True, ensure_ascii=False),
         )
     )
     work.tell("created", row.memory_id, "remembered", after=row)
@@ -98,6 +98,12 @@ def remember(work: Work, command: RememberCommand) -> JsonValue:
     if effective(work.settings.pipeline, work.loaded.flags).enabled:
         work.emits.append(Emit(TURNS_NORMALIZED, _to_extract(row, command), "extract"))
     return {"id": row.memory_id, "deduped": False, "version": row.version}
+
+
+def _metadata(command: RememberCommand) -> dict[str, JsonValue]:
+    if command.lineage is None:
+        return command.metadata
+    return {**command.metadata, "lineage": command.lineage}
 
 
 def _to_extract(row: MemoryRow, command: RememberCommand) -> NormalizedTurn:

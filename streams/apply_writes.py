@@ -24,7 +24,8 @@ from palimpsest.schemas.messages import (
     RawTurnIntent,
     RejectedTurnIntent,
 )
-from palimpsest.schemas.rows import EdgeRow, MemoryRow, SessionRow, linked_text
+from palimpsest.schemas.rows import EdgeRow, MemoryRow, linked_text
+from palimpsest.schemas.session_rows import SessionRow
 from palimpsest.schemas.topics import MEMORY_WRITES, TURNS_NORMALIZED
 from palimpsest.streams.apply_commands import command_step
 from palimpsest.streams.apply_documents import (
@@ -39,6 +40,7 @@ from palimpsest.streams.apply_proposals import proposals_step
 from palimpsest.streams.memory_rows import effective, turn_memory, turn_text
 from palimpsest.streams.outcomes import changes, link_writes, outcome_row
 from palimpsest.streams.prompting.prompts import MAX_CONTEXT_CHARACTERS, cut
+from palimpsest.streams.sessions import TurnSettings, session_step
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import (
     Answer,
@@ -119,8 +121,9 @@ def _raw_turn(
     flags = effective(settings.pipeline, loaded.flags)
     extracted = flags.enabled and turn.role in settings.extraction.roles
     context_turns = settings.extraction.context_turns
-    session = _session_row(message, row, loaded.session, extracted, context_turns)
-    writes: list[Write] = [Put(row), Put(session)]
+    of_sessions = TurnSettings(settings.sessions, settings.short_term, context_turns)
+    kept, ended = session_step(message, turn, row, loaded, extracted, of_sessions)
+    writes: list[Write] = [Put(row), *kept]
     [embedding] = embedded.embeddings
     if embedding is not None:
         writes.insert(0, KeepVector(row.embedding_key, embedding.vector, embedding.tokens))
@@ -134,7 +137,7 @@ def _raw_turn(
         writes.append(Put(edge))
     writes += link_writes(row, loaded.entities)
     outcome = _stored(item_id, row)
-    emits = changes(MemoryChange(outcomes=(outcome,), session_id=turn.session_id))
+    emits = (*ended, *changes(MemoryChange(outcomes=(outcome,), session_id=turn.session_id)))
     if extracted:
         context = yield from _context(message.scope, loaded.session, context_turns)
         normalized = turn.model_copy(update={"context": context or None})
@@ -196,22 +199,6 @@ def _stored(item_id: str, row: MemoryRow) -> Outcome:
         new_content=row.content,
         reason="turn stored",
         version=1,
-    )
-
-
-def _session_row(
-    message: Message, row: MemoryRow, known: SessionRow | None, extracted: bool, limit: int
-) -> SessionRow:
-    before = () if known is None else known.extracted_turns
-    shown = (*before, row.memory_id) if extracted else before
-    return SessionRow(
-        scope=message.scope,
-        session_id=row.session_id,
-        last_turn=row.memory_id,
-        turns=1 if known is None else known.turns + 1,
-        first_at=message.occurred_at if known is None else known.first_at,
-        last_at=message.occurred_at,
-        extracted_turns=shown[-limit:] if limit else (),
     )
 
 

@@ -9,7 +9,13 @@ from datetime import datetime
 
 from pydantic import JsonValue
 
-from palimpsest.schemas.commands import Command, RememberCommand
+from palimpsest.schemas.commands import (
+    Command,
+    ModifyCommand,
+    RememberCommand,
+    SessionEndCommand,
+    UpdateShortTermCommand,
+)
 from palimpsest.schemas.messages import (
     CommandIntent,
     GraphWork,
@@ -138,6 +144,24 @@ def refuse_frozen(work: Work) -> None:
         raise Refused("frozen: memory may not be changed now (flag mutations_frozen)")
 
 
+def refuse_untaught(work: Work, command: Command) -> None:
+    """Raises Refused for what an agent may not write by itself in this scope."""
+    if not isinstance(command, RememberCommand | ModifyCommand):
+        return
+    if isinstance(command, RememberCommand) and command.lineage == 0:
+        raise Refused(
+            "invalid_request: lineage 0 is kept for global memories; a persona that has it was not"
+            " given a lineage of its own: run the migration of the application that does so"
+        )
+    flags = effective(work.settings.pipeline, work.loaded.flags)
+    if command.self_taught and not flags.self_teaching_enabled:
+        raise Refused(
+            f"forbidden: agents may not write long-term memories of the scope"
+            f" {work.message.scope!r} by themselves; a person may allow it with the flag"
+            " self_teaching_enabled"
+        )
+
+
 def done(work: Work, command: Command, result: JsonValue) -> Step:
     """The command's end: its result for whoever waits, and what it changed for all others."""
     message = work.message
@@ -150,10 +174,12 @@ def done(work: Work, command: Command, result: JsonValue) -> Step:
         recorded_at=message.recorded,
         digest=work.intent.digest,
     )
+    session_id = ""  # of other commands it would be some field that a producer added
+    if isinstance(command, RememberCommand | SessionEndCommand | UpdateShortTermCommand):
+        session_id = command.session_id
     change = MemoryChange(
         outcomes=tuple(work.outcomes),
-        # Of other commands it would be some field that a producer added.
-        session_id=command.session_id if isinstance(command, RememberCommand) else "",
+        session_id=session_id,
         graph=work.graph,
     )
     told = changes(change, tuple(dict.fromkeys(work.touched)))

@@ -27,7 +27,7 @@ from palimpsest.streams.prompting.prompts import (
     decision_prompt,
 )
 from palimpsest.streams.prompting.replies import MalformedReply, read_contradiction, read_decision
-from palimpsest.streams.proposal_policy import Met, decision_order, verdict
+from palimpsest.streams.proposal_policy import Met, decision_order, least_confidence, verdict
 from palimpsest.streams.settings import DecisionSettings, StageSettings
 from palimpsest.streams.stage import (
     Answer,
@@ -364,7 +364,7 @@ def _anticipated(
         source_hash=body.turn.content_hash,
     )
     origin = origin_of(message, body.turn, body.call.model, order)
-    row = verdict(proposal, met, origin, settings.pipeline.min_fact_confidence).row
+    row = verdict(proposal, met, origin, least_confidence(body.turn, settings.pipeline)).row
     return None if row is None else replace(row, write_seq=loaded.write_seq)
 
 

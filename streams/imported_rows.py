@@ -34,8 +34,8 @@ from palimpsest.schemas.rows import (
     OutcomeRow,
     ProposalRow,
     Row,
-    SessionRow,
 )
+from palimpsest.schemas.session_rows import SessionRow
 from palimpsest.streams.memory_rows import with_content
 
 
@@ -140,11 +140,16 @@ def edge_row(ids: Ids, line: PortableEdge) -> EdgeRow:
 
 
 def session_row(ids: Ids, line: PortableSession) -> SessionRow:
+    """A session that came is complete: it has ended until it goes on here."""
     return SessionRow(
         **same_fields(line, SessionRow, "last_turn", "extracted_turns"),  # type: ignore[arg-type]
         scope=ids.scope,
         last_turn=ids.of(line.last_turn),
         extracted_turns=tuple(map(ids.of, line.extracted_turns)),
+        last_recorded_at=line.last_at,
+        ended_at=line.last_at,
+        ended_by="command",
+        ends=1,
     )
 
 

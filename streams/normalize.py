@@ -9,6 +9,7 @@ from palimpsest.schemas.commands import (
     MemoryCommand,
     ModifyCommand,
     RememberCommand,
+    UpdateShortTermCommand,
 )
 from palimpsest.schemas.document_commands import AddDocumentCommand, DocumentTextCommand
 from palimpsest.schemas.document_rows import DOCUMENT_CHUNK
@@ -26,12 +27,19 @@ from palimpsest.schemas.messages import (
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
 from palimpsest.streams.document_intents import why_not_added, why_not_taken, with_text
 from palimpsest.streams.logs.base import Record
+from palimpsest.streams.rules.explicit_intent import PHRASES, asks_to_remember
 from palimpsest.streams.sensitive.policy import PII_REJECTED, WHY_REFUSED, Policy, redactions
-from palimpsest.streams.settings import PiiSettings
+from palimpsest.streams.settings import IntentSettings, PiiSettings
 from palimpsest.streams.stage import Context, Emit, Message, Salvaged, Stage, Step, without_asks
-from palimpsest.streams.text.normal_forms import content_hash, normalized_content, storage_content
+from palimpsest.streams.text.normal_forms import (
+    content_hash,
+    normalized_content,
+    storage_content,
+    storage_lines,
+)
 
 DEFAULT_PII = PiiSettings()
+DEFAULT_INTENT = IntentSettings()
 EMPTY_CONTENT = "empty_content"
 PRIVATE = "privacy_full"
 RESERVED_TYPES = {
@@ -44,15 +52,18 @@ FORGOTTEN_UNCONFIRMED = 25
 """Memories that are forgotten at once without a preview's token, at most."""
 
 
-def normalize_stage(pii: PiiSettings = DEFAULT_PII) -> Stage:
+def normalize_stage(
+    pii: PiiSettings = DEFAULT_PII, intent: IntentSettings = DEFAULT_INTENT
+) -> Stage:
     """The stage. What a turn leads to depends on the scope's flags and on the turns before it, so
     it is for apply-writes to say."""
     policy = Policy.of(pii)
+    phrases = (*intent.phrases, *intent.more_phrases)
 
     def process(message: Message, context: Context) -> Step:
         if context.misrouted:
             return Step(rerouted=True)
-        return _process(message, context, policy.is_refused(message.body))
+        return _process(message, context, policy.is_refused(message.body), phrases)
 
     return Stage(
         name="normalize",
@@ -64,7 +75,7 @@ def normalize_stage(pii: PiiSettings = DEFAULT_PII) -> Stage:
     )
 
 
-def _process(message: Message, context: Context, refused: bool) -> Step:
+def _process(message: Message, context: Context, refused: bool, phrases: tuple[str, ...]) -> Step:
     body = message.body
     if isinstance(body, MemoryCommand):
         return _command(message, body, refused)
@@ -79,11 +90,18 @@ def _process(message: Message, context: Context, refused: bool) -> Step:
         )
         return Step(emits=(_write(marker),))
     offset = utc_offset_minutes(context.record.value)
-    return Step(emits=(_write(RawTurnIntent(turn=normalized(message.scope, body, offset))),))
+    turn = normalized(message.scope, body, offset, phrases)
+    return Step(emits=(_write(RawTurnIntent(turn=turn)),))
 
 
-def normalized(scope: str, turn: ConversationTurn, utc_offset_minutes: int = 0) -> NormalizedTurn:
-    """The turn with its storage content, and what is derived from it; unknown fields kept."""
+def normalized(
+    scope: str,
+    turn: ConversationTurn,
+    utc_offset_minutes: int = 0,
+    phrases: tuple[str, ...] = PHRASES,
+) -> NormalizedTurn:
+    """The turn with its storage content, and what is derived from it; unknown fields kept. Only a
+    user's words are a wish to have something remembered."""
     stored = storage_content(turn.content)
     has_lines = "\n" in turn.content.strip()
     declared = {name: getattr(turn, name) for name in ConversationTurn.model_fields}
@@ -97,6 +115,8 @@ def normalized(scope: str, turn: ConversationTurn, utc_offset_minutes: int = 0) 
             "published_content": turn.content if has_lines else None,
             "utc_offset_minutes": utc_offset_minutes or None,
             "redactions": redactions(turn),
+            "explicit_long_term_memory_intent": turn.role == "user"
+            and asks_to_remember(stored, phrases),
             "extensions": turn.model_extra or None,
         }
     )
@@ -125,6 +145,8 @@ def _command(message: Message, body: MemoryCommand, refused: bool) -> Step:
     texts: list[DocumentTextCommand] = []
     if error is None and isinstance(command, AddDocumentCommand):
         command, texts, error = with_text(message.scope, message.id, command)
+    if error is None and isinstance(command, UpdateShortTermCommand):
+        command = command.model_copy(update={"summary": storage_lines(command.summary)})
     intent = CommandIntent(command=command, actor=body.actor, error=error, digest=digest)
     emits = [_write(intent)]
     if error is None:
@@ -163,6 +185,8 @@ def _why_invalid(command: Command) -> str | None:
         return why_not_taken(command)
     if isinstance(command, ForgetCommand):
         return _why_not_forgotten(command)
+    if isinstance(command, UpdateShortTermCommand) and not storage_lines(command.summary):
+        return "invalid_request: the summary is empty; say what the session is about"
     if isinstance(command, ModifyCommand):
         for patch in command.patches:
             if patch.type in RESERVED_TYPES:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from palimpsest.schemas.document_rows import SOURCE_TYPES
-from palimpsest.schemas.messages import OutcomeEvent, Proposal
+from palimpsest.schemas.messages import OutcomeEvent, Proposal, TurnReference
 from palimpsest.schemas.rows import EdgeRow, MemoryRow
 from palimpsest.streams.memory_rows import (
     Origin,
@@ -22,7 +22,7 @@ from palimpsest.streams.memory_rows import (
     restated,
     skip_reason,
 )
-from palimpsest.streams.settings import Flags
+from palimpsest.streams.settings import Flags, PipelineSettings
 from palimpsest.streams.store_port import Put, Write
 
 # More than the facts that one extraction may give, so that orders of two records never meet.
@@ -72,6 +72,12 @@ class Verdict:
 def decision_order(offset: int, number: int) -> int:
     """The place of a record's proposal in the order of all decisions."""
     return offset * ORDERS_PER_RECORD + number
+
+
+def least_confidence(turn: TurnReference, pipeline: PipelineSettings) -> float:
+    """What a fact of the turn must have to pass. Whoever asks to have something remembered vouches
+    for it, however unsure the model was."""
+    return 0.0 if turn.explicit_intent else pipeline.min_fact_confidence
 
 
 def verdict(proposal: Proposal, met: Met, origin: Origin, min_confidence: float) -> Verdict:

@@ -1,5 +1,5 @@
-"""The sections of the settings about stages: `extraction`, `decision`, `pipeline`, `pii`, `graph`
-and `worker`."""
+"""The sections of the settings about stages: `intent`, `sessions`, `short_term`, `extraction`,
+`decision`, `pipeline`, `pii`, `graph` and `worker`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,65 @@ from typing import Literal, Protocol
 from pydantic import Field
 
 from palimpsest.schemas.section import Section
+from palimpsest.streams.rules.explicit_intent import PHRASES
 from palimpsest.streams.sensitive.spans import KINDS, Kind
+
+
+class IntentSettings(Section):
+    phrases: tuple[str, ...] = Field(
+        default=PHRASES,
+        description="what a user says who asks to have something remembered for good",
+    )
+    more_phrases: tuple[str, ...] = Field(
+        default=(), description="the same beside them, as in further languages"
+    )
+
+
+class SessionSettings(Section):
+    silence_minutes: float = Field(
+        default=30.0,
+        gt=0,
+        description="silence after which a session has ended, in minutes; a later turn of the scope"
+        " brings it to light",
+    )
+
+
+class ShortTermSettings(Section):
+    conversation_hours: float = Field(
+        default=12.0,
+        gt=0,
+        le=8_760,
+        description="how long a session's conversation is kept after its newest turn, in hours",
+    )
+    summary_hours: float = Field(
+        default=24.0,
+        gt=0,
+        le=8_760,
+        description="how long the summary of a session is kept, in hours",
+    )
+    turns: int = Field(
+        default=40,
+        ge=0,
+        le=500,
+        description="newest turns of a session that are kept; 0 keeps none",
+    )
+    characters: int = Field(
+        default=16_000,
+        ge=100,
+        le=1_000_000,
+        description="of the conversation, and of a summary, at most, in characters",
+    )
+    context_share: float = Field(
+        default=0.4,
+        ge=0.0,
+        le=1.0,
+        description="share of a context's budget that the session may take, from 0 to 1",
+    )
+    nudge: str = Field(
+        default="Keep the summary of this conversation current: update_short_term_memory.",
+        max_length=1_000,
+        description="line that asks a model for a summary; empty for none",
+    )
 
 
 class ExtractionSettings(Section):
@@ -80,6 +138,9 @@ class Flags(Section):
     autonomous_frozen: bool = Field(
         default=False,
         description="on: no maintenance by timers (vectors that were missed, records too old)",
+    )
+    self_teaching_enabled: bool = Field(
+        default=False, description="on: agents' tools may write long-term memories of their own"
     )
 
 
@@ -162,6 +223,12 @@ class StageSettings(Protocol):
     """The sections that stages are told, and what follows for them from the models that are set.
     `exact` and `near` are cosines."""
 
+    @property
+    def intent(self) -> IntentSettings: ...
+    @property
+    def sessions(self) -> SessionSettings: ...
+    @property
+    def short_term(self) -> ShortTermSettings: ...
     @property
     def extraction(self) -> ExtractionSettings: ...
     @property

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -24,8 +25,8 @@ from palimpsest.schemas.rows import (
     NameRow,
     RelationRow,
     Row,
-    SessionRow,
 )
+from palimpsest.schemas.session_rows import SessionRow, ShortTermRow
 
 Vector = NDArray[np.float32]
 
@@ -73,7 +74,8 @@ class NearDuplicates:
 class Load:
     """Rows of one scope by key. `names` are canonical names; `unspaced_text` is text in a script
     without capitals, in which the store looks for the names it knows. `derived_from`: what was
-    drawn from these memories is wanted."""
+    drawn from these memories is wanted. With `session_id` come the session, all open ones of the
+    scope and the session's short-term memory."""
 
     scope: str
     memory_ids: tuple[str, ...] = ()
@@ -116,6 +118,8 @@ class Loaded:
     held: Mapping[str, HeldRow] = field(default_factory=dict)
     facts: Mapping[str, FactRow] = field(default_factory=dict)
     derived: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    open_sessions: tuple[SessionRow, ...] = ()
+    short_term: ShortTermRow | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +217,14 @@ class KeepVector:
     tokens: bytes | None = None
 
 
-Write: TypeAlias = Put | KeepVector
+@dataclass(frozen=True, slots=True)
+class ExpireShortTerm:
+    """Drop the short-term memories, of all sessions and scopes, that end at this time or before."""
+
+    at: datetime
+
+
+Write: TypeAlias = Put | KeepVector | ExpireShortTerm
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ STAGE_NAMES = ("normalize", "extract", "decide", "apply-writes", "graph-persist"
 def stages(settings: StageSettings) -> tuple[Stage, ...]:
     """The stages in the order of the flow."""
     return (
-        normalize_stage(settings.pii),
+        normalize_stage(settings.pii, settings.intent),
         extract_stage(settings),
         decide_stage(settings),
         apply_writes_stage(settings),

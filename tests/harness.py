@@ -291,6 +291,12 @@ class Pipeline:
         with self.shard.reading() as reader:
             return state_hash(reader)
 
+    def state_with_times(self, tables: Sequence[str]) -> dict[str, str]:
+        """The state hash of these tables, with the times of the log."""
+        with self.shard.reading() as reader:
+            hashes = table_hashes(reader, times=True)
+        return {table: hashes[table] for table in tables}
+
     def state_by_table(self) -> dict[str, str]:
         """The state hash by table, with the full-text tables and the kept vectors, which the
         state hash holds for caches: they too must not depend on what happened on the way."""

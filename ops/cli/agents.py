@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from palimpsest.ops.library.memory import AsyncMemory
+    from palimpsest.ops.mcp.teaching_tools import AgentPlace
+    from palimpsest.ops.settings.sections import Settings
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -34,6 +36,12 @@ def mcp(
     scope: Annotated[
         str, typer.Option("--scope", "-s", help="The memory space that the agent has.")
     ] = "default",
+    personal_scope: Annotated[
+        str | None, typer.Option(help="The memory space of the person it speaks with, if another.")
+    ] = None,
+    lineage: Annotated[
+        int | None, typer.Option(min=0, help="Lineage of its persona, kept with what it creates.")
+    ] = None,
     http: Annotated[
         bool, typer.Option("--http", help="Over streamable HTTP instead of stdin and stdout.")
     ] = False,
@@ -55,6 +63,7 @@ def mcp(
 
     try:
         from palimpsest.ops.mcp.server import AGENT, serve_stdio
+        from palimpsest.ops.mcp.teaching_tools import AgentPlace
     except ModuleNotFoundError as error:
         if error.name not in ("mcp", "mcp_types"):
             raise
@@ -62,13 +71,16 @@ def mcp(
     from palimpsest.ops.library.memory import AsyncMemory
 
     memory = AsyncMemory(scope=scope, loaded=cli.settings, actor=AGENT)
+    agent = AgentPlace(personal_scope, lineage)
     if not http:
-        asyncio.run(serve_stdio(memory))
+        asyncio.run(serve_stdio(memory, agent))
         return
-    asyncio.run(_serve(memory, cli.settings, host, port))
+    asyncio.run(_serve(memory, agent, cli.settings, host, port))
 
 
-async def _serve(memory: AsyncMemory, settings: Settings, host: str, port: int) -> None:
+async def _serve(
+    memory: AsyncMemory, agent: AgentPlace, settings: Settings, host: str, port: int
+) -> None:
     from palimpsest.ops.mcp.server import serve_http
     from palimpsest.ops.service.server import listening
 
@@ -81,7 +93,7 @@ async def _serve(memory: AsyncMemory, settings: Settings, host: str, port: int) 
         listener = listening(host, port)
     except OSError as error:
         raise not_done(f"cannot listen at {host}:{port}: {error.strerror}; name another") from None
-    await serve_http(memory, listener, lambda address: complain(f"serving {address}"), **guard)
+    await serve_http(memory, listener, _tell_where, agent, **guard)
 
 
 def _guard(memory: AsyncMemory, settings: Settings) -> Guard:
@@ -99,3 +111,7 @@ def _guard(memory: AsyncMemory, settings: Settings) -> Guard:
         "guarded": guarded(settings.http, tokens, memory),
         "check": checked(Rates(settings.http)),
     }
+
+
+def _tell_where(address: str) -> None:
+    complain(f"serving {address}")

@@ -196,6 +196,9 @@ def flags(
     ] = None,
     mutations_frozen: Annotated[bool | None, typer.Option(help="Change nothing at all.")] = None,
     autonomous_frozen: Annotated[bool | None, typer.Option(help="No timers.")] = None,
+    self_teaching_enabled: Annotated[
+        bool | None, typer.Option(help="Let agents' tools write long-term memories.")
+    ] = None,
     reason: Reason = "",
     wait: Wait = 5.0,
     json: AsJson = False,
@@ -206,18 +209,18 @@ def flags(
     """
     from palimpsest.schemas.commands import SetFlagsCommand
 
-    given = (enabled, shadow_mode, allow_update_delete, mutations_frozen, autonomous_frozen)
-    if all(flag is None for flag in given):
+    given = {
+        "enabled": enabled,
+        "shadow_mode": shadow_mode,
+        "allow_update_delete": allow_update_delete,
+        "mutations_frozen": mutations_frozen,
+        "autonomous_frozen": autonomous_frozen,
+        "self_teaching_enabled": self_teaching_enabled,
+    }
+    if all(flag is None for flag in given.values()):
         _show_flags(cli, scope, json)
         return
-    order = SetFlagsCommand(
-        enabled=enabled,
-        shadow_mode=shadow_mode,
-        allow_update_delete=allow_update_delete,
-        mutations_frozen=mutations_frozen,
-        autonomous_frozen=autonomous_frozen,
-        reason=reason,
-    )
+    order = SetFlagsCommand.model_validate({**given, "reason": reason})
     carry_out_and_tell(cli, scope, order, wait, json)
 
 

@@ -95,6 +95,9 @@ def context(
     budget: Annotated[
         int | None, typer.Option(min=50, max=100_000, help="Tokens at most; else by complexity.")
     ] = None,
+    session: Annotated[
+        str | None, typer.Option(help="Begin with what is kept of this session.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Collect what is known about a question, as Markdown for a model's prompt.
@@ -105,7 +108,7 @@ def context(
     """
     from palimpsest.ops.queries.requests import ContextRequest
 
-    answer = cast("JsonObject", cli.ask(ContextRequest(scope, text, budget)))
+    answer = cast("JsonObject", cli.ask(ContextRequest(scope, text, budget, session)))
     if answer["text"] is None:
         tell_unknown(cli, scope)
     if json:

@@ -26,6 +26,8 @@ from palimpsest.ops.queries.requests import (
     RequestError,
     ScopeRequest,
     ScopesRequest,
+    SessionMemoryRequest,
+    SessionsRequest,
     StatsRequest,
     StatusRequest,
     WeakRequest,
@@ -39,6 +41,8 @@ from palimpsest.schemas.commands import (
     ModifyCommand,
     RecoverCommand,
     RememberCommand,
+    SessionEndCommand,
+    UpdateShortTermCommand,
 )
 from palimpsest.schemas.document_commands import AddDocumentCommand, DeleteDocumentCommand
 
@@ -92,6 +96,12 @@ def of_command(scope: str, command: Command) -> Call:
         case AliasCommand():
             body = {"alias": command.alias, "reason": command.reason, "scope": scope}
             return _post(f"/api/entities/{_part(command.name)}/aliases", body)
+        case SessionEndCommand():
+            body = {"reason": command.reason, "scope": scope}
+            return _post(f"/api/sessions/{_part(command.session_id)}/end", body)
+        case UpdateShortTermCommand():
+            body = {"summary": command.summary, "scope": scope}
+            return Call("PUT", f"/api/sessions/{_part(command.session_id)}/memory", body=body)
         case AddDocumentCommand():
             return _document(scope, command)
         case DeleteDocumentCommand():
@@ -200,6 +210,16 @@ _ASKED: Final[Mapping[type, Callable[[Any], Call]]] = {
     ScopesRequest: lambda _: _get("/api/scopes"),
     StatsRequest: lambda asked: _get("/api/stats", scope=asked.scope),
     StatusRequest: lambda _: _get("/api/pipeline/status"),
+    SessionsRequest: lambda asked: _get(
+        "/api/sessions",
+        scope=asked.scope,
+        limit=asked.limit,
+        cursor=asked.before,
+        open=asked.open,
+    ),
+    SessionMemoryRequest: lambda asked: _get(
+        f"/api/sessions/{_part(asked.session_id)}/memory", scope=asked.scope, limit=1
+    ),
     DocumentRequest: lambda asked: _get(f"/api/documents/{_part(asked.document_id)}"),
     DocumentsRequest: lambda asked: _get(
         "/api/documents",

@@ -28,6 +28,7 @@ from palimpsest.ops.queries.requests import (
     Request,
     RequestError,
     ScopeRequest,
+    SessionMemoryRequest,
     SqlRequest,
     StatusRequest,
     no_memory,
@@ -89,7 +90,15 @@ class Connection(Background):
     async def answer(self, request: Request) -> JsonValue:
         if isinstance(request, CommandRequest):
             return await self._command_state(request)
+        if isinstance(request, SessionMemoryRequest):
+            return await self._session_memory(request)
         return _json(await self._send(of_request(request)))
+
+    async def _session_memory(self, request: SessionMemoryRequest) -> JsonValue:
+        try:
+            return _json(await self._send(of_request(request)), "short_term")["short_term"]
+        except NotFoundError:
+            return None
 
     async def _command_state(self, request: CommandRequest) -> JsonValue:
         """None also for one that the service has not heard of, or has forgotten: it may have been

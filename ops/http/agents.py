@@ -43,11 +43,15 @@ NEEDS: Final[dict[str, Permission]] = {
     "correct_fact": "modify",
     "confirm_fact": "modify",
     "forget_fact": "forget",
+    "update_short_term_memory": "remember",
+    "create_long_term_memory": "remember",
+    "update_long_term_memory": "modify",
 }
 """What a tool needs; one that is not here changes something."""
 COUNTED: Final[dict[str, Kind]] = {
     "correct_fact": "modify",
     "confirm_fact": "modify",
+    "update_long_term_memory": "modify",
     "forget_fact": "delete",
 }
 
@@ -142,7 +146,7 @@ async def agents(app: FastAPI, service: Service) -> AsyncIterator[None]:
             raise
         yield
         return
-    server = memory_server(_MEMORY.get, checked(service.rates))
+    server = memory_server(_MEMORY.get, check=checked(service.rates))
     answering = http_app(server, checks_hosts=False)  # the gate has done so
 
     def memory(caller: Caller, scope: str | None) -> Methods:

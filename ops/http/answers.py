@@ -65,13 +65,15 @@ class Recalled(Found):
 
 
 class ContextBlock(BaseModel):
-    """Markdown for a model's prompt; `text` is null where nothing is known."""
+    """Markdown for a model's prompt; `text` is null where nothing is known. `offers_summary`: a
+    model should be asked for a summary of the session."""
 
     query: str
     text: str | None
     tokens: int
     budget: int | None = None
     ids: dict[str, list[str]]
+    offers_summary: bool
 
 
 class AuditEvent(BaseModel):

@@ -19,6 +19,7 @@ from palimpsest.ops.http import (
     overview_routes,
     problems,
     scope_routes,
+    session_routes,
     sql_routes,
     turn_routes,
 )
@@ -33,6 +34,7 @@ memory that is not the token's is answered like one that does not exist."""
 
 GROUPS = (
     memory_routes,
+    session_routes,
     turn_routes,
     command_routes,
     document_routes,

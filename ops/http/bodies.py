@@ -95,6 +95,7 @@ class ContextBody(Said):
     query: Text
     scope: OwnScope = None
     budget: int | None = Field(default=None, ge=50, le=100_000, description="tokens at most")
+    session: Name | None = Field(default=None, description="begin with what is kept of it")
 
 
 class ListParameters(Said):

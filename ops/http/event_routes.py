@@ -29,8 +29,10 @@ NAMES: Final = {
     "recovered": "changed",
     "deleted": "forgotten",
     "purged": "forgotten",
+    "session-ended": "session_ended",
 }
-"""Of the audit's events, those that change what a recall finds, and what they are called."""
+"""Of the audit's events, those that change what a recall finds or end a session, and what they are
+called."""
 MOST_STREAMS: Final = 100
 LOOK_SECONDS: Final = 1.0
 """How long a stream waits at most before it looks whether it may go on."""
@@ -46,7 +48,7 @@ STREAM_TYPE: Final = "text/event-stream"
     responses={
         200: {
             "content": {STREAM_TYPE: {"schema": {"type": "string"}}},
-            "description": "`created`, `changed` and `forgotten`, as they happen",
+            "description": "`created`, `changed`, `forgotten` and `session_ended`, as they happen",
         },
         **errors("not_found"),
     },
@@ -118,7 +120,7 @@ def _told(record: Record, scope: str) -> str | None:
     body = message.body
     if message.scope != scope or not isinstance(body, HistoryEvent) or body.event not in NAMES:
         return None
-    data = {
+    data: dict[str, object] = {
         "event": TOLD.get(body.event, body.event),
         "memory_id": body.memory_id,
         "content": body.new_content,
@@ -128,4 +130,6 @@ def _told(record: Record, scope: str) -> str | None:
         "session_id": body.session_id,
         "at": body.created_at.isoformat(),
     }
+    if body.event == "session-ended":
+        data["session"] = body.metadata
     return f"id: {record.offset}\nevent: {NAMES[body.event]}\ndata: {json.dumps(data)}\n\n"

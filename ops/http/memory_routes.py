@@ -45,7 +45,7 @@ async def recall(service: ServiceOf, caller: Recaller, body: bodies.RecallBody) 
 )
 async def context(service: ServiceOf, caller: Recaller, body: bodies.ContextBody) -> Response:
     """Collect what is known about a question as Markdown for a model's prompt."""
-    request = ContextRequest(caller.scope(body.scope), body.query, body.budget)
+    request = ContextRequest(caller.scope(body.scope), body.query, body.budget, body.session)
     return JSONResponse(await service.ask(request))
 
 
@@ -111,23 +111,6 @@ async def explain(service: ServiceOf, caller: Recaller, id: str) -> Response:  #
     """Where a memory came from, what it was before, what was decided and why."""
     await service.scope_of(id, caller)
     return JSONResponse(await service.ask(ExplainRequest(id)))
-
-
-@routes.get("/sessions/{id}/memory", response_model=answers.Memories, responses=errors("not_found"))
-async def session(
-    service: ServiceOf,
-    caller: Recaller,
-    id: str,  # noqa: A002
-    asked: Annotated[bodies.SessionParameters, Query()],
-) -> Response:
-    """The memories of a session, newest first."""
-    scope = caller.scope(asked.scope)
-    found = await service.ask(
-        ListRequest(scope, session=id, limit=asked.limit, before=asked.cursor)
-    )
-    if not found["memories"] and asked.cursor is None:
-        raise Problem("not_found", f"nothing is remembered of a session {id} in this scope")
-    return JSONResponse(found)
 
 
 @routes.get(

@@ -54,6 +54,8 @@ class Facts(TypedDict, total=False):
     source_id: str
     structured: Structure | Mapping[str, JsonValue]
     metadata: dict[str, JsonValue]
+    self_taught: bool
+    lineage: int
 
 
 class Patch(TypedDict, total=False):

@@ -105,16 +105,22 @@ class Asking(Opened):
         return typed(Recalled, await self._ask(request))
 
     async def context(
-        self, text: str, *, budget: int | None = None, scope: str | None = None
+        self,
+        text: str,
+        *,
+        budget: int | None = None,
+        session: str | None = None,
+        scope: str | None = None,
     ) -> ContextBlock:
         """What is known about a question as a Markdown block for a model's prompt, of at most
-        `budget` tokens.
+        `budget` tokens. With `session` it begins with what is kept of that session.
 
         >>> block = await memory.context("where does Ben work?")
         >>> print(block.text.splitlines()[0])
         ## Facts
         """
-        request = checked(ContextRequest, scope=self._in(scope), text=text, budget=budget)
+        given = {"scope": self._in(scope), "text": text, "budget": budget, "session": session}
+        request = checked(ContextRequest, **given)
         return typed(ContextBlock, await self._ask(request))
 
     async def get(self, memory_id: str, *, scope: str | None = None) -> StoredMemory:

@@ -56,27 +56,35 @@ class Changing(Opened):
         memory_id: str,
         *,
         reason: str,
+        self_taught: bool = False,
         scope: str | None = None,
         key: str | None = None,
         **patch: Unpack[Patch],
     ) -> Change:
         """Change a memory; the state before stays in its history. Raises NotDoneError, as where it
-        is not at `if_version`.
+        is not at `if_version`, or where it is `self_taught`, on an agent's own, and the scope does
+        not allow that.
 
         >>> rule = (await memory.recall("ring Ana", types=["rule"])).results[0]
         >>> (await memory.modify(rule.id, importance=0.9, reason="asked")).version
         2
         """
-        return await self._patched(memory_id, patch, reason, scope, key)
+        return await self._patched(memory_id, patch, reason, scope, key, self_taught)
 
     async def _patched(
-        self, memory_id: str, patch: Patch, reason: str, scope: str | None, key: str | None
+        self,
+        memory_id: str,
+        patch: Patch,
+        reason: str,
+        scope: str | None,
+        key: str | None,
+        self_taught: bool = False,
     ) -> Change:
         if not patch.keys() - {"if_version"}:
             raise RequestError("nothing to change; name at least one field")
         [full] = await self._known(scope, memory_id)
         made = checked(MemoryPatch, memory_id=full, **patch)
-        order = checked(ModifyCommand, patches=[made], reason=reason)
+        order = checked(ModifyCommand, patches=[made], reason=reason, self_taught=self_taught)
         return (await self._command(order, scope, key))[0]
 
     async def correct(

@@ -11,12 +11,13 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 from palimpsest.ops.library.asking import Asking
 from palimpsest.ops.library.changing import Changing
 from palimpsest.ops.library.documents import Documents
+from palimpsest.ops.library.sessions import WithSessions
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Methods(Asking, Changing, Documents):
+class Methods(Asking, Changing, Documents, WithSessions):
     """A memory, for programs with an event loop."""
 
 
@@ -107,3 +108,7 @@ class BlockingMethods:
     documents = blocking(Methods.documents)
     document = blocking(Methods.document)
     delete_document = blocking(Methods.delete_document)
+    sessions = blocking(Methods.sessions)
+    session_memory = blocking(Methods.session_memory)
+    update_short_term_memory = blocking(Methods.update_short_term_memory)
+    end_session = blocking(Methods.end_session)

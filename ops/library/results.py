@@ -187,11 +187,13 @@ class Recalled(RecallAnswer):
 @dataclass(frozen=True, slots=True)
 class ContextBlock:
     """A Markdown block for a model's prompt; `text` is None where nothing is known. `ids` are
-    those of the memories shown, by section."""
+    those of the memories shown, by section. `offers_summary`: a model should be asked for a summary
+    of the session, as it is not when it is asked to remember something for good."""
 
     text: str | None
     tokens: int
     ids: dict[str, tuple[str, ...]]
+    offers_summary: bool = False
 
 
 @dataclass(frozen=True, slots=True)

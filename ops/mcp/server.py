@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from palimpsest.ops.library.methods import Methods
+from palimpsest.ops.mcp.teaching_tools import NOWHERE_ELSE, AgentPlace, TeachingTools
 from palimpsest.ops.mcp.tools import MemoryTools, told_errors
 from palimpsest.schemas.commands import Actor
 
@@ -39,17 +40,20 @@ def _everybody(_: str) -> None:
 
 
 def memory_server(
-    memory: Callable[[], Methods], check: Callable[[str], None] = _everybody
+    memory: Callable[[], Methods],
+    agent: AgentPlace = NOWHERE_ELSE,
+    check: Callable[[str], None] = _everybody,
 ) -> MCPServer:
-    """The server of all tools over the scope of the memory that `memory` gives for each call;
-    `check` is given a tool's name before, and raises RequestError where it may not be used."""
+    """The server of all tools over the scope of the memory that `memory` gives for each call,
+    and those that `agent` has beside it; `check` is given a tool's name before, and raises
+    RequestError where it may not be used."""
     server: MCPServer = MCPServer(
         "palimpsest",
         instructions=INSTRUCTIONS,
         version=version("palimpsest"),
         log_level="ERROR",
     )
-    tools = MemoryTools(memory)
+    tools, teaching = MemoryTools(memory), TeachingTools(memory, agent)
     for tool, about in (
         (tools.search_memory, READING),
         (tools.get_context, READING),
@@ -61,22 +65,26 @@ def memory_server(
         (tools.memory_stats, READING),
         (tools.explain_fact, READING),
         (tools.weak_facts, READING),
+        (teaching.update_short_term_memory, ADDING),
+        (teaching.create_long_term_memory, ADDING),
+        (teaching.update_long_term_memory, CHANGING),
     ):
         server.add_tool(told_errors(tool, check), annotations=about)
     return server
 
 
-async def serve_stdio(memory: Methods) -> None:
+async def serve_stdio(memory: Methods, agent: AgentPlace = NOWHERE_ELSE) -> None:
     """Answer the client on standard input and output until it closes them."""
     logging.captureWarnings(True)
     async with memory:
-        await memory_server(lambda: memory).run_stdio_async()
+        await memory_server(lambda: memory, agent).run_stdio_async()
 
 
 async def serve_http(
     memory: Methods,
     listener: socket.socket,
     on_ready: Callable[[str], None],
+    agent: AgentPlace = NOWHERE_ELSE,
     guarded: Callable[[ASGIApp], ASGIApp] | None = None,
     check: Callable[[str], None] = _everybody,
 ) -> None:
@@ -86,7 +94,7 @@ async def serve_http(
     hosts and callers instead."""
     with listener:
         async with memory:
-            server = memory_server(lambda: memory, check)
+            server = memory_server(lambda: memory, agent, check)
             app: ASGIApp = http_app(server, checks_hosts=guarded is None)
             if guarded is not None:
                 app = guarded(app)

@@ -186,10 +186,14 @@ class MemoryTools:
         budget: Annotated[
             int | None, Field(ge=50, le=20_000, description="Tokens at most; else as it needs.")
         ] = None,
+        session_id: Annotated[
+            str | None, Field(description="Begin with what is kept of this session.")
+        ] = None,
     ) -> ContextText:
-        """Collect what is known about a question, as Markdown: facts, people and things, the
-        timeline and the evidence, each with its date and id."""
-        return ContextText((await self._memory.context(query, budget=budget)).text or "")
+        """Collect what is known about a question, as Markdown: the session under way, facts, people
+        and things, the timeline and the evidence, each with its date and id."""
+        found = await self._memory.context(query, budget=budget, session=session_id)
+        return ContextText(found.text or "")
 
     async def remember_fact(
         self,

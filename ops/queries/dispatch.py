@@ -24,6 +24,7 @@ from palimpsest.ops.queries import (
     memories,
     provenance,
     scopes,
+    sessions,
     sql,
     stats,
 )
@@ -59,6 +60,8 @@ from palimpsest.ops.queries.requests import (
     ScopeRequest,
     ScopesRequest,
     SearchRequest,
+    SessionMemoryRequest,
+    SessionsRequest,
     SqlRequest,
     StatsRequest,
     StatusRequest,
@@ -100,6 +103,8 @@ READS: Final[Mapping[type[Request], Callable[[Sources, Any], JsonValue]]] = {
     DocumentRequest: documents.document,
     DocumentsRequest: documents.list_documents,
     DocumentChunksRequest: documents.chunks,
+    SessionsRequest: sessions.sessions,
+    SessionMemoryRequest: sessions.session_memory,
 }
 """What blocks: run in a thread."""
 

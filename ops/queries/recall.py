@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, cast
@@ -18,6 +19,7 @@ from palimpsest.ops.queries.requests import (
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.stores.recall.query import Query
 from palimpsest.streams.models.base import ModelError, TokenEmbeddingModel
+from palimpsest.streams.rules.explicit_intent import asks_to_remember
 from palimpsest.streams.sensitive.detection import redacted
 from palimpsest.streams.sensitive.policy import Policy
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from palimpsest.stores.recall.answers import Retrieval, RetrievalConstants
     from palimpsest.stores.recall.query import RecallAnswer
     from palimpsest.stores.recall.retriever import Retriever
+    from palimpsest.stores.recall.short_term import SessionBlock
     from palimpsest.stores.recall.token_leg import QueryEmbedding
 
 
@@ -74,19 +77,50 @@ async def search(sources: Sources, request: SearchRequest) -> JsonObject:
 
 
 async def context(sources: Sources, request: ContextRequest) -> JsonValue:
-    """The Markdown block with its size in tokens; `text` is None where nothing matches."""
+    """The Markdown block with its size in tokens; `text` is None where nothing matches. With a
+    session it begins with what is kept of it, and `offers_summary` tells whether a model should be
+    asked for a summary: not when it is asked to remember something for good."""
+    from palimpsest.stores.recall.intent import complexity
+
     query = Query(request.scope, request.text)
     retriever, embedding = await _retriever(sources, query)
-    made = await retriever.context(query, embedding, request.budget)
-    if made is None:
-        return {"query": request.text, "text": None, "tokens": 0, "ids": {}}
-    return {
+    budget = complexity(request.text).budget if request.budget is None else request.budget
+    block, offers = await _session_part(sources, request, budget)
+    shown = frozenset() if block is None else frozenset(block.ids)
+    # With a blank line between the two.
+    rest = budget if block is None else budget - block.tokens - 2
+    made = await retriever.context(query, embedding, rest, shown)
+    parts = [part for part in (block, made) if part is not None]
+    told: JsonObject = {
         "query": request.text,
-        "text": made.text,
-        "tokens": made.tokens,
-        "budget": made.budget,
-        "ids": {section: list(ids) for section, ids in made.ids.items()},
+        "text": "\n\n".join(part.text for part in parts) or None,
+        "tokens": sum(part.tokens for part in parts) + 2 * (len(parts) - 1) if parts else 0,
+        "ids": {},
+        "offers_summary": offers,
     }
+    if parts:
+        ids: JsonObject = {} if block is None else {"session": [*block.ids]}
+        ids |= {section: [*each] for section, each in (made.ids if made else {}).items()}
+        told |= {"budget": budget, "ids": ids}
+    return told
+
+
+async def _session_part(
+    sources: Sources, request: ContextRequest, budget: int
+) -> tuple[SessionBlock | None, bool]:
+    """The part about the session, and whether a model should be asked for a summary."""
+    from palimpsest.ops.queries.sessions import short_term
+    from palimpsest.stores.recall.short_term import session_block
+
+    if request.session is None:
+        return None, False
+    kept = await asyncio.to_thread(short_term, sources, request.scope, request.session)
+    settings, intent = sources.settings.short_term, sources.settings.intent
+    offers = not (kept is not None and kept.explicit_intent) and not asks_to_remember(
+        request.text, (*intent.phrases, *intent.more_phrases)
+    )
+    allowed = int(budget * settings.context_share)
+    return session_block(kept, settings.nudge if offers else "", allowed), offers
 
 
 async def retrieved(

@@ -99,11 +99,13 @@ class SearchRequest:
 @dataclass(frozen=True, slots=True)
 class ContextRequest:
     """What is known about a text as a Markdown block of at most `budget` tokens; None takes the
-    budget that the question's complexity asks for."""
+    budget that the question's complexity asks for. With `session` the block begins with what is
+    kept of that session."""
 
     scope: str
     text: str
     budget: int | None = None
+    session: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,25 @@ class WeakRequest:
     scope: str
     below: float = 0.8
     limit: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class SessionsRequest:
+    """Sessions of a scope, the one with the newest turn first; `before` is the `next` of the page
+    before. `open`: only those that have not ended."""
+
+    scope: str
+    limit: int = 20
+    before: str | None = None
+    open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionMemoryRequest:
+    """The short-term memory of a session, null where nothing is kept."""
+
+    scope: str
+    session_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,6 +389,8 @@ Request: TypeAlias = (
     | DocumentRequest
     | DocumentsRequest
     | DocumentChunksRequest
+    | SessionsRequest
+    | SessionMemoryRequest
 )
 
 REQUESTS: dict[str, type[Request]] = {
@@ -398,6 +421,8 @@ REQUESTS: dict[str, type[Request]] = {
     "document": DocumentRequest,
     "documents": DocumentsRequest,
     "document-chunks": DocumentChunksRequest,
+    "sessions": SessionsRequest,
+    "session-memory": SessionMemoryRequest,
 }
 
 NAMES: dict[type[Request], str] = {kind: name for name, kind in REQUESTS.items()}

@@ -15,6 +15,7 @@ FLAGS = (
     "allow_update_delete",
     "mutations_frozen",
     "autonomous_frozen",
+    "self_teaching_enabled",
 )
 
 _SCOPES = "SELECT scope, turns, memories, facts, last_activity FROM main.scopes"

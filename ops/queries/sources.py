@@ -62,6 +62,7 @@ class Sources:
     unusable: Callable[[], str | None] = lambda: None
     exemplars: EmbeddedExemplars = field(default_factory=EmbeddedExemplars)
     cross_encoder: CrossEncoder = field(default_factory=CrossEncoder)
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def admit(self, record: Record) -> Record:
         """A producer's record as the stages take it."""

@@ -47,6 +47,8 @@ from palimpsest.ops.queries.requests import (
     RequestError,
     ScopesRequest,
     SearchRequest,
+    SessionMemoryRequest,
+    SessionsRequest,
     SqlRequest,
     StatsRequest,
     StatusRequest,
@@ -179,6 +181,8 @@ class RoutedQueries:
                 | EntityRequest()
                 | FlagsRequest()
                 | ForgetPreviewRequest()
+                | SessionMemoryRequest()
+                | SessionsRequest()
                 | WeakRequest()
                 | ListRequest(scope=str())
                 | DocumentsRequest(scope=str())

@@ -22,8 +22,11 @@ from palimpsest.streams.settings import (
     DecisionSettings,
     ExtractionSettings,
     GraphSettings,
+    IntentSettings,
     PiiSettings,
     PipelineSettings,
+    SessionSettings,
+    ShortTermSettings,
     WorkerSettings,
 )
 
@@ -45,6 +48,9 @@ class Settings(BaseSettings):
     kafka: KafkaSettings = KafkaSettings()
     llm: LlmSettings = LlmSettings()
     embedding: EmbeddingSettings = EmbeddingSettings()
+    intent: IntentSettings = IntentSettings()
+    sessions: SessionSettings = SessionSettings()
+    short_term: ShortTermSettings = ShortTermSettings()
     extraction: ExtractionSettings = ExtractionSettings()
     decision: DecisionSettings = DecisionSettings()
     pipeline: PipelineSettings = PipelineSettings()

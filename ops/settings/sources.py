@@ -23,7 +23,10 @@ PREFIX = "PALIMPSEST_"
 OTHER_VARIABLES = ("PALIMPSEST_TOKEN", "PALIMPSEST_REQUIRE_KAFKA", "PALIMPSEST_HTTP_EXAMPLES")
 """Variables that are no settings: the token of a client, and what tests are told."""
 MASK = "********"
-LISTS = ("extraction.roles", "pii.kinds", "kafka.workers", "http.allowed_hosts")
+LISTS = (
+    *("intent.phrases", "intent.more_phrases", "extraction.roles", "pii.kinds"),
+    *("kafka.workers", "http.allowed_hosts"),
+)
 """Settings that hold several values; on one line they are separated by commas."""
 
 Flat = dict[str, object]

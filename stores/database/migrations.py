@@ -267,6 +267,36 @@ _DOCUMENTS = (
         PRIMARY KEY (document_id, position))""",
 )
 
+_SESSIONS: tuple[Statement, ...] = (
+    "ALTER TABLE session_rows ADD COLUMN first_turn VARCHAR DEFAULT ''",
+    "ALTER TABLE session_rows ADD COLUMN last_recorded_at TIMESTAMPTZ",
+    "ALTER TABLE session_rows ADD COLUMN ended_at TIMESTAMPTZ",
+    "ALTER TABLE session_rows ADD COLUMN ended_by VARCHAR",
+    "ALTER TABLE session_rows ADD COLUMN ends BIGINT DEFAULT 0",
+    """CREATE TABLE open_sessions (
+        scope VARCHAR PRIMARY KEY, session_ids VARCHAR[] NOT NULL)""",
+    """CREATE TABLE short_term_rows (
+        scope VARCHAR NOT NULL, session_id VARCHAR NOT NULL, turns VARCHAR[] NOT NULL,
+        turns_expire_at TIMESTAMPTZ, explicit_intent BOOLEAN NOT NULL, summary VARCHAR,
+        summary_by VARCHAR, summary_at TIMESTAMPTZ, summary_expires_at TIMESTAMPTZ,
+        summarized_through VARCHAR, expires_at TIMESTAMPTZ NOT NULL,
+        PRIMARY KEY (scope, session_id))""",
+    # What sessions of before tell of themselves: the newest one of a scope is the open one.
+    """UPDATE session_rows SET first_turn = m.first_turn, last_recorded_at = m.last_recorded_at
+        FROM (SELECT scope, session_id, arg_min(memory_id, created_at) AS first_turn,
+                max(created_at) AS last_recorded_at
+            FROM memory_rows WHERE type = 'episodic' GROUP BY scope, session_id) m
+        WHERE session_rows.scope = m.scope AND session_rows.session_id = m.session_id""",
+    """INSERT INTO open_sessions
+        SELECT scope, [arg_max(session_id, (last_recorded_at, session_id))] FROM session_rows
+        WHERE session_id <> '' AND last_recorded_at IS NOT NULL GROUP BY scope""",
+    """UPDATE session_rows SET ended_at = coalesce(last_recorded_at, last_at),
+            ended_by = 'new-session', ends = 1
+        WHERE session_id <> '' AND NOT EXISTS (FROM open_sessions o
+            WHERE o.scope = session_rows.scope
+            AND list_contains(o.session_ids, session_rows.session_id))""",
+    "ALTER TABLE scope_flags ADD COLUMN self_teaching_enabled BOOLEAN",
+)
 
 MIGRATIONS: tuple[Migration, ...] = (
     Migration("0001-tables", _TABLES),
@@ -286,6 +316,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         ),
     ),
     Migration("0009-documents", _DOCUMENTS),
+    Migration("0010-sessions-and-short-term", _SESSIONS),
 )
 
 

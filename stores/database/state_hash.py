@@ -20,6 +20,12 @@ APPEND_TIMES = frozenset(
         "last_failed_at",
         "last_accessed",
         "state",
+        "last_recorded_at",
+        "ended_at",
+        "turns_expire_at",
+        "summary_at",
+        "summary_expires_at",
+        "expires_at",
     }
 )
 """Columns that hold a log's append time (`state` of the archive has some in it): equal after a

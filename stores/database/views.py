@@ -79,7 +79,7 @@ VIEWS: dict[str, View] = {
         f"SELECT * REPLACE ({told_word('event')} AS event) FROM internal.history_rows",
         {
             "event": "created, updated, deleted, recovered, none, deduped, skipped, blocked,"
-            " shadowed, dropped, reconsidered, archived, purged or graph",
+            " shadowed, dropped, reconsidered, archived, purged, graph, flags or session-ended",
             "reason": "why",
         },
     ),
@@ -94,7 +94,20 @@ VIEWS: dict[str, View] = {
             "relation_type": "derived_from, supersedes, temporal, entity or causal",
         },
     ),
-    "sessions": View("Sessions with their turns counted.", "SELECT * FROM internal.session_rows"),
+    "sessions": View(
+        "Sessions with their turns counted, and how each ended; those turns that name no session"
+        " stand under the empty id, which never ends.",
+        """SELECT scope, session_id, turns, first_turn, last_turn, first_at, last_at, ended_at,
+               ended_by, ends, extracted_turns FROM internal.session_rows""",
+        {"turns": "how many turns it has"},
+    ),
+    "short_term_memory": View(
+        "What is kept of sessions for some hours; rows whose time is over go with the next turn of"
+        " any session.",
+        """SELECT scope, session_id, turns, turns_expire_at, summary, summary_by, summary_at,
+               summary_expires_at, explicit_intent, expires_at FROM internal.short_term_rows""",
+        {"turns": "the memories of its newest turns, oldest first", "summary": "what it is about"},
+    ),
     "scopes": View(
         "The memory spaces, with how much is in each.",
         """SELECT scope, sum(turn)::BIGINT AS turns, sum(memory)::BIGINT AS memories,

@@ -175,11 +175,16 @@ class Retriever:
         return await _in_search_thread(_looked_at_again, found, ranked, look, query.limit)
 
     async def context(
-        self, query: Query, embedding: QueryEmbedding | None = None, budget: int | None = None
+        self,
+        query: Query,
+        embedding: QueryEmbedding | None = None,
+        budget: int | None = None,
+        shown: frozenset[str] = frozenset(),
     ) -> Context | None:
         """What is known about a query as a Markdown block of at most `budget` tokens; None when
         nothing matches. Limit and budget are those of the query's complexity, but for a budget
-        that is given. A turn is shown with the turns beside it."""
+        that is given. A turn is shown with the turns beside it; the memories `shown` elsewhere are
+        left out."""
         effort, constants = complexity(query.text), self._constants
         asked = replace(
             query, limit=effort.limit, neighbours=constants.context_neighbours, explain=False
@@ -191,7 +196,11 @@ class Retriever:
         def assembled() -> Context | None:
             with self._shard.reading() as reader:
                 lines = lines_of(reader, query.scope, found, constants.context_profiles)
-            return assemble(lines, effort.budget if budget is None else budget, constants.context)
+            new = {
+                part: [line for line in said if line.id not in shown]
+                for part, said in lines.items()
+            }
+            return assemble(new, effort.budget if budget is None else budget, constants.context)
 
         return await _in_search_thread(assembled)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from datetime import UTC, datetime
 from typing import TypeVar, cast
 
 from palimpsest.schemas.document_rows import DocumentRow
@@ -14,16 +15,20 @@ from palimpsest.schemas.rows import (
     NameRow,
     RelationRow,
     Row,
-    SessionRow,
 )
+from palimpsest.schemas.session_rows import OpenSessionsRow, SessionRow, ShortTermRow
 from palimpsest.stores.database.tables import Tables
 from palimpsest.stores.writing.stored_rows import Key, StoredRows
 
-REWRITTEN = (MemoryRow, SessionRow, NameRow, RelationRow, FlagsRow, CommandRow, DocumentRow)
+REWRITTEN = (
+    *(MemoryRow, SessionRow, OpenSessionsRow, ShortTermRow),
+    *(NameRow, RelationRow, FlagsRow, CommandRow, DocumentRow),
+)
 """Rows that stages read before they write them: the newest counts. Of all others the first does
 unless it was read, so that a repeat under another message id changes nothing."""
 
 RowT = TypeVar("RowT", bound=Row)
+LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 class BatchRows:
@@ -33,6 +38,11 @@ class BatchRows:
         self._stored = stored
         self._staged: dict[type[Row], dict[Key, Row]] = defaultdict(dict)
         self._anticipated: dict[Key, MemoryRow] = {}
+        self.expired: datetime | None = None
+        """Short-term memories that end then or before have gone, but for those staged since."""
+        self._first = LATEST
+        self._ends_of = -1
+        """Of how many stored rows `_first` was found; -1 where it must be found anew."""
 
     def get(self, row_type: type[RowT], key: Key) -> RowT | None:
         """The row as the batch has left it; read where it was not."""
@@ -43,6 +53,8 @@ class BatchRows:
             return cast("RowT", staged)
         if key not in self._stored.rows[row_type]:
             self._stored.fetch(row_type, [key])
+            if row_type is ShortTermRow:
+                self._drop_expired()
         return cast("RowT | None", self._stored.rows[row_type][key])
 
     def known(self, row_type: type[RowT]) -> list[RowT]:
@@ -68,6 +80,35 @@ class BatchRows:
     def anticipate(self, row: MemoryRow) -> None:
         self._anticipated[row.key] = row
 
+    def expire(self, at: datetime) -> None:
+        """Drop the short-term memories that end then or before."""
+        self.expired = at if self.expired is None else max(at, self.expired)
+        if self._first_end() > at:
+            return
+        self._ends_of = -1
+        staged = self._staged[ShortTermRow]
+        for key in [key for key, row in staged.items() if _ends_by(row, at)]:
+            del staged[key]
+        self._drop_expired()
+
+    def _first_end(self) -> datetime:
+        """The earliest end of a short-term memory that was read or staged, or one before it: every
+        turn asks."""
+        stored = self._stored.rows[ShortTermRow]
+        if self._ends_of != len(stored):
+            self._ends_of = len(stored)
+            # Also of a stored row that a staged one replaces: the sweep will delete it.
+            rows = (*stored.values(), *self._staged[ShortTermRow].values())
+            ends = [row.expires_at for row in rows if isinstance(row, ShortTermRow)]
+            self._first = min(ends, default=LATEST)
+        return self._first
+
+    def _drop_expired(self) -> None:
+        stored = self._stored.rows[ShortTermRow]
+        if self.expired is not None:
+            for key in [key for key, row in stored.items() if _ends_by(row, self.expired)]:
+                stored[key] = None
+
     def stage(self, row: Row) -> None:
         rows = self._staged[type(row)]
         if isinstance(row, REWRITTEN) or row.key in self._stored.rows[type(row)]:
@@ -78,6 +119,8 @@ class BatchRows:
                 rows[row.key] = row
         else:
             rows.setdefault(row.key, row)
+        if isinstance(row, ShortTermRow):
+            self._first = min(self._first, row.expires_at)
         if isinstance(row, MemoryRow):
             self._stored.rows[MemoryRow].setdefault(row.key, None)
 
@@ -105,3 +148,7 @@ class BatchRows:
             tables.insert_least(blind, "mention_text")
         elif blind:
             tables.insert_new(blind)
+
+
+def _ends_by(row: Row | None, at: datetime) -> bool:
+    return isinstance(row, ShortTermRow) and row.expires_at <= at

@@ -26,8 +26,8 @@ from palimpsest.schemas.rows import (
     OutcomeRow,
     RelationRow,
     Row,
-    SessionRow,
 )
+from palimpsest.schemas.session_rows import SessionRow, ShortTermRow
 from palimpsest.stores.index.fulltext import write_postings
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.recall.candidates import CandidateSearch
@@ -38,10 +38,12 @@ from palimpsest.stores.writing.embedding_columns import embedding_columns
 from palimpsest.stores.writing.known_documents import known_documents
 from palimpsest.stores.writing.known_names import NameView
 from palimpsest.stores.writing.memory_texts import TextSearch
+from palimpsest.stores.writing.session_reads import open_sessions, prefetch_sessions
 from palimpsest.stores.writing.stored_rows import Found, StoredRows
 from palimpsest.streams.store_port import (
     Anticipated,
     CommittedButNotShown,
+    ExpireShortTerm,
     FindCandidates,
     Graph,
     KeepVector,
@@ -91,7 +93,7 @@ class UnitOfWork:
             return
         self._stored.fetch_memories("dedup_key", self._by_hash, _wanted(loads, "content_hashes"))
         self._stored.fetch_memories("source_id", self._by_source, _wanted(loads, "source_ids"))
-        turns = self._prefetch_sessions(loads)
+        turns = prefetch_sessions(self._stored, loads)
         memories = [(key,) for load in loads for key in load.memory_ids]
         self._stored.fetch(MemoryRow, [*memories, *turns])
         items = [key for load in loads for key in _item_keys(load)]
@@ -103,19 +105,6 @@ class UnitOfWork:
         # New facts are searched for next; loading a scope's index is not for the event loop.
         for scope in {load.scope for load in loads if load.fact_ids}:
             self._shard.indexes.warm(scope)
-
-    def _prefetch_sessions(self, loads: Sequence[Load]) -> list[tuple[str]]:
-        """The keys of the turns that are asked for next, once the sessions are known."""
-        keys = [(load.scope, load.session_id) for load in loads if load.session_id is not None]
-        self._stored.fetch(SessionRow, keys)
-        known = self._stored.rows[SessionRow]
-        sessions = [known[key] for key in dict.fromkeys(keys)]
-        return [
-            (turn_id,)
-            for session in sessions
-            if isinstance(session, SessionRow)
-            for turn_id in session.extracted_turns
-        ]
 
     def answer(self, ask: StoreAsk) -> StoreAnswer:
         """The answer as the batch stands now."""
@@ -146,13 +135,14 @@ class UnitOfWork:
         self._stored.fetch_memories("source_id", self._by_source, _wanted([ask], "source_ids"))
         self._stored.fetch(MemoryRow, [(key,) for key in ask.memory_ids])
         memories = {key: self._rows.get(MemoryRow, (key,)) for key in ask.memory_ids}
+        session = None if ask.session_id is None else (ask.scope, ask.session_id)
         return Loaded(
             memories={key: row for key, row in memories.items() if row is not None},
             by_hash=self._active(ask.scope, ask.content_hashes, self._by_hash),
             by_source=self._active(ask.scope, ask.source_ids, self._by_source),
-            session=None
-            if ask.session_id is None
-            else self._rows.get(SessionRow, (ask.scope, ask.session_id)),
+            session=None if session is None else self._rows.get(SessionRow, session),
+            open_sessions=() if session is None else open_sessions(self._rows, ask.scope),
+            short_term=None if session is None else self._rows.get(ShortTermRow, session),
             entities=self._entities(ask),
             flags=self._rows.get(FlagsRow, (ask.scope,)),
             settled=frozenset(
@@ -257,6 +247,8 @@ class UnitOfWork:
                     self._stage_row(row)
                 case KeepVector():
                     self._embeddings[write.embedding_key] = write
+                case ExpireShortTerm(at):
+                    self._rows.expire(at)
 
     def _stage_row(self, row: Row) -> None:
         self._rows.stage(row)
@@ -310,6 +302,7 @@ class UnitOfWork:
         with self._shard.writing() as connection:
             connection.execute("BEGIN")
             try:
+                self._shard.short_term.sweep(self._shard.tables, self._rows.expired)
                 self._rows.write(self._shard.tables, may_be_there)
                 self._write_terms(connection)
                 self._write_vectors()
@@ -355,6 +348,7 @@ class UnitOfWork:
         self._shard.tokens.note(
             {kept.embedding_key: kept.tokens for kept in self._newly_kept if kept.tokens}
         )
+        self._shard.short_term.note(self._rows.expired, self._rows.staged(ShortTermRow))
         for flags in self._rows.staged(FlagsRow):
             self._shard.flags[flags.scope] = flags
 

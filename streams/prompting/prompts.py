@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Final
@@ -23,6 +22,7 @@ from palimpsest.schemas.messages import (
     ScoredCandidate,
 )
 from palimpsest.streams.models.base import Prompt
+from palimpsest.streams.text.normal_forms import storage_lines
 
 EXTRACTION_PROMPT_VERSION: Final = "extract-1"
 DECISION_PROMPT_VERSION: Final = "decide-1"
@@ -203,11 +203,6 @@ def cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:limit]} {TRUNCATED}"
 
 
-def _as_stored(lines: str) -> str:
-    """Text with its line breaks, in the normal form of what is stored: NFC, without NUL."""
-    return unicodedata.normalize("NFC", lines.replace("\0", "")).strip()
-
-
 def _moment(value: datetime) -> str:
     """RFC 3339 to the second, with Z in UTC and else with the offset. Any year has four digits."""
     return value.replace(microsecond=0).isoformat().replace("+00:00", "Z")
@@ -285,7 +280,7 @@ def extraction_prompt(
     content, speaker, role, occurred_at (RFC 3339 with that offset), explicit_intent, context
     (speaker, occurred_at in UTC, content).
     """
-    content = cut(turn.content if lines is None else _as_stored(lines), max_characters)
+    content = cut(turn.content if lines is None else storage_lines(lines), max_characters)
     occurred_at = _local(occurred_at, utc_offset_minutes)
     earlier = [
         (before.speaker, before.occurred_at, cut(before.content, MAX_CONTEXT_CHARACTERS))

@@ -15,6 +15,11 @@ def storage_content(text: str) -> str:
     return _SPACE.sub(" ", unicodedata.normalize("NFC", text.replace("\0", ""))).strip()
 
 
+def storage_lines(text: str) -> str:
+    """The same with its line breaks: NFC, trimmed, without NUL."""
+    return unicodedata.normalize("NFC", text.replace("\0", "")).strip()
+
+
 def normalized_content(stored: str) -> str:
     """The storage content lower-cased, without final punctuation."""
     return _FINAL_PUNCTUATION.sub("", stored.lower()).rstrip()

@@ -219,6 +219,11 @@ WRONG: list[tuple[str, str, Any]] = [
     ("POST", f"/api/memory/{NOBODY}/confirm", {"why": "x"}),
     ("POST", f"/api/memory/{NOBODY}/recover", {"if_version": "new"}),
     ("POST", "/api/entities/x/aliases", {}),
+    ("PUT", "/api/sessions/s1/memory", {}),
+    ("PUT", "/api/sessions/s1/memory", {"summary": " "}),
+    ("PUT", f"/api/sessions/{'x' * 257}/memory", {"summary": "x"}),
+    ("POST", "/api/sessions/s1/end", {"why": "x"}),
+    ("POST", f"/api/sessions/{'x' * 257}/end", {}),
 ]
 
 
@@ -323,6 +328,8 @@ WRITES: list[tuple[str, str, Any, str]] = [
     ("POST", "/api/memory/{id}/confirm", None, "modify"),
     ("POST", "/api/memory/{id}/recover", None, "recover"),
     ("POST", "/api/entities/x/aliases", {"alias": "y", "scope": "ben"}, "modify"),
+    ("PUT", "/api/sessions/s1/memory", {"summary": "x", "scope": "ben"}, "remember"),
+    ("POST", "/api/sessions/s1/end", {"scope": "ben"}, "remember"),
 ]
 
 

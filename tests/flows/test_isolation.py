@@ -30,6 +30,8 @@ from palimpsest.ops.queries.requests import (
     RecallRequest,
     Request,
     SearchRequest,
+    SessionMemoryRequest,
+    SessionsRequest,
     StatsRequest,
     WeakRequest,
 )
@@ -37,7 +39,7 @@ from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.messages import ConversationTurn
 from tests.harness import Pipeline, pipeline_settings
-from tests.messages import published
+from tests.messages import BEGIN, published
 from tests.spoken_model import ScriptedModel, spoken
 
 MARKS = {"ana": "quokka", "ana ": "narwhal", "ANA": "axolotl", "ben": "pangolin"}
@@ -118,6 +120,12 @@ async def everything(read: DirectQueries, scope: str, foreign: Sequence[str]) ->
             shown.append(await read.answer(EntityRequest(scope, name)))
     for of_scope in (EntitiesRequest(scope), EmbeddingsRequest(scope), StatsRequest(scope)):
         shown.append(await read.answer(of_scope))
+    # The clock of the log: what is kept of sessions is alive then.
+    read.sources.now = lambda: BEGIN
+    for session in ("s0", "s1"):
+        shown.append(await read.answer(SessionMemoryRequest(scope, session)))
+        shown.append(await read.answer(ContextRequest(scope, "Ana", 2_000, session)))
+    shown.append(await read.answer(SessionsRequest(scope)))
     listed = await read.answer(ListRequest(scope, limit=100))
     assert isinstance(listed, dict)
     memories: Any = listed["memories"]

@@ -37,6 +37,9 @@ TOOLS = {
     "memory_stats",
     "explain_fact",
     "weak_facts",
+    "update_short_term_memory",
+    "create_long_term_memory",
+    "update_long_term_memory",
 }
 
 
@@ -68,6 +71,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     program = Program(tmp_path_factory.mktemp("mcp"))
     program.ok("ingest", program.turns(*SAID), "--scope", "ana")
     program.ok("ingest", program.turns("The quokka is mine.", name="b.jsonl"), "--scope", "ben")
+    program.ok("run", "--once")
+    program.ok("flags", "ana", "--self-teaching-enabled")
     program.ok("run", "--once")
     return program
 
@@ -122,6 +127,7 @@ async def test_every_tool_is_listed_and_called(transport: str, program: Program)
             assert all(parameter.get("description") for parameter in described), tool.name
         await remembers(agent, f"by {transport}")
         await explains(agent)
+        await teaches(agent, f"by {transport}")
         assert agent.called == TOOLS
 
 
@@ -142,6 +148,26 @@ async def remembers(agent: Agent, text: str) -> None:
     assert gone["version"] == 4
     found = await agent.use("search_memory", query=f"types {text}")
     assert done["id"] not in {each["id"] for each in found["memories"]}
+
+
+async def teaches(agent: Agent, text: str) -> None:
+    kept = await agent.use(
+        "update_short_term_memory", session_id="talk", summary=f"Of Lisbon, {text}."
+    )
+    assert kept["session_id"] == "talk"
+    told = await agent.use("get_context", query="where does Ana live?", session_id="talk")
+    assert f"Summary: Of Lisbon, {text}." in told["text"]
+    content = f"Ana hums {text}"
+    made = await agent.use("create_long_term_memory", content=content, memory_type="server")
+    changed = await agent.use(
+        "update_long_term_memory",
+        memory_id=made["id"],
+        content=f"Ana whistles {text}",
+        memory_type="server",
+        reason="heard again",
+    )
+    assert (changed["id"], changed["version"]) == (made["id"], 2)
+    await agent.use("forget_fact", memory_id=made["id"], reason="only tried")
 
 
 async def explains(agent: Agent) -> None:
@@ -195,6 +221,66 @@ async def test_an_agent_may_not_undo_what_a_person_protects(program: Program) ->
                 assert "only a person" in told
             rung = await agent.use("remember_fact", content="Nora was rung at ten")
         assert person.history(rung["id"])[0].actor_type == "agent"
+
+
+async def test_an_agent_teaches_itself_only_where_that_is_allowed(program: Program) -> None:
+    new = {"content": "Ben hums", "memory_type": "server"}
+    command, *arguments = program.command(
+        *("mcp", "--scope", "ben", "--personal-scope", "ana", "--lineage", "7")
+    )
+    place = {"cwd": program.folder, "env": program.environment}
+    async with Client(StdioServerParameters(command=command, args=arguments, **place)) as client:
+        agent = Agent(client)
+        told = await agent.fails("create_long_term_memory", **new)
+        assert "self_teaching_enabled" in told
+        own = await agent.use("remember_fact", content="Ben keeps owls")
+        told = await agent.fails(
+            "update_long_term_memory",
+            **{"memory_id": own["id"], "content": "Ben keeps cats", "memory_type": "server"},
+            reason="x",
+        )
+        assert "self_teaching_enabled" in told
+        # The person's own space allows it, and what lies there is changed there.
+        made = await agent.use(
+            "create_long_term_memory", content="Ana greets Ben", memory_type="personal"
+        )
+        told = await agent.fails(
+            "update_long_term_memory",
+            **{"memory_id": made["id"], "content": "x y", "memory_type": "server"},
+            reason="x",
+        )
+        assert "there is no memory" in told
+    found = program.json("get", made["id"])
+    assert (found["scope"], found["source_type"]) == ("ana", "self-taught")
+    assert found["metadata"] == {"lineage": 7}
+    program.ok("forget", made["id"], "--reason", "only tried")
+    program.ok("run", "--once")
+
+
+async def test_lineage_0_is_refused_and_no_person_is_made_up(program: Program) -> None:
+    command, *arguments = program.command("mcp", "--scope", "ana", "--lineage", "0")
+    place = {"cwd": program.folder, "env": program.environment}
+    async with Client(StdioServerParameters(command=command, args=arguments, **place)) as client:
+        agent = Agent(client)
+        new = {"content": "Ana hums"}
+        told = await agent.fails("create_long_term_memory", **new, memory_type="server")
+        assert "lineage 0" in told
+        assert "migration" in told
+        told = await agent.fails("create_long_term_memory", **new, memory_type="personal")
+        assert "memory_type server" in told
+
+
+async def test_no_summary_stands_for_what_is_to_be_remembered(program: Program) -> None:
+    with Memory(program.data, scope="ana", settings={"embedding.provider": "hashing"}) as person:
+        wish = {"role": "user", "content": "Please remember that I moved to Porto"}
+        [memory_id] = person.add([wish], session="wish").memory_ids
+        async with agent_over("stdio", program) as agent:
+            told = await agent.fails("update_short_term_memory", session_id="wish", summary="Hm.")
+            assert "create_long_term_memory" in told
+            shown = await agent.use("get_context", query="what now?", session_id="wish")
+            assert "update_short_term_memory" not in shown["text"]
+        person.wait_until_processed()
+        person.forget(memory_id, reason="only tried", cascade=True)
 
 
 async def test_two_clients_share_a_folder(program: Program) -> None:

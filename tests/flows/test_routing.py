@@ -25,6 +25,8 @@ from palimpsest.ops.queries.requests import (
     Request,
     RequestError,
     SearchRequest,
+    SessionMemoryRequest,
+    SessionsRequest,
     SqlInvalidError,
     SqlRefusedError,
     SqlRequest,
@@ -60,6 +62,7 @@ async def cluster(folder: Path) -> AsyncIterator[tuple[RoutedQueries, Sources]]:
         shards = {PARTITION: pipeline.shard}
         model, append = pipeline.embedding, pipeline.log.append
         sources = Sources(settings, pipeline.log, shards, PARTITIONS, model, append)
+        sources.now = pipeline.clock
         queries = DirectQueries(sources)
         routed = RoutedQueries(settings, PARTITIONS)
         async with local_interface(queries, own_folder(folder), partitions=lambda: [*shards]):
@@ -78,6 +81,7 @@ async def cluster(folder: Path) -> AsyncIterator[tuple[RoutedQueries, Sources]]:
         EntitiesRequest("ana"),
         EntityRequest("ana", "Globex"),
         WeakRequest("ana", below=1.0),
+        SessionMemoryRequest("ana", "s1"),
     ],
 )
 async def test_what_is_asked_of_a_scope_needs_its_partition_alone(
@@ -85,6 +89,11 @@ async def test_what_is_asked_of_a_scope_needs_its_partition_alone(
 ) -> None:
     async with cluster(tmp_path) as (routed, _):
         assert "Globex" in str(await routed.answer(request_))
+
+
+async def test_sessions_of_a_scope_need_its_partition_alone(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as (routed, _):
+        assert "'session_id': 's1'" in str(await routed.answer(SessionsRequest("ana")))
 
 
 async def test_what_is_asked_by_id_needs_all(tmp_path: Path) -> None:

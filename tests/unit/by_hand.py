@@ -25,10 +25,10 @@ from palimpsest.schemas.rows import (
     HeldRow,
     MemoryRow,
     Row,
-    SessionRow,
     dedup_key,
     embedding_key,
 )
+from palimpsest.schemas.session_rows import SessionRow, ShortTermRow
 from palimpsest.schemas.topics import MEMORY_WRITES, Topic
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.memory_rows import CONFIRMED_DECAY_RATE
@@ -80,6 +80,8 @@ class Store:
 
     memories: Mapping[str, MemoryRow] = field(default_factory=dict)
     session: SessionRow | None = None
+    open_sessions: tuple[SessionRow, ...] = ()
+    short_term: ShortTermRow | None = None
     entities: Mapping[str, str] = field(default_factory=dict)
     flags: FlagsRow | None = None
     settled: frozenset[str] = frozenset()
@@ -127,6 +129,8 @@ class Store:
             by_hash={m.content_hash: m for m in active if m.content_hash in ask.content_hashes},
             by_source={m.source_id: m for m in active if m.source_id in ask.source_ids},
             session=self.session,
+            open_sessions=self.open_sessions,
+            short_term=self.short_term,
             entities={n: e for n, e in self.entities.items() if n in ask.names},
             flags=self.flags,
             settled=self.settled & {*ask.item_ids, *ask.turn_item_ids},

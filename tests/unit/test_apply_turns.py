@@ -14,7 +14,8 @@ from palimpsest.schemas.messages import (
     RawTurnIntent,
     RejectedTurnIntent,
 )
-from palimpsest.schemas.rows import EdgeRow, FlagsRow, MemoryRow, MentionRow, OutcomeRow, SessionRow
+from palimpsest.schemas.rows import EdgeRow, FlagsRow, MemoryRow, MentionRow, OutcomeRow
+from palimpsest.schemas.session_rows import SessionRow
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES, TURNS_NORMALIZED
 from palimpsest.streams.apply_writes import apply_writes_stage
 from palimpsest.streams.normalize import normalized

@@ -1,7 +1,7 @@
 """Every setting changes something that can be seen: a case for each, with what two values do.
 
 The cases stand with what they look at, in `setting_effects_documents`, `_http`, `_logs`, `_models`,
-`_stages`, `_stores`.
+`_sessions`, `_stages`, `_stores`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tests.unit import (
     setting_effects_http,
     setting_effects_logs,
     setting_effects_models,
+    setting_effects_sessions,
     setting_effects_stages,
     setting_effects_stores,
 )
@@ -27,6 +28,7 @@ CASES = {
     **setting_effects_http.CASES,
     **setting_effects_logs.CASES,
     **setting_effects_models.CASES,
+    **setting_effects_sessions.CASES,
     **setting_effects_stages.CASES,
     **setting_effects_stores.CASES,
 }

@@ -1,0 +1,113 @@
+"""Tools by which an agent keeps what it finds worth keeping: of a conversation for some hours, and
+for good where its scope allows that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Final, Literal
+
+from mcp.server.mcpserver.exceptions import ToolError
+from pydantic import Field
+
+from palimpsest.ops.library.arguments import Facts
+from palimpsest.ops.library.methods import Methods
+from palimpsest.ops.mcp.tools import Done, MemoryId, Reason
+
+Kind = Annotated[
+    Literal["server", "personal"],
+    Field(description="server: of the place all share; personal: of the person you speak with."),
+]
+
+ASKED_FOR_GOOD: Final = (
+    "the user asked to have something remembered for good, which a summary is not: use"
+    " create_long_term_memory or remember_fact"
+)
+
+
+@dataclass(frozen=True)
+class AgentPlace:
+    """Where an agent may write beside its own scope: that of the person it speaks with. `lineage`
+    is its persona's."""
+
+    personal_scope: str | None = None
+    lineage: int | None = None
+
+
+NOWHERE_ELSE: Final = AgentPlace()
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Until when a summary is kept."""
+
+    session_id: str
+    expires_at: datetime
+
+
+class TeachingTools:
+    """The tools over the scope of the memory that `of` gives for each call. A docstring is what an
+    agent is told of the tool."""
+
+    def __init__(self, of: Callable[[], Methods], place: AgentPlace) -> None:
+        self._of = of
+        self._place = place
+
+    @property
+    def _memory(self) -> Methods:
+        return self._of()
+
+    async def update_short_term_memory(
+        self,
+        session_id: Annotated[str, Field(max_length=256, description="Of this conversation.")],
+        summary: Annotated[str, Field(description="What it is about, whole, in a few sentences.")],
+    ) -> Kept:
+        """Keep a summary of this conversation for some hours, in the place of the one before. Not
+        for what the user asks to have remembered: that is for long-term memory."""
+        known = await self._memory.session_memory(session_id)
+        if known is not None and known.explicit_intent:
+            raise ToolError(ASKED_FOR_GOOD)
+        kept = await self._memory.update_short_term_memory(session_id, summary)
+        return Kept(kept.session_id, kept.expires_at)
+
+    async def create_long_term_memory(
+        self,
+        content: Annotated[str, Field(description="One statement that stands by itself.")],
+        memory_type: Kind,
+        tags: Annotated[tuple[str, ...], Field(description="Words to filter by.")] = (),
+    ) -> Done:
+        """Remember a statement for good, of the place that all share or of the person you speak
+        with. It must be allowed for that memory space. What is known already is not doubled."""
+        given = Facts(tags=tags, self_taught=True, source_type="self-taught")
+        if self._place.lineage is not None:
+            given["lineage"] = self._place.lineage
+        change = await self._memory.remember(content, scope=self._scope(memory_type), **given)
+        return Done(change.id, change.version, already_known=change.deduped)
+
+    async def update_long_term_memory(
+        self,
+        memory_id: MemoryId,
+        content: Annotated[str, Field(description="What it shall say, as a whole statement.")],
+        memory_type: Kind,
+        reason: Reason,
+    ) -> Done:
+        """Replace what a long-term memory says. It must be allowed for that memory space. The text
+        before stays in its history."""
+        change = await self._memory.modify(
+            memory_id,
+            content=content,
+            reason=reason,
+            self_taught=True,
+            scope=self._scope(memory_type),
+        )
+        return Done(change.id, change.version)
+
+    def _scope(self, kind: Kind) -> str:
+        if kind == "server":
+            return self._memory.scope
+        if self._place.personal_scope is None:
+            raise ToolError(
+                "there is no memory space of the person you speak with here; use memory_type server"
+            )
+        return self._place.personal_scope

@@ -1,0 +1,126 @@
+"""Sessions of a scope, and what each keeps for a short time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC
+
+from palimpsest.ops.queries.pages import cursor
+from palimpsest.ops.queries.requests import (
+    JsonObject,
+    RequestError,
+    SessionMemoryRequest,
+    SessionsRequest,
+)
+from palimpsest.ops.queries.sources import Sources, rfc3339, rows
+from palimpsest.schemas.session_rows import ShortTermRow
+from palimpsest.stores.database.tables import select
+from palimpsest.stores.recall.short_term import Said, ShortTerm, within
+from palimpsest.streams.sessions import alive
+
+_SESSIONS = """
+SELECT session_id, scope, first_turn, last_turn, turns, first_at AS began_at, last_at,
+    ended_at, ended_by, ends
+FROM session_rows WHERE scope = $scope AND session_id <> ''
+    AND ($at::TIMESTAMPTZ IS NULL OR (last_at, session_id) < ($at::TIMESTAMPTZ, $id))
+    AND (NOT $open OR ended_at IS NULL)
+ORDER BY last_at DESC, session_id DESC LIMIT $limit + 1
+"""
+_TURNS = """
+SELECT memory_id, who, content, occurred_at FROM memory_rows
+WHERE scope = ? AND NOT is_deleted AND memory_id IN (SELECT unnest(?))
+"""
+
+
+def sessions(sources: Sources, request: SessionsRequest) -> JsonObject:
+    """A page of `sessions`, the one with the newest turn first, and `next` for the page after (or
+    null). An open one has no `ended_at`."""
+    if not request.scope.strip():
+        raise RequestError("the scope is empty")
+    at, session_id = (None, "") if request.before is None else cursor(request.before)
+    found = rows(
+        sources.shard_of(request.scope),
+        _SESSIONS,
+        {
+            "scope": request.scope,
+            "at": at,
+            "id": session_id,
+            "open": request.open,
+            "limit": request.limit,
+        },
+    )
+    page = found[: request.limit]
+    last = page[-1] if len(found) > request.limit else None
+    return {
+        "sessions": [*page],
+        "next": None if last is None else f"{last['last_at']}/{last['session_id']}",
+    }
+
+
+def session_memory(sources: Sources, request: SessionMemoryRequest) -> JsonObject | None:
+    """What is kept of a session: its `summary`, and its newest `turns`, oldest first, within the
+    caps of the settings; None where nothing is, or no more."""
+    kept = short_term(sources, request.scope, request.session_id)
+    if kept is None:
+        return None
+    summary: JsonObject | None = None
+    if kept.summary is not None and kept.summary_at and kept.summary_expires_at:
+        summary = {
+            "text": kept.summary,
+            "by": kept.summary_by,
+            "at": rfc3339(kept.summary_at),
+            "expires_at": rfc3339(kept.summary_expires_at),
+        }
+    return {
+        "session_id": request.session_id,
+        "scope": request.scope,
+        "summary": summary,
+        "turns": [
+            {
+                "id": said.id,
+                "who": said.who,
+                "content": said.content,
+                "occurred_at": rfc3339(said.at),
+            }
+            for said in kept.turns
+        ],
+        "turns_expire_at": None if kept.turns_expire_at is None else rfc3339(kept.turns_expire_at),
+        "explicit_intent": kept.explicit_intent,
+    }
+
+
+def short_term(sources: Sources, scope: str, session_id: str) -> ShortTerm | None:
+    """What is alive of a session's short-term memory. Its texts are those of the turns' memories as
+    they are now; one that was forgotten is not among them, and a summary that was written after
+    such a turn is not shown."""
+    shard = sources.shard_of(scope)
+    with shard.reading() as reader:
+        found = select(reader, ShortTermRow, "scope = ? AND session_id = ?", [scope, session_id])
+        row = alive(found[0] if found else None, sources.now())
+        if row is None:
+            return None
+        told = reader.execute(_TURNS, [scope, list(row.turns)]).fetchall()
+    known = {said[0]: Said(said[0], said[1], said[2], said[3].astimezone(UTC)) for said in told}
+    settings = sources.settings.short_term
+    position = -1
+    if row.summarized_through in row.turns:
+        position = row.turns.index(row.summarized_through)
+    rests_on = row.turns[: position + 1]
+    is_whole = all(turn in known for turn in rests_on)
+    turns = [known[turn] for turn in row.turns if turn in known]
+    later = [known[turn] for turn in row.turns[position + 1 :] if turn in known]
+    kept = ShortTerm(
+        turns=within(turns, settings.turns, settings.characters),
+        turns_expire_at=row.turns_expire_at,
+        explicit_intent=row.explicit_intent,
+        since_summary=within(later, settings.turns, settings.characters),
+    )
+    if row.summary is not None and is_whole:
+        kept = replace(
+            kept,
+            summary=row.summary,
+            summary_by=row.summary_by,
+            summary_at=row.summary_at,
+            summary_expires_at=row.summary_expires_at,
+        )
+    return kept if kept.turns or kept.summary is not None else None

@@ -1,0 +1,113 @@
+"""The session under way as a part of a context: its summary, what was said since, and the wish for
+a new summary. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from palimpsest.stores.recall.context import estimate_tokens
+
+TITLE: Final = "## This conversation"
+CUT: Final = "…"
+MIN_CHARACTERS: Final = 40
+"""Of a summary that is shown cut: less says next to nothing."""
+_SPACE: Final = re.compile(r"\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A turn by the id of its memory."""
+
+    id: str
+    who: str
+    content: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ShortTerm:
+    """What is kept of a session now. Turns come oldest first; `since_summary` are those that the
+    summary does not know, all of them where there is none. `explicit_intent`: the last user turn
+    asks to have something remembered for good."""
+
+    turns: tuple[Said, ...] = ()
+    turns_expire_at: datetime | None = None
+    explicit_intent: bool = False
+    since_summary: tuple[Said, ...] = ()
+    summary: str | None = None
+    summary_by: str | None = None
+    summary_at: datetime | None = None
+    summary_expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionBlock:
+    """The part of a context; `ids` are those of the turns shown."""
+
+    text: str
+    tokens: int
+    ids: tuple[str, ...]
+
+
+def within(turns: Sequence[Said], most: int, characters: int) -> tuple[Said, ...]:
+    """The newest of the turns that fit, oldest first; the newest one is cut where it is longer."""
+    kept: list[Said] = []
+    left = characters
+    for said in reversed(turns[-most:] if most else ()):
+        if len(said.content) > left:
+            if not kept:
+                kept.append(replace(said, content=said.content[: left - 1] + CUT))
+            break
+        left -= len(said.content)
+        kept.append(said)
+    return tuple(reversed(kept))
+
+
+def session_block(kept: ShortTerm | None, nudge: str, budget: int) -> SessionBlock | None:
+    """The summary, the newest turns since, and the nudge where one is given, within a budget of
+    tokens; None where nothing fits. What is oldest is left out first, the nudge before all else."""
+    left = budget - estimate_tokens(TITLE)
+    head: list[str] = []
+    if kept is not None and kept.summary is not None:
+        line = _fitting(f"Summary: {_folded(kept.summary)}", left)
+        if line is not None:
+            head.append(line)
+            left -= 1 + estimate_tokens(line)
+    tail: list[tuple[str, str]] = []
+    for said in reversed(kept.since_summary if kept is not None else ()):
+        line = f"- {_folded(f'{said.who}: {said.content}' if said.who else said.content)}"
+        cost = 1 + estimate_tokens(line)
+        if cost > left:
+            break
+        left -= cost
+        tail.append((said.id, line))
+    lines = [*head, *(line for _, line in reversed(tail))]
+    if nudge and 1 + estimate_tokens(nudge) <= left:
+        lines.append(nudge)
+    if not lines:
+        return None
+    text = "\n".join((TITLE, *lines))
+    return SessionBlock(text, estimate_tokens(text), tuple(id_ for id_, _ in reversed(tail)))
+
+
+def _folded(text: str) -> str:
+    """On one line, so that it can open no section of its own."""
+    return _SPACE.sub(" ", text).strip()
+
+
+def _fitting(line: str, tokens: int) -> str | None:
+    """As much of the line as fits, None where that says next to nothing."""
+    if 1 + estimate_tokens(line) <= tokens:
+        return line
+    low, high = 0, len(line)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if 1 + estimate_tokens(line[:middle] + CUT) <= tokens:
+            low = middle
+        else:
+            high = middle - 1
+    return line[:low].rstrip() + CUT if low >= MIN_CHARACTERS else None

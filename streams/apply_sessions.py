@@ -1,0 +1,52 @@
+"""Carrying out the commands about a session: to end it, to sum it up."""
+
+from __future__ import annotations
+
+from pydantic import JsonValue
+
+from palimpsest.schemas.commands import SessionEndCommand, UpdateShortTermCommand
+from palimpsest.streams.command_work import Refused, Work
+from palimpsest.streams.sessions import as_ended, summarized, told_end, without
+from palimpsest.streams.store_port import ExpireShortTerm, Put
+
+
+def end_session(work: Work, command: SessionEndCommand) -> JsonValue:
+    """End an open session. One that has ended stays as it is."""
+    known = work.loaded.session
+    if known is None:
+        raise Refused(f"not_found: no session {command.session_id!r} in this scope")
+    answer: dict[str, JsonValue] = {"session_id": known.session_id, "turns": known.turns}
+    if known.ended_at is not None:
+        return {**answer, "status": "already", "ended_by": known.ended_by}
+    ended = as_ended(known, "command", work.at)
+    work.writes.append(Put(ended))
+    left = without(known.session_id, work.loaded.open_sessions, work.message.scope)
+    work.writes.append(Put(left))
+    work.tell("session-ended", None, command.reason or "command", metadata=told_end(ended))
+    return {**answer, "status": "ended", "ended_by": "command"}
+
+
+def update_short_term(work: Work, command: UpdateShortTermCommand) -> JsonValue:
+    """Keep a summary of a session, in the place of the one before. The session need not have been
+    met yet: its turns may be on their way."""
+    settings = work.settings.short_term
+    if len(command.summary) > settings.characters:
+        raise Refused(
+            f"invalid_request: the summary has {len(command.summary)} characters, more than the"
+            f" {settings.characters} allowed (setting short_term.characters); shorten it"
+        )
+    row = summarized(
+        work.message,
+        command.session_id,
+        command.summary,
+        work.intent.actor.id,
+        work.loaded.short_term,
+        settings,
+    )
+    work.writes += [ExpireShortTerm(work.at), Put(row)]
+    assert row.summary_expires_at is not None
+    return {
+        "status": "updated",
+        "session_id": row.session_id,
+        "expires_at": row.summary_expires_at.isoformat(),
+    }

@@ -1,0 +1,221 @@
+"""Sessions: where they begin, what ends them, and what each keeps for a short time. Pure.
+
+A session is open from its first turn. It is ended by a command, by silence, or by the first turn
+of a session that is new to its scope; a turn of its own opens it again. So of two sessions under
+way at once the first turn of the second ends the first, whose next turn opens it again; from then
+on neither id is new, and both stay open. Time is that of the log: no producer's clock can end a
+session or forget what it keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Literal
+
+from pydantic import JsonValue
+
+from palimpsest.schemas.messages import MemoryChange, NormalizedTurn, Outcome
+from palimpsest.schemas.rows import MemoryRow
+from palimpsest.schemas.session_rows import OpenSessionsRow, SessionRow, ShortTermRow
+from palimpsest.schemas.topics import MEMORY_CHANGES
+from palimpsest.streams.settings import SessionSettings, ShortTermSettings
+from palimpsest.streams.stage import Emit, Message
+from palimpsest.streams.store_port import ExpireShortTerm, Loaded, Put, Write
+
+MOST_OPEN = 64
+"""Open sessions of a scope; the one opened longest ago makes room for the next."""
+
+EndedBy = Literal["command", "silence", "new-session", "crowded"]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSettings:
+    """What of the settings sessions go by; `context_turns` are those that a model is shown."""
+
+    sessions: SessionSettings
+    short_term: ShortTermSettings
+    context_turns: int
+
+
+# --- a turn ---------------------------------------------------------------------------------
+
+
+def session_step(
+    message: Message,
+    turn: NormalizedTurn,
+    row: MemoryRow,
+    loaded: Loaded,
+    extracted: bool,
+    settings: TurnSettings,
+) -> tuple[list[Write], tuple[Emit, ...]]:
+    """What the turn, stored as `row`, does to the sessions of its scope."""
+    known = loaded.session
+    begins = known is None and bool(row.session_id)
+    ended, still = _looked_through(message, row.session_id, begins, loaded, settings.sessions)
+    own = next((each for each in ended if each.session_id == row.session_id), known)
+    open_ids = [*still]
+    if row.session_id and row.session_id not in open_ids:
+        while len(open_ids) >= MOST_OPEN:
+            crowded = next(s for s in loaded.open_sessions if s.session_id == open_ids[0])
+            ended.append(as_ended(crowded, "crowded", message.recorded))
+            del open_ids[0]
+        open_ids.append(row.session_id)
+    writes: list[Write] = [Put(each) for each in ended if each.session_id != row.session_id]
+    writes.append(Put(_with_turn(message, row, own, extracted, settings.context_turns)))
+    if open_ids != [each.session_id for each in loaded.open_sessions]:
+        writes.append(Put(OpenSessionsRow(scope=message.scope, session_ids=tuple(open_ids))))
+    kept = captured(message, turn, row, loaded.short_term, settings.short_term)
+    writes.append(ExpireShortTerm(message.recorded))
+    if kept is not None:
+        writes.append(Put(kept))
+    return writes, tuple(_told(each) for each in ended)
+
+
+def _looked_through(
+    message: Message, session_id: str, begins: bool, loaded: Loaded, settings: SessionSettings
+) -> tuple[list[SessionRow], list[str]]:
+    """The open sessions that have ended by now, and the ids of the others."""
+    silence = timedelta(minutes=settings.silence_minutes)
+    ended, still = [], []
+    for session in loaded.open_sessions:
+        silent_at = (session.last_recorded_at or session.last_at) + silence
+        if silent_at <= message.recorded:
+            ended.append(as_ended(session, "silence", silent_at))
+        elif begins and session.session_id != session_id:
+            ended.append(as_ended(session, "new-session", message.recorded))
+        else:
+            still.append(session.session_id)
+    return ended, still
+
+
+def _with_turn(
+    message: Message, row: MemoryRow, known: SessionRow | None, extracted: bool, limit: int
+) -> SessionRow:
+    before = () if known is None else known.extracted_turns
+    shown = (*before, row.memory_id) if extracted else before
+    return SessionRow(
+        scope=message.scope,
+        session_id=row.session_id,
+        first_turn=row.memory_id if known is None else known.first_turn,
+        last_turn=row.memory_id,
+        turns=1 if known is None else known.turns + 1,
+        first_at=message.occurred_at if known is None else known.first_at,
+        last_at=message.occurred_at,
+        last_recorded_at=message.recorded,
+        extracted_turns=shown[-limit:] if limit else (),
+        ends=0 if known is None else known.ends,
+    )
+
+
+# --- an end ---------------------------------------------------------------------------------
+
+
+def as_ended(session: SessionRow, by: EndedBy, at: datetime) -> SessionRow:
+    return replace(session, ended_at=at, ended_by=by, ends=session.ends + 1)
+
+
+def told_end(session: SessionRow) -> dict[str, JsonValue]:
+    """What the event of a session's end says: which turns are in it, and the how-manieth of its
+    ends this is."""
+    assert session.ended_at is not None
+    return {
+        "session_id": session.session_id,
+        "ended_by": session.ended_by,
+        "ended_at": session.ended_at.isoformat(),
+        "ends": session.ends,
+        "first_turn": session.first_turn,
+        "last_turn": session.last_turn,
+        "turns": session.turns,
+    }
+
+
+def _told(session: SessionRow) -> Emit:
+    outcome = Outcome(
+        event="session-ended",
+        item_kind="command",
+        item_id=session.last_turn,
+        reason=str(session.ended_by),
+        metadata=told_end(session),
+    )
+    change = MemoryChange(outcomes=(outcome,), session_id=session.session_id)
+    return Emit(MEMORY_CHANGES, change, f"session-ended {session.session_id}")
+
+
+def without(session_id: str, sessions: Sequence[SessionRow], scope: str) -> OpenSessionsRow:
+    """The open sessions of a scope but one."""
+    left = tuple(each.session_id for each in sessions if each.session_id != session_id)
+    return OpenSessionsRow(scope=scope, session_ids=left)
+
+
+# --- short-term memory ----------------------------------------------------------------------
+
+
+def captured(
+    message: Message,
+    turn: NormalizedTurn,
+    row: MemoryRow,
+    known: ShortTermRow | None,
+    settings: ShortTermSettings,
+) -> ShortTermRow | None:
+    """The short-term memory with the turn; None where none is kept. Its texts are those of the
+    turns' memories: what is changed or forgotten there is so here."""
+    if settings.turns == 0:
+        return None
+    until = message.recorded + timedelta(hours=settings.conversation_hours)
+    before = alive(known, message.recorded) or ShortTermRow(
+        scope=message.scope, session_id=row.session_id, expires_at=until
+    )
+    return replace(
+        before,
+        turns=(*before.turns, row.memory_id)[-settings.turns :],
+        # Never earlier than before: the log's clock may have been set back.
+        turns_expire_at=max(until, before.turns_expire_at or until),
+        explicit_intent=turn.explicit_long_term_memory_intent
+        if turn.role == "user"
+        else before.explicit_intent,
+        expires_at=max(until, before.expires_at),
+    )
+
+
+def summarized(
+    message: Message,
+    session_id: str,
+    summary: str,
+    by: str,
+    known: ShortTermRow | None,
+    settings: ShortTermSettings,
+) -> ShortTermRow:
+    """The short-term memory with a summary of the turns so far."""
+    until = message.recorded + timedelta(hours=settings.summary_hours)
+    before = alive(known, message.recorded) or ShortTermRow(
+        scope=message.scope, session_id=session_id, expires_at=until
+    )
+    return replace(
+        before,
+        summary=summary,
+        summary_by=by,
+        summary_at=message.recorded,
+        summary_expires_at=until,
+        summarized_through=before.turns[-1] if before.turns else None,
+        expires_at=max(until, before.expires_at),
+    )
+
+
+def alive(row: ShortTermRow | None, at: datetime) -> ShortTermRow | None:
+    """What of a short-term memory is left at a time; None for nothing."""
+    if row is None or row.expires_at <= at:
+        return None
+    if row.turns_expire_at is None or row.turns_expire_at <= at:
+        row = replace(row, turns=(), turns_expire_at=None, explicit_intent=False)
+    if row.summary_expires_at is None or row.summary_expires_at <= at:
+        row = replace(
+            row,
+            summary=None,
+            summary_by=None,
+            summary_at=None,
+            summary_expires_at=None,
+            summarized_through=None,
+        )
+    return row if row.turns or row.summary is not None else None

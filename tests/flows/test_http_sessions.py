@@ -1,0 +1,107 @@
+"""Sessions over HTTP and on the command line: listed, looked into, summed up, ended, followed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.flows.http_server import Served, problem, server
+from tests.flows.program import SAID, Program
+from tests.flows.test_http_turns_and_events import read, said
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with server(tmp_path_factory.mktemp("sessions")) as running:
+        yield running
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[httpx.Client]:
+    with served.client() as client:
+        yield client
+
+
+def test_a_session_from_its_first_turn_to_its_end(served: Served, client: httpx.Client) -> None:
+    scope = {"scope": "ana"}
+    client.post("/api/turns", json=said(1, "We go to Oslo.", session_id="talk/1", **scope))
+    served.settle(client)
+    place = "/api/sessions/talk%2F1"
+    kept = client.get(f"{place}/memory", params=scope).json()
+    assert [turn["content"] for turn in kept["short_term"]["turns"]] == ["We go to Oslo."]
+    assert kept["short_term"]["summary"] is None
+    assert "We go to Oslo." in {memory["content"] for memory in kept["memories"]}
+    done = client.put(f"{place}/memory", json={"summary": "A trip to Oslo.", **scope})
+    assert done.json()["result"]["status"] == "updated"
+    assert client.get(f"{place}/memory", params=scope).json()["short_term"]["summary"]["text"] == (
+        "A trip to Oslo."
+    )
+    asked = {"query": "where do we go?", "session": "talk/1", **scope}
+    assert (
+        "Summary: A trip to Oslo." in client.post("/api/memory/context", json=asked).json()["text"]
+    )
+    ended = client.post(f"{place}/end", json=scope).json()["result"]
+    assert (ended["status"], ended["turns"]) == ("ended", 1)
+    assert client.post(f"{place}/end", json=scope).json()["result"]["status"] == "already"
+    [session] = client.get("/api/sessions", params=scope).json()["sessions"]
+    assert (session["session_id"], session["ended_by"]) == ("talk/1", "command")
+    assert client.get("/api/sessions", params={**scope, "open": True}).json()["sessions"] == []
+    problem(client.post("/api/sessions/never/end", json=scope), 404, "not_found")
+
+
+def test_the_end_of_a_session_is_an_event(served: Served, client: httpx.Client) -> None:
+    with client.stream("GET", "/api/events", params={"scope": "followed"}) as answer:
+        lines = answer.iter_lines()
+        assert next(lines) == ": follows"
+        with served.client() as other:
+            other.post("/api/turns", json=said(1, "Hm.", session_id="a", scope="followed"))
+            served.settle(other)
+            other.post("/api/turns", json=said(2, "Well.", session_id="b", scope="followed"))
+        events = []
+        while not events or events[-1]["event"] != "session_ended":
+            events += read(lines, 1)
+    told = events[-1]["data"]
+    assert (told["session_id"], told["reason"]) == ("a", "new-session")
+    assert (told["session"]["turns"], told["session"]["ends"]) == (1, 1)
+
+
+def test_sessions_are_paged(served: Served, client: httpx.Client) -> None:
+    for number in range(3):
+        turn = said(number, f"Turn {number}.", session_id=f"s{number}", scope="paged")
+        client.post("/api/turns", json=turn)
+    served.settle(client)
+    seen, cursor = [], None
+    while True:
+        asked = {"scope": "paged", "limit": 2} | ({"cursor": cursor} if cursor else {})
+        page = client.get("/api/sessions", params=asked).json()
+        seen += [session["session_id"] for session in page["sessions"]]
+        cursor = page["next"]
+        if cursor is None:
+            break
+    assert seen == ["s2", "s1", "s0"]
+
+
+def test_sessions_on_the_command_line(tmp_path: Path) -> None:
+    program = Program(tmp_path)
+    program.ok("ingest", program.turns(*SAID[:2]), "--scope", "ana")
+    program.ok("run", "--once")
+    assert "no sessions yet" in program.ok("sessions", "--scope", "ben")
+    [session] = program.json("sessions", "--scope", "ana", "--open")["sessions"]
+    name = session["session_id"]
+    assert name in program.ok("sessions", "--scope", "ana")
+    shown = program.ok("session-memory", name, "--scope", "ana")
+    assert SAID[0] in shown
+    program.ok("session-summary", name, "Of Lisbon and walnuts.", "--scope", "ana")
+    program.ok("session-end", name, "--scope", "ana", "--reason", "done")
+    program.ok("run", "--once")
+    assert "Of Lisbon and walnuts." in program.ok("session-memory", name, "--scope", "ana")
+    [session] = program.json("sessions", "--scope", "ana")["sessions"]
+    assert session["ended_by"] == "command"
+    context = program.ok("context", "walnuts", "--scope", "ana", "--session", name)
+    assert "Summary: Of Lisbon and walnuts." in context
+    assert "nothing is kept" in program.fails("session-memory", "never", "--scope", "ana")
+    assert "256 characters" in program.fails("session-end", "x" * 257, "--scope", "ana", code=2)
+    assert "no place" in program.fails("sessions", "--scope", "ana", "--before", "x")
