@@ -13,6 +13,7 @@ from palimpsest.schemas.commands import (
     Command,
     ConfirmCommand,
     DismissProposalsCommand,
+    EraseScopeCommand,
     ForgetCommand,
     MemoryPatch,
     ModifyCommand,
@@ -25,6 +26,7 @@ from palimpsest.schemas.rows import (
     FlagsRow,
     MemoryRow,
 )
+from palimpsest.streams.apply_erase import erase_scope
 from palimpsest.streams.apply_forget import Sources, forget, load_derived, recover
 from palimpsest.streams.apply_remember import parse_prefix, remember
 from palimpsest.streams.command_work import (
@@ -125,6 +127,7 @@ def _load(message: Message, command: Command, texts: tuple[str, ...]) -> Load:
         content_hashes=tuple(content_hash(text) for text in texts),
         source_ids=sources,
         command_id=command_id(message),
+        whole_scope=isinstance(command, EraseScopeCommand),
     )
 
 
@@ -140,6 +143,8 @@ def _carry_out(work: Work, command: Command, sources: Sources) -> JsonValue:
             return forget(work, command, sources)
         case RecoverCommand():
             return recover(work, command)
+        case EraseScopeCommand():
+            return erase_scope(work, command)
         case ConfirmCommand():
             return _confirm(work, command)
         case SetFlagsCommand():

@@ -15,6 +15,7 @@ from palimpsest.schemas.messages import (
     ProposalsIntent,
     ScoredCandidate,
 )
+from palimpsest.schemas.redaction import is_mark
 from palimpsest.schemas.rows import MemoryRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
 from palimpsest.streams.decision_rows import extraction_row, fact_row, proposal_row
@@ -197,8 +198,8 @@ def _known_by_bands(
     fact: Fact, candidates: tuple[ScoredCandidate, ...], settings: StageSettings
 ) -> Proposal | None:
     """What needs no model: nothing similar, a duplicate, or something clearly distinct."""
-    if not candidates:
-        return _proposal(fact, "ADD", candidates, "no similar memory")
+    if not candidates or is_mark(fact.content):
+        return _proposal(fact, "ADD", (), "no similar memory")
     digest = content_hash(storage_content(fact.content))
     for candidate in candidates:
         if content_hash(candidate.content) == digest:
@@ -288,11 +289,8 @@ def _by_model(
             warnings=draft.warnings,
             decider=model_call(reply, DECISION_PROMPT_VERSION, attempt),
         )
-    raise Undecided(
-        f"the decision could not be read in {attempts} attempts: {why}",
-        raw,
-        attempts,
-    )
+    why = f"the decision could not be read in {attempts} attempts: {why}"
+    raise Undecided(why, raw, attempts)
 
 
 def _at_risk(

@@ -72,7 +72,8 @@ class NearDuplicates:
 class Load:
     """Rows of one scope by key. `names` are canonical names; `unspaced_text` is text in a script
     without capitals, in which the store looks for the names it knows. `derived_from`: what was
-    drawn from these memories is wanted."""
+    drawn from these memories is wanted. `whole_scope`: all memories of the scope that are not
+    erased are, too."""
 
     scope: str
     memory_ids: tuple[str, ...] = ()
@@ -87,6 +88,7 @@ class Load:
     held_ids: tuple[str, ...] = ()
     fact_ids: tuple[str, ...] = ()
     derived_from: tuple[str, ...] = ()
+    whole_scope: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,28 @@ class KeepVector:
     tokens: bytes | None = None
 
 
-Write: TypeAlias = Put | KeepVector
+@dataclass(frozen=True, slots=True)
+class Erase:
+    """Take the texts of these memories out of all tables but the graph's: `texts` are what each of
+    them says as the stage read it, `embedding_keys` those of these texts. Their rows are put
+    without text before. `erasure_id` is the command's: what of it lies in files is left to be
+    carried out under that id."""
+
+    erasure_id: str
+    scope: str
+    texts: Mapping[str, str]
+    embedding_keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EraseGraph:
+    """Take out of the graph of a scope what these memories alone told, or (None) all of it."""
+
+    scope: str
+    memory_ids: tuple[str, ...] | None
+
+
+Write: TypeAlias = Put | KeepVector | Erase | EraseGraph
 
 
 @dataclass(frozen=True, slots=True)

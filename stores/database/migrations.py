@@ -254,6 +254,12 @@ _TOKENS = (
     "DELETE FROM embeddings WHERE model = 'answerai-colbert-small-int8'",
 )
 
+_ERASURES = """
+CREATE TABLE erasures (
+    erasure_id VARCHAR PRIMARY KEY, scope VARCHAR NOT NULL, position BIGINT NOT NULL,
+    phase VARCHAR NOT NULL, memory_ids VARCHAR[] NOT NULL, texts VARCHAR NOT NULL)
+"""
+
 
 MIGRATIONS: tuple[Migration, ...] = (
     Migration("0001-tables", _TABLES),
@@ -266,6 +272,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration("0005-names-and-texts", _NAMES),
     Migration("0006-token-vectors", _TOKENS),
     Migration("0007-command-digest", ("ALTER TABLE command_results ADD COLUMN digest VARCHAR",)),
+    Migration("0008-erasures", (_ERASURES,)),
 )
 
 

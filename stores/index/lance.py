@@ -195,6 +195,13 @@ class VectorTable:
                 self._table = None
             self._lock.release()
 
+    def discard(self) -> None:
+        """Remove all files, those of other models too: compaction leaves the bytes of deleted rows
+        where they are few. The next sync makes the table anew."""
+        with self._lock:
+            self._table = None
+            shutil.rmtree(self.folder.parent, ignore_errors=True)
+
     def close(self) -> None:
         with self._lock:
             self._table = None

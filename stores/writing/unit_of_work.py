@@ -35,12 +35,15 @@ from palimpsest.stores.state import ShardState
 from palimpsest.stores.writing.batch_rows import BatchRows
 from palimpsest.stores.writing.derived_memories import sources_of_derived
 from palimpsest.stores.writing.embedding_columns import embedding_columns
+from palimpsest.stores.writing.erasures import BatchErasures
 from palimpsest.stores.writing.known_names import NameView
 from palimpsest.stores.writing.memory_texts import TextSearch
 from palimpsest.stores.writing.stored_rows import Found, StoredRows
 from palimpsest.streams.store_port import (
     Anticipated,
     CommittedButNotShown,
+    Erase,
+    EraseGraph,
     FindCandidates,
     Graph,
     KeepVector,
@@ -72,6 +75,7 @@ class UnitOfWork:
         self._search = CandidateSearch(shard)
         self._names = NameView(shard.names)
         self._texts = TextSearch(shard, self._search)
+        self._erasures = BatchErasures(shard)
         self.write_seq = shard.write_seq
 
     # --- reading ---------------------------------------------------------------------------
@@ -140,8 +144,10 @@ class UnitOfWork:
         # A stage's second ask was not there to be prefetched.
         self._stored.fetch_memories("dedup_key", self._by_hash, _wanted([ask], "content_hashes"))
         self._stored.fetch_memories("source_id", self._by_source, _wanted([ask], "source_ids"))
-        self._stored.fetch(MemoryRow, [(key,) for key in ask.memory_ids])
-        memories = {key: self._rows.get(MemoryRow, (key,)) for key in ask.memory_ids}
+        whole = self._rows.with_text(ask.scope) if ask.whole_scope else ()
+        ids = (*ask.memory_ids, *whole)
+        self._stored.fetch(MemoryRow, [(key,) for key in ids])
+        memories = {key: self._rows.get(MemoryRow, (key,)) for key in ids}
         return Loaded(
             memories={key: row for key, row in memories.items() if row is not None},
             by_hash=self._active(ask.scope, ask.content_hashes, self._by_hash),
@@ -253,6 +259,8 @@ class UnitOfWork:
                     self._stage_row(row)
                 case KeepVector():
                     self._embeddings[write.embedding_key] = write
+                case Erase() | EraseGraph():
+                    self._erasures.stage(write)
 
     def _stage_row(self, row: Row) -> None:
         self._rows.stage(row)
@@ -291,6 +299,7 @@ class UnitOfWork:
             self._note_keys()
             # Before the sequence number is known: a decision may see more than it says, never less.
             self._refresh_indexes()
+            self._erasures.show()
             self._shard.note_progress(progress)
             # Another stage may have written while this one waited for a model.
             self._shard.write_seq = max(self.write_seq, self._shard.write_seq)
@@ -309,6 +318,7 @@ class UnitOfWork:
                 self._rows.write(self._shard.tables, may_be_there)
                 self._write_terms(connection)
                 self._write_vectors()
+                self._erasures.write(connection)
                 if self.write_seq > self._shard.write_seq:
                     self._shard.keep_write_seq(self.write_seq)
                 self._shard.write_progress(progress)
