@@ -12,7 +12,7 @@ import binascii
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -28,6 +28,9 @@ from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.normal_forms import content_hash, normalized_content, storage_content
 
 MARK: Final = re.compile(r"\[erased [^\s\]]+(?: \d+)?\]")
+_NAME_MARK: Final = re.compile(r"erased [0-9a-f-]{36} \d+")
+ERASED: Final = "[erased]"
+"""What stands for a quotation, and for what a model said of a text."""
 LONG: Final = 100
 """Of a longer text a beginning of so many characters is taken for a quotation, up to its end."""
 
@@ -44,8 +47,8 @@ _OF_MODEL: Final = frozenset({"raw_output", "warnings", "dropped", "decision_rea
 """Fields in which a model speaks about what it was shown."""
 _PROPOSED: Final = frozenset({"created", "modified", "deleted", "none", "dropped"})
 """Outcomes of a fact whose reason is the decision's."""
-_LISTS: Final = frozenset({"triples", "entities", "attributes"})
-"""What the graph is told of a memory."""
+_AUTHORED: Final = frozenset({"entities", "attributes"})
+"""What the graph is told of a memory beside triples."""
 
 
 def mark_of(memory_id: str, number: int = 1) -> str:
@@ -88,7 +91,8 @@ class _Place:
 class Redaction:
     """Replaces what was erased in a scope: the `erased` memories' own `texts` (by their folded
     form, with their marks), and all that was drawn from them. What `kept` memories say stays,
-    `kept_texts` in folded form, also where it is the same."""
+    `kept_texts` in folded form, also where it is the same; and of what the graph was told the names
+    that they have, `told_by` which by the name in lower case."""
 
     scope: str
     erased: frozenset[str]
@@ -96,6 +100,7 @@ class Redaction:
     quoted: Sequence[str] = ()
     kept: frozenset[str] = frozenset()
     kept_texts: frozenset[str] = frozenset()
+    told_by: Mapping[str, frozenset[str]] = field(default_factory=dict)
     _hashes: dict[str, str] = field(init=False)
     _quotes: re.Pattern[str] | None = field(init=False)
 
@@ -124,8 +129,10 @@ class Redaction:
         if isinstance(node, dict):
             return self._object(node, self._placed(node, place))
         if isinstance(node, list):
-            if name in _LISTS and place.owner is not None:
+            if name in _AUTHORED and place.owner is not None:
                 return []
+            if name == "triples" and place.owner is not None:
+                return [*self._triples(node, place.owner)]
             return [self.node(each, place, name) for each in node]
         return self._text(node, place, name) if isinstance(node, str) else node
 
@@ -178,7 +185,7 @@ class Redaction:
         if place.owner is None:
             return redacted
         if "action" in node or self._is_proposed(node):
-            redacted["reason"] = mark_of(place.subject or place.owner)
+            redacted["reason"] = ERASED
         if "turn_id" in node and "content" in node:
             self._turn(node, redacted, place.owner)
         if node.get("command") == "remember":
@@ -207,6 +214,24 @@ class Redaction:
         if "normalized_content" in node:
             redacted |= {"normalized_content": mark, "content_hash": content_hash(mark)}
 
+    def _triples(self, triples: Sequence[JsonValue], owner: str) -> Iterator[JsonValue]:
+        """With marks for names that no other memory has, and without what is said of two names that
+        no other memory has both."""
+        marks: dict[str, str] = {}
+        for triple in triples:
+            assert isinstance(triple, dict)
+            said = dict(triple)
+            known = []
+            for end in ("source", "target"):
+                name = str(triple[end]).lower()
+                known.append(self.told_by.get(name, frozenset()))
+                if not known[-1] and not _NAME_MARK.fullmatch(name):
+                    mark = marks.setdefault(name, f"Erased {owner} {len(marks) + 1}")
+                    said |= {end: mark, f"{end}_type": "unknown"}
+            if known[0].isdisjoint(known[1]):
+                said["relationship"] = "erased"
+            yield said
+
     def _dead_letter(self, node: Mapping[str, JsonValue], place: _Place) -> JsonValue:
         redacted = {
             name: self.node(each, place, name)
@@ -219,8 +244,10 @@ class Redaction:
             held = b""
         value = self.value(held)
         redacted["value_base64"] = base64.b64encode(value).decode()
-        if value != held and node.get("raw_output") is not None:
-            redacted["raw_output"] = "[erased]"
+        if value != held:
+            redacted["raw_output"] = None if node.get("raw_output") is None else ERASED
+            kind, colon, _ = str(node.get("reason", "")).partition(": ")
+            redacted["reason"] = f"{kind}{colon}{ERASED}" if colon else ERASED
         return {name: redacted[name] for name in node}
 
     # --- texts ----------------------------------------------------------------------------
@@ -232,8 +259,8 @@ class Redaction:
             return self._hashes.get(text, text)
         if name in _QUOTING:
             if place.owner is not None and name in _OF_MODEL:
-                return mark_of(place.owner)
-            return text if self._quotes is None else self._quotes.sub("[erased]", text)
+                return ERASED
+            return text if self._quotes is None else self._quotes.sub(ERASED, text)
         return text
 
     def _own(self, text: str, place: _Place, name: str) -> str:
@@ -253,14 +280,14 @@ class Redaction:
         if len(text) < LONG or self._quotes is None:
             return text
         begun = self._quotes.match(text)
-        return "[erased]" if begun is not None and begun.end() == len(text) else text
+        return ERASED if begun is not None and begun.end() == len(text) else text
 
     def _plain(self, value: bytes) -> bytes:
         """What is no JSON: looked through as text."""
         if self._quotes is None:
             return value
         text = value.decode(errors="surrogateescape")
-        return self._quotes.sub("[erased]", text).encode(errors="surrogateescape")
+        return self._quotes.sub(ERASED, text).encode(errors="surrogateescape")
 
 
 def dumped(node: JsonValue) -> bytes:

@@ -189,6 +189,9 @@ def without_text(row: MemoryRow, at: datetime) -> MemoryRow:
     on its way still finds it gone."""
     return replace(
         deleted(row, row.deleted_at or at),
+        type=row.type if row.type == "episodic" else "fact",
+        importance=0.0,
+        confidence=0.0,
         content="",
         normalized_content="",
         content_hash="",

@@ -215,6 +215,7 @@ def redaction_of(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> Red
         quoted,
         frozenset(kept),
         frozenset(said),
+        _told_by(connection, erasure.scope),
     )
 
 
@@ -226,6 +227,18 @@ def _kept(connection: duckdb.DuckDBPyConnection, scope: str) -> tuple[set[str], 
         {"scope": scope},
     ).fetchall()
     return {memory_id for memory_id, _ in rows}, {folded(content) for _, content in rows}
+
+
+def _told_by(connection: duckdb.DuckDBPyConnection, scope: str) -> dict[str, frozenset[str]]:
+    """The memories that are not erased by the names that they have."""
+    rows = connection.execute(
+        "SELECT n.name, n.canonical_name, list(m.memory_id) FROM name_rows n"
+        " JOIN mention_rows m USING (name_id) JOIN memory_rows r USING (memory_id)"
+        " WHERE n.scope = ? AND r.content_hash <> '' GROUP BY ALL",
+        [scope],
+    ).fetchall()
+    told = {canonical: frozenset(ids) for _, canonical, ids in rows}
+    return told | {name.lower(): frozenset(ids) for name, _, ids in rows}
 
 
 def redact_tables(connection: duckdb.DuckDBPyConnection, redaction: Redaction) -> None:
