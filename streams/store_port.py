@@ -207,7 +207,8 @@ class Erase:
 
 @dataclass(frozen=True, slots=True)
 class EraseGraph:
-    """Take out of the graph of a scope what these memories alone told, or (None) all of it."""
+    """Take out of the graph of a scope what these memories alone told, or (None) all of it; in a
+    batch of its own (NotAlone), for it counts what was told before."""
 
     scope: str
     memory_ids: tuple[str, ...] | None
@@ -274,6 +275,11 @@ class UnitPort(Protocol):
     def commit(self, progress: Progress) -> None:
         """Raises CommittedButNotShown where the writes are stored and reading them is not sure."""
         ...
+
+
+class NotAlone(ValueError):
+    """Among a batch's writes is one that must be committed before what comes after it is read; its
+    records are to be processed one by one."""
 
 
 class CommittedButNotShown(Exception):

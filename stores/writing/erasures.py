@@ -20,7 +20,7 @@ from palimpsest.schemas.redaction import Redaction, folded, is_mark, marks_of
 from palimpsest.schemas.rows import embedding_key
 from palimpsest.stores.state import ShardState
 from palimpsest.stores.writing.erased_graph import erase_graph
-from palimpsest.streams.store_port import Erase, EraseGraph
+from palimpsest.streams.store_port import Erase, EraseGraph, NotAlone
 
 UNFINISHED: Final = "SELECT erasure_id, scope, phase, memory_ids, texts FROM erasures"
 
@@ -121,8 +121,16 @@ class BatchErasures:
         self._shard = shard
         self._staged: list[Erase | EraseGraph] = []
 
-    def stage(self, write: Erase | EraseGraph) -> None:
+    def stage(self, write: Erase | EraseGraph, alone: bool) -> None:
+        """`alone`: nothing else was staged before. Raises NotAlone."""
+        if isinstance(write, EraseGraph) and not alone:
+            raise NotAlone
         self._staged.append(write)
+
+    def check(self) -> None:
+        """Before anything else is staged. Raises NotAlone."""
+        if any(isinstance(write, EraseGraph) for write in self._staged):
+            raise NotAlone
 
     def write(self, connection: duckdb.DuckDBPyConnection) -> None:
         """As part of the running transaction, once the batch's rows are written."""

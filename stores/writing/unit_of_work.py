@@ -254,13 +254,14 @@ class UnitOfWork:
     def stage(self, writes: Iterable[Write]) -> None:
         """Take writes so that later records of the batch see them."""
         for write in writes:
+            self._erasures.check()
             match write:
                 case Put(row):
                     self._stage_row(row)
                 case KeepVector():
                     self._embeddings[write.embedding_key] = write
                 case Erase() | EraseGraph():
-                    self._erasures.stage(write)
+                    self._erasures.stage(write, alone=self._rows.is_empty)
 
     def _stage_row(self, row: Row) -> None:
         self._rows.stage(row)
