@@ -8,8 +8,11 @@ in outboxes. Every step may be repeated: after a crash the next start begins wit
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Final
 
 import duckdb
@@ -31,24 +34,60 @@ from palimpsest.streams.runtime.output import HEADERS
 logger = logging.getLogger(__name__)
 
 READ_RECORDS: Final = 1_000
+AGAIN_SECONDS: Final = 60.0
+"""After which what could not be done is tried again."""
 
 
-def due(shards: Sequence[Shard]) -> bool:
-    """Whether there is anything to carry out."""
-    return any(shard.has_erasures for shard in shards)
+class FileErasing:
+    """Of all shards of an embedded log. `monotonic` tells when to try again what could not be
+    done."""
 
+    def __init__(
+        self,
+        log: EmbeddedLog,
+        shards: Sequence[Shard],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = log
+        self._shards = shards
+        self._monotonic = monotonic
+        self._not_before = -math.inf
 
-async def carry_out(log: EmbeddedLog, shards: Sequence[Shard]) -> None:
-    """Carry out all that is due; no stage may work meanwhile. What cannot be done now, as on a full
-    disk, is told and stays due."""
-    for partition, shard in enumerate(shards):
-        if not shard.has_erasures:
-            continue
-        async with shard.lock:
-            try:
-                await asyncio.to_thread(carry_out_in, log, partition, shard)
-            except (LogError, OSError, duckdb.Error) as error:
-                logger.warning("erased texts are still in files, to be tried again: %s", error)
+    @property
+    def due(self) -> bool:
+        """Whether there is something to carry out now."""
+        pending = any(shard.has_erasures for shard in self._shards)
+        return pending and self._monotonic() >= self._not_before
+
+    async def carry_out(self) -> None:
+        """Carry out all that is due; no stage may work meanwhile. What cannot be done now, as on a
+        full disk, is told and tried again after AGAIN_SECONDS."""
+        for partition, shard in enumerate(self._shards):
+            if not shard.has_erasures:
+                continue
+            async with shard.lock:
+                try:
+                    await asyncio.to_thread(carry_out_in, self._log, partition, shard)
+                except (LogError, OSError, duckdb.Error) as error:
+                    self._not_before = self._monotonic() + AGAIN_SECONDS
+                    logger.warning("erased texts are still in files: %s", error)
+
+    @contextlib.asynccontextmanager
+    async def watching(self, wanted: Callable[[], None]) -> AsyncIterator[None]:
+        """Call `wanted` when something has become due that no batch tells of."""
+
+        async def watch() -> None:
+            while True:
+                await asyncio.sleep(AGAIN_SECONDS)
+                if self.due:
+                    wanted()
+
+        task = asyncio.create_task(watch())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 def carry_out_in(log: EmbeddedLog, partition: int, shard: Shard) -> None:

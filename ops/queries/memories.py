@@ -134,7 +134,8 @@ def cursor(before: str) -> tuple[datetime, str]:
 
 def command_result(sources: Sources, request: CommandRequest) -> JsonObject | None:
     """What became of a command; None while it is on its way. `error` begins with what kind it is;
-    `digest` tells the command from another one under its id."""
+    `digest` tells the command from another one under its id; `erasure`, of one that erased texts,
+    whether files may still have them (`pending`) or not (`done`)."""
     matches = from_all(
         sources,
         "SELECT command_id, scope, command, error, result, recorded_at, digest"
@@ -150,4 +151,11 @@ def command_result(sources: Sources, request: CommandRequest) -> JsonObject | No
         return None
     row = matches[0][1]
     row["result"] = json.loads(str(row["result"]))
+    phases = from_all(
+        sources,
+        "SELECT phase FROM erasures WHERE erasure_id = $id",
+        {"id": request.command_id},
+    )
+    if phases:
+        row["erasure"] = "done" if phases[0][1]["phase"] == "done" else "pending"
     return row
