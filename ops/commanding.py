@@ -37,7 +37,7 @@ MOMENT_SECONDS = 0.5
 
 DONE: Final = frozenset(
     {"updated", "no_changes", "forgotten", "recovered", "confirmed", "set"}
-    | {"deleted", "deduped", "dismissed", "added", "merged", "already"}
+    | {"deleted", "deduped", "dismissed", "added", "merged", "already", "erased"}
 )
 """What a command says of what is now as it was told to be."""
 Kind = Literal[

@@ -7,7 +7,7 @@ from typing import cast
 from palimpsest.ops.commanding import CommandError
 from palimpsest.ops.queries.dispatch import Queries
 from palimpsest.ops.queries.requests import ForgetPreviewRequest
-from palimpsest.schemas.commands import ForgetCommand
+from palimpsest.schemas.commands import EraseScopeCommand, ForgetCommand
 
 
 async def forget_command(
@@ -45,4 +45,23 @@ async def forget_command(
         force=force,
         cascade=selection.cascade or None,
         confirm_token=token,
+        hard=selection.hard,
     )
+
+
+async def erase_command(
+    queries: Queries,
+    selection: ForgetPreviewRequest,
+    reason: str,
+    confirm_token: str | None = None,
+    force: bool = False,
+) -> ForgetCommand | EraseScopeCommand:
+    """The same for what is to be erased; a whole scope always needs the token of a preview."""
+    if not selection.whole_scope:
+        return await forget_command(queries, selection, reason, confirm_token, force)
+    if confirm_token is None:
+        raise CommandError(
+            "confirmation_required",
+            "to erase a whole scope, look at a preview of it and give its token to confirm",
+        )
+    return EraseScopeCommand(reason=reason, confirm_token=confirm_token)

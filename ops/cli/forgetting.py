@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from palimpsest.ops.cli import options
-from palimpsest.ops.cli.command_results import carry_out_and_tell, found
+from palimpsest.ops.cli.command_results import carry_out, carry_out_and_tell, found
 from palimpsest.ops.cli.common import AsJson, Cli, command, print_json, wrong_use
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ Preview = Annotated[
 ]
 Confirm = Annotated[str | None, typer.Option(metavar="TOKEN", help="The token of the preview.")]
 Force = Annotated[bool, typer.Option("--force", help="Pinned ones too.")]
+Hard = Annotated[bool, typer.Option("--hard", help="Erase what they say, for good.")]
 
 
 def forget(
@@ -54,18 +55,21 @@ def forget(
     preview: Preview = False,
     confirm: Confirm = None,
     force: Force = False,
+    hard: Hard = False,
     if_version: options.IfVersion = None,
     key: options.Key = None,
     wait: options.Wait = 5.0,
     json: AsJson = False,
 ) -> None:
-    """Forget memories: hidden at once, recoverable for pipeline.recovery_days.
+    """Forget memories: hidden at once, recoverable for pipeline.recovery_days; or with --hard
+    erased, as `palimpsest erase` does.
 
     By ids, or in a scope by a question or by filters. More than 25 at once need the token of a
     preview; with a token nothing is forgotten unless all is still as the preview showed it.
 
     Example: palimpsest forget --query "old project" --scope support --preview
     """
+    from palimpsest.ops.cli.erasing import tell_erased
     from palimpsest.ops.queries.requests import ForgetPreviewRequest
 
     known = found(cli, memory_ids) if memory_ids else []
@@ -81,16 +85,21 @@ def forget(
         until=options.in_utc(until),
         limit=limit,
         cascade=cascade,
+        hard=hard,
     )
     if preview:
-        _show(cast("JsonObject", cli.ask(selection)), json)
+        show(cast("JsonObject", cli.ask(selection)), json)
         return
     if not reason.strip():
         raise wrong_use("a --reason is needed to forget; it is kept in the history")
     if if_version is not None and len(known) != 1:
         raise wrong_use("--if-version is for one memory by its id")
     order = _command(cli, selection, reason, confirm, force, if_version)
-    carry_out_and_tell(cli, selection.scope, order, wait, json, key)
+    if hard:
+        said = carry_out(cli.settings, selection.scope, order, wait, key)
+        tell_erased(cli.settings, said, wait, json)
+    else:
+        carry_out_and_tell(cli, selection.scope, order, wait, json, key)
 
 
 def recover(
@@ -136,7 +145,7 @@ def _command(
     from palimpsest.streams.normalize import FORGOTTEN_UNCONFIRMED
 
     ids, cascade = selection.memory_ids, selection.cascade
-    by_ids = ForgetPreviewRequest(selection.scope, ids, cascade=cascade)
+    by_ids = ForgetPreviewRequest(selection.scope, ids, cascade=cascade, hard=selection.hard)
     if selection == by_ids and ids and len(ids) <= FORGOTTEN_UNCONFIRMED and token is None:
         return ForgetCommand(
             memory_ids=ids,
@@ -144,6 +153,7 @@ def _command(
             force=force,
             if_version=if_version,
             cascade=cascade or None,
+            hard=selection.hard,
         )
 
     async def choosing(queries: Queries) -> ForgetCommand:
@@ -152,7 +162,7 @@ def _command(
     return cli.with_queries(choosing)
 
 
-def _show(answer: JsonObject, as_json: bool) -> None:
+def show(answer: JsonObject, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return

@@ -93,5 +93,7 @@ class Memory:
     modify = blocking(AsyncMemory.modify)
     correct = blocking(AsyncMemory.correct)
     forget = blocking(AsyncMemory.forget)
+    erase = blocking(AsyncMemory.erase)
+    erase_scope = blocking(AsyncMemory.erase_scope)
     recover = blocking(AsyncMemory.recover)
     confirm = blocking(AsyncMemory.confirm)

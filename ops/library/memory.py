@@ -42,12 +42,14 @@ from palimpsest.ops.queries.requests import (
 )
 from palimpsest.schemas.commands import (
     ConfirmCommand,
+    EraseScopeCommand,
     ForgetCommand,
     MemoryPatch,
     ModifyCommand,
     RecoverCommand,
     RememberCommand,
 )
+from palimpsest.schemas.identity import erase_token
 
 
 class AsyncMemory(Opened):
@@ -316,6 +318,40 @@ class AsyncMemory(Opened):
             if_version=if_version,
         )
         return await self._command(order, scope)
+
+    async def erase(
+        self,
+        *memory_ids: str,
+        reason: str,
+        force: bool = False,
+        cascade: bool = False,
+        scope: str | None = None,
+    ) -> tuple[Change, ...]:
+        """Erase what memories say, with `cascade` also what was drawn from nothing else, for good:
+        from the stores, and before this returns from their files and the embedded log. Raises
+        NotDoneError as `forget` does.
+
+        >>> _ = await memory.remember("The spare key is under the flowerpot")
+        >>> key = (await memory.recall("spare key")).results[0]
+        >>> [each.status for each in await memory.erase(key.id, reason="she asked for it")]
+        ['erased']
+        """
+        full = [await self._known(each, scope) for each in memory_ids]
+        given = {"force": force, "cascade": cascade or None, "hard": True}
+        order = checked(ForgetCommand, memory_ids=full, reason=reason, **given)
+        return await self._command(order, scope)
+
+    async def erase_scope(self, scope: str, *, reason: str, memories: int) -> int:
+        """Erase all that a scope holds, for good. `memories` says how many that are, forgotten ones
+        among them; else nothing is erased, and NotDoneError tells the number.
+
+        >>> await memory.erase_scope("nobody", reason="she left", memories=0)
+        0
+        """
+        token = erase_token(scope, memories)
+        order = checked(EraseScopeCommand, reason=reason, confirm_token=token)
+        result = await self._carried_out(order, scope)
+        return int(cast("JsonObject", result)["memories"])  # type: ignore[arg-type]
 
     async def recover(
         self, memory_id: str, *, reason: str = "", scope: str | None = None

@@ -69,11 +69,14 @@ class Opened:
         return str(said["id"])
 
     async def _command(self, command: Command, scope: str | None) -> tuple[Change, ...]:
-        order = Order(self._in(scope), command, self.actor)
-        try:
-            result = await self.background.run(self.background.carry_out(order, self.wait_seconds))
-        except CommandError as error:
-            raise NotDoneError(str(error)) from error
+        result = await self._carried_out(command, scope)
         # What was forgotten cannot be changed, but it can be forgotten again.
         is_forget = isinstance(command, ForgetCommand)
         return changes_of(result, DONE if is_forget else DONE - {"deleted"})
+
+    async def _carried_out(self, command: Command, scope: str | None) -> JsonValue:
+        order = Order(self._in(scope), command, self.actor)
+        try:
+            return await self.background.run(self.background.carry_out(order, self.wait_seconds))
+        except CommandError as error:
+            raise NotDoneError(str(error)) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from palimpsest.ops.queries.requests import (
@@ -132,10 +133,21 @@ def cursor(before: str) -> tuple[datetime, str]:
         ) from None
 
 
+def not_reached(is_kafka: bool) -> Iterator[str]:
+    """Where an erasure leaves texts, and what to do about it."""
+    if is_kafka:
+        yield (
+            "records of the kept topics that were sent before the command still hold the texts,"
+            " until their retention ends or `palimpsest topics delete-records` removes them"
+        )
+    yield "snapshots, exports and backups that were made before: delete them where they lie"
+
+
 def command_result(sources: Sources, request: CommandRequest) -> JsonObject | None:
     """What became of a command; None while it is on its way. `error` begins with what kind it is;
     `digest` tells the command from another one under its id; `erasure`, of one that erased texts,
-    whether files may still have them (`pending`) or not (`done`)."""
+    whether files may still have them (`pending`) or not (`done`), and `left`, where nothing was
+    erased."""
     matches = from_all(
         sources,
         "SELECT command_id, scope, command, error, result, recorded_at, digest"
@@ -158,4 +170,5 @@ def command_result(sources: Sources, request: CommandRequest) -> JsonObject | No
     )
     if phases:
         row["erasure"] = "done" if phases[0][1]["phase"] == "done" else "pending"
+        row["left"] = [*not_reached(sources.settings.log.kind == "kafka")]
     return row
