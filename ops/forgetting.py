@@ -45,7 +45,7 @@ async def forget_command(
         force=force,
         cascade=selection.cascade or None,
         confirm_token=token,
-        hard=selection.hard,
+        hard=selection.hard or None,
     )
 
 

@@ -110,7 +110,7 @@ class ForgetCommand(Frozen):
     if_version: int | None = None
     cascade: bool | None = None
     confirm_token: str | None = None
-    hard: bool = False
+    hard: bool | None = None
 
 
 class EraseScopeCommand(Frozen):

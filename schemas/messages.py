@@ -283,8 +283,8 @@ class GraphWork(Frozen):
     entities: tuple[StructuredEntity, ...] = ()
     attributes: tuple[StructuredAttribute, ...] = ()
     aliases: tuple[tuple[str, str], ...] = ()
-    erased: tuple[str, ...] = ()
-    erased_scope: bool = False
+    erased: tuple[str, ...] | None = None
+    erased_scope: bool | None = None
 
 
 class MemoryChange(Frozen):

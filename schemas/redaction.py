@@ -8,7 +8,6 @@ store, and then carries out the erasure, comes to the state of the store that wa
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 import re
@@ -240,7 +239,7 @@ class Redaction:
         }
         try:
             held = base64.b64decode(str(node["value_base64"]), validate=True)
-        except binascii.Error:
+        except ValueError:
             held = b""
         value = self.value(held)
         redacted["value_base64"] = base64.b64encode(value).decode()

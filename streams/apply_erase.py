@@ -32,8 +32,8 @@ def erase_texts(work: Work, before: Iterable[MemoryRow], whole_scope: bool = Fal
     work.graph = GraphWork(
         memory_ids=(),
         command_id=command_id(work.message),
-        erased=() if whole_scope else tuple(sorted(row.memory_id for row in rows)),
-        erased_scope=whole_scope,
+        erased=None if whole_scope else tuple(sorted(row.memory_id for row in rows)),
+        erased_scope=whole_scope or None,
     )
 
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from palimpsest.ops.cli import options
-from palimpsest.ops.cli.command_results import Said, carry_out, found, tell_or_fail
+from palimpsest.ops.cli.command_results import carry_out_and_tell, found
 from palimpsest.ops.cli.common import AsJson, Cli, command, print_json, wrong_use
 from palimpsest.ops.cli.forgetting import Cascade, Confirm, Force, MemoryIds, show
 
 if TYPE_CHECKING:
     from palimpsest.ops.queries.dispatch import Queries
     from palimpsest.ops.queries.requests import ForgetPreviewRequest, JsonObject
-    from palimpsest.ops.settings.sections import Settings
     from palimpsest.schemas.commands import Command
-
-LOOK_SECONDS = 0.1
 
 All = Annotated[bool, typer.Option("--all", help="All that the scope holds.")]
 Preview = Annotated[
@@ -62,43 +58,7 @@ def erase(
     if not reason.strip():
         raise wrong_use("a --reason is needed to erase; it is kept in the history")
     order = _command(cli, selection, reason, confirm, yes, force)
-    said = carry_out(cli.settings, selection.scope, order, wait, key)
-    tell_erased(cli.settings, said, wait, json)
-
-
-def tell_erased(settings: Settings, said: Said, wait: float, as_json: bool) -> None:
-    """Wait until no file has the texts any more, and tell. Raises Exit as `tell_or_fail`."""
-    if said.get("erasure") == "pending" and settings.log.kind == "embedded":
-        typer.echo("erased from the tables; erasing from the files", err=True)
-        said = asyncio.run(_in_files(settings, said, wait))
-    tell_or_fail(said, as_json, settings, wait)
-    if as_json or "erasure" not in said:
-        return
-    done = said["erasure"] == "done"
-    typer.echo(
-        "no file of the stores has it any more"
-        if done
-        else "files of the stores still have it; a worker that starts begins with erasing it"
-    )
-    for left in cast("list[str]", said["left"]):
-        typer.echo(f"not reached: {left}")
-
-
-async def _in_files(settings: Settings, said: Said, seconds: float) -> Said:
-    from palimpsest.ops.cli.command_results import said_of
-    from palimpsest.ops.commanding import commands_of
-
-    commands = commands_of(settings)
-    command_id = str(said["command_id"])
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + seconds
-    while said.get("erasure") == "pending" and loop.time() < deadline:
-        await asyncio.sleep(LOOK_SECONDS)
-        found = await commands.result(command_id, max(deadline - loop.time(), LOOK_SECONDS))
-        if found is None:
-            break
-        said = said_of(command_id, cast("Said", found))
-    return said
+    carry_out_and_tell(cli, selection.scope, order, wait, json, key)
 
 
 def _selection(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from palimpsest.ops.cli import options
-from palimpsest.ops.cli.command_results import carry_out, carry_out_and_tell, found
+from palimpsest.ops.cli.command_results import carry_out_and_tell, found
 from palimpsest.ops.cli.common import AsJson, Cli, command, print_json, wrong_use
 
 if TYPE_CHECKING:
@@ -69,7 +69,6 @@ def forget(
 
     Example: palimpsest forget --query "old project" --scope support --preview
     """
-    from palimpsest.ops.cli.erasing import tell_erased
     from palimpsest.ops.queries.requests import ForgetPreviewRequest
 
     known = found(cli, memory_ids) if memory_ids else []
@@ -95,11 +94,7 @@ def forget(
     if if_version is not None and len(known) != 1:
         raise wrong_use("--if-version is for one memory by its id")
     order = _command(cli, selection, reason, confirm, force, if_version)
-    if hard:
-        said = carry_out(cli.settings, selection.scope, order, wait, key)
-        tell_erased(cli.settings, said, wait, json)
-    else:
-        carry_out_and_tell(cli, selection.scope, order, wait, json, key)
+    carry_out_and_tell(cli, selection.scope, order, wait, json, key)
 
 
 def recover(
@@ -153,7 +148,7 @@ def _command(
             force=force,
             if_version=if_version,
             cascade=cascade or None,
-            hard=selection.hard,
+            hard=selection.hard or None,
         )
 
     async def choosing(queries: Queries) -> ForgetCommand:

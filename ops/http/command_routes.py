@@ -181,7 +181,7 @@ async def delete(
         reason=asked.reason,
         force=asked.force,
         if_version=asked.if_version,
-        hard=asked.hard,
+        hard=asked.hard or None,
     )
     return await desk.one(caller, scope, order)
 
