@@ -19,6 +19,7 @@ from palimpsest.schemas.redaction import is_mark
 from palimpsest.schemas.rows import MemoryRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
 from palimpsest.streams.decision_rows import extraction_row, fact_row, proposal_row
+from palimpsest.streams.erased_facts import still_said
 from palimpsest.streams.extract import model_call
 from palimpsest.streams.memory_rows import effective, origin_of
 from palimpsest.streams.models.base import Reply
@@ -106,7 +107,8 @@ def decide_stage(settings: StageSettings) -> Stage:
                 failed.append((fact, error))
                 continue
             if vector is None:
-                proposal = _warned(proposal)
+                warnings = (*proposal.warnings, WITHOUT_A_VECTOR)
+                proposal = proposal.model_copy(update={"warnings": warnings})
             proposals.append(proposal)
             writes.append(Put(proposal_row(message, body, proposal, as_of)))
             order = decision_order(context.record.offset, len(proposals) - 1)
@@ -136,10 +138,6 @@ def _candidates_of(
     return FindCandidates(scope, text, vector, settings.candidates, settings.min_score)
 
 
-def _warned(proposal: Proposal) -> Proposal:
-    return proposal.model_copy(update={"warnings": (*proposal.warnings, WITHOUT_A_VECTOR)})
-
-
 def _undecided_facts(
     message: Message, body: FactsExtracted
 ) -> Generator[Ask, Answer, tuple[tuple[Fact, ...], bool]]:
@@ -158,7 +156,8 @@ def _undecided_facts(
     )
     assert isinstance(loaded, Loaded)
     done = loaded.settled if message.redrive else loaded.facts.keys()
-    return tuple(fact for fact in body.facts if fact.item_id not in done), not loaded.facts
+    facts = still_said(body.facts, loaded.memories.get(body.turn.memory_id))
+    return tuple(fact for fact in facts if fact.item_id not in done), not loaded.facts
 
 
 def _decide(

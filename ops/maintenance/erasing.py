@@ -12,7 +12,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import duckdb
@@ -24,6 +24,7 @@ from palimpsest.stores.writing.erasures import (
     Erasure,
     finish_files,
     finish_log,
+    history_events,
     redaction_of,
     unfinished,
 )
@@ -106,6 +107,28 @@ def carry_out_in(log: EmbeddedLog, partition: int, shard: Shard) -> None:
     shard.has_erasures = False
 
 
+def carry_out_on_kafka(
+    append: Callable[[Sequence[Outgoing]], object], partition: int, shard: Shard
+) -> None:
+    """The same where single records cannot be removed: null values for what the compacted topic
+    holds, and the files of the stores. Before the partition's stages work."""
+    with shard.writing() as connection:
+        in_log = [each for each in unfinished(connection) if each.phase == "log"]
+        for erasure in in_log:
+            append(_null_values(partition, erasure.scope, history_events(connection, erasure)))
+        if in_log:
+            finish_log(connection, in_log)
+    shard.rewrite()
+    with shard.writing() as connection:
+        finish_files(connection)
+    shard.has_erasures = False
+
+
+def _null_values(partition: int, scope: str, keys: Iterable[bytes]) -> list[Outgoing]:
+    topic = MEMORY_HISTORY.name
+    return [Outgoing(topic, scope, key, None, HEADERS, partition=partition) for key in keys]
+
+
 def _redact_log(log: EmbeddedLog, partition: int, erasure: Erasure, redaction: Redaction) -> None:
     for topic in ALL_TOPICS:
         for records in _read(log, topic, partition):
@@ -131,10 +154,9 @@ def _redacted(record: Record, redaction: Redaction) -> bytes | None:
 
 def _purge(log: EmbeddedLog, partition: int, scope: str, records: Sequence[Record]) -> None:
     """Null values for these keys of a compacted topic, and then nothing of the records."""
-    topic = MEMORY_HISTORY.name
     keys = dict.fromkeys(record.key or b"" for record in records)
-    log.append([Outgoing(topic, scope, key, None, HEADERS, partition=partition) for key in keys])
-    log.erase(topic, partition, [record.offset for record in records])
+    log.append(_null_values(partition, scope, keys))
+    log.erase(MEMORY_HISTORY.name, partition, [record.offset for record in records])
 
 
 def _read(log: EmbeddedLog, topic: Topic, partition: int) -> Iterator[list[Record]]:

@@ -309,6 +309,18 @@ def _update(
     connection.unregister("redacted")
 
 
+def history_events(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> list[bytes]:
+    """Keys of what the compacted topic holds of the erasure's memories and of their facts."""
+    rows = connection.execute(
+        "SELECT event_id FROM history_rows WHERE scope = $1 AND event <> 'purged'"
+        " AND (memory_id IN (SELECT unnest($2))"
+        "  OR json_extract_string(metadata, '$.source_memory') IN (SELECT unnest($2)))"
+        " ORDER BY event_id",
+        [erasure.scope, [*erasure.memory_ids]],
+    ).fetchall()
+    return [str(event_id).encode() for (event_id,) in rows]
+
+
 def finish_log(connection: duckdb.DuckDBPyConnection, erasures: Iterable[Erasure]) -> None:
     """Once no record has the texts any more: take out what came meanwhile, and forget the texts."""
     connection.execute("BEGIN")

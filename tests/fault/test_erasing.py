@@ -138,9 +138,9 @@ def run(folder: Path, step: str, after: bool, line: Connection) -> None:
         line.send_bytes(b"there")
         signal.pause()
 
-    with prepared(folder) as pipeline:
-        with told(step, nothing if after else stay, stay if after else nothing):
-            carry_out(pipeline)
+    around = (nothing, stay) if after else (stay, nothing)
+    with prepared(folder) as pipeline, told(step, *around):
+        carry_out(pipeline)
 
 
 @pytest.mark.parametrize("after", [False, True])
