@@ -107,8 +107,7 @@ def decide_stage(settings: StageSettings) -> Stage:
                 failed.append((fact, error))
                 continue
             if vector is None:
-                warnings = (*proposal.warnings, WITHOUT_A_VECTOR)
-                proposal = proposal.model_copy(update={"warnings": warnings})
+                proposal = _warned(proposal)
             proposals.append(proposal)
             writes.append(Put(proposal_row(message, body, proposal, as_of)))
             order = decision_order(context.record.offset, len(proposals) - 1)
@@ -136,6 +135,10 @@ def _candidates_of(
 ) -> FindCandidates:
     text = storage_content(fact.content)
     return FindCandidates(scope, text, vector, settings.candidates, settings.min_score)
+
+
+def _warned(proposal: Proposal) -> Proposal:
+    return proposal.model_copy(update={"warnings": (*proposal.warnings, WITHOUT_A_VECTOR)})
 
 
 def _undecided_facts(

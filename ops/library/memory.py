@@ -319,6 +319,30 @@ class AsyncMemory(Opened):
         )
         return await self._command(order, scope)
 
+    async def recover(
+        self, memory_id: str, *, reason: str = "", scope: str | None = None
+    ) -> Change:
+        """Take back that a memory was forgotten.
+
+        >>> forgotten = (await memory.list(deleted=True)).memories[0]
+        >>> (await memory.recover(forgotten.id)).status
+        'recovered'
+        """
+        full = await self._known(memory_id, scope)
+        return (await self._command(RecoverCommand(memory_id=full, reason=reason), scope))[0]
+
+    async def confirm(
+        self, memory_id: str, *, reason: str = "", scope: str | None = None
+    ) -> Change:
+        """Vouch for a memory: said by a person, no machine may change it any more.
+
+        >>> fact = (await memory.recall("bakery", types=["fact"])).results[0]
+        >>> (await memory.confirm(fact.id)).protected
+        True
+        """
+        full = await self._known(memory_id, scope)
+        return (await self._command(ConfirmCommand(memory_id=full, reason=reason), scope))[0]
+
     async def erase(
         self,
         *memory_ids: str,
@@ -352,27 +376,3 @@ class AsyncMemory(Opened):
         order = checked(EraseScopeCommand, reason=reason, confirm_token=token)
         result = await self._carried_out(order, scope)
         return int(cast("JsonObject", result)["memories"])  # type: ignore[arg-type]
-
-    async def recover(
-        self, memory_id: str, *, reason: str = "", scope: str | None = None
-    ) -> Change:
-        """Take back that a memory was forgotten.
-
-        >>> forgotten = (await memory.list(deleted=True)).memories[0]
-        >>> (await memory.recover(forgotten.id)).status
-        'recovered'
-        """
-        full = await self._known(memory_id, scope)
-        return (await self._command(RecoverCommand(memory_id=full, reason=reason), scope))[0]
-
-    async def confirm(
-        self, memory_id: str, *, reason: str = "", scope: str | None = None
-    ) -> Change:
-        """Vouch for a memory: said by a person, no machine may change it any more.
-
-        >>> fact = (await memory.recall("bakery", types=["fact"])).results[0]
-        >>> (await memory.confirm(fact.id)).protected
-        True
-        """
-        full = await self._known(memory_id, scope)
-        return (await self._command(ConfirmCommand(memory_id=full, reason=reason), scope))[0]
