@@ -27,6 +27,7 @@ from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.normal_forms import content_hash, normalized_content, storage_content
 
 MARK: Final = re.compile(r"\[erased [^\s\]]+(?: \d+)?\]")
+_WORD: Final = re.compile(r"\w+|[^\w\s]+")
 _NAME_MARK: Final = re.compile(r"erased [0-9a-f-]{36} \d+")
 ERASED: Final = "[erased]"
 """What stands for a quotation, and for what a model said of a text."""
@@ -77,6 +78,48 @@ def marks_of(texts: Mapping[str, Sequence[str]]) -> dict[str, str]:
     return marks
 
 
+class Quotations:
+    """Finds where any of some texts is quoted: as it is, in JSON, or as Python shows it; whole
+    words, in any case."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._by_first_word: dict[str, list[str]] = {}
+        shown: set[str] = set()
+        for text in filter(None, texts):
+            for given in (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]):
+                shown |= {given.lower(), repr(given)[1:-1].lower()}
+        for given in sorted(shown, key=lambda each: (-len(each), each)):
+            first = _WORD.search(given)
+            if first is not None:
+                begun = given[first.start() :]
+                self._by_first_word.setdefault(first.group(), []).append(begun)
+
+    def left_out(self, text: str) -> str:
+        """The text with ERASED for each quotation."""
+        parts, done = [], 0
+        for word in _WORD.finditer(text):
+            end = None if word.start() < done else self.end(text, word.start())
+            if end is not None:
+                parts += [text[done : word.start()], ERASED]
+                done = end
+        return "".join((*parts, text[done:]))
+
+    def end(self, text: str, start: int) -> int | None:
+        """Where the quotation ends that begins at a word; None where none does."""
+        first = _WORD.match(text, start)
+        for given in self._by_first_word.get(first.group().lower(), ()) if first else ():
+            end = start + len(given)
+            if text[start:end].lower() == given and not _inside_word(text, end):
+                return end
+            if len(given) > LONG and text[start : start + LONG].lower() == given[:LONG]:
+                return len(text)
+        return None
+
+
+def _inside_word(text: str, place: int) -> bool:
+    return 0 < place < len(text) and text[place - 1].isalnum() and text[place].isalnum()
+
+
 @dataclass(slots=True)
 class _Place:
     """Where in a record the walk is: whose text this is, if an erased memory's (`owner`), and of
@@ -101,7 +144,7 @@ class Redaction:
     kept_texts: frozenset[str] = frozenset()
     told_by: Mapping[str, frozenset[str]] = field(default_factory=dict)
     _hashes: dict[str, str] = field(init=False)
-    _quotes: re.Pattern[str] | None = field(init=False)
+    _quotes: Quotations = field(init=False)
 
     def __post_init__(self) -> None:
         self._hashes = {
@@ -109,7 +152,7 @@ class Redaction:
             for text, mark in self.texts.items()
             if text not in self.kept_texts
         }
-        self._quotes = _quotations(self.quoted)
+        self._quotes = Quotations(self.quoted)
 
     def value(self, value: bytes) -> bytes:
         """A record's value without what was erased; the same bytes where there is nothing of it."""
@@ -259,7 +302,7 @@ class Redaction:
         if name in _QUOTING:
             if place.owner is not None and name in _OF_MODEL:
                 return ERASED
-            return text if self._quotes is None else self._quotes.sub(ERASED, text)
+            return self._quotes.left_out(text)
         return text
 
     def _own(self, text: str, place: _Place, name: str) -> str:
@@ -276,36 +319,15 @@ class Redaction:
 
     def _cut(self, text: str) -> str:
         """A text of which only the beginning is there, as what a model is shown may be."""
-        if len(text) < LONG or self._quotes is None:
-            return text
-        begun = self._quotes.match(text)
-        return ERASED if begun is not None and begun.end() == len(text) else text
+        return ERASED if len(text) >= LONG and self._quotes.end(text, 0) == len(text) else text
 
     def _plain(self, value: bytes) -> bytes:
         """What is no JSON: looked through as text."""
-        if self._quotes is None:
-            return value
         text = value.decode(errors="surrogateescape")
-        return self._quotes.sub(ERASED, text).encode(errors="surrogateescape")
+        left = self._quotes.left_out(text)
+        return value if left == text else left.encode(errors="surrogateescape")
 
 
 def dumped(node: JsonValue) -> bytes:
     """JSON as records have it."""
     return json.dumps(node, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _quotations(texts: Iterable[str]) -> re.Pattern[str] | None:
-    """What quotes any of the texts, as it is, in JSON or as Python shows it; whole words only."""
-    shown: set[str] = set()
-    for text in texts:
-        for given in (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]):
-            shown |= {given, repr(given)[1:-1]}
-    parts = []
-    for given in sorted(filter(None, shown), key=lambda each: (-len(each), each)):
-        words = re.escape(given)
-        if given[0].isalnum():
-            words = rf"(?<!\w){words}"
-        parts.append(words if not given[-1].isalnum() else rf"{words}(?!\w)")
-        if len(given) > LONG:
-            parts.append(re.escape(given[:LONG]) + r"[\s\S]*")
-    return re.compile("|".join(parts), re.IGNORECASE) if parts else None
