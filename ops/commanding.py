@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +17,7 @@ from typing import Final, Literal, cast, get_args
 from pydantic import JsonValue, ValidationError
 
 from palimpsest.ops.bootstrap import publisher
-from palimpsest.ops.embedded import has_log, log_lock
+from palimpsest.ops.log_folder import has_log, log_lock
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.queries.access import queries, worker_runs
 from palimpsest.ops.queries.dispatch import Queries
@@ -111,7 +111,8 @@ class Commands:
 
     `append` adds records to the log, durably. `asking` opens whoever can answer for the stores.
     `works` tells whether somebody carries out commands now, `has_results` whether there may be
-    results at all.
+    results at all. `result_of` waits for a result, where the stages run in this process; else it
+    is asked for again and again.
     """
 
     def __init__(
@@ -121,6 +122,7 @@ class Commands:
         asking: Callable[[], AbstractAsyncContextManager[Queries]],
         works: Callable[[], bool] = lambda: True,
         has_results: Callable[[], bool] = lambda: True,
+        result_of: Callable[[str], Awaitable[JsonObject]] | None = None,
     ) -> None:
         self._max_bytes = settings.log.max_record_bytes
         self._is_kafka = settings.log.kind == "kafka"
@@ -128,6 +130,7 @@ class Commands:
         self._asking = asking
         self._works = works
         self._has_results = has_results
+        self._result_of = result_of
 
     async def submit(
         self,
@@ -175,6 +178,8 @@ class Commands:
                 waiting.cancel()
 
     async def _awaited(self, command_id: str) -> JsonObject | None:
+        if self._result_of is not None:
+            return await self._result_of(command_id)
         async with self._asking() as asked:
             with self._without_owner():
                 while True:

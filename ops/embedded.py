@@ -8,8 +8,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 
+from palimpsest.ops.log_folder import log_folder
 from palimpsest.ops.maintenance.erasing import FileErasing
 from palimpsest.ops.parts import (
     LOCK_PATIENCE_SECONDS,
@@ -31,17 +31,13 @@ from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogInUse
-from palimpsest.streams.logs.embedded import LOCK_NAME, EmbeddedLog, Mode
+from palimpsest.streams.logs.embedded import EmbeddedLog, Mode
 from palimpsest.streams.models.base import EmbeddingModel, LanguageModel
 from palimpsest.streams.runtime.model_port import ModelPort
 from palimpsest.streams.runtime.partition_task import PartitionTask
 from palimpsest.streams.runtime.runner import StageRunner
 from palimpsest.streams.runtime.worker import Worker
 from palimpsest.streams.topology import stages
-
-
-def log_folder(settings: Settings) -> Path:
-    return settings.data_dir / "log"
 
 
 def open_log(
@@ -58,15 +54,6 @@ def open_log(
     if partitions is None and mode != "read" and not (folder / "log.sqlite").exists():
         partitions = 1
     return EmbeddedLog.open(folder, partitions, clock, mode)
-
-
-def has_log(settings: Settings) -> bool:
-    return (log_folder(settings) / "log.sqlite").exists()
-
-
-def log_lock(settings: Settings) -> Path:
-    """The file that a worker of the folder has locked."""
-    return log_folder(settings) / LOCK_NAME
 
 
 @dataclass(slots=True)

@@ -45,9 +45,16 @@ def utc_now() -> datetime:
 def language_model(settings: LlmSettings) -> LanguageModel:
     """The language model as set. Raises SetupError for settings that no model can be made of."""
     try:
-        return _language_model(settings)
+        model = _language_model(settings)
     except (PermanentModelError, ValueError) as error:
         raise SetupError(f"llm: {error}") from error
+    if settings.input_price is None and settings.output_price is None:
+        return model
+    from palimpsest.streams.models.priced import PricedLanguageModel, Prices
+
+    return PricedLanguageModel(
+        model, Prices(settings.input_price or 0.0, settings.output_price or 0.0)
+    )
 
 
 def _language_model(settings: LlmSettings) -> LanguageModel:

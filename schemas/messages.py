@@ -113,7 +113,8 @@ class TurnReference(Frozen):
 
 
 class ModelCall(Frozen):
-    """What one model call was and cost. Latency in milliseconds; tokens None when not told."""
+    """What one model call was and cost. Latency in milliseconds; tokens None when not told; cost in
+    the currency of the prices that were set, None without them."""
 
     provider: str
     model: str
@@ -122,6 +123,7 @@ class ModelCall(Frozen):
     output_tokens: int | None = None
     latency_ms: float = 0.0
     attempts: int = 1
+    cost: float | None = None
 
 
 class FactsExtracted(Frozen):

@@ -76,8 +76,7 @@ class MemoryRow(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveRow(Row):
-    """A prior state of a memory, kept before it was replaced or deleted. `state` is the row as
-    JSON."""
+    """A prior state of a memory, kept before it was replaced or deleted; `state` is it as JSON."""
 
     TABLE: ClassVar[str] = "memory_archive"
     KEY: ClassVar[tuple[str, ...]] = ("memory_id", "version")
@@ -257,6 +256,7 @@ class ExtractionRow(Row):
     warnings: tuple[str, ...]
     round: int
     recorded_at: datetime
+    cost: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,6 +285,7 @@ class ProposalRow(Row):
     latency_ms: float | None
     as_of: int
     recorded_at: datetime
+    cost: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,8 +317,7 @@ class HeldRow(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeRow(Row):
-    """The end of an item of the balance: a turn or a fact, settled once. Only what was `blocked` is
-    settled again, when a person applies or dismisses it."""
+    """The end of a turn or fact in the balance: once, unless a person settles what is `blocked`."""
 
     TABLE: ClassVar[str] = "outcomes"
     KEY: ClassVar[tuple[str, ...]] = ("item_kind", "item_id")

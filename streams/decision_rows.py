@@ -24,6 +24,7 @@ def extraction_row(message: Message, body: FactsExtracted) -> ExtractionRow:
         output_tokens=call.output_tokens,
         latency_ms=call.latency_ms,
         attempts=call.attempts,
+        cost=call.cost,
         warnings=body.warnings,
         round=body.round,
         recorded_at=message.recorded,
@@ -87,6 +88,7 @@ def proposal_row(
         input_tokens=None if decider is None else decider.input_tokens,
         output_tokens=None if decider is None else decider.output_tokens,
         latency_ms=None if decider is None else decider.latency_ms,
+        cost=None if decider is None else decider.cost,
         as_of=as_of,
         recorded_at=message.recorded,
     )

@@ -115,4 +115,5 @@ def model_call(reply: Reply, prompt_version: str, attempts: int) -> ModelCall:
         output_tokens=reply.output_tokens,
         latency_ms=round(reply.latency_ms, 3),
         attempts=attempts,
+        cost=reply.cost,
     )

@@ -1,4 +1,4 @@
-"""What this process has in memory."""
+"""What a process has in memory."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from palimpsest.ops.queries.requests import JsonObject
 MIB = 2**20
 
 
-def resident() -> JsonObject:
-    """MiB in memory now (the peak where that is not told), and how much of it are pages of files,
-    which the system may drop."""
+def resident(pid: int | None = None) -> JsonObject:
+    """MiB that a process, else this one, has in memory now (of this one the peak where that is not
+    told), and how much of it are pages of files, which the system may drop."""
     try:
-        lines = Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines()[1:]
+        lines = (
+            Path(f"/proc/{pid or 'self'}/smaps_rollup").read_text(encoding="ascii").splitlines()[1:]
+        )
         kib = {name: int(rest.split()[0]) for name, _, rest in (x.partition(":") for x in lines)}
         found, mapped = 1024 * kib["Rss"], 1024 * (kib["Rss"] - kib["Anonymous"])
     except (OSError, ValueError, KeyError, IndexError):

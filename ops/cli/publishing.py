@@ -197,8 +197,9 @@ def _append_nothing(_batch: Sequence[Outgoing]) -> object:
 
 def _published(settings: Settings, undo: ExitStack) -> Published:
     """What the log has already; on Kafka that is not looked up."""
-    from palimpsest.ops.embedded import has_log, open_log
+    from palimpsest.ops.embedded import open_log
     from palimpsest.ops.ingest.known import Published
+    from palimpsest.ops.log_folder import has_log
 
     if settings.log.kind == "kafka" or not has_log(settings):
         return Published(None)

@@ -91,7 +91,7 @@ def commands_of(service: Service) -> Commands:
     async def asking() -> AsyncIterator[Queries]:
         yield service.queries
 
-    return Commands(service.settings, service.append, asking)
+    return Commands(service.settings, service.append, asking, result_of=service.result_of)
 
 
 def _told(given: Given, **more: object) -> dict[str, object]:

@@ -27,10 +27,10 @@ ID_CHARACTERS = 36
 @dataclass(slots=True)
 class Service:
     """`append` adds records to the log; `lacks` tells what is missing for an answer, or None;
-    `wait` returns whether a record can be read at a position within so many seconds. `streams` are
-    those that follow events now, `pending` the scopes of commands that had no result in time.
-    `started` is set when the stages run, `stopping` when the service
-    ends."""
+    `wait` returns whether a record can be read at a position within so many seconds; `result_of`
+    waits for the result of a command where the stages run in this process. `streams` are those
+    that follow events now, `pending` the scopes of commands that had no result in time. `started`
+    is set when the stages run, `stopping` when the service ends."""
 
     settings: Settings
     queries: Queries
@@ -40,6 +40,7 @@ class Service:
     rates: Rates
     lacks: Callable[[], Awaitable[str | None]]
     wait: Callable[[Position, float], Awaitable[bool]]
+    result_of: Callable[[str], Awaitable[JsonObject]] | None = None
     streams: int = 0
     pending: dict[str, str] = field(default_factory=dict)
     started: asyncio.Event = field(default_factory=asyncio.Event)

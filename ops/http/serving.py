@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from palimpsest.ops.awaited_results import AwaitedResults
 from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.http.application import create_app
 from palimpsest.ops.http.gate import is_loopback
@@ -113,13 +114,22 @@ async def _parts(
                 None,
             )
         return
-    async with application(settings) as app, serving_reads(app) as sources:
-        queries, log = DirectQueries(sources), app.log
+    results = AwaitedResults()
+    async with (
+        application(settings, on_batch=results.note) as app,
+        serving_reads(app) as sources,
+    ):
+        queries, log, results.sources = DirectQueries(sources), app.log, sources
 
         async def wait(position: Position, seconds: float) -> bool:
             return await log.wait([position], seconds)
 
-        yield Service(settings, queries, log.append, log, tokens, rates, _nothing_lacks, wait), app
+        yield (
+            Service(
+                settings, queries, log.append, log, tokens, rates, _nothing_lacks, wait, results.of
+            ),
+            app,
+        )
 
 
 @contextlib.asynccontextmanager

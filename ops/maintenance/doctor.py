@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from palimpsest.ops.embedded import has_log, log_folder, log_lock, open_log
+from palimpsest.ops.embedded import open_log
+from palimpsest.ops.log_folder import has_log, log_folder, log_lock
 from palimpsest.ops.maintenance.full_disk import full_disk
 from palimpsest.ops.parts import (
     EMBEDDING_STATE,

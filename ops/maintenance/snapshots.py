@@ -9,7 +9,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from palimpsest.ops.embedded import has_log, open_log
+from palimpsest.ops.embedded import open_log
+from palimpsest.ops.log_folder import has_log
 from palimpsest.ops.parts import SetupError, shard_folder, utc_now
 from palimpsest.ops.queries.dispatch import Queries
 from palimpsest.ops.queries.requests import RequestError

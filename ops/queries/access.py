@@ -43,7 +43,7 @@ def worker_runs(lock: Path) -> bool:
 async def queries(settings: Settings) -> AsyncIterator[Queries]:
     """Whoever can answer for the folder now. Raises RequestError when there is nothing to read,
     and what opening log and stores raises."""
-    from palimpsest.ops.embedded import has_log, log_lock
+    from palimpsest.ops.log_folder import has_log, log_lock
 
     if settings.log.kind == "kafka":
         async with _of_cluster(settings) as routed:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pydantic import JsonValue
 
 from palimpsest.ops.queries import (
+    command_results,
     dead_letters,
     diagnostics,
     embeddings,
@@ -76,7 +77,7 @@ READS: Final[Mapping[type[Request], Callable[[Sources, Any], JsonValue]]] = {
     GetRequest: memories.get,
     ListRequest: memories.list_memories,
     ScopeRequest: memories.scope_of,
-    CommandRequest: memories.command_result,
+    CommandRequest: command_results.command_result,
     HistoryRequest: provenance.history,
     ExplainRequest: provenance.explain,
     EmbeddingsRequest: embeddings.embeddings,

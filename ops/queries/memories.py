@@ -1,13 +1,11 @@
-"""Queries of memories, one by one and in lists, and of command results."""
+"""Queries of memories, one by one and in lists."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from palimpsest.ops.queries.requests import (
-    CommandRequest,
     GetRequest,
     JsonObject,
     ListRequest,
@@ -131,44 +129,3 @@ def cursor(before: str) -> tuple[datetime, str]:
         raise RequestError(
             f"{before!r} is no place in this list; give the `next` of the page before"
         ) from None
-
-
-def not_reached(is_kafka: bool) -> Iterator[str]:
-    """Where an erasure leaves texts, and what to do about it."""
-    if is_kafka:
-        yield (
-            "records of the kept topics that were sent before the command still hold the texts,"
-            " until their retention ends or `palimpsest topics delete-records` removes them"
-        )
-    yield "snapshots, exports and backups that were made before: delete them where they lie"
-
-
-def command_result(sources: Sources, request: CommandRequest) -> JsonObject | None:
-    """What became of a command; None while it is on its way. `error` begins with what kind it is;
-    `digest` tells the command from another one under its id; `erasure`, of one that erased texts,
-    whether files may still have them (`pending`) or not (`done`), and `left`, where nothing was
-    erased."""
-    matches = from_all(
-        sources,
-        "SELECT command_id, scope, command, error, result, recorded_at, digest"
-        " FROM command_results WHERE command_id = $id AND (error IS NOT NULL OR result <> 'null')"
-        # One that failed at apply-writes: its dead letter is all that is left of it.
-        " UNION ALL SELECT $id, scope, '', 'failed: ' || reason, '{}', last_failed_at, NULL"
-        " FROM dead_letter_rows WHERE item_kind = 'command' AND list_contains(item_ids, $id)"
-        " AND status <> 'redriven'"
-        " AND NOT EXISTS (SELECT 1 FROM command_results WHERE command_id = $id)",
-        {"id": request.command_id},
-    )
-    if not matches:
-        return None
-    row = matches[0][1]
-    row["result"] = json.loads(str(row["result"]))
-    phases = from_all(
-        sources,
-        "SELECT phase FROM erasures WHERE erasure_id = $id",
-        {"id": request.command_id},
-    )
-    if phases:
-        row["erasure"] = "done" if phases[0][1]["phase"] == "done" else "pending"
-        row["left"] = [*not_reached(sources.settings.log.kind == "kafka")]
-    return row

@@ -46,13 +46,14 @@ FROM turns t LEFT JOIN (
 WHERE coalesce(e.facts, 0) = 0 ORDER BY t.occurred_at DESC, t.memory_id LIMIT 100""",
     ),
     "model-calls": SavedQuery(
-        "Model calls by cost, which is tokens, and by latency in milliseconds.",
+        "Model calls by cost, where prices are set, by tokens and by latency in milliseconds.",
         """SELECT stage, provider, model, prompt_version, count(*) AS calls,
        sum(input_tokens)::BIGINT AS input_tokens, sum(output_tokens)::BIGINT AS output_tokens,
-       round(quantile_cont(latency_ms, 0.5), 1) AS p50_ms,
+       sum(cost) AS cost, round(quantile_cont(latency_ms, 0.5), 1) AS p50_ms,
        round(quantile_cont(latency_ms, 0.95), 1) AS p95_ms, round(max(latency_ms), 1) AS max_ms
 FROM model_calls GROUP BY ALL
-ORDER BY coalesce(sum(model_calls.input_tokens), 0) + coalesce(sum(model_calls.output_tokens), 0)
+ORDER BY sum(model_calls.cost) DESC NULLS LAST,
+    coalesce(sum(model_calls.input_tokens), 0) + coalesce(sum(model_calls.output_tokens), 0)
     DESC, calls DESC, stage, model""",
     ),
     "top-entities": SavedQuery(

@@ -21,10 +21,12 @@ class _Server(uvicorn.Server):
 
 def listening(host: str, port: int) -> socket.socket:
     """A socket that is bound to the address; port 0 is any that is free. Raises OSError."""
-    family, _, _, _, address = socket.getaddrinfo(
+    family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # With the protocol named: asyncio turns Nagle's algorithm off only for what says it is TCP,
+    # and an answer of head and body would wait 40 ms for the other side's acknowledgement.
+    listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)

@@ -272,7 +272,13 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration("0005-names-and-texts", _NAMES),
     Migration("0006-token-vectors", _TOKENS),
     Migration("0007-command-digest", ("ALTER TABLE command_results ADD COLUMN digest VARCHAR",)),
-    Migration("0008-erasures", (_ERASURES,)),
+    Migration(
+        "0008-model-cost",
+        tuple(
+            f"ALTER TABLE {table} ADD COLUMN cost DOUBLE" for table in ("extractions", "proposals")
+        ),
+    ),
+    Migration("0009-erasures", (_ERASURES,)),
 )
 
 

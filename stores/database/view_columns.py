@@ -67,6 +67,7 @@ COLUMNS: dict[str, str] = {
     "dropped": "why the proposal was no use; NULL for most",
     "input_tokens": "tokens that the model read",
     "output_tokens": "tokens that the model wrote",
+    "cost": "what the reply cost, by the prices in the settings; NULL without them",
     "latency_ms": "how long the model took, in milliseconds",
     "as_of": "the store's write number when the candidates were read",
     "recorded_at": "when the record was appended to the log",

@@ -130,12 +130,12 @@ VIEWS: dict[str, View] = {
         },
     ),
     "model_calls": View(
-        "Every model call whose result reached the store, with tokens and latency.",
+        "Every model call whose result reached the store, with tokens, cost and latency.",
         """SELECT 'extract' AS stage, scope, provider, model, prompt_version, input_tokens,
-               output_tokens, latency_ms, attempts, recorded_at FROM internal.extractions
+               output_tokens, cost, latency_ms, attempts, recorded_at FROM internal.extractions
            WHERE round = 0
            UNION ALL SELECT 'decide', scope, NULL, model, prompt_version, input_tokens,
-               output_tokens, latency_ms, NULL, recorded_at FROM internal.proposals
+               output_tokens, cost, latency_ms, NULL, recorded_at FROM internal.proposals
            WHERE model IS NOT NULL""",
         {"stage": "the stage that asked", "attempts": "tries until the reply could be read"},
     ),

@@ -27,7 +27,7 @@ from palimpsest.streams.logs.appending import (
     topic_named,
 )
 from palimpsest.streams.logs.base import LogError, Outgoing, Position, partition_for
-from palimpsest.streams.logs.lock import FolderLock
+from palimpsest.streams.logs.lock import LOCK_NAME, FolderLock
 from palimpsest.streams.logs.logfile import (
     FILE_NAME,
     Reader,
@@ -41,7 +41,6 @@ Mode = Literal["process", "publish", "read"]
 """`process`: append and note positions, one process at a time. `publish`: append only, any
 number of processes. `read`: touch nothing, also in a folder that may not be written."""
 
-LOCK_NAME: Final = "log.lock"
 POLL_SECONDS: Final = 0.02
 """How often a waiting reader looks whether another process has appended."""
 DEFAULT_COMPACT_AFTER: Final = 10_000

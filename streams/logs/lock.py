@@ -18,6 +18,7 @@ from typing import Final
 
 from palimpsest.streams.logs.base import LogError, LogInUse
 
+LOCK_NAME: Final = "log.lock"
 APPEND_TIMEOUT_SECONDS: Final = 30.0
 """How long an append waits for the appends of other processes."""
 _APPEND_POLL_SECONDS: Final = 0.001

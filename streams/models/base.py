@@ -52,7 +52,8 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The raw text of a reply. Tokens None when not told; latency in milliseconds."""
+    """The raw text of a reply. Tokens None when not told; latency in milliseconds; cost in the
+    currency of the prices that are set, None without them."""
 
     text: str
     model: str
@@ -60,6 +61,7 @@ class Reply:
     input_tokens: int | None = None
     output_tokens: int | None = None
     latency_ms: float = 0.0
+    cost: float | None = None
 
 
 class LanguageModel(Protocol):

@@ -42,6 +42,12 @@ class LlmSettings(Section):
         default=45.0, gt=0, le=3600, description="time-out of one call as a whole, in seconds"
     )
     concurrency: int = Field(default=4, ge=1, le=256, description="model calls at the same time")
+    input_price: float | None = Field(
+        default=None, ge=0, description="of a million tokens that the model reads, in any currency"
+    )
+    output_price: float | None = Field(
+        default=None, ge=0, description="of a million tokens that it writes, in the same currency"
+    )
 
     @property
     def model_name(self) -> str:

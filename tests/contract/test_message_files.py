@@ -16,7 +16,7 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 from pydantic import BaseModel
 
-from palimpsest.schemas import generate, messages
+from palimpsest.schemas import commands, generate, messages
 from palimpsest.schemas.codec import decode, encode
 from palimpsest.schemas.envelope import Envelope, Frozen
 from palimpsest.schemas.messages import SCHEMAS
@@ -84,7 +84,8 @@ def test_golden_files_use_every_field_of_every_message() -> None:
             used |= {(kind, name) for name in model.model_fields_set}
     said: list[type[BaseModel]] = [
         kind
-        for kind in vars(messages).values()
+        for module in (messages, commands)
+        for kind in vars(module).values()
         if isinstance(kind, type) and issubclass(kind, Frozen) and kind is not Frozen
     ]
     missing = {

@@ -10,9 +10,14 @@ import pytest
 
 from palimpsest.ops.bench.peer_runs import ALL, Peer, installed, measure_all
 from palimpsest.ops.bench.retrieval import DataSet
+from palimpsest.ops.bench.service_load import ANALYST_QUERIES
+from palimpsest.ops.queries.dispatch import DirectQueries
+from palimpsest.ops.queries.requests import SqlRequest
+from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.settings.sources import load_settings
 from tests.conversations import write_conversations
 from tests.flows.program import Program
+from tests.harness import Pipeline
 
 WORDS = '''
 class Words:
@@ -87,6 +92,30 @@ def test_latency_of_real_texts_is_that_of_a_worker(program: Program, data: Path)
     listed = program.json("list", "--data-dir", "kept/40", "--limit", "100")["memories"]
     assert len(listed) == 40
     assert "40 memories of conversations" in program.ok("bench", "latency", *given)
+
+
+def test_a_service_that_is_killed_loses_nothing_that_it_acknowledged(program: Program) -> None:
+    given = ("--minutes", "0.1", "--clients", "4", "--scopes", "2", "--kills", "1")
+    result = program.json("bench", "service", *given)
+    assert result["acknowledged"] > 0
+    assert (result["lost"], result["other_text"], result["not_acknowledged"]) == (0, 0, 0)
+    assert (result["errors"], result["dead_letters"]) == ({}, 0)
+    assert result["balance"]["holds"] is True
+    assert len(result["start_seconds"]) == 2
+    assert result["operations"]["recall"]["count"] > 0
+    assert result["recall_over_http_ms"]["p50"] > 0
+    assert result["recall_in_library_ms"]["p50"] > 0
+
+
+async def test_what_the_analyst_of_the_benchmark_asks_can_be_asked(tmp_path: Path) -> None:
+    with Pipeline(tmp_path) as pipeline:
+        pipeline.say("I live in Lisbon with my sister Nora.")
+        await pipeline.drain()
+        sources = Sources(
+            pipeline.settings, pipeline.log, {0: pipeline.shard}, 1, pipeline.embedding, print
+        )
+        for query in ANALYST_QUERIES:
+            await DirectQueries(sources).table(SqlRequest(query))
 
 
 async def test_peers_are_measured_beside_us(tmp_path: Path, data: Path) -> None:

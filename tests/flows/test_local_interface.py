@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import socket
 import stat
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.flows.program import Program, until
+from palimpsest.ops.service.server import listening
+from tests.flows.program import PATIENCE_S, Program, until
 
 SAID = ("I live in Lisbon with my sister Nora.", "I am allergic to walnuts.")
 
@@ -124,3 +127,18 @@ def test_only_the_folders_user_is_answered(program: Program) -> None:
         big = httpx.post(f"{url}/ask/get", content=b" " * 2_000_000, headers=own)
         assert big.status_code == 413
         assert httpx.get(f"{url}/ask/status", headers=own).status_code == 405
+
+
+async def test_an_answer_does_not_wait_for_acknowledgements() -> None:
+    """asyncio turns Nagle's algorithm off only on sockets that say they are TCP."""
+    accepted: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
+    with listening("127.0.0.1", 0) as listener:
+        server = await asyncio.start_server(lambda _, writer: accepted.put(writer), sock=listener)
+        async with server:
+            _, client = await asyncio.open_connection(*listener.getsockname())
+            async with asyncio.timeout(PATIENCE_S):
+                served = await accepted.get()
+            connection = served.get_extra_info("socket")
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+            for writer in (client, served):
+                writer.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -83,13 +84,25 @@ class Lab:
 
     def start(self, name: str, *stages: str) -> None:
         """A worker process for these stages (all when none is named)."""
-        command = [sys.executable, "-m", "palimpsest.ops.cli.main", "run", "--data-dir"]
-        command += [str(self.folder / "data"), *(f"--set={flag}" for flag in self._flags())]
-        if stages:
-            command.append(f"--stages={','.join(stages)}")
+        self._start(name, "run", *((f"--stages={','.join(stages)}",) if stages else ()))
+
+    def serve(self, name: str, seconds: float = 60.0) -> str:
+        """A process of the HTTP service, the gateway; its address."""
+        self._start(name, "serve", "--port=0")
+        began = time.monotonic()
+        while time.monotonic() - began < seconds and self.workers[name].poll() is None:
+            found = re.search(r"serving at (http://\S+);", self.tail(name))
+            if found:
+                return found[1]
+            time.sleep(LOOK_SECONDS)
+        raise LabError(f"{name} does not serve\n{self.tail(name)}")
+
+    def _start(self, name: str, *command: str) -> None:
+        program = [sys.executable, "-m", "palimpsest.ops.cli.main", *command, "--data-dir"]
+        program += [str(self.folder / "data"), *(f"--set={flag}" for flag in self._flags())]
         with self.output(name).open("ab") as out:
             self.workers[name] = subprocess.Popen(
-                command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=ROOT
+                program, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=ROOT
             )
 
     def output(self, name: str) -> Path:

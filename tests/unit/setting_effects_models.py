@@ -39,6 +39,14 @@ async def reply_in_time(lab: Lab) -> object:
     return True
 
 
+async def cost_of_calls(lab: Lab) -> object:
+    """Of the calls of a turn as analysts see them: each reads 11 tokens and writes 7."""
+    async with lab.ran("I like tea", scripted=False) as seen:
+        with seen.app.shards[0].reading() as reader:
+            found = reader.execute("SELECT DISTINCT cost FROM main.model_calls").fetchall()
+    return [round(cost, 6) for (cost,) in found]
+
+
 async def calls_at_once(lab: Lab) -> object:
     released = asyncio.Event()
     lab.server.script = [Late(released, Text("{}"))]
@@ -118,6 +126,8 @@ CASES: dict[str, Case] = {
     ),
     "llm.timeout_seconds": Case(reply_in_time, (0.05, 30), (False, True), REMOTE_LLM),
     "llm.concurrency": Case(calls_at_once, (1, 4), (1, 4), REMOTE_LLM),
+    "llm.input_price": Case(cost_of_calls, (1000, 2000), ([0.011], [0.022]), REMOTE_LLM),
+    "llm.output_price": Case(cost_of_calls, (1000, 2000), ([0.007], [0.014]), REMOTE_LLM),
     "embedding.provider": Case(
         calls_for_vectors, ("hashing", "openai"), ((0, 0), (2, 0)), REMOTE_VECTORS[1:]
     ),

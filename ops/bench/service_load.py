@@ -1,0 +1,270 @@
+"""The HTTP service under a mixed load, killed in between, with an analyst at work beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any, cast
+
+import httpx
+import pyarrow as pa
+from pydantic import JsonValue
+
+from palimpsest.ops.bench.found import quantiles
+from palimpsest.ops.bench.resident import resident
+from palimpsest.ops.bench.server_process import ServerProcess
+from palimpsest.ops.bench.service_clients import MIX, Seen, ServiceClient, sentences
+from palimpsest.ops.library.memory import AsyncMemory
+from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.queries.saved_queries import SAVED_QUERIES
+from palimpsest.ops.queries.sql_output import ARROW_TYPE
+from palimpsest.ops.settings.sources import load_settings
+
+LIMITS_OFF = tuple(
+    f"http.{name}_per_minute=1000000" for name in ("modify", "delete", "batch_forget")
+)
+"""One token's share of changes is not what is measured."""
+WINDOW_SECONDS = 15.0
+"""The analyst works in every other window of this length."""
+SAMPLE_SECONDS = 1.0
+DRAIN_SECONDS = 900.0
+WARM_RECALLS = 20
+
+ANALYST_QUERIES = (
+    *(query.sql for query in SAVED_QUERIES.values()),
+    "SELECT scope, type, count(*) FROM memories GROUP BY ALL ORDER BY ALL",
+    "SELECT who, count(*), avg(importance) FROM memories GROUP BY who",
+    "SELECT count(*) FROM memories_all WHERE is_deleted",
+    "SELECT date_trunc('minute', created_at) AS minute, count(*) FROM memories GROUP BY 1",
+    "SELECT event, count(*) FROM memory_history GROUP BY event",
+    "SELECT memory_id, count(*) AS changes FROM memory_history GROUP BY 1 ORDER BY 2 DESC LIMIT 20",
+    "SELECT action, count(*) FROM proposals GROUP BY action",
+    "SELECT type, outcome, count(*) FROM facts GROUP BY ALL",
+    "SELECT stage, count(*), median(latency_ms) FROM model_calls GROUP BY stage",
+    "SELECT relation_type, count(*) FROM relations GROUP BY 1 ORDER BY 2 DESC",
+    "SELECT relation_type, count(*) FROM edges GROUP BY 1",
+    "SELECT length(content) // 20 AS tens, count(*) FROM memories GROUP BY 1 ORDER BY 1",
+    "SELECT content FROM memories WHERE content LIKE '%kalo%' LIMIT 20",
+    "SELECT scope, max(version) FROM memories GROUP BY scope",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLoad:
+    """`clients` over `scopes` for so many seconds, while the service is killed `kills` times."""
+
+    seconds: float
+    clients: int
+    scopes: int
+    kills: int
+    recalls: int = 300
+
+
+@dataclass
+class Watched:
+    """What was seen beside the clients: `memory` in MiB and `queries` in milliseconds, each with
+    when it was seen."""
+
+    memory: list[tuple[float, float]] = field(default_factory=list)
+    queries: list[tuple[float, float, str]] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    spans: list[tuple[float, float]] = field(default_factory=list)
+    """When the service was down."""
+
+
+async def measure(load: ServiceLoad, overrides: Sequence[str], folder: Path) -> JsonObject:
+    """Run the load on the memory in `folder`, check what became of it, and tell."""
+    server = ServerProcess(folder / "data", [*LIMITS_OFF, *overrides], folder / "output")
+    seen, watched = Seen(), Watched()
+    await server.start()
+    try:
+        began = time.monotonic()
+        until = began + load.seconds
+        clients = [
+            ServiceClient(server.url, f"bench-{number % load.scopes}", number, seen).run(until)
+            for number in range(load.clients)
+        ]
+        beside = (_kill(server, load, began, watched), _sample(server, until, watched))
+        await asyncio.gather(*clients, *beside, _analyse(server.url, began, until, watched))
+        drained = await _drained(server.url)
+        checked = await _checked(server.url, seen)
+        over_http = await _recalls_over_http(server.url, load)
+    finally:
+        await server.stop()
+    in_library = await _recalls_in_library(folder / "data", overrides, load)
+    return {
+        "seconds": load.seconds,
+        "clients": load.clients,
+        "operations": {name: _timed(seen, name) for name in MIX},
+        "errors": {**seen.errors},
+        "interrupted": seen.interrupted,
+        "answered_later": seen.later,
+        "kills": load.kills,
+        "start_seconds": [round(each, 2) for each in server.starts_seconds],
+        "drain_seconds": round(drained, 1),
+        **checked,
+        "memory_mib": _memory(watched),
+        "analyst": _analyst(watched, seen, began, load.seconds),
+        "recall_over_http_ms": quantiles(over_http),
+        "recall_in_library_ms": quantiles(in_library),
+    }
+
+
+async def _kill(server: ServerProcess, load: ServiceLoad, began: float, watched: Watched) -> None:
+    """Spread over the time of the load."""
+    for number in range(load.kills):
+        at = began + load.seconds * (number + 1) / (load.kills + 1)
+        await asyncio.sleep(max(0.0, at - time.monotonic()))
+        down = time.monotonic()
+        await server.kill()
+        await server.start()
+        watched.spans.append((down, time.monotonic()))
+
+
+async def _sample(server: ServerProcess, until: float, watched: Watched) -> None:
+    while time.monotonic() < until:
+        watched.memory.append((time.monotonic(), float(str(resident(server.pid)["resident_mib"]))))
+        await asyncio.sleep(SAMPLE_SECONDS)
+
+
+async def _analyse(url: str, began: float, until: float, watched: Watched) -> None:
+    """Twenty queries, one after another, in every other window."""
+    pause = WINDOW_SECONDS / len(ANALYST_QUERIES)
+    async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=60.0) as client:
+        number = 0
+        while time.monotonic() < until:
+            if not _with_analyst(time.monotonic() - began):
+                await asyncio.sleep(pause)
+                continue
+            await _query(client, ANALYST_QUERIES[number % len(ANALYST_QUERIES)], watched)
+            number += 1
+            await asyncio.sleep(pause)
+
+
+def _with_analyst(seconds: float) -> bool:
+    return int(seconds / WINDOW_SECONDS) % 2 == 1
+
+
+async def _query(client: httpx.AsyncClient, sql: str, watched: Watched) -> None:
+    at = time.monotonic()
+    try:
+        answer = await client.post("/api/sql", json={"query": sql})
+    except httpx.TransportError:
+        if not any(down - 1 <= at <= up for down, up in watched.spans):
+            watched.failures.append(f"not answered: {sql}")
+        return
+    if not answer.is_success:
+        watched.failures.append(f"{answer.status_code} {answer.text[:200]}: {sql}")
+    watched.queries.append((at, 1000 * (time.monotonic() - at), sql))
+
+
+async def _drained(url: str) -> float:
+    """Seconds until all that was sent is processed. Raises TimeoutError."""
+    began = time.monotonic()
+    async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=60.0) as client:
+        while time.monotonic() - began < DRAIN_SECONDS:
+            status = (await client.get("/api/pipeline/status")).raise_for_status().json()
+            if not any(stage["lag"] for stage in status["stages"]):
+                return time.monotonic() - began
+            await asyncio.sleep(0.2)
+    raise TimeoutError(f"not processed within {DRAIN_SECONDS} s")
+
+
+async def _checked(url: str, seen: Seen) -> JsonObject:
+    """Whether every acknowledged write is there, once, and whether the balance holds."""
+    async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=60.0) as client:
+        query = "SELECT memory_id, content FROM memories WHERE who <> 'pipeline'"
+        answer = await client.post(
+            "/api/sql", json={"query": query}, headers={"Accept": ARROW_TYPE}
+        )
+        table = pa.ipc.open_stream(answer.raise_for_status().content).read_all()
+        status = (await client.get("/api/pipeline/status")).raise_for_status().json()
+    stored = dict(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    said = seen.acknowledged
+    return {
+        "acknowledged": len(said),
+        "lost": sum(memory_id not in stored for memory_id in said),
+        "other_text": sum(stored.get(key, text) != text for key, text in said.items()),
+        "not_acknowledged": len(stored.keys() - said.keys()),
+        "balance": status["balance"],
+        "dead_letters": status["dead_letters"],
+    }
+
+
+def _questions(load: ServiceLoad) -> list[tuple[str, str]]:
+    made = sentences(load.clients)
+    return [(f"bench-{n % load.scopes}", next(made)) for n in range(load.recalls + WARM_RECALLS)]
+
+
+async def _recalls_over_http(url: str, load: ServiceLoad) -> list[float]:
+    """Milliseconds of recalls by one client, nothing else going on."""
+    took: list[float] = []
+    async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=60.0) as client:
+        for scope, text in _questions(load):
+            began = time.perf_counter()
+            answer = await client.post("/api/memory/recall", json={"query": text, "scope": scope})
+            took.append(1000 * (time.perf_counter() - began))
+            answer.raise_for_status()
+    return took[WARM_RECALLS:]
+
+
+async def _recalls_in_library(
+    data_dir: Path, overrides: Sequence[str], load: ServiceLoad
+) -> list[float]:
+    """The same by the library, on the same memory."""
+    took: list[float] = []
+    loaded = load_settings([*overrides], data_dir).settings
+    async with AsyncMemory(loaded=loaded) as memory:
+        for scope, text in _questions(load):
+            began = time.perf_counter()
+            await memory.recall(text, scope=scope)
+            took.append(1000 * (time.perf_counter() - began))
+    return took[WARM_RECALLS:]
+
+
+def _timed(seen: Seen, name: Any) -> JsonObject:
+    took = [ms for _, ms in seen.ms[name]]
+    return {"count": len(took), **quantiles(took), "most": round(max(took, default=0.0), 1)}
+
+
+def _memory(watched: Watched) -> JsonObject:
+    """Medians of the first and the last third of the samples since the last start."""
+    since = watched.spans[-1][1] if watched.spans else 0.0
+    found = [mib for at, mib in watched.memory if at >= since] or [0.0]
+    third = max(1, len(found) // 3)
+    return {
+        "first_third": round(median(found[:third]), 1),
+        "last_third": round(median(found[-third:]), 1),
+        "most": round(max(found), 1),
+    }
+
+
+def _analyst(watched: Watched, seen: Seen, began: float, seconds: float) -> JsonObject:
+    """How long queries took, and how many writes were acknowledged a second with and without
+    them: medians over windows in which the service was not down."""
+    rates: dict[bool, list[float]] = {True: [], False: []}
+    writes = [at for name in ("remember", "modify") for at, _ in seen.ms[cast("Any", name)]]
+    for number in range(int(seconds / WINDOW_SECONDS)):
+        start = began + number * WINDOW_SECONDS
+        end = start + WINDOW_SECONDS
+        if any(down < end and up > start for down, up in watched.spans):
+            continue
+        count = sum(start <= at < end for at in writes)
+        rates[_with_analyst(start - began)].append(count / WINDOW_SECONDS)
+    medians = {known: median(found) if found else 0.0 for known, found in rates.items()}
+    took = [ms for _, ms, _ in watched.queries]
+    slowest = max(watched.queries, key=lambda each: each[1], default=(0.0, 0.0, ""))
+    failures: list[JsonValue] = [*watched.failures]
+    return {
+        "queries": len(took),
+        **quantiles(took),
+        "most": round(max(took, default=0.0), 1),
+        "slowest": slowest[2],
+        "failures": failures,
+        "writes_per_second_without": round(medians[False], 1),
+        "writes_per_second_with": round(medians[True], 1),
+    }

@@ -1,0 +1,92 @@
+"""The HTTP service in front of workers on a real broker: it routes by scope, says so when the
+worker of a scope is gone, and goes on when another one has taken over."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from palimpsest.ops.kafka.broker import Broker
+from palimpsest.streams.logs.base import partition_for
+from tests.soak.lab import Lab
+
+PARTITIONS = 4
+PATIENCE_S = 60.0
+SCOPES = ("ana", "ben", "eva", "kim", "mia", "gus")
+
+
+@pytest.fixture
+def lab(broker: Broker, tmp_path: Path) -> Iterator[Lab]:
+    name = f"p{uuid.uuid4().hex[:8]}"
+    # Longer than a request waits for a partition: it is told that its worker is gone.
+    made = Lab(tmp_path / name, broker, name, PARTITIONS, 6.0)
+    yield made
+    made.close()
+
+
+def answered(ask: Callable[[], httpx.Response]) -> httpx.Response:
+    """The first answer that is no 503. Every 503 must say when to come again."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        answer = ask()
+        if answer.status_code != 503:
+            return answer
+        assert int(answer.headers["retry-after"]) >= 1, answer.text
+        assert answer.json()["type"].endswith("unavailable")
+        assert time.monotonic() < deadline, answer.text
+        time.sleep(0.2)
+
+
+def remembered(client: httpx.Client, scope: str, text: str) -> dict[str, Any]:
+    body = {"scope": scope, "content": text}
+    answer = client.post("/api/memory/remember?wait=30", json=body)
+    assert answer.status_code == 200, answer.text
+    kept: dict[str, Any] = answer.json()["result"]
+    return kept
+
+
+def test_the_gateway_routes_by_scope_and_outlives_its_workers(lab: Lab) -> None:
+    assert {partition_for(scope, PARTITIONS) for scope in SCOPES} == {0, 1, 2, 3}
+    url = lab.serve("gateway")
+    with httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_S) as client:
+        asked = {"scope": "ana", "query": "where does Ana live?"}
+        # Nobody is there: told, and soon.
+        began = time.monotonic()
+        alone = client.post("/api/memory/recall", json=asked)
+        assert (alone.status_code, time.monotonic() - began < 30) == (503, True)
+        accepted = client.post(
+            "/api/memory/remember?wait=0", json={"scope": "ana", "content": "Ana lives in Lima"}
+        )
+        assert accepted.status_code == 202, accepted.text
+        for name in ("one", "two"):
+            lab.start(name)
+        lab.until_owned(2)
+        assert answered(lambda: client.get("/ready")).status_code == 200
+        # What nobody was there for is done by whoever came.
+        place = accepted.headers["location"]
+        result = answered(lambda: client.get(place))
+        while result.json().get("applied") is not True:
+            result = answered(lambda: client.get(place))
+        kept = {scope: remembered(client, scope, f"{scope} keeps bees") for scope in SCOPES}
+        for scope, memory in kept.items():
+            found = client.get(f"/api/memory/{memory['id']}")
+            assert (found.status_code, found.json()["scope"]) == (200, scope)
+            hits = client.post("/api/memory/recall", json={"scope": scope, "query": "bees"})
+            assert f"{scope} keeps bees" in hits.text
+        # One dies: its scopes are away until the other one has them.
+        lab.kill("two")
+        for scope, memory in kept.items():
+            path = f"/api/memory/{memory['id']}"
+            assert answered(partial(client.get, path)).json()["scope"] == scope
+        changed = {"content": "ana keeps goats", "reason": "changed"}
+        path = f"/api/memory/{kept['ana']['id']}?wait=30"
+        answer = answered(lambda: client.patch(path, json=changed))
+        assert (answer.status_code, answer.json()["status"]) == (200, "updated")
+    lab.stop("gateway")
