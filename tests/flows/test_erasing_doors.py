@@ -61,58 +61,67 @@ def test_a_whole_scope_by_the_library(tmp_path: Path) -> None:
         assert memory.list(scope="ben").memories
 
 
+class Client:
+    """What the tests ask of the service."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self.http = client
+
+    def remembered(self, content: str) -> str:
+        body = {"content": content, "scope": "ana"}
+        return str(self.http.post("/api/memory/remember", json=body).json()["result"]["id"])
+
+    def erased(self, by: httpx.Client | None = None, **body: object) -> httpx.Response:
+        said = {"scope": "ana", "reason": "asked", **body}
+        return (by or self.http).post("/api/memory/erase", json=said)
+
+    def in_no_file(self, command: str) -> bool:
+        state = self.http.get(f"/api/commands/{command}").json()
+        assert state["left"]
+        return bool(state["erasure"] == "done")
+
+
 def test_over_http(tmp_path: Path) -> None:
-    with server(tmp_path) as served, served.client() as client:
-
-        def remembered(content: str, scope: str = "ana") -> str:
-            answer = client.post(
-                "/api/memory/remember", json={"content": content, "scope": scope}
-            ).json()
-            return str(answer["result"]["id"])
-
-        def erased(body: dict[str, object], by: httpx.Client = client) -> httpx.Response:
-            return by.post("/api/memory/erase", json={"scope": "ana", "reason": "asked", **body})
-
-        def done(command: str) -> bool:
-            state = client.get(f"/api/commands/{command}").json()
-            assert state["left"]
-            return bool(state["erasure"] == "done")
-
-        first, pinned = remembered(SECRET), remembered(f"critical: {FOREIGN}")
-        shown = erased({"ids": [first, pinned]}).json()
+    with server(tmp_path) as served, served.client() as http:
+        client = Client(http)
+        first, pinned = client.remembered(SECRET), client.remembered(f"critical: {FOREIGN}")
+        shown = client.erased(ids=[first, pinned]).json()
         assert {row["id"] for row in shown["candidates"]} == {first, pinned}
-        answer = erased({"ids": [first, pinned], "mode": "execute"}).json()
+        answer = client.erased(ids=[first, pinned], mode="execute").json()
         assert {row["id"]: row["status"] for row in answer["result"]} == {
             first: "erased",
             pinned: "pinned",
         }
-        until(lambda: done(answer["command_id"]))
+        until(lambda: client.in_no_file(answer["command_id"]))
         assert where(tmp_path, SECRET) == []
-        recovered = client.post(f"/api/memory/{first}/recover", json={})
-        problem(recovered, 409, "retention_expired")
-        forced = {"ids": [pinned], "mode": "execute", "force": True, "cascade": True}
-        gone = erased(forced).json()
+        problem(http.post(f"/api/memory/{first}/recover", json={}), 409, "retention_expired")
+        gone = client.erased(ids=[pinned], mode="execute", force=True, cascade=True).json()
         assert {row["status"] for row in gone["result"]} == {"erased"}
-        until(lambda: done(gone["command_id"]))
+        until(lambda: client.in_no_file(gone["command_id"]))
         assert where(tmp_path, SECRET, FOREIGN) == []
+        third = http.delete(
+            f"/api/memory/{client.remembered(OTHER)}", params={"reason": "asked", "hard": True}
+        )
+        assert third.json()["status"] == "erased"
 
-        third = client.delete(
-            f"/api/memory/{remembered(OTHER)}", params={"reason": "asked", "hard": True}
-        ).json()
-        assert third["status"] == "erased"
-        remembered("The bread is in the oven")
-        served.settle(client)
-        whole = {"whole_scope": True}
-        counted = erased(whole).json()
-        problem(erased({**whole, "mode": "execute"}), 409, "confirmation_required")
-        confirmed = {**whole, "mode": "execute", "confirm_token": counted["confirm_token"]}
+
+def test_a_whole_scope_over_http(tmp_path: Path) -> None:
+    with server(tmp_path) as served, served.client() as http:
+        client = Client(http)
+        client.remembered("The bread is in the oven")
+        served.settle(http)
+        counted = client.erased(whole_scope=True).json()
         assert counted["memories"] > 0
+        refused = client.erased(whole_scope=True, mode="execute")
+        problem(refused, 409, "confirmation_required")
+        confirmed = {"mode": "execute", "confirm_token": counted["confirm_token"]}
         token = served.token("some", "ana", may=["forget", "recall"])
         with served.client(token) as some:
-            problem(erased(confirmed, some), 403, "forbidden")
+            refused = client.erased(some, whole_scope=True, **confirmed)
+            problem(refused, 403, "forbidden")
         token = served.token("all", "ana", may=["forget", "recall", "admin"])
         with served.client(token) as one:
-            answer = erased(confirmed, one).json()
+            answer = client.erased(one, whole_scope=True, **confirmed).json()
         assert answer["result"] == {"status": "erased", "memories": counted["memories"]}
 
 
