@@ -8,7 +8,7 @@ from palimpsest.ops.queries.requests import RequestError
 
 DONE: Final = frozenset(
     {"updated", "no_changes", "forgotten", "recovered", "confirmed", "set"}
-    | {"deleted", "deduped", "dismissed", "added", "merged", "already", "ended"}
+    | {"deleted", "deduped", "dismissed", "added", "merged", "already", "ended", "erased"}
 )
 """What a command says of what is now as it was told to be."""
 Kind = Literal[

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from palimpsest.ops.log_folder import log_folder
+from palimpsest.ops.maintenance.erasing import FileErasing
 from palimpsest.ops.parts import (
     LOCK_PATIENCE_SECONDS,
     ModelGate,
@@ -67,6 +68,7 @@ class Application:
     gate: ModelGate
     shards: list[Shard]
     worker: Worker
+    erasing: FileErasing
     clock: Callable[[], datetime] = utc_now
     warnings: list[str] = field(default_factory=list)
     on_drained: Callable[[], Awaitable[None]] | None = None
@@ -102,12 +104,31 @@ class Application:
                 append = self.log.append
                 fetcher = Fetcher(lambda: shards, self.log, append, self.settings, self.clock)
                 self.worker.busy = fetcher.busy
-                await fetching.enter_async_context(fetcher.going_on(self.worker.stop))
-            await self.worker.run(until_drained)
+                await fetching.enter_async_context(fetcher.going_on(self._end_worker))
+            await self._work(until_drained)
         if self.worker.drained:
             self.finished = await upkeep.finish(self._stopped)
         if self.on_drained is not None:
             await self.on_drained()
+
+    async def _work(self, until_drained: bool) -> None:
+        """Run the stages, and between two runs carry out what of erasures lies in files."""
+        async with self.erasing.watching(self._pause):
+            await self.erasing.carry_out()
+            while True:
+                await self.worker.run(until_drained)
+                if not self.erasing.due:
+                    return
+                await self.erasing.carry_out()
+                if self._stopped.is_set() or self.worker.drained:
+                    return
+                self.worker = self.worker.resumed()
+
+    def _end_worker(self) -> None:
+        self.worker.stop()
+
+    def _pause(self) -> None:
+        self.worker.pause()  # that of then: a run after an erasure has another one
 
     def under_way(self) -> dict[str, int]:
         """Records that the stages work on now, by stage."""
@@ -151,11 +172,18 @@ async def application(
         def runner(task: PartitionTask) -> StageRunner:
             return stage_runner(settings, task, models, log, shards[task.partition], clock, gate)
 
+        async def after_batch(runner: StageRunner) -> None:
+            if joined.erasing.due:
+                joined.worker.pause()
+            if on_batch is not None:
+                await on_batch(runner)
+
         chosen = [s for s in stages(settings) if not only or s.name in only]
         asking = model_stages(settings)
-        worker = Worker(log, chosen, len(shards), runner, settings.worker, asking, on_batch)
+        worker = Worker(log, chosen, len(shards), runner, settings.worker, asking, after_batch)
+        erasing = FileErasing(log, shards)
         joined = Application(
-            settings, log, language, embedding, models, gate, shards, worker, clock
+            settings, log, language, embedding, models, gate, shards, worker, erasing, clock
         )
         await check_embedding(embedding)
         for shard in shards:

@@ -7,7 +7,7 @@ from typing import cast
 from palimpsest.ops.command_kinds import CommandError
 from palimpsest.ops.queries.dispatch import Queries
 from palimpsest.ops.queries.requests import ForgetPreviewRequest
-from palimpsest.schemas.commands import ForgetCommand
+from palimpsest.schemas.commands import EraseScopeCommand, ForgetCommand
 
 
 async def forget_command(
@@ -45,6 +45,7 @@ async def forget_command(
         force=force,
         cascade=selection.cascade or None,
         confirm_token=token,
+        hard=selection.hard or None,
     )
 
 
@@ -57,8 +58,9 @@ def forget_by_ids(
 ) -> ForgetCommand | None:
     """The command for memories that are named and nothing else, whatever they are by now; None for
     a selection that has to be looked for."""
-    named, cascade = selection.memory_ids, selection.cascade
-    if not named or selection != ForgetPreviewRequest(selection.scope, named, cascade=cascade):
+    named, cascade, hard = selection.memory_ids, selection.cascade, selection.hard
+    by_ids = ForgetPreviewRequest(selection.scope, named, cascade=cascade, hard=hard)
+    if not named or selection != by_ids:
         return None
     return ForgetCommand(
         memory_ids=named,
@@ -67,4 +69,23 @@ def forget_by_ids(
         if_version=if_version,
         cascade=cascade or None,
         confirm_token=confirm_token,
+        hard=hard or None,
     )
+
+
+async def erase_command(
+    queries: Queries,
+    selection: ForgetPreviewRequest,
+    reason: str,
+    confirm_token: str | None = None,
+    force: bool = False,
+) -> ForgetCommand | EraseScopeCommand:
+    """The same for what is to be erased; a whole scope always needs the token of a preview."""
+    if not selection.whole_scope:
+        return await forget_command(queries, selection, reason, confirm_token, force)
+    if confirm_token is None:
+        raise CommandError(
+            "confirmation_required",
+            "to erase a whole scope, look at a preview of it and give its token to confirm",
+        )
+    return EraseScopeCommand(reason=reason, confirm_token=confirm_token)

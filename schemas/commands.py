@@ -112,7 +112,8 @@ class ForgetCommand(Frozen):
     """Soft-delete memories. `force` is needed for pinned ones; a machine actor may forget neither
     pinned nor confirmed ones, forced or not. `cascade`: also those that were drawn from nothing
     else. `confirm_token` is that of a preview: nothing is forgotten unless it is still what the
-    preview showed."""
+    preview showed. `hard`: their texts are erased, also of those that were forgotten before, and
+    no one can recover them."""
 
     command: Literal["forget"] = "forget"
     memory_ids: tuple[str, ...] = Field(min_length=1, max_length=200)
@@ -121,6 +122,16 @@ class ForgetCommand(Frozen):
     if_version: int | None = None
     cascade: bool | None = None
     confirm_token: str | None = None
+    hard: bool | None = None
+
+
+class EraseScopeCommand(Frozen):
+    """Erase every memory of the scope, pinned ones too: a person's alone. `confirm_token` is that
+    of a preview that counted them."""
+
+    command: Literal["erase-scope"] = "erase-scope"
+    reason: str = Field(pattern=r"\S")
+    confirm_token: str
 
 
 class RecoverCommand(Frozen):
@@ -208,6 +219,7 @@ Command = Annotated[
     RememberCommand
     | ModifyCommand
     | ForgetCommand
+    | EraseScopeCommand
     | RecoverCommand
     | ConfirmCommand
     | ApplyProposalsCommand

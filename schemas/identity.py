@@ -40,7 +40,11 @@ def turn_memory_id(scope: str, turn_id: str) -> str:
 
 def turn_item_id(scope: str, turn: ConversationTurn) -> str:
     """A published turn's id in the balance: what was said, by whom, as what and where. The same
-    turn published again is the same item; another text under its turn id is another one."""
+    turn published again is the same item; another text under its turn id is another one. A turn
+    whose text was erased says which it was."""
+    was = (turn.model_extra or {}).get("erased_item_id")
+    if isinstance(was, str) and turn.content == f"[erased {turn_memory_id(scope, turn.turn_id)}]":
+        return was
     said = (turn.session_id, turn.speaker, turn.role, turn.privacy, turn.content)
     return derived_id("turn-item", scope, turn.turn_id, *said)
 
@@ -79,6 +83,11 @@ def forget_token(scope: str, versions: Mapping[str, int]) -> str:
     secret: it guards against another set than the one that was looked at."""
     listed = [part for key in sorted(versions) for part in (key, versions[key])]
     return derived_id("forget", scope, *listed)
+
+
+def erase_token(scope: str, count: int) -> str:
+    """What a preview of erasing a scope is confirmed by: how many memories it holds."""
+    return derived_id("erase-scope", scope, count)
 
 
 def fact_memory_id(item_id: str) -> str:

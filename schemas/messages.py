@@ -307,7 +307,8 @@ class Outcome(Frozen):
 class GraphWork(Frozen):
     """What the graph should take from a change: triples, and the memories that they belong to.
     `command_id`: the command that told it, where extraction did not; that of an alias is answered
-    by graph-persist, which alone knows what came of it."""
+    by graph-persist, which alone knows what came of it. `erased`: memories that the graph forgets,
+    with all that they alone told; `erased_scope`: all of it."""
 
     memory_ids: tuple[str, ...]
     command_id: str | None = None
@@ -316,6 +317,8 @@ class GraphWork(Frozen):
     attributes: tuple[StructuredAttribute, ...] = ()
     aliases: tuple[tuple[str, str], ...] = ()
     imported: ImportedGraph | None = None
+    erased: tuple[str, ...] | None = None
+    erased_scope: bool | None = None
 
 
 class MemoryChange(Frozen):

@@ -6,13 +6,16 @@ A shard folder holds `memory.duckdb` (rows, full text, graph, history, the runne
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 
 from palimpsest.stores.database.migrations import migrate
+from palimpsest.stores.database.rewriting import rewrite
 from palimpsest.stores.database.sql import MATCH_BM25, install_terms
+from palimpsest.stores.database.tables import Tables
 from palimpsest.stores.database.views import install_views
 from palimpsest.stores.lock import FolderLock
 from palimpsest.stores.settings import ShardOptions
@@ -20,6 +23,7 @@ from palimpsest.stores.state import ShardState
 from palimpsest.stores.writing.unit_of_work import UnitOfWork
 
 DATABASE_FILE = "memory.duckdb"
+VECTORS_FOLDER = "vectors.lance"
 BLOCK_BYTES = 64 * 1024
 READERS_SECONDS = 2.0
 """What queries get to end when the shard is closed: most take milliseconds."""
@@ -36,10 +40,7 @@ class Shard(ShardState):
         folder.mkdir(parents=True, exist_ok=True)
         self._folder_lock = FolderLock(folder, "shard")
         try:
-            connection = _connect(folder / DATABASE_FILE, options)
-            self.migrated = migrate(connection)
-            install_terms(connection, options.search.language)
-            install_views(connection, MATCH_BM25)
+            connection, self.migrated = _ready(folder / DATABASE_FILE, options)
         except duckdb.Error as error:
             self._folder_lock.release()
             raise StoreError(f"the store {folder} cannot be brought up to date: {error}") from error
@@ -60,6 +61,27 @@ class Shard(ShardState):
         self._connection.close()
         self._folder_lock.release()
 
+    def rewrite(self) -> None:
+        """Write the store's files anew, so that no byte is left of what was erased from its
+        tables. Under `lock`; who reads waits. Blocks. Raises StoreError and duckdb.Error; unless
+        the process ends the old file is then still there and in use."""
+        path = self.folder / DATABASE_FILE
+        with self.readers.replacing(READERS_SECONDS):
+            self._connection.execute("FORCE CHECKPOINT")
+            self._connection.close()
+            try:
+                rewrite(path)
+            finally:
+                connection, _ = _ready(path, self.options)
+                self._connection = connection
+                self.tables = Tables(connection)
+                self.readers.use(connection)
+        self.indexes.clear()
+        if self._vector_table is not None:
+            self._vector_table.discard()
+        else:
+            shutil.rmtree(self.folder / VECTORS_FOLDER, ignore_errors=True)
+
     def unit(self) -> UnitOfWork:
         """A new unit of work; under `lock` from its first read that a write depends on."""
         return UnitOfWork(self)
@@ -74,6 +96,15 @@ class Shard(ShardState):
             | pa.ArrowInvalid
             | pa.ArrowTypeError,
         ) and not isinstance(error, duckdb.OperationalError)
+
+
+def _ready(path: Path, options: ShardOptions) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
+    """The open database, up to date, and the migrations that this took."""
+    connection = _connect(path, options)
+    migrated = migrate(connection)
+    install_terms(connection, options.search.language)
+    install_views(connection, MATCH_BM25)
+    return connection, migrated
 
 
 def _connect(path: Path, options: ShardOptions) -> duckdb.DuckDBPyConnection:

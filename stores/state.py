@@ -72,6 +72,10 @@ class ShardState:
         self._seen = SeenMessages(self.reading)
         self.may_lack_vectors = True
         """Whether there may be memories without a vector: true until a count finds none."""
+        self.has_erasures = bool(
+            self._connection.execute("SELECT 1 FROM erasures WHERE phase <> 'done'").fetchall()
+        )
+        """Whether texts were erased from the tables that files may still hold."""
         self._vector_table: VectorTable | None = None
         self._load_progress()
 

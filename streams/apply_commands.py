@@ -13,6 +13,7 @@ from palimpsest.schemas.commands import (
     Command,
     ConfirmCommand,
     DismissProposalsCommand,
+    EraseScopeCommand,
     ForgetCommand,
     ImportCommand,
     MemoryPatch,
@@ -34,9 +35,10 @@ from palimpsest.schemas.rows import (
     FlagsRow,
     MemoryRow,
 )
+from palimpsest.streams.apply_erase import erase_scope
 from palimpsest.streams.apply_forget import Sources, forget, load_derived, recover
 from palimpsest.streams.apply_remember import parse_prefix, remember
-from palimpsest.streams.apply_sessions import end_session, update_short_term
+from palimpsest.streams.apply_sessions import session_result
 from palimpsest.streams.command_work import (
     PROTECTED,
     Refused,
@@ -140,6 +142,7 @@ def _load(message: Message, command: Command, texts: tuple[str, ...]) -> Load:
         source_ids=sources,
         command_id=command_id(message),
         session_id=session_id,
+        whole_scope=isinstance(command, EraseScopeCommand),
     )
 
 
@@ -156,14 +159,14 @@ def _carry_out(work: Work, command: Command, sources: Sources) -> JsonValue:
             return forget(work, command, sources)
         case RecoverCommand():
             return recover(work, command)
+        case EraseScopeCommand():
+            return erase_scope(work, command)
         case ConfirmCommand():
             return _confirm(work, command)
         case SetFlagsCommand():
             return _set_flags(work, command)
-        case SessionEndCommand():
-            return end_session(work, command)
-        case UpdateShortTermCommand():
-            return update_short_term(work, command)
+        case SessionEndCommand() | UpdateShortTermCommand():
+            return session_result(work, command)
         case AliasCommand():
             work.graph = GraphWork(
                 memory_ids=(),

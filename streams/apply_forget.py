@@ -11,10 +11,18 @@ from pydantic import JsonValue
 from palimpsest.schemas.commands import ForgetCommand, RecoverCommand
 from palimpsest.schemas.document_rows import SOURCE_TYPES
 from palimpsest.schemas.identity import forget_token
-from palimpsest.schemas.rows import dedup_key
+from palimpsest.schemas.rows import MemoryRow, dedup_key
+from palimpsest.streams.apply_erase import erase_texts
 from palimpsest.streams.cascade import drawn_from_nothing_else
 from palimpsest.streams.command_work import PROTECTED, Refused, Work
-from palimpsest.streams.memory_rows import archived, changed, deleted, protected
+from palimpsest.streams.memory_rows import (
+    archived,
+    changed,
+    deleted,
+    is_erased,
+    protected,
+    without_text,
+)
 from palimpsest.streams.stage import Answer, Ask
 from palimpsest.streams.store_port import Load, Loaded, Put
 
@@ -49,19 +57,37 @@ def forget(work: Work, command: ForgetCommand, sources: Sources) -> JsonValue:
     """What became of each memory that is named, then of each that goes with them."""
     if command.confirm_token is not None:
         _check_token(work, command, sources)
-    asked = [_forget(work, memory_id, command) for memory_id in command.memory_ids]
-    if not command.cascade:
-        return [*asked]
-    gone = [key for key in command.memory_ids if key in work.memories and not _active(work, key)]
-    going = drawn_from_nothing_else(gone, sources, _all_active(work))
-    # The version is that of the memory that is named.
-    each = command.model_copy(update={"if_version": None})
-    return [*asked, *(_forget(work, key, each, sources[key]) for key in going)]
+    before = dict(work.memories)
+    told = [_forget(work, memory_id, command) for memory_id in command.memory_ids]
+    if command.cascade:
+        gone = [
+            key for key in command.memory_ids if key in work.memories and not _active(work, key)
+        ]
+        going = drawn_from_nothing_else(gone, sources, _left(work, command))
+        # The version is that of the memory that is named.
+        each = command.model_copy(update={"if_version": None})
+        told += [_forget(work, key, each, sources[key]) for key in going]
+    if command.hard:
+        erase_texts(work, [row for key, row in before.items() if _was_erased(work, key, row)])
+    return [*told]
+
+
+def _was_erased(work: Work, memory_id: str, before: MemoryRow) -> bool:
+    return is_erased(work.memories[memory_id]) and not is_erased(before)
+
+
+def _left(work: Work, command: ForgetCommand) -> set[str]:
+    """The memories that may still be forgotten; where texts are erased, those forgotten before
+    too."""
+    if not command.hard:
+        return _all_active(work)
+    return {key for key, row in work.memories.items() if not is_erased(row)}
 
 
 def _check_token(work: Work, command: ForgetCommand, sources: Sources) -> None:
-    named = [key for key in command.memory_ids if _active(work, key)]
-    going = drawn_from_nothing_else(named, sources, _all_active(work)) if command.cascade else ()
+    left = _left(work, command)
+    named = [key for key in command.memory_ids if key in left]
+    going = drawn_from_nothing_else(named, sources, left) if command.cascade else ()
     versions = {key: work.memories[key].version for key in (*named, *going)}
     if command.confirm_token != forget_token(work.message.scope, versions):
         raise Refused(
@@ -87,7 +113,9 @@ def _forget(
     row = work.memories.get(memory_id)
     if row is None:
         return {"id": memory_id, "status": "not_found"}
-    if row.is_deleted:
+    if is_erased(row) and command.hard:
+        return {"id": memory_id, "status": "erased", "version": row.version}
+    if row.is_deleted and not command.hard:
         return {"id": memory_id, "status": "deleted"}
     if command.if_version is not None and command.if_version != row.version:
         return {"id": memory_id, "status": "version_conflict", "version": row.version}
@@ -95,15 +123,20 @@ def _forget(
         return {"id": memory_id, "status": "forbidden", "why": PROTECTED}
     if row.pinned and not command.force:
         return {"id": memory_id, "status": "pinned"}
-    work.writes.append(Put(archived(row, "forgotten", work.at)))
-    gone = work.put(deleted(changed(row, work.at, work.intent.actor.id, 0), work.at))
+    after = changed(row, work.at, work.intent.actor.id, 0)
+    cause: dict[str, JsonValue] = {"drawn_from": [*drawn_from]} if drawn_from else {}
+    if command.hard:
+        gone = work.put(without_text(after, work.at))
+        work.tell("purged", memory_id, command.reason, metadata=cause)
+    else:
+        work.writes.append(Put(archived(row, "forgotten", work.at)))
+        gone = work.put(deleted(after, work.at))
+        work.tell("deleted", memory_id, command.reason, row, gone, metadata=cause)
     answer: dict[str, JsonValue] = {
         "id": memory_id,
-        "status": "forgotten",
+        "status": "erased" if command.hard else "forgotten",
         "version": gone.version,
     }
-    cause: dict[str, JsonValue] = {"drawn_from": [*drawn_from]} if drawn_from else {}
-    work.tell("deleted", memory_id, command.reason, row, gone, metadata=cause)
     return answer | cause
 
 
@@ -112,6 +145,8 @@ def recover(work: Work, command: RecoverCommand) -> JsonValue:
     row = work.memories.get(command.memory_id)
     if row is None:
         raise Refused(f"not_found: no memory {command.memory_id} in this scope")
+    if is_erased(row):
+        raise Refused("retention_expired: its text was erased; nothing is left to recover")
     if not row.is_deleted or row.deleted_at is None:
         raise Refused("not_deleted: the memory is active")
     if command.if_version is not None and command.if_version != row.version:

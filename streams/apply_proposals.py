@@ -19,6 +19,7 @@ from palimpsest.schemas.rows import MemoryRow, embedding_key
 from palimpsest.schemas.topics import FACTS_EXTRACTED
 from palimpsest.streams.apply_held import held_row
 from palimpsest.streams.decision_rows import candidates_json
+from palimpsest.streams.erased_facts import still_proposed
 from palimpsest.streams.memory_rows import Origin, effective, origin_of
 from palimpsest.streams.models.base import Embedding
 from palimpsest.streams.outcomes import changes, link_writes, outcome_row
@@ -99,6 +100,7 @@ def proposals_step(
     assert isinstance(embedded, Embedded)
     loaded = yield _load(message, intent, texts)
     assert isinstance(loaded, Loaded)
+    intent = still_proposed(intent, loaded.memories.get(intent.turn.memory_id))
     work = _Work(
         message,
         intent,

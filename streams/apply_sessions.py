@@ -10,7 +10,13 @@ from palimpsest.streams.sessions import as_ended, summarized, told_end, without
 from palimpsest.streams.store_port import ExpireShortTerm, Put
 
 
-def end_session(work: Work, command: SessionEndCommand) -> JsonValue:
+def session_result(work: Work, command: SessionEndCommand | UpdateShortTermCommand) -> JsonValue:
+    if isinstance(command, SessionEndCommand):
+        return _end(work, command)
+    return _update_short_term(work, command)
+
+
+def _end(work: Work, command: SessionEndCommand) -> JsonValue:
     """End an open session. One that has ended stays as it is."""
     known = work.loaded.session
     if known is None:
@@ -26,7 +32,7 @@ def end_session(work: Work, command: SessionEndCommand) -> JsonValue:
     return {**answer, "status": "ended", "ended_by": "command"}
 
 
-def update_short_term(work: Work, command: UpdateShortTermCommand) -> JsonValue:
+def _update_short_term(work: Work, command: UpdateShortTermCommand) -> JsonValue:
     """Keep a summary of a session, in the place of the one before. The session need not have been
     met yet: its turns may be on their way."""
     settings = work.settings.short_term

@@ -15,9 +15,11 @@ from palimpsest.schemas.messages import (
     ProposalsIntent,
     ScoredCandidate,
 )
+from palimpsest.schemas.redaction import is_mark
 from palimpsest.schemas.rows import MemoryRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
 from palimpsest.streams.decision_rows import extraction_row, fact_row, proposal_row
+from palimpsest.streams.erased_facts import still_said
 from palimpsest.streams.extract import model_call
 from palimpsest.streams.memory_rows import effective, origin_of
 from palimpsest.streams.models.base import Reply
@@ -157,7 +159,8 @@ def _undecided_facts(
     )
     assert isinstance(loaded, Loaded)
     done = loaded.settled if message.redrive else loaded.facts.keys()
-    return tuple(fact for fact in body.facts if fact.item_id not in done), not loaded.facts
+    facts = still_said(body.facts, loaded.memories.get(body.turn.memory_id))
+    return tuple(fact for fact in facts if fact.item_id not in done), not loaded.facts
 
 
 def _decide(
@@ -197,8 +200,8 @@ def _known_by_bands(
     fact: Fact, candidates: tuple[ScoredCandidate, ...], settings: StageSettings
 ) -> Proposal | None:
     """What needs no model: nothing similar, a duplicate, or something clearly distinct."""
-    if not candidates:
-        return _proposal(fact, "ADD", candidates, "no similar memory")
+    if not candidates or is_mark(fact.content):
+        return _proposal(fact, "ADD", (), "no similar memory")
     digest = content_hash(storage_content(fact.content))
     for candidate in candidates:
         if content_hash(candidate.content) == digest:
@@ -288,11 +291,8 @@ def _by_model(
             warnings=draft.warnings,
             decider=model_call(reply, DECISION_PROMPT_VERSION, attempt),
         )
-    raise Undecided(
-        f"the decision could not be read in {attempts} attempts: {why}",
-        raw,
-        attempts,
-    )
+    why = f"the decision could not be read in {attempts} attempts: {why}"
+    raise Undecided(why, raw, attempts)
 
 
 def _at_risk(

@@ -10,6 +10,7 @@ from palimpsest.schemas.messages import (
     NormalizedTurn,
     TurnReference,
 )
+from palimpsest.schemas.redaction import is_mark
 from palimpsest.schemas.topics import FACTS_EXTRACTED, TURNS_NORMALIZED
 from palimpsest.streams.models.base import Reply
 from palimpsest.streams.prompting.prompts import EXTRACTION_PROMPT_VERSION, extraction_prompt
@@ -24,6 +25,8 @@ def extract_stage(settings: StageSettings) -> Stage:
     def process(message: Message, context: Context) -> Process:
         turn = message.body
         assert isinstance(turn, NormalizedTurn)
+        if is_mark(turn.content):  # erased since it was published
+            return Step()
         prompt = extraction_prompt(
             turn,
             message.occurred_at,

@@ -25,7 +25,7 @@ from palimpsest.schemas.rows import (
 from palimpsest.schemas.topics import GRAPH_CHANGES, MEMORY_CHANGES
 from palimpsest.streams.graph_import import imported_names, imported_rows
 from palimpsest.streams.stage import Context, Emit, Message, Process, Stage, Step
-from palimpsest.streams.store_port import Graph, LoadGraph, MemoryText, Put, Write
+from palimpsest.streams.store_port import EraseGraph, Graph, LoadGraph, MemoryText, Put, Write
 from palimpsest.streams.text.linker import canonical_name, name_fault, names_in
 
 VAGUE_TYPES = ("extracted", "unknown", "")
@@ -42,6 +42,9 @@ def graph_persist_stage(extraction_writes: bool) -> Stage:
         body = message.body
         assert isinstance(body, MemoryChange)
         given = body.graph
+        if given is not None and (given.erased or given.erased_scope):
+            gone = None if given.erased_scope else given.erased
+            return Step(writes=(EraseGraph(message.scope, gone),))
         if given is None or not (extraction_writes or _is_authored(given)):
             return Step()
         names = tuple(dict.fromkeys(map(_canonical, _names(given))))

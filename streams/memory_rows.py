@@ -185,6 +185,35 @@ def deleted(row: MemoryRow, at: datetime) -> MemoryRow:
     return replace(row, is_deleted=True, deleted_at=at, dedup_key=None)
 
 
+def without_text(row: MemoryRow, at: datetime) -> MemoryRow:
+    """The row as a tombstone of which nobody can tell what it said; what was drawn from it and is
+    on its way still finds it gone."""
+    return replace(
+        deleted(row, row.deleted_at or at),
+        type=row.type if row.type == "episodic" else "fact",
+        importance=0.0,
+        confidence=0.0,
+        content="",
+        normalized_content="",
+        content_hash="",
+        embedding_key="",
+        tags=(),
+        categories=(),
+        who="",
+        why="erased",
+        project=None,
+        pinned=False,
+        valid_from=None,
+        valid_until=None,
+        metadata="{}",
+    )
+
+
+def is_erased(row: MemoryRow) -> bool:
+    """Whether nothing is left of what the memory said."""
+    return row.is_deleted and not row.content_hash
+
+
 def archived(row: MemoryRow, reason: str, at: datetime) -> ArchiveRow:
     """The cold-tier copy of a state about to be replaced or deleted."""
     state = json.dumps(asdict(row), sort_keys=True, ensure_ascii=False, default=str)

@@ -13,6 +13,9 @@ from palimpsest.streams.store_port import Load, Put, Write
 from palimpsest.streams.text.linker import candidate_names, names_in, unspaced_part
 from palimpsest.streams.text.normal_forms import storage_content
 
+MOST_INVALIDATED = 5_000
+"""Memories in one record: an erased scope may have had any number."""
+
 
 def load_names(scope: str, texts: Sequence[str]) -> Load:
     """What to load for `link_writes`: the names that may stand in these texts."""
@@ -70,6 +73,8 @@ def outcome_row(message: Message, outcome: Outcome) -> OutcomeRow:
 def changes(change: MemoryChange, touched: tuple[str, ...] = ()) -> tuple[Emit, ...]:
     """The outcome of an intent, and for long-term memory that changed, the word to caches."""
     emits = [Emit(MEMORY_CHANGES, change, "change")]
-    if touched:
-        emits.append(Emit(CACHE_INVALIDATIONS, CacheInvalidation(memory_ids=touched), "invalidate"))
+    for first in range(0, len(touched), MOST_INVALIDATED):
+        some = CacheInvalidation(memory_ids=touched[first : first + MOST_INVALIDATED])
+        index = "invalidate" if first == 0 else f"invalidate-{first}"
+        emits.append(Emit(CACHE_INVALIDATIONS, some, index))
     return tuple(emits)

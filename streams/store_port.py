@@ -75,7 +75,8 @@ class Load:
     """Rows of one scope by key. `names` are canonical names; `unspaced_text` is text in a script
     without capitals, in which the store looks for the names it knows. `derived_from`: what was
     drawn from these memories is wanted. With `session_id` come the session, all open ones of the
-    scope and the session's short-term memory."""
+    scope and the session's short-term memory. `whole_scope`: all memories of the scope that are
+    not erased are wanted, too."""
 
     scope: str
     memory_ids: tuple[str, ...] = ()
@@ -90,6 +91,7 @@ class Load:
     held_ids: tuple[str, ...] = ()
     fact_ids: tuple[str, ...] = ()
     derived_from: tuple[str, ...] = ()
+    whole_scope: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +226,29 @@ class ExpireShortTerm:
     at: datetime
 
 
-Write: TypeAlias = Put | KeepVector | ExpireShortTerm
+@dataclass(frozen=True, slots=True)
+class Erase:
+    """Take the texts of these memories out of all tables but the graph's: `texts` are what each of
+    them says as the stage read it, `embedding_keys` those of these texts. Their rows are put
+    without text before. `erasure_id` is the command's: what of it lies in files is left to be
+    carried out under that id."""
+
+    erasure_id: str
+    scope: str
+    texts: Mapping[str, str]
+    embedding_keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EraseGraph:
+    """Take out of the graph of a scope what these memories alone told, or (None) all of it; in a
+    batch of its own (NotAlone), for it counts what was told before."""
+
+    scope: str
+    memory_ids: tuple[str, ...] | None
+
+
+Write: TypeAlias = Put | KeepVector | ExpireShortTerm | Erase | EraseGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +309,11 @@ class UnitPort(Protocol):
     def commit(self, progress: Progress) -> None:
         """Raises CommittedButNotShown where the writes are stored and reading them is not sure."""
         ...
+
+
+class NotAlone(ValueError):
+    """Among a batch's writes is one that must be committed before what comes after it is read; its
+    records are to be processed one by one."""
 
 
 class CommittedButNotShown(Exception):

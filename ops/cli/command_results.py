@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import typer
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from palimpsest.ops.queries.dispatch import Queries
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.schemas.commands import Command
+
+LOOK_SECONDS = 0.1
+IN_NO_FILE = "no file of the stores has it any more"
+STILL_IN_FILES = "files of the stores still have it; a worker that starts begins with erasing that"
 
 Said: TypeAlias = dict[str, object]
 """A command with its result as JSON; without `error` and `result` until it is carried out."""
@@ -100,12 +105,43 @@ def carry_out_and_tell(
     settings = cli.settings
     if not scope.strip():
         raise wrong_use("the scope is empty")
-    tell_or_fail(carry_out(settings, scope, order, wait, key), as_json, settings, wait)
+    said = carry_out(settings, scope, order, wait, key)
+    if said.get("erasure") == "pending" and settings.log.kind == "embedded":
+        typer.echo("erased from the tables; erasing from the files", err=True)
+        said = _in_files(settings, said, wait)
+    tell_or_fail(said, as_json, settings, wait)
 
 
 def tell_or_fail(said: Said, as_json: bool, settings: Settings, waited: float = 0.0) -> None:
     """Raises Exit with code 1 where the command was refused."""
     if as_json:
         print_json(said)
-    if tell(said, as_json, settings, waited):
+    refused = tell(said, as_json, settings, waited)
+    if "erasure" in said and not as_json:
+        done = said["erasure"] == "done"
+        typer.echo(IN_NO_FILE if done else STILL_IN_FILES)
+        for left in cast("list[str]", said["left"]):
+            typer.echo(f"not reached: {left}")
+    if refused:
         raise typer.Exit(1)
+
+
+def _in_files(settings: Settings, said: Said, seconds: float) -> Said:
+    """What became of an erasure once no file has its texts, or after so many seconds."""
+    import asyncio
+
+    from palimpsest.ops.commanding import commands_of
+
+    async def until_done() -> Said:
+        commands, found = commands_of(settings), said
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while found.get("erasure") == "pending":
+                    await asyncio.sleep(LOOK_SECONDS)
+                    answer = await commands.result(str(said["command_id"]), seconds)
+                    if answer is None:  # nobody works any more
+                        break
+                    found = said_of(str(said["command_id"]), cast("Said", answer))
+        return found
+
+    return asyncio.run(until_done())

@@ -35,6 +35,7 @@ Preview = Annotated[
 ]
 Confirm = Annotated[str | None, typer.Option(metavar="TOKEN", help="The token of the preview.")]
 Force = Annotated[bool, typer.Option("--force", help="Pinned ones too.")]
+Hard = Annotated[bool, typer.Option("--hard", help="Erase what they say, for good.")]
 
 
 def forget(
@@ -54,12 +55,14 @@ def forget(
     preview: Preview = False,
     confirm: Confirm = None,
     force: Force = False,
+    hard: Hard = False,
     if_version: options.IfVersion = None,
     key: options.Key = None,
     wait: options.Wait = 5.0,
     json: AsJson = False,
 ) -> None:
-    """Forget memories: hidden at once, recoverable for pipeline.recovery_days.
+    """Forget memories: hidden at once, recoverable for pipeline.recovery_days; or with --hard
+    erased, as `palimpsest erase` does.
 
     By ids, or in a scope by a question or by filters. More than 25 at once need the token of a
     preview; with a token nothing is forgotten unless all is still as the preview showed it.
@@ -81,9 +84,10 @@ def forget(
         until=options.in_utc(until),
         limit=limit,
         cascade=cascade,
+        hard=hard,
     )
     if preview:
-        _show(cast("JsonObject", cli.ask(selection)), json)
+        show(cast("JsonObject", cli.ask(selection)), json)
         return
     if not reason.strip():
         raise wrong_use("a --reason is needed to forget; it is kept in the history")
@@ -144,7 +148,7 @@ def _command(
     return cli.with_queries(choosing)
 
 
-def _show(answer: JsonObject, as_json: bool) -> None:
+def show(answer: JsonObject, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +20,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="topics", help="Make and examine the topics on Kafka.")
     command(group)(create)
     command(group)(describe)
+    command(group, "delete-records")(delete_records)
 
 
 def create(cli: Cli, json: AsJson = False) -> None:
@@ -43,6 +45,38 @@ def describe(cli: Cli, json: AsJson = False) -> None:
     from palimpsest.ops.kafka.topics import describe_topics
 
     _tell(describe_topics(_options(cli)), json)
+
+
+def delete_records(
+    cli: Cli,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete; else it is only shown what.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Delete the records that every stage has processed, of all scopes: what Kafka offers to remove
+    erased texts from the topics before their retention ends.
+
+    The stores keep all that was made of them, but can no longer be made anew from the log, and a
+    snapshot that is older than the last record deleted can no longer be restored.
+
+    Example: palimpsest topics delete-records --set log.kind=kafka
+    """
+    from palimpsest.ops.kafka.topics import delete_records as delete
+    from palimpsest.ops.kafka.topics import processed
+    from palimpsest.streams.kafka.log import KafkaLog
+
+    cluster = _options(cli)
+    with KafkaLog.open(cluster) as log:
+        places = processed(log)
+    if yes:
+        delete(cluster, places)
+    if json:
+        print_json({"deleted": yes, "before": [asdict(place) for place in places]})
+        return
+    for place in places:
+        done = "deleted" if yes else "would be deleted"
+        typer.echo(f"{place.topic}[{place.partition}]: records before {place.offset} {done}")
+    if not yes:
+        typer.echo("of all scopes, and for good: with --yes it is done")
 
 
 def _options(cli: Cli) -> Cluster:

@@ -37,6 +37,7 @@ from palimpsest.schemas.commands import (
     AliasCommand,
     Command,
     ConfirmCommand,
+    EraseScopeCommand,
     ForgetCommand,
     ModifyCommand,
     RecoverCommand,
@@ -90,6 +91,8 @@ def of_command(scope: str, command: Command) -> Call:
             return _post("/api/memory/modify", body)
         case ForgetCommand():
             return _forget(scope, command)
+        case EraseScopeCommand():
+            return _erase_scope(scope, command)
         case RecoverCommand() | ConfirmCommand():
             told: dict[str, object] = {"reason": command.reason, "if_version": command.if_version}
             return _post(f"/api/memory/{_id(command.memory_id)}/{command.command}", told)
@@ -124,6 +127,8 @@ def _forget(scope: str, command: ForgetCommand) -> Call:
     ids, force = command.memory_ids, command.force
     if len(ids) == 1 and not command.cascade and command.confirm_token is None:
         told = {"reason": command.reason, "force": force, "if_version": command.if_version}
+        if command.hard:
+            told["hard"] = True
         return Call("DELETE", f"/api/memory/{_id(ids[0])}", told, memory_id=ids[0])
     if command.if_version is not None:
         raise RequestError("if_version: a service takes it for one memory without cascade")
@@ -136,7 +141,14 @@ def _forget(scope: str, command: ForgetCommand) -> Call:
         "cascade": bool(command.cascade),
         "confirm_token": command.confirm_token,
     }
-    return _post("/api/memory/forget", body)
+    return _post("/api/memory/erase" if command.hard else "/api/memory/forget", body)
+
+
+def _erase_scope(scope: str, command: EraseScopeCommand) -> Call:
+    told = {"reason": command.reason, "confirm_token": command.confirm_token}
+    return _post(
+        "/api/memory/erase", {"mode": "execute", "whole_scope": True, "scope": scope} | told
+    )
 
 
 def _post(path: str, body: object) -> Call:

@@ -148,8 +148,20 @@ class Connection(Background):
             return [{"id": call.memory_id, "status": error.kind, "why": str(error)}]
         said = _json(answer, "command_id", "applied")
         if said["applied"]:
+            if said.get("erasure") == "pending":
+                await self._erased_from_files(str(said["command_id"]), deadline)
             return _result(said)
         return await self._later(str(said["command_id"]), deadline, seconds)
+
+    async def _erased_from_files(self, command_id: str, deadline: float) -> None:
+        """Until then, or as long as may be waited: on Kafka it is done when a worker opens the
+        partition next."""
+
+        async def done() -> JsonValue:
+            state = await self.answer(CommandRequest(command_id))
+            return True if isinstance(state, dict) and state.get("erasure") == "done" else None
+
+        await _polled(done, deadline)
 
     async def _later(self, command_id: str, deadline: float, seconds: float) -> JsonValue:
         request = CommandRequest(command_id)

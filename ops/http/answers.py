@@ -256,15 +256,29 @@ class Remembered(Done):
     result: RememberedOne
 
 
-class Changed(Done):
+class MayErase(Done):
+    """Of a command that erased texts: whether files may still have them (`pending`) or not
+    (`done`), and where else there are some."""
+
+    erasure: Literal["pending", "done"] | None = None
+    left: list[str] | None = None
+
+
+class Changed(MayErase):
     """`result` tells what became of each memory, by its `id` and `status`."""
 
     result: list[dict[str, JsonValue]]
 
 
-class ChangedOne(Done):
+class ErasedScope(MayErase):
+    """`result` tells how many `memories` were erased."""
+
+    result: dict[str, JsonValue]
+
+
+class ChangedOne(MayErase):
     id: str
-    status: Literal["updated", "no_changes", "forgotten", "recovered", "confirmed"]
+    status: Literal["updated", "no_changes", "forgotten", "erased", "recovered", "confirmed"]
     version: int
 
 
@@ -308,6 +322,14 @@ class ForgetPreview(BaseModel):
     confirm_token: str
 
 
+class Counted(BaseModel):
+    """How many memories a scope holds, and the token to erase them all."""
+
+    scope: str
+    memories: int
+    confirm_token: str
+
+
 class CommandState(BaseModel):
     """`result` as the route that gave the command would have answered it; null before."""
 
@@ -318,3 +340,5 @@ class CommandState(BaseModel):
     error: str | None = None
     result: JsonValue = None
     recorded_at: datetime | None = None
+    erasure: Literal["pending", "done"] | None = None
+    left: list[str] | None = None

@@ -89,6 +89,7 @@ class ReasonBody(Said):
 class ForgetParameters(Said):
     reason: Reason
     force: bool = Field(default=False, description="also a pinned one")
+    hard: bool = Field(default=False, description="erase what it says, for good")
     if_version: Version = None
     wait: float | None = Field(
         default=None, ge=0, le=60, description="seconds to wait for the result; else as set"
@@ -114,6 +115,7 @@ class ForgetBody(Said):
     cascade: bool = Field(default=False, description="also what was drawn from nothing else")
     reason: Reason | None = Field(default=None, description="needed to execute")
     force: bool = Field(default=False, description="also pinned ones")
+    hard: bool = Field(default=False, description="erase what they say, for good")
     confirm_token: str | None = None
 
     @model_validator(mode="after")
@@ -121,6 +123,13 @@ class ForgetBody(Said):
         if self.mode == "execute" and self.reason is None:
             raise ValueError("give a reason to forget")
         return self
+
+
+class EraseBody(ForgetBody):
+    """What to erase, for good: chosen as what to forget, or all that a scope holds."""
+
+    hard: Literal[True] = True
+    whole_scope: bool = Field(default=False, description="all of the scope; needs `admin` too")
 
 
 class AliasBody(Said):

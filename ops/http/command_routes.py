@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, TypeAlias
 
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import JSONResponse
 
-from palimpsest.ops.forgetting import forget_by_ids, forget_command
+from palimpsest.ops.forgetting import erase_command, forget_by_ids
 from palimpsest.ops.http import answers
 from palimpsest.ops.http import command_bodies as bodies
 from palimpsest.ops.http.callers import Caller, Permission
@@ -181,7 +182,11 @@ async def delete(
     desk.service.rates.count(caller.id, "delete")
     scope = await desk.service.scope_of(id, caller)
     order = ForgetCommand(
-        memory_ids=(id,), reason=asked.reason, force=asked.force, if_version=asked.if_version
+        memory_ids=(id,),
+        reason=asked.reason,
+        force=asked.force,
+        if_version=asked.if_version,
+        hard=asked.hard or None,
     )
     return await desk.one(caller, scope, order)
 
@@ -193,7 +198,25 @@ async def delete(
 )
 async def forget(desk: DeskOf, caller: Forgetter, body: bodies.ForgetBody) -> Response:
     """Forget many memories, or see beforehand which."""
-    selection = ForgetPreviewRequest(
+    return await _forgotten(desk, caller, _selection(caller, body), body)
+
+
+@routes.post(
+    "/memory/erase",
+    response_model=answers.Changed | answers.ErasedScope | answers.ForgetPreview | answers.Counted,
+    responses={**WRITTEN, **WITH},
+)
+async def erase(desk: DeskOf, caller: Forgetter, body: bodies.EraseBody) -> Response:
+    """Erase what memories say, for good, or see beforehand which. `erasure` is `pending` while
+    files may still have the texts; see `GET /api/commands/{id}`."""
+    if body.whole_scope and "admin" not in caller.permissions:
+        raise Problem("forbidden", "to erase a whole scope, a token needs the permission admin too")
+    selection = replace(_selection(caller, body), whole_scope=body.whole_scope)
+    return await _forgotten(desk, caller, selection, body)
+
+
+def _selection(caller: Caller, body: bodies.ForgetBody) -> ForgetPreviewRequest:
+    return ForgetPreviewRequest(
         caller.scope(body.scope),
         body.ids,
         body.query,
@@ -205,16 +228,22 @@ async def forget(desk: DeskOf, caller: Forgetter, body: bodies.ForgetBody) -> Re
         body.until,
         body.limit,
         body.cascade,
+        body.hard,
     )
+
+
+async def _forgotten(
+    desk: DeskOf, caller: Caller, selection: ForgetPreviewRequest, body: bodies.ForgetBody
+) -> Response:
     if body.mode == "preview":
         return JSONResponse(await desk.service.ask(selection))
     desk.service.rates.count(caller.id, "batch_forget")
     reason, token = body.reason or "", body.confirm_token
     # Under a key the request may come again, when the memories are forgotten already.
-    order = None if desk.key is None else forget_by_ids(selection, reason, token, body.force)
-    if order is None:
-        queries = desk.service.queries
-        order = await forget_command(queries, selection, reason, token, body.force)
+    by_ids = None if desk.key is None else forget_by_ids(selection, reason, token, body.force)
+    order = by_ids or await erase_command(
+        desk.service.queries, selection, reason, token, body.force
+    )
     return await desk.whole(caller, selection.scope, order)
 
 

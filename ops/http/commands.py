@@ -18,7 +18,7 @@ from palimpsest.ops.queries.dispatch import Queries
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.schemas.commands import Actor, Command
 
-DONE: Final = frozenset({"updated", "no_changes", "forgotten", "recovered", "confirmed"})
+DONE: Final = frozenset({"updated", "no_changes", "forgotten", "erased", "recovered", "confirmed"})
 """What became of one memory, where that was what was wanted; anything else is a problem."""
 MOST_PENDING: Final = 10_000
 """Commands without a result that are remembered as given."""
@@ -105,7 +105,11 @@ def commands_of(service: Service) -> Commands:
 
 
 def _told(given: Given, **more: object) -> dict[str, object]:
-    return {"command_id": given.command_id, "applied": given.answer is not None, **more}
+    answer = given.answer or {}
+    erasing: dict[str, object] = {
+        name: answer[name] for name in ("erasure", "left") if name in answer
+    }
+    return {"command_id": given.command_id, "applied": given.answer is not None, **more, **erasing}
 
 
 def _later(given: Given) -> Response | None:

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from dataclasses import dataclass, field
 from datetime import datetime
 
+import duckdb
+
 from palimpsest.ops.documents.fetcher import Fetcher
 from palimpsest.ops.maintenance.upkeep import Upkeep
 from palimpsest.ops.parts import (
@@ -35,7 +37,7 @@ from palimpsest.streams.kafka.faust_agents import FaustFlow, Member, quieten
 from palimpsest.streams.kafka.log import KafkaLog
 from palimpsest.streams.kafka.role import Busy, PartitionStore, Role, stages_of
 from palimpsest.streams.kafka.sender import KafkaSender
-from palimpsest.streams.logs.base import UNAVAILABLE_SECONDS, LogUnavailable, Outgoing
+from palimpsest.streams.logs.base import UNAVAILABLE_SECONDS, LogError, LogUnavailable, Outgoing
 from palimpsest.streams.models.base import EmbeddingModel, LanguageModel
 from palimpsest.streams.runtime.fair_queue import FairQueue
 from palimpsest.streams.runtime.model_port import ModelPort
@@ -109,9 +111,21 @@ class _Parts:
             shard = open_shard(self.app.settings, partition, self.options)
         except FolderInUse as error:
             raise Busy(str(error)) from error
+        if shard.has_erasures:
+            self._erase(partition, shard)
         self.app.warnings += note_embedding(shard, self.app.embedding.model)
         self.app.shards.add(partition, shard)
         return shard
+
+    def _erase(self, partition: int, shard: Shard) -> None:
+        """Carry out what of erasures lies in files, while the partition's stages do not work yet.
+        What cannot be done now is told and stays due."""
+        from palimpsest.ops.maintenance.erasing import carry_out_on_kafka
+
+        try:
+            carry_out_on_kafka(self.app.log.append, partition, shard)
+        except (LogError, OSError, duckdb.Error) as error:
+            logger.warning("erased texts are still in files of partition %d: %s", partition, error)
 
     def close(self, partition: int, store: PartitionStore) -> None:
         assert isinstance(store, Shard)

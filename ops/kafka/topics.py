@@ -9,12 +9,13 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kafka import KafkaAdminClient
+from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from palimpsest.schemas.topics import ALL_TOPICS, Topic
-from palimpsest.streams.kafka.cluster import MAX_REQUEST_BYTES, Cluster
+from palimpsest.streams.kafka.cluster import MAX_REQUEST_BYTES, READ_BY, Cluster
+from palimpsest.streams.kafka.log import KafkaLog
 from palimpsest.streams.kafka.sender import unreachable
 from palimpsest.streams.logs.base import LogError
 
@@ -80,6 +81,39 @@ def describe_topics(cluster: Cluster) -> list[TopicState]:
         return admin.describe()
 
 
+@dataclass(frozen=True, slots=True)
+class Deletable:
+    """Records of a partition before `offset`, which every stage has processed."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+def processed(log: KafkaLog) -> list[Deletable]:
+    """How far all stages that read a topic have come in each of its partitions. Compacted topics
+    and those whose records leave by themselves are left out."""
+    found: dict[tuple[str, int], int] = {}
+    for role, names in READ_BY.items():
+        committed = log.committed(role)
+        for name in names:
+            for partition in range(log.partitions(name)):
+                offset = committed.get((name, partition), 0)
+                place = (name, partition)
+                found[place] = min(found.get(place, offset), offset)
+    return [Deletable(*place, offset) for place, offset in sorted(found.items()) if offset > 0]
+
+
+def delete_records(cluster: Cluster, places: Iterable[Deletable]) -> None:
+    """Delete what lies before these offsets, for good. Raises LogError."""
+    before = {
+        TopicPartition(cluster.physical(place.topic), place.partition): place.offset
+        for place in places
+    }
+    with _Admin(cluster) as admin:
+        admin.delete(before)
+
+
 class _Admin:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -114,6 +148,12 @@ class _Admin:
         except KafkaError as error:
             raise LogError(f"Kafka did not make the topics: {error}") from error
         self._client.wait_for_topics([*wanted])
+
+    def delete(self, before: dict[TopicPartition, int]) -> None:
+        try:
+            self._client.delete_records(before)
+        except KafkaError as error:
+            raise LogError(f"Kafka did not delete the records: {error}") from error
 
     def describe(self) -> list[TopicState]:
         names = {self._cluster.physical(topic.name): topic for topic in ALL_TOPICS}

@@ -98,6 +98,8 @@ class BlockingMethods:
     correct = blocking(Methods.correct)
     preview_forget = blocking(Methods.preview_forget)
     forget = blocking(Methods.forget)
+    erase = blocking(Methods.erase)
+    erase_scope = blocking(Methods.erase_scope)
     recover = blocking(Methods.recover)
     confirm = blocking(Methods.confirm)
     pin = blocking(Methods.pin)

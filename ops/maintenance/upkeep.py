@@ -133,7 +133,7 @@ class Upkeep:
             kept.tracked_at = time.monotonic()
             await self._track(kept)
         newest = kept.shard.write_seq
-        if newest == kept.synced:
+        if newest == kept.synced and kept.table.is_open:
             return 0.0
         began = time.monotonic()
         await self._sync(kept, newest)

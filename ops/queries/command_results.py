@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from palimpsest.ops.queries.requests import CommandRequest, JsonObject
 from palimpsest.ops.queries.sources import Sources, from_all
@@ -23,10 +23,14 @@ WHERE list_contains($ids, id) AND id NOT IN (
     SELECT command_id FROM command_results WHERE command_id IN (SELECT unnest($ids))
 )"""
 
+_ERASURES = "SELECT erasure_id, phase FROM erasures WHERE erasure_id IN (SELECT unnest($ids))"
+
 
 def command_result(sources: Sources, request: CommandRequest) -> JsonObject | None:
     """What became of a command; None while it is on its way. `error` begins with what kind it is;
-    `digest` tells the command from another one under its id."""
+    `digest` tells the command from another one under its id; `erasure`, of one that erased texts,
+    whether files may still have them (`pending`) or not (`done`), and `left`, where nothing was
+    erased."""
     return command_results(sources, [request.command_id]).get(request.command_id)
 
 
@@ -36,4 +40,18 @@ def command_results(sources: Sources, command_ids: Sequence[str]) -> dict[str, J
     for _, row in from_all(sources, f"{_RESULTS} UNION ALL {_FAILED}", {"ids": [*command_ids]}):
         row["result"] = json.loads(str(row["result"]))
         found[str(row["command_id"])] = row
+    for _, erasure in from_all(sources, _ERASURES, {"ids": [*found]}) if found else ():
+        row = found[str(erasure["erasure_id"])]
+        row["erasure"] = "done" if erasure["phase"] == "done" else "pending"
+        row["left"] = [*_not_reached(sources.settings.log.kind == "kafka")]
     return found
+
+
+def _not_reached(is_kafka: bool) -> Iterator[str]:
+    """Where an erasure leaves texts, and what to do about it."""
+    if is_kafka:
+        yield (
+            "records of the kept topics that were sent before the command still hold the texts,"
+            " until their retention ends or `palimpsest topics delete-records` removes them"
+        )
+    yield "snapshots, exports and backups that were made before: delete them where they lie"

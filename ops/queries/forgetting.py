@@ -17,7 +17,7 @@ from palimpsest.ops.queries.requests import (
     RequestError,
 )
 from palimpsest.ops.queries.sources import Sources, rows
-from palimpsest.schemas.identity import forget_token
+from palimpsest.schemas.identity import erase_token, forget_token
 from palimpsest.stores.database.derivations import by_memory, said_by, sources_of
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.cascade import drawn_from_nothing_else
@@ -34,13 +34,25 @@ _COLUMNS = (
 async def preview(sources: Sources, request: ForgetPreviewRequest) -> JsonObject:
     """`candidates` (with `score` for a question), `cascade` (what was drawn from nothing else),
     `not_found` ids, `more` where further ones match, and the `confirm_token`, which
-    `needs_confirmation` says whether to give back. Raises RequestError for a request without any
-    criterion."""
+    `needs_confirmation` says whether to give back. Of a whole scope `memories`, how many it holds,
+    with the token. Raises RequestError for a request without any criterion."""
+    if request.whole_scope:
+        return await asyncio.to_thread(_count, sources, request.scope)
     limit = _checked(request)
     scores: dict[str, float] = {}
     if request.query is not None:
         scores = await _scores(sources, request, request.query, limit)
     return await asyncio.to_thread(_preview, sources, request, limit, scores)
+
+
+def _count(sources: Sources, scope: str) -> JsonObject:
+    [found] = rows(
+        sources.shard_of(scope),
+        "SELECT count(*) AS memories FROM memory_rows WHERE scope = ? AND content_hash <> ''",
+        [scope],
+    )
+    count = int(str(found["memories"]))
+    return {"scope": scope, "memories": count, "confirm_token": erase_token(scope, count)}
 
 
 def _checked(request: ForgetPreviewRequest) -> int:
@@ -87,7 +99,7 @@ def _preview(
     for row in found:
         row["score"] = scores.get(str(row["id"]))
     ids = [str(row["id"]) for row in found]
-    along = _cascade(shard, request.scope, ids)
+    along = _cascade(shard, request.scope, ids, _left(request))
     forgotten = [*found, *along] if request.cascade else found
     versions = {str(row["id"]): int(str(row["version"])) for row in forgotten}
     return {
@@ -115,7 +127,7 @@ def _matching(
         ("occurred_at >= ?", request.since),
         ("occurred_at < ?", request.until),
     ]
-    conditions, values = ["scope = ?", "NOT is_deleted"], [cast("object", request.scope)]
+    conditions, values = ["scope = ?", _left(request)], [cast("object", request.scope)]
     for condition, value in given:
         if value is not None:
             conditions.append(condition)
@@ -129,7 +141,12 @@ def _matching(
     return sorted(found, key=lambda row: -scores.get(str(row["id"]), 0.0))
 
 
-def _cascade(shard: Shard, scope: str, ids: Sequence[str]) -> list[JsonObject]:
+def _left(request: ForgetPreviewRequest) -> str:
+    """The condition on memories that may be forgotten still."""
+    return "content_hash <> ''" if request.hard else "NOT is_deleted"
+
+
+def _cascade(shard: Shard, scope: str, ids: Sequence[str], left: str) -> list[JsonObject]:
     """What would go with these, each with its sources in `drawn_from`."""
     sources: dict[str, tuple[str, ...]] = {}
     asked: set[str] = set()
@@ -140,15 +157,15 @@ def _cascade(shard: Shard, scope: str, ids: Sequence[str]) -> list[JsonObject]:
             sources.update(by_memory(*sources_of(reader, scope, said_by(reader, scope, frontier))))
             frontier = sources.keys() - asked
     named = {*ids, *sources, *(source for known in sources.values() for source in known)}
-    known = {str(row["id"]): row for row in _rows_of(shard, scope, named)}
+    known = {str(row["id"]): row for row in _rows_of(shard, scope, named, left)}
     going = drawn_from_nothing_else(ids, sources, known.keys())
     return [known[key] | {"drawn_from": [*sources[key]]} for key in going]
 
 
-def _rows_of(shard: Shard, scope: str, ids: Iterable[str]) -> list[JsonObject]:
+def _rows_of(shard: Shard, scope: str, ids: Iterable[str], left: str) -> list[JsonObject]:
     return rows(
         shard,
-        f"SELECT {_COLUMNS} FROM memory_rows WHERE scope = ? AND NOT is_deleted"
+        f"SELECT {_COLUMNS} FROM memory_rows WHERE scope = ? AND {left}"
         " AND memory_id IN (SELECT unnest(?))",
         [scope, sorted(ids)],
     )

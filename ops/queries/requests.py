@@ -274,7 +274,8 @@ class ForgetPreviewRequest:
     best first), by what all of the other fields say, or by several of these at once. Any of
     `types`, any of `tags`; `who` as in a recall; told at or after `since` and before `until`. At
     most `limit` (200, of a question 20). `cascade`: the token is for those too that would go with
-    them."""
+    them. `hard`: their texts are to be erased, also of those that were forgotten before;
+    `whole_scope`: of all there are, which are counted."""
 
     scope: str
     memory_ids: tuple[str, ...] = ()
@@ -287,6 +288,8 @@ class ForgetPreviewRequest:
     until: datetime | None = None
     limit: int | None = None
     cascade: bool = False
+    hard: bool = False
+    whole_scope: bool = False
 
 
 @dataclass(frozen=True, slots=True)

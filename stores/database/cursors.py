@@ -55,6 +55,7 @@ class Readers:
         self._changed = threading.Condition()
         self._at_work: list[duckdb.DuckDBPyConnection] = []
         self._closed = False
+        self._paused = False
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -63,6 +64,7 @@ class Readers:
         Raises StoreClosed, within the block too where `end` did not wait for its query.
         """
         with self._changed:
+            self._changed.wait_for(lambda: self._closed or not self._paused)
             if self._closed:
                 raise StoreClosed
             cursor = cursor_of(self._connection)
@@ -70,7 +72,7 @@ class Readers:
         try:
             yield cursor
         except duckdb.InterruptException as error:
-            if self._closed:
+            if self._closed or self._paused:
                 raise StoreClosed from error
             raise
         finally:
@@ -84,12 +86,34 @@ class Readers:
         seconds is interrupted."""
         with self._changed:
             self._closed = True
-            if self._changed.wait_for(lambda: not self._at_work, patience):
-                return
-            while self._at_work:
-                for cursor in self._at_work:
-                    cursor.interrupt()
-                self._changed.wait(AGAIN_SECONDS)
+            self._changed.notify_all()
+            self._until_idle(patience)
+
+    @contextmanager
+    def replacing(self, patience: float) -> Iterator[None]:
+        """Nobody reads within the block; who wants to waits for its end. Who does when it begins
+        has `patience` seconds, and is interrupted then."""
+        with self._changed:
+            self._paused = True
+            self._until_idle(patience)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._paused = False
+                self._changed.notify_all()
+
+    def use(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Read by this connection from now on; within `replacing`."""
+        self._connection = connection
+
+    def _until_idle(self, patience: float) -> None:
+        if self._changed.wait_for(lambda: not self._at_work, patience):
+            return
+        while self._at_work:
+            for cursor in self._at_work:
+                cursor.interrupt()
+            self._changed.wait(AGAIN_SECONDS)
 
 
 @contextmanager

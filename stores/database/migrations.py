@@ -298,6 +298,13 @@ _SESSIONS: tuple[Statement, ...] = (
     "ALTER TABLE scope_flags ADD COLUMN self_teaching_enabled BOOLEAN",
 )
 
+_ERASURES = """
+CREATE TABLE erasures (
+    erasure_id VARCHAR PRIMARY KEY, scope VARCHAR NOT NULL, position BIGINT NOT NULL,
+    phase VARCHAR NOT NULL, memory_ids VARCHAR[] NOT NULL, texts VARCHAR NOT NULL)
+"""
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration("0001-tables", _TABLES),
     Migration(
@@ -317,6 +324,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     ),
     Migration("0009-documents", _DOCUMENTS),
     Migration("0010-sessions-and-short-term", _SESSIONS),
+    Migration("0011-erasures", (_ERASURES,)),
 )
 
 

@@ -9,7 +9,7 @@ tables below `shards/0`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -47,7 +47,8 @@ class SnapshotShard:
 
 
 @contextmanager
-def _opened(path: Path | str, **config: str | int) -> Iterator[duckdb.DuckDBPyConnection]:
+def opened(path: Path | str, **config: str | int) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A file that may attach others, for the length of a block."""
     given: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": f"{MEMORY_LIMIT_MIB}MiB",
         "threads": 1,
@@ -64,7 +65,7 @@ def _opened(path: Path | str, **config: str | int) -> Iterator[duckdb.DuckDBPyCo
 def copy_shard(shard: Readable, partition: int, path: Path) -> None:
     """Write the tables of an open store to a new file, as of one transaction; the store may be
     written meanwhile. Raises StoreClosed."""
-    with _opened(path) as target, shard.reading() as reader:
+    with opened(path) as target, shard.reading() as reader:
         target.execute(f"CREATE SCHEMA shard_{partition}")
         reader.execute("BEGIN TRANSACTION READ ONLY")
         for (table,) in reader.execute(TABLES, ["internal"]).fetchall():
@@ -80,7 +81,7 @@ def copy_shard(shard: Readable, partition: int, path: Path) -> None:
 
 def join_copies(copies: dict[int, Path], path: Path, partitions: int, taken_at: datetime) -> None:
     """Make a snapshot of what `copy_shard` wrote, by partition."""
-    with _opened(path) as target:
+    with opened(path) as target:
         for partition, copy in copies.items():
             schema = f"shard_{partition}"
             target.execute(f"ATTACH {quoted(str(copy))} AS one (READ_ONLY)")
@@ -139,7 +140,7 @@ def _install_unions(target: duckdb.DuckDBPyConnection, partitions: Sequence[int]
 
 def export_parquet(snapshot: Path, folder: Path) -> None:
     """Write a snapshot as a folder of Parquet files."""
-    with _opened(snapshot, access_mode="READ_ONLY") as source:
+    with opened(snapshot, access_mode="READ_ONLY") as source:
 
         def write(table: str, file: Path) -> None:
             source.execute(f"COPY (FROM {table}) TO {quoted(str(file))} (FORMAT parquet)")
@@ -186,7 +187,7 @@ def newest_turn_of(snapshot: Path, partition: int) -> tuple[str, int] | None:
 def restore_shard(snapshot: Path, partition: int, path: Path) -> None:
     """Make a store of a partition of a snapshot: a new file, of the version that the snapshot has.
     Raises SnapshotError."""
-    with _opened(path) as target:
+    with opened(path) as target:
         _attach(target, snapshot)
         tables = _tables(target, snapshot, partition)
         known = target.execute(
@@ -196,18 +197,22 @@ def restore_shard(snapshot: Path, partition: int, path: Path) -> None:
             migrate(target, [name for (name,) in known])
         except ValueError as error:
             raise SnapshotError(f"{snapshot}: {error}") from error
-        for table in tables:
-            if table != "migrations":
-                source = _table(snapshot, partition, table)
-                target.execute(f"INSERT INTO internal.{table} BY NAME FROM {source}")
-        # The views are not there yet: whoever opens the store makes them.
-        target.execute("DELETE FROM internal.shard_state WHERE name = ?", [VIEWS_STATE])
-        target.execute("CHECKPOINT")
+        fill(target, {table: _table(snapshot, partition, table) for table in tables})
+
+
+def fill(target: duckdb.DuckDBPyConnection, sources: Mapping[str, str]) -> None:
+    """Fill the tables of a migrated store, each from where its rows are; the views are left to
+    whoever opens it."""
+    for table, source in sources.items():
+        if table != "migrations":
+            target.execute(f"INSERT INTO internal.{table} BY NAME FROM {source}")
+    target.execute("DELETE FROM internal.shard_state WHERE name = ?", [VIEWS_STATE])
+    target.execute("CHECKPOINT")
 
 
 @contextmanager
 def _source(snapshot: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    with _opened(":memory:") as connection:
+    with opened(":memory:") as connection:
         _attach(connection, snapshot)
         yield connection
 

@@ -195,6 +195,18 @@ class VectorTable:
                 self._table = None
             self._lock.release()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is anything to search since the last sync."""
+        return self._table is not None
+
+    def discard(self) -> None:
+        """Remove all files, those of other models too: compaction leaves the bytes of deleted rows
+        where they are few. The next sync makes the table anew."""
+        with self._lock:
+            self._table = None
+            shutil.rmtree(self.folder.parent, ignore_errors=True)
+
     def close(self) -> None:
         with self._lock:
             self._table = None

@@ -65,6 +65,16 @@ class BatchRows:
     def staged(self, row_type: type[RowT]) -> list[RowT]:
         return [cast("RowT", row) for row in self._staged[row_type].values()]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is staged."""
+        return not any(self._staged.values())
+
+    def with_text(self, scope: str) -> set[str]:
+        """Ids of all memories of a scope that are not known to be erased."""
+        staged = {row.memory_id for row in self.staged(MemoryRow) if row.scope == scope}
+        return staged.union(self._stored.with_text(scope))
+
     def before(self, row: MemoryRow) -> MemoryRow | None:
         """The memory as it was read."""
         return cast("MemoryRow | None", self._stored.rows[MemoryRow].get(row.key))

@@ -29,6 +29,10 @@ class NameCache:
             names = self._scopes[scope] = dict(rows)
         return names
 
+    def forget(self, scope: str) -> None:
+        """Read the names of a scope anew when they are next asked for."""
+        self._scopes.pop(scope, None)
+
     def add(self, row: NameRow) -> None:
         names = self._scopes.get(row.scope)
         if names is not None:

@@ -87,6 +87,14 @@ class StoredRows:
             if (row.scope, key) in found:
                 found[(row.scope, key)] = row.memory_id
 
+    def with_text(self, scope: str) -> list[str]:
+        """Ids of all memories of a scope that are not erased, forgotten ones too."""
+        with self._shard.reading() as reader:
+            rows = reader.execute(
+                "SELECT memory_id FROM memory_rows WHERE scope = ? AND content_hash <> ''", [scope]
+            ).fetchall()
+        return [memory_id for (memory_id,) in rows]
+
     def fetch_relations(self, name_ids: Sequence[str]) -> None:
         """Relations between names that were not read before."""
         if set(name_ids) <= self._related:

@@ -35,6 +35,7 @@ from palimpsest.stores.state import ShardState
 from palimpsest.stores.writing.batch_rows import BatchRows
 from palimpsest.stores.writing.derived_memories import sources_of_derived
 from palimpsest.stores.writing.embedding_columns import embedding_columns
+from palimpsest.stores.writing.erasures import BatchErasures
 from palimpsest.stores.writing.known_documents import known_documents
 from palimpsest.stores.writing.known_names import NameView
 from palimpsest.stores.writing.memory_texts import TextSearch
@@ -43,6 +44,8 @@ from palimpsest.stores.writing.stored_rows import Found, StoredRows
 from palimpsest.streams.store_port import (
     Anticipated,
     CommittedButNotShown,
+    Erase,
+    EraseGraph,
     ExpireShortTerm,
     FindCandidates,
     Graph,
@@ -76,6 +79,7 @@ class UnitOfWork:
         self._search = CandidateSearch(shard)
         self._names = NameView(shard.names)
         self._texts = TextSearch(shard, self._search)
+        self._erasures = BatchErasures(shard)
         self.write_seq = shard.write_seq
 
     # --- reading ---------------------------------------------------------------------------
@@ -133,8 +137,10 @@ class UnitOfWork:
         # A stage's second ask was not there to be prefetched.
         self._stored.fetch_memories("dedup_key", self._by_hash, _wanted([ask], "content_hashes"))
         self._stored.fetch_memories("source_id", self._by_source, _wanted([ask], "source_ids"))
-        self._stored.fetch(MemoryRow, [(key,) for key in ask.memory_ids])
-        memories = {key: self._rows.get(MemoryRow, (key,)) for key in ask.memory_ids}
+        whole = self._rows.with_text(ask.scope) if ask.whole_scope else ()
+        ids = (*ask.memory_ids, *whole)
+        self._stored.fetch(MemoryRow, [(key,) for key in ids])
+        memories = {key: self._rows.get(MemoryRow, (key,)) for key in ids}
         session = None if ask.session_id is None else (ask.scope, ask.session_id)
         return Loaded(
             memories={key: row for key, row in memories.items() if row is not None},
@@ -242,6 +248,7 @@ class UnitOfWork:
     def stage(self, writes: Iterable[Write]) -> None:
         """Take writes so that later records of the batch see them."""
         for write in writes:
+            self._erasures.check()
             match write:
                 case Put(row):
                     self._stage_row(row)
@@ -249,6 +256,8 @@ class UnitOfWork:
                     self._embeddings[write.embedding_key] = write
                 case ExpireShortTerm(at):
                     self._rows.expire(at)
+                case Erase() | EraseGraph():
+                    self._erasures.stage(write, alone=self._rows.is_empty)
 
     def _stage_row(self, row: Row) -> None:
         self._rows.stage(row)
@@ -287,6 +296,7 @@ class UnitOfWork:
             self._note_keys()
             # Before the sequence number is known: a decision may see more than it says, never less.
             self._refresh_indexes()
+            self._erasures.show()
             self._shard.note_progress(progress)
             # Another stage may have written while this one waited for a model.
             self._shard.write_seq = max(self.write_seq, self._shard.write_seq)
@@ -306,6 +316,7 @@ class UnitOfWork:
                 self._rows.write(self._shard.tables, may_be_there)
                 self._write_terms(connection)
                 self._write_vectors()
+                self._erasures.write(connection)
                 if self.write_seq > self._shard.write_seq:
                     self._shard.keep_write_seq(self.write_seq)
                 self._shard.write_progress(progress)

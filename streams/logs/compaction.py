@@ -8,7 +8,7 @@ is kept apart from the records.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from palimpsest.schemas.topics import Topic
@@ -83,3 +83,11 @@ def erase_batch(connection: sqlite3.Connection, topic: Topic, ids: Sequence[int]
         "DELETE FROM dead WHERE topic=? AND id=?", [(topic.name, record_id) for record_id in ids]
     )
     return removed
+
+
+def replace_batch(connection: sqlite3.Connection, topic: Topic, values: Mapping[int, bytes]) -> int:
+    """Gives these records other values, by id. Returns how many there were."""
+    return connection.executemany(
+        f"UPDATE {table(topic)} SET value=? WHERE id=?",
+        [(value, record_id) for record_id, value in values.items()],
+    ).rowcount

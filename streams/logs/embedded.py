@@ -307,6 +307,24 @@ class EmbeddedLog(LogView):
             self._writer.empty_wal()  # it still holds the pages as they were before
         return removed
 
+    def redact(self, topic: str, partition: int, values: Mapping[int, bytes]) -> int:
+        """Put other values in the place of those of single records, by offset, and leave no byte
+        of theirs in the file once `forget_bytes` was called. Needs mode `process`. Returns how many
+        records there were."""
+        self._check(topic, partition)
+        ids = {id_range(partition, offset)[0]: value for offset, value in values.items()}
+        with self._writing(needs_lock=True) as connection:
+            return compaction.replace_batch(connection, TOPICS[topic], ids)
+
+    def forget_bytes(self) -> None:
+        """Leave nothing of removed records and replaced values in the write-ahead log. Raises
+        LogError where another process reads from it just now."""
+        if self._writer is not None and not self._writer.empty_wal():
+            raise LogError(
+                f"log {self.path}: another process reads it and keeps removed records in the"
+                f" write-ahead log beside it; end that process"
+            )
+
     def _in_batches(self, batch: Callable[[sqlite3.Connection], int]) -> int:
         removed = 0
         while True:

@@ -258,10 +258,12 @@ class Writer:
         ):
             yield self._connection
 
-    def empty_wal(self) -> None:
-        """Move all there is into the file itself and leave nothing of it in the WAL."""
+    def empty_wal(self) -> bool:
+        """Move all there is into the file itself and leave nothing of it in the WAL; whether that
+        was possible, which a reader may prevent."""
         with self._lock, explained(self.path):
-            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            found = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            return not found[0]
 
     def close(self) -> None:
         """Waits for the transaction under way. A second call does nothing."""

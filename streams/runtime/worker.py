@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from palimpsest.schemas.topics import MEMORY_WRITES
@@ -87,6 +87,17 @@ class Worker:
         if self._stop.is_set():
             self._hurry.set()
         self._close()
+
+    def pause(self) -> None:
+        """Finish the batches under way, then end `run`; `resumed` goes on from there."""
+        self._close()
+
+    def resumed(self) -> Worker:
+        """A worker that goes on where this one ended, and counts on."""
+        worker = replace(self)
+        for before, after in zip(self._driven, worker._driven, strict=True):
+            after.runner.counts = before.runner.counts
+        return worker
 
     def _close(self) -> None:
         self._stop.set()

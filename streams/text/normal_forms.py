@@ -1,31 +1,10 @@
-"""Normal forms of a text: what is stored, what is indexed, what identifies it."""
+"""Normal forms of a text, as `schemas.normal_forms` has them."""
 
-from __future__ import annotations
+from palimpsest.schemas.normal_forms import (
+    content_hash,
+    normalized_content,
+    storage_content,
+    storage_lines,
+)
 
-import hashlib
-import re
-import unicodedata
-
-_SPACE = re.compile(r"\s+")
-_FINAL_PUNCTUATION = re.compile(r"[.,!?;:]+$")
-
-
-def storage_content(text: str) -> str:
-    """NFC, trimmed, runs of white space as one space, case kept. NUL is no text and is dropped."""
-    return _SPACE.sub(" ", unicodedata.normalize("NFC", text.replace("\0", ""))).strip()
-
-
-def storage_lines(text: str) -> str:
-    """The same with its line breaks: NFC, trimmed, without NUL."""
-    return unicodedata.normalize("NFC", text.replace("\0", "")).strip()
-
-
-def normalized_content(stored: str) -> str:
-    """The storage content lower-cased, without final punctuation."""
-    return _FINAL_PUNCTUATION.sub("", stored.lower()).rstrip()
-
-
-def content_hash(stored: str) -> str:
-    """SHA-256 hex of the normalized content, or of the lower-cased storage content where that is
-    empty: the dedup key within a scope."""
-    return hashlib.sha256((normalized_content(stored) or stored.lower()).encode()).hexdigest()
+__all__ = ["content_hash", "normalized_content", "storage_content", "storage_lines"]

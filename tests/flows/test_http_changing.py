@@ -213,7 +213,7 @@ WRONG: list[tuple[str, str, Any]] = [
     ("PATCH", f"/api/memory/{NOBODY}", {"content": "x", "reason": " "}),
     ("DELETE", f"/api/memory/{NOBODY}", None),
     ("DELETE", f"/api/memory/{NOBODY}?reason=x&if_version=0", None),
-    ("DELETE", f"/api/memory/{NOBODY}?reason=x&hard=true", None),
+    ("DELETE", f"/api/memory/{NOBODY}?reason=x&purge=true", None),
     ("POST", f"/api/memory/{NOBODY}/correct", {}),
     ("POST", f"/api/memory/{NOBODY}/pin?wait=-1", {}),
     ("POST", f"/api/memory/{NOBODY}/confirm", {"why": "x"}),

@@ -1,0 +1,169 @@
+"""The part of erasures that lies in files: the records of the embedded log, and the bytes that the
+stores have freed.
+
+It is carried out while no stage works, so that nothing is on its way but what lies in the log and
+in outboxes. Every step may be repeated: after a crash the next start begins with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+import duckdb
+
+from palimpsest.schemas.redaction import Redaction
+from palimpsest.schemas.topics import ALL_TOPICS, MEMORY_HISTORY, Topic
+from palimpsest.stores.shard import Shard
+from palimpsest.stores.writing.erasures import (
+    Erasure,
+    finish_files,
+    finish_log,
+    history_events,
+    redaction_of,
+    unfinished,
+)
+from palimpsest.streams.logs.base import LogError, Outgoing, Record
+from palimpsest.streams.logs.embedded import EmbeddedLog
+from palimpsest.streams.runtime.output import HEADERS
+
+logger = logging.getLogger(__name__)
+
+READ_RECORDS: Final = 1_000
+AGAIN_SECONDS: Final = 60.0
+"""After which what could not be done is tried again."""
+
+
+class FileErasing:
+    """Of all shards of an embedded log. `monotonic` tells when to try again what could not be
+    done."""
+
+    def __init__(
+        self,
+        log: EmbeddedLog,
+        shards: Sequence[Shard],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = log
+        self._shards = shards
+        self._monotonic = monotonic
+        self._not_before = -math.inf
+
+    @property
+    def due(self) -> bool:
+        """Whether there is something to carry out now."""
+        pending = any(shard.has_erasures for shard in self._shards)
+        return pending and self._monotonic() >= self._not_before
+
+    async def carry_out(self) -> None:
+        """Carry out all that is due; no stage may work meanwhile. What cannot be done now, as on a
+        full disk, is told and tried again after AGAIN_SECONDS."""
+        for partition, shard in enumerate(self._shards):
+            if not shard.has_erasures:
+                continue
+            async with shard.lock:
+                try:
+                    await asyncio.to_thread(carry_out_in, self._log, partition, shard)
+                except (LogError, OSError, duckdb.Error) as error:
+                    self._not_before = self._monotonic() + AGAIN_SECONDS
+                    logger.warning("erased texts are still in files: %s", error)
+
+    @contextlib.asynccontextmanager
+    async def watching(self, wanted: Callable[[], None]) -> AsyncIterator[None]:
+        """Call `wanted` when something has become due that no batch tells of."""
+
+        async def watch() -> None:
+            while True:
+                await asyncio.sleep(AGAIN_SECONDS)
+                if self.due:
+                    wanted()
+
+        task = asyncio.create_task(watch())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def carry_out_in(log: EmbeddedLog, partition: int, shard: Shard) -> None:
+    """The same for one partition. Raises LogError, OSError, duckdb.Error, StoreError."""
+    with shard.writing() as connection:
+        erasures = unfinished(connection)
+        in_log = [erasure for erasure in erasures if erasure.phase == "log"]
+        for erasure in in_log:
+            _redact_log(log, partition, erasure, redaction_of(connection, erasure))
+        if in_log:
+            log.forget_bytes()
+            finish_log(connection, in_log)
+    shard.rewrite()
+    with shard.writing() as connection:
+        finish_files(connection)
+    shard.has_erasures = False
+
+
+def carry_out_on_kafka(
+    append: Callable[[Sequence[Outgoing]], object], partition: int, shard: Shard
+) -> None:
+    """The same where single records cannot be removed: null values for what the compacted topic
+    holds, and the files of the stores. Before the partition's stages work."""
+    with shard.writing() as connection:
+        in_log = [each for each in unfinished(connection) if each.phase == "log"]
+        for erasure in in_log:
+            append(_null_values(partition, erasure.scope, history_events(connection, erasure)))
+        if in_log:
+            finish_log(connection, in_log)
+    shard.rewrite()
+    with shard.writing() as connection:
+        finish_files(connection)
+    shard.has_erasures = False
+
+
+def _null_values(partition: int, scope: str, keys: Iterable[bytes]) -> list[Outgoing]:
+    topic = MEMORY_HISTORY.name
+    return [Outgoing(topic, scope, key, None, HEADERS, partition=partition) for key in keys]
+
+
+def _redact_log(log: EmbeddedLog, partition: int, erasure: Erasure, redaction: Redaction) -> None:
+    for topic in ALL_TOPICS:
+        for records in _read(log, topic, partition):
+            changed = [
+                (record, value)
+                for record in records
+                if (value := _redacted(record, redaction)) is not None
+            ]
+            if changed and topic is MEMORY_HISTORY:
+                _purge(log, partition, erasure.scope, [record for record, _ in changed])
+            elif changed:
+                values = {record.offset: value for record, value in changed}
+                log.redact(topic.name, partition, values)
+
+
+def _redacted(record: Record, redaction: Redaction) -> bytes | None:
+    """The record's new value; None where it stays."""
+    if record.value is None:
+        return None
+    value = redaction.value(record.value)
+    return None if value == record.value else value
+
+
+def _purge(log: EmbeddedLog, partition: int, scope: str, records: Sequence[Record]) -> None:
+    """Null values for these keys of a compacted topic, and then nothing of the records."""
+    keys = dict.fromkeys(record.key or b"" for record in records)
+    log.append(_null_values(partition, scope, keys))
+    log.erase(MEMORY_HISTORY.name, partition, [record.offset for record in records])
+
+
+def _read(log: EmbeddedLog, topic: Topic, partition: int) -> Iterator[list[Record]]:
+    offset, end = 0, log.end_offset(topic.name, partition)
+    while offset < end:
+        records = log.read(topic.name, partition, offset, READ_RECORDS)
+        if not records:
+            return
+        yield records
+        offset = records[-1].offset + 1

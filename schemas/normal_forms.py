@@ -1,0 +1,31 @@
+"""Normal forms of a text: what is stored, what is indexed, what identifies it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+
+_SPACE = re.compile(r"\s+")
+_FINAL_PUNCTUATION = re.compile(r"[.,!?;:]+$")
+
+
+def storage_content(text: str) -> str:
+    """NFC, trimmed, runs of white space as one space, case kept. NUL is no text and is dropped."""
+    return _SPACE.sub(" ", unicodedata.normalize("NFC", text.replace("\0", ""))).strip()
+
+
+def storage_lines(text: str) -> str:
+    """The same with its line breaks: NFC, trimmed, without NUL."""
+    return unicodedata.normalize("NFC", text.replace("\0", "")).strip()
+
+
+def normalized_content(stored: str) -> str:
+    """The storage content lower-cased, without final punctuation."""
+    return _FINAL_PUNCTUATION.sub("", stored.lower()).rstrip()
+
+
+def content_hash(stored: str) -> str:
+    """SHA-256 hex of the normalized content, or of the lower-cased storage content where that is
+    empty: the dedup key within a scope."""
+    return hashlib.sha256((normalized_content(stored) or stored.lower()).encode()).hexdigest()

@@ -1,0 +1,333 @@
+"""Taking the texts of erased memories out of what was recorded: messages and rows, as JSON.
+
+A text that is taken out is replaced by a mark. Equal texts get equal marks and different ones
+different marks, so that what was the same stays the same: who folds the redacted records into a
+store, and then carries out the erasure, comes to the state of the store that was erased.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pydantic import JsonValue
+
+from palimpsest.schemas.identity import (
+    command_memory_id,
+    fact_memory_id,
+    turn_item_id,
+    turn_memory_id,
+)
+from palimpsest.schemas.messages import ConversationTurn
+from palimpsest.schemas.normal_forms import content_hash, normalized_content, storage_content
+
+MARK: Final = re.compile(r"\[erased [^\s\]]+(?: \d+)?\]")
+_WORD: Final = re.compile(r"\w+|[^\w\s]+")
+_NAME_MARK: Final = re.compile(r"erased [0-9a-f-]{36} \d+")
+ERASED: Final = "[erased]"
+"""What stands for a quotation, and for what a model said of a text."""
+LONG: Final = 100
+"""Of a longer text a beginning of so many characters is taken for a quotation, up to its end."""
+
+_OWN: Final = frozenset(
+    {"content", "normalized_content", "published_content", "old_content", "new_content", "fact"}
+)
+"""Fields that hold a text as a whole: changed only where all of it is erased."""
+_QUOTING: Final = frozenset(
+    {"reason", "warnings", "raw_output", "dropped", "decision_reason", "error", "why"}
+    | {"blocked_reason", "skipped_reason"}
+)
+"""Fields that may quote a text."""
+_OF_MODEL: Final = frozenset({"raw_output", "warnings", "dropped", "decision_reason"})
+"""Fields in which a model speaks about what it was shown."""
+_PROPOSED: Final = frozenset({"created", "modified", "deleted", "none", "dropped"})
+"""Outcomes of a fact whose reason is the decision's."""
+_AUTHORED: Final = frozenset({"entities", "attributes"})
+"""What the graph is told of a memory beside triples."""
+
+
+def mark_of(memory_id: str, number: int = 1) -> str:
+    """What stands for the `number`-th text of an erased memory."""
+    return f"[erased {memory_id}]" if number == 1 else f"[erased {memory_id} {number}]"
+
+
+def is_mark(text: str) -> bool:
+    return MARK.fullmatch(text) is not None
+
+
+def folded(text: str) -> str:
+    """What of a text its content hash is made from."""
+    stored = storage_content(text)
+    return normalized_content(stored) or stored.lower()
+
+
+def marks_of(texts: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Marks by folded text, of memories' texts by their ids, oldest first."""
+    marks: dict[str, str] = {}
+    for memory_id in sorted(texts):
+        number = 0
+        for text in texts[memory_id]:
+            if text and folded(text) not in marks:
+                number += 1
+                marks[folded(text)] = mark_of(memory_id, number)
+    return marks
+
+
+class Quotations:
+    """Finds where any of some texts is quoted: as it is, in JSON, or as Python shows it; whole
+    words, in any case."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._by_first_word: dict[str, list[str]] = {}
+        shown: set[str] = set()
+        for text in filter(None, texts):
+            for given in (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]):
+                shown |= {given.lower(), repr(given)[1:-1].lower()}
+        for given in sorted(shown, key=lambda each: (-len(each), each)):
+            first = _WORD.search(given)
+            if first is not None:
+                begun = given[first.start() :]
+                self._by_first_word.setdefault(first.group(), []).append(begun)
+
+    def left_out(self, text: str) -> str:
+        """The text with ERASED for each quotation."""
+        parts, done = [], 0
+        for word in _WORD.finditer(text):
+            end = None if word.start() < done else self.end(text, word.start())
+            if end is not None:
+                parts += [text[done : word.start()], ERASED]
+                done = end
+        return "".join((*parts, text[done:]))
+
+    def end(self, text: str, start: int) -> int | None:
+        """Where the quotation ends that begins at a word; None where none does."""
+        first = _WORD.match(text, start)
+        for given in self._by_first_word.get(first.group().lower(), ()) if first else ():
+            end = start + len(given)
+            if text[start:end].lower() == given and not _inside_word(text, end):
+                return end
+            if len(given) > LONG and text[start : start + LONG].lower() == given[:LONG]:
+                return len(text)
+        return None
+
+
+def _inside_word(text: str, place: int) -> bool:
+    return 0 < place < len(text) and text[place - 1].isalnum() and text[place].isalnum()
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where in a record the walk is: whose text this is, if an erased memory's (`owner`), and of
+    what the next `content` is (`subject`)."""
+
+    owner: str | None = None
+    subject: str | None = None
+
+
+@dataclass(slots=True)
+class Redaction:
+    """Replaces what was erased in a scope: the `erased` memories' own `texts` (by their folded
+    form, with their marks), and all that was drawn from them. What `kept` memories say stays,
+    `kept_texts` in folded form, also where it is the same; and of what the graph was told the names
+    that they have, `told_by` which by the name in lower case."""
+
+    scope: str
+    erased: frozenset[str]
+    texts: Mapping[str, str]
+    quoted: Sequence[str] = ()
+    kept: frozenset[str] = frozenset()
+    kept_texts: frozenset[str] = frozenset()
+    told_by: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    _hashes: dict[str, str] = field(init=False)
+    _quotes: Quotations = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._hashes = {
+            hashlib.sha256(text.encode()).hexdigest(): content_hash(mark)
+            for text, mark in self.texts.items()
+            if text not in self.kept_texts
+        }
+        self._quotes = Quotations(self.quoted)
+
+    def value(self, value: bytes) -> bytes:
+        """A record's value without what was erased; the same bytes where there is nothing of it."""
+        try:
+            raw: JsonValue = json.loads(value)
+        except (ValueError, RecursionError):
+            return self._plain(value)
+        if not isinstance(raw, dict) or raw.get("scope", self.scope) != self.scope:
+            return value
+        redacted = self.node(raw, _Place(self._commanded(raw)))
+        return value if redacted == raw else dumped(redacted)
+
+    def node(self, node: JsonValue, place: _Place | None = None, name: str = "") -> JsonValue:
+        """A part of a message or a row, under the name of its field."""
+        place = place or _Place()
+        if isinstance(node, dict):
+            return self._object(node, self._placed(node, place))
+        if isinstance(node, list):
+            if name in _AUTHORED and place.owner is not None:
+                return []
+            if name == "triples" and place.owner is not None:
+                return [*self._triples(node, place.owner)]
+            return [self.node(each, place, name) for each in node]
+        return self._text(node, place, name) if isinstance(node, str) else node
+
+    # --- objects --------------------------------------------------------------------------
+
+    def _commanded(self, raw: Mapping[str, JsonValue]) -> str | None:
+        """The erased memory that a `remember` made, of whose message this is all."""
+        body = raw.get("body")
+        if not isinstance(body, dict):
+            return None
+        command = body.get("command")
+        given = raw.get("id")
+        if not isinstance(command, dict):
+            write = body.get("write")
+            command = write.get("command") if isinstance(write, dict) else None
+            given = raw.get("causation_id") or raw.get("correlation_id")
+        if not isinstance(command, dict) or command.get("command") != "remember":
+            return None
+        memory_id = command_memory_id(self.scope, str(given))
+        return memory_id if memory_id in self.erased else None
+
+    def _placed(self, node: Mapping[str, JsonValue], place: _Place) -> _Place:
+        """Whose an object is, by the memories that it names."""
+        owner, subject = place.owner, None
+        turn = node.get("turn")
+        ids = [node.get("turn_memory_id"), node.get("source_memory"), node.get("memory_id")]
+        ids += [turn.get("memory_id")] if isinstance(turn, dict) else []
+        if "turn_id" in node and "memory_id" not in node:
+            ids.append(turn_memory_id(self.scope, str(node["turn_id"])))
+        many = node.get("memory_ids")
+        ids += many[:1] if isinstance(many, list) else []
+        for memory_id in ids:
+            if isinstance(memory_id, str) and memory_id in self.erased:
+                owner = subject = memory_id
+            elif isinstance(memory_id, str) and memory_id in self.kept:
+                owner = None
+        is_fact = node.get("item_kind", "fact") == "fact" and "role" not in node
+        if is_fact and isinstance(node.get("item_id"), str):
+            fact = fact_memory_id(str(node["item_id"]))
+            if fact in self.kept:
+                owner = None
+            elif fact in self.erased or owner is not None:
+                owner, subject = owner or fact, fact
+        return _Place(owner, subject or place.subject or owner)
+
+    def _object(self, node: Mapping[str, JsonValue], place: _Place) -> JsonValue:
+        if "value_base64" in node:
+            return self._dead_letter(node, place)
+        redacted = {name: self.node(each, place, name) for name, each in node.items()}
+        if place.owner is None:
+            return redacted
+        if "action" in node or self._is_proposed(node):
+            redacted["reason"] = ERASED
+        if "turn_id" in node and "content" in node:
+            self._turn(node, redacted, place.owner)
+        if node.get("command") == "remember":
+            redacted |= {"tags": [], "metadata": {}, "who": None, "structured": None}
+        return redacted
+
+    def _is_proposed(self, node: Mapping[str, JsonValue]) -> bool:
+        if node.get("event") not in _PROPOSED or node.get("reason") == "turn stored":
+            return False
+        return node.get("item_kind") == "fact" or str(node.get("changed_by")).startswith("pipeline")
+
+    def _turn(
+        self, node: Mapping[str, JsonValue], redacted: dict[str, JsonValue], owner: str
+    ) -> None:
+        """A turn keeps what it is counted by, and nothing else that its producer said."""
+        mark = mark_of(owner)
+        if "normalized_content" not in node and node["content"] != mark:
+            turn = ConversationTurn.model_validate(dict(node))
+            redacted["erased_item_id"] = turn_item_id(self.scope, turn)
+        known = {*ConversationTurn.model_fields, "item_id", "erased_item_id", "memory_id"}
+        known |= {"content_hash", "context", "normalized_content"}
+        for name in [*redacted]:
+            if name not in known:
+                del redacted[name]
+        redacted |= {"content": mark, "speaker": "", "tags": [], "metadata": {}}
+        if "normalized_content" in node:
+            redacted |= {"normalized_content": mark, "content_hash": content_hash(mark)}
+
+    def _triples(self, triples: Sequence[JsonValue], owner: str) -> Iterator[JsonValue]:
+        """With marks for names that no other memory has, and without what is said of two names that
+        no other memory has both."""
+        marks: dict[str, str] = {}
+        for triple in triples:
+            assert isinstance(triple, dict)
+            said = dict(triple)
+            known = []
+            for end in ("source", "target"):
+                name = str(triple[end]).lower()
+                known.append(self.told_by.get(name, frozenset()))
+                if not known[-1] and not _NAME_MARK.fullmatch(name):
+                    mark = marks.setdefault(name, f"Erased {owner} {len(marks) + 1}")
+                    said |= {end: mark, f"{end}_type": "unknown"}
+            if known[0].isdisjoint(known[1]):
+                said["relationship"] = "erased"
+            yield said
+
+    def _dead_letter(self, node: Mapping[str, JsonValue], place: _Place) -> JsonValue:
+        redacted = {
+            name: self.node(each, place, name)
+            for name, each in node.items()
+            if name != "value_base64"
+        }
+        try:
+            held = base64.b64decode(str(node["value_base64"]), validate=True)
+        except ValueError:
+            held = b""
+        value = self.value(held)
+        redacted["value_base64"] = base64.b64encode(value).decode()
+        if value != held:
+            redacted["raw_output"] = None if node.get("raw_output") is None else ERASED
+            kind, colon, _ = str(node.get("reason", "")).partition(": ")
+            redacted["reason"] = f"{kind}{colon}{ERASED}" if colon else ERASED
+        return {name: redacted[name] for name in node}
+
+    # --- texts ----------------------------------------------------------------------------
+
+    def _text(self, text: str, place: _Place, name: str) -> str:
+        if name in _OWN:
+            return self._own(text, place, name)
+        if name == "content_hash":
+            return self._hashes.get(text, text)
+        if name in _QUOTING:
+            if place.owner is not None and name in _OF_MODEL:
+                return ERASED
+            return self._quotes.left_out(text)
+        return text
+
+    def _own(self, text: str, place: _Place, name: str) -> str:
+        if is_mark(text) or not text:
+            return text
+        known = folded(text)
+        if known in self.kept_texts:
+            return text
+        if known in self.texts:
+            return self.texts[known]
+        if place.owner is not None:
+            return mark_of(place.owner if name == "fact" else place.subject or place.owner)
+        return self._cut(text)
+
+    def _cut(self, text: str) -> str:
+        """A text of which only the beginning is there, as what a model is shown may be."""
+        return ERASED if len(text) >= LONG and self._quotes.end(text, 0) == len(text) else text
+
+    def _plain(self, value: bytes) -> bytes:
+        """What is no JSON: looked through as text."""
+        text = value.decode(errors="surrogateescape")
+        left = self._quotes.left_out(text)
+        return value if left == text else left.encode(errors="surrogateescape")
+
+
+def dumped(node: JsonValue) -> bytes:
+    """JSON as records have it."""
+    return json.dumps(node, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,0 +1,58 @@
+"""Taking out of the graph what erased memories alone told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import duckdb
+
+_OF_GRAPH = ("name_rows", "relation_rows", "mention_rows", "aspect_rows", "attribute_rows")
+
+# A memory that tells of both ends stands for what is said of them.
+_UNTOLD_RELATIONS = """
+DELETE FROM relation_rows WHERE scope = $scope
+    AND (source_name_id IN (SELECT unnest($names)) OR target_name_id IN (SELECT unnest($names)))
+    AND NOT EXISTS (
+        SELECT 1 FROM mention_rows a JOIN mention_rows b ON a.memory_id = b.memory_id
+        WHERE a.name_id = source_name_id AND b.name_id = target_name_id)"""
+# A name that someone told to mean an entity stays, and so does what others are names of.
+_UNTOLD_NAMES = """
+DELETE FROM name_rows WHERE scope = $scope AND name_id IN (SELECT unnest($names)) AND NOT is_alias
+    AND entity_id = name_id AND NOT pinned
+    AND name_id NOT IN (SELECT name_id FROM mention_rows WHERE scope = $scope)
+    AND name_id NOT IN (SELECT entity_id FROM name_rows
+        WHERE scope = $scope AND name_id <> entity_id)
+    AND name_id NOT IN (SELECT source_name_id FROM relation_rows WHERE scope = $scope)
+    AND name_id NOT IN (SELECT target_name_id FROM relation_rows WHERE scope = $scope)
+    AND name_id NOT IN (SELECT name_id FROM aspect_rows WHERE scope = $scope)"""
+
+
+def erase_graph(
+    connection: duckdb.DuckDBPyConnection, scope: str, memory_ids: Sequence[str] | None
+) -> None:
+    """As part of the running transaction; the whole graph of the scope for None."""
+    if memory_ids is None:
+        for table in _OF_GRAPH:
+            connection.execute(f"DELETE FROM {table} WHERE scope = ?", [scope])
+        return
+    given = {"scope": scope, "ids": [*memory_ids]}
+    names = [
+        name_id
+        for (name_id,) in connection.execute(
+            "SELECT DISTINCT name_id FROM mention_rows"
+            " WHERE scope = $scope AND memory_id IN (SELECT unnest($ids)) ORDER BY 1",
+            given,
+        ).fetchall()
+    ]
+    for table in ("mention_rows", "attribute_rows"):
+        connection.execute(
+            f"DELETE FROM {table} WHERE scope = $scope AND memory_id IN (SELECT unnest($ids))",
+            given,
+        )
+    connection.execute(
+        "DELETE FROM aspect_rows WHERE scope = $scope AND name_id IN (SELECT unnest($names))"
+        " AND aspect_id NOT IN (SELECT aspect_id FROM attribute_rows WHERE scope = $scope)",
+        {"scope": scope, "names": names},
+    )
+    for statement in (_UNTOLD_RELATIONS, _UNTOLD_NAMES):
+        connection.execute(statement, {"scope": scope, "names": names})

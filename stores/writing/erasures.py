@@ -1,0 +1,339 @@
+"""Erasing texts: from all tables in the transaction that tells of it, and what is left to do then.
+
+An erasure is kept in `erasures` until no file of the store or the log has its texts any more. Its
+phases: `log` (records of the log and what is on its way still have them; the texts are kept to be
+looked for), `files` (only freed bytes of the store's files do), `done`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+
+from palimpsest.schemas.identity import UNREADABLE_SCOPE
+from palimpsest.schemas.redaction import Redaction, folded, is_mark, marks_of
+from palimpsest.schemas.rows import embedding_key
+from palimpsest.stores.state import ShardState
+from palimpsest.stores.writing.erased_graph import erase_graph
+from palimpsest.streams.store_port import Erase, EraseGraph, NotAlone
+
+UNFINISHED: Final = "SELECT erasure_id, scope, phase, memory_ids, texts FROM erasures"
+
+
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """What of an erasure is left to be carried out. `texts` are those of its memories by id."""
+
+    erasure_id: str
+    scope: str
+    phase: str
+    memory_ids: tuple[str, ...]
+    texts: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Where texts stand in a table: `query` gives its key and texts, and what says whose they
+    are, by `$scope`; `json` are columns that hold JSON."""
+
+    name: str
+    key: tuple[str, ...]
+    changed: tuple[str, ...]
+    query: str
+    json: tuple[str, ...] = ()
+
+
+def _of(name: str, columns: str) -> str:
+    return f"SELECT {columns} FROM {name} WHERE scope = $scope"
+
+
+_TABLES: Final = (
+    _Table(
+        "fact_rows",
+        ("item_id",),
+        ("content",),
+        _of("fact_rows", "item_id, turn_memory_id, content"),
+    ),
+    _Table(
+        "proposals",
+        ("item_id", "round"),
+        ("reason", "dropped", "candidates"),
+        "SELECT p.item_id, p.round, p.action, f.turn_memory_id, p.reason, p.dropped, p.candidates"
+        " FROM proposals p LEFT JOIN fact_rows f USING (item_id) WHERE p.scope = $scope",
+        ("candidates",),
+    ),
+    _Table(
+        "held_proposals",
+        ("item_id",),
+        ("content", "reason"),
+        _of("held_proposals", "item_id, action, turn_memory_id, content, reason"),
+    ),
+    _Table(
+        "extractions",
+        ("message_id",),
+        ("warnings",),
+        _of("extractions", "message_id, turn_memory_id, warnings"),
+    ),
+    _Table(
+        "outcomes",
+        ("item_kind", "item_id"),
+        ("reason",),
+        "SELECT o.item_kind, o.item_id, o.event, o.memory_id, f.turn_memory_id, o.reason"
+        " FROM outcomes o LEFT JOIN fact_rows f ON f.item_id = o.item_id AND o.item_kind = 'fact'"
+        " WHERE o.scope = $scope",
+    ),
+    _Table(
+        "history_rows",
+        ("event_id",),
+        ("old_content", "new_content", "reason", "metadata"),
+        _of(
+            "history_rows",
+            "event_id, memory_id, event, changed_by, old_content, new_content, reason, metadata",
+        ),
+        ("metadata",),
+    ),
+    _Table(
+        "dead_letter_rows",
+        ("letter_id",),
+        ("value_base64", "reason", "raw_output"),
+        "SELECT letter_id, value_base64, reason, raw_output FROM dead_letter_rows"
+        f" WHERE scope IN ($scope, '{UNREADABLE_SCOPE}')",
+    ),
+    _Table(
+        "command_results",
+        ("command_id",),
+        ("error", "result"),
+        _of("command_results", "command_id, error, result"),
+        ("result",),
+    ),
+)
+
+
+class BatchErasures:
+    """The erasures of one batch."""
+
+    def __init__(self, shard: ShardState) -> None:
+        self._shard = shard
+        self._staged: list[Erase | EraseGraph] = []
+
+    def stage(self, write: Erase | EraseGraph, alone: bool) -> None:
+        """`alone`: nothing else was staged before. Raises NotAlone."""
+        if isinstance(write, EraseGraph) and not alone:
+            raise NotAlone
+        self._staged.append(write)
+
+    def check(self) -> None:
+        """Before anything else is staged. Raises NotAlone."""
+        if any(isinstance(write, EraseGraph) for write in self._staged):
+            raise NotAlone
+
+    def write(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """As part of the running transaction, once the batch's rows are written."""
+        for write in self._staged:
+            if isinstance(write, EraseGraph):
+                erase_graph(connection, write.scope, write.memory_ids)
+            else:
+                _erase(connection, write)
+
+    def show(self) -> None:
+        """After the commit: let nothing that is cached tell of it."""
+        for write in self._staged:
+            self._shard.indexes.forget(write.scope)
+            self._shard.names.forget(write.scope)
+            self._shard.has_erasures |= isinstance(write, Erase)
+
+
+def _erase(connection: duckdb.DuckDBPyConnection, erase: Erase) -> None:
+    ids = sorted(erase.texts)
+    texts, keys = _archived(connection, ids)
+    for memory_id, text in erase.texts.items():
+        # That of an erased log is a mark: it has the number that it had before.
+        texts.setdefault(memory_id, []).append(text)
+    keys += [*erase.embedding_keys, *_held_keys(connection, ids)]
+    connection.execute(
+        "INSERT OR REPLACE INTO erasures SELECT ?, ?, coalesce(max(position), 0) + 1, 'log', ?, ?"
+        " FROM erasures",
+        [erase.erasure_id, erase.scope, ids, json.dumps(texts, ensure_ascii=False)],
+    )
+    connection.execute("DELETE FROM memory_archive WHERE memory_id IN (SELECT unnest(?))", [ids])
+    for table in ("fts_docs", "fts_postings"):
+        connection.execute(f"DELETE FROM {table} WHERE memory_id IN (SELECT unnest(?))", [ids])
+    erasure = Erasure(erase.erasure_id, erase.scope, "log", tuple(ids), texts)
+    redact_tables(connection, redaction_of(connection, erasure))
+    connection.execute(
+        "DELETE FROM embeddings WHERE embedding_key IN (SELECT unnest(?)) AND embedding_key NOT IN"
+        " (SELECT embedding_key FROM memory_rows)",
+        [keys],
+    )
+
+
+def _archived(
+    connection: duckdb.DuckDBPyConnection, ids: Sequence[str]
+) -> tuple[dict[str, list[str]], list[str]]:
+    """What memories said before, oldest first, and the keys of these texts' vectors."""
+    texts: dict[str, list[str]] = {}
+    keys = []
+    rows = connection.execute(
+        "SELECT memory_id, content, json_extract_string(state, '$.embedding_key')"
+        " FROM memory_archive WHERE memory_id IN (SELECT unnest(?)) ORDER BY memory_id, version",
+        [ids],
+    )
+    for memory_id, content, key in rows.fetchall():
+        texts.setdefault(memory_id, []).append(content)
+        keys.append(key)
+    return texts, keys
+
+
+def _held_keys(connection: duckdb.DuckDBPyConnection, ids: Sequence[str]) -> list[str]:
+    rows = connection.execute(
+        "SELECT content FROM held_proposals WHERE turn_memory_id IN (SELECT unnest(?))", [ids]
+    )
+    return [embedding_key(content) for (content,) in rows.fetchall()]
+
+
+def unfinished(connection: duckdb.DuckDBPyConnection) -> list[Erasure]:
+    """The erasures that are left to be carried out, in their order."""
+    rows = connection.execute(f"{UNFINISHED} WHERE phase <> 'done' ORDER BY position").fetchall()
+    return [
+        Erasure(erasure_id, scope, phase, tuple(ids), json.loads(texts))
+        for erasure_id, scope, phase, ids, texts in rows
+    ]
+
+
+def redaction_of(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> Redaction:
+    """What takes the erasure's texts out of records, as the store stands now."""
+    kept, said = _kept(connection, erasure.scope)
+    texts = {
+        key: [each for each in some if not is_mark(each)] for key, some in erasure.texts.items()
+    }
+    quoted = [text for some in texts.values() for text in some if folded(text) not in said]
+    # Also what an earlier erasure of the scope took out: what it left of a memory is no text.
+    erased = connection.execute(
+        "SELECT memory_id FROM memory_rows WHERE scope = ? AND content_hash = ''", [erasure.scope]
+    ).fetchall()
+    return Redaction(
+        erasure.scope,
+        frozenset(key for (key,) in erased),
+        marks_of(texts),
+        quoted,
+        frozenset(kept),
+        frozenset(said),
+        _told_by(connection, erasure.scope),
+    )
+
+
+def _kept(connection: duckdb.DuckDBPyConnection, scope: str) -> tuple[set[str], set[str]]:
+    """The memories of a scope that are not erased, and all that they say or said."""
+    rows = connection.execute(
+        "SELECT memory_id, content FROM memory_rows WHERE scope = $scope AND content_hash <> ''"
+        " UNION ALL SELECT memory_id, content FROM memory_archive WHERE scope = $scope",
+        {"scope": scope},
+    ).fetchall()
+    return {memory_id for memory_id, _ in rows}, {folded(content) for _, content in rows}
+
+
+def _told_by(connection: duckdb.DuckDBPyConnection, scope: str) -> dict[str, frozenset[str]]:
+    """The memories that are not erased by the names that they have."""
+    rows = connection.execute(
+        "SELECT n.name, n.canonical_name, list(m.memory_id) FROM name_rows n"
+        " JOIN mention_rows m USING (name_id) JOIN memory_rows r USING (memory_id)"
+        " WHERE n.scope = ? AND r.content_hash <> '' GROUP BY ALL",
+        [scope],
+    ).fetchall()
+    told = {canonical: frozenset(ids) for _, canonical, ids in rows}
+    return told | {name.lower(): frozenset(ids) for name, _, ids in rows}
+
+
+def redact_tables(connection: duckdb.DuckDBPyConnection, redaction: Redaction) -> None:
+    """Take out of the tables of messages and outcomes what was erased, and out of outboxes; as
+    part of the running transaction."""
+    for table in _TABLES:
+        found = connection.execute(table.query, {"scope": redaction.scope})
+        names = [column[0] for column in found.description or ()]
+        rows = (dict(zip(names, row, strict=True)) for row in found.fetchall())
+        _update(
+            connection, table, [new for row in rows if (new := _redacted(table, row, redaction))]
+        )
+    outbox = connection.execute(
+        "SELECT stage, seq, value FROM outbox WHERE scope = ? AND value IS NOT NULL",
+        [redaction.scope],
+    ).fetchall()
+    for stage, seq, value in outbox:
+        redacted = redaction.value(value)
+        if redacted != value:
+            connection.execute(
+                "UPDATE outbox SET value = ? WHERE stage = ? AND seq = ?", [redacted, stage, seq]
+            )
+
+
+def _redacted(table: _Table, row: dict[str, Any], redaction: Redaction) -> dict[str, Any] | None:
+    """The row as it is now; None where nothing changes."""
+    node = {
+        name: json.loads(value) if name in table.json and value is not None else value
+        for name, value in row.items()
+    }
+    redacted = redaction.node(node)
+    assert isinstance(redacted, dict)
+    if redacted == node:
+        return None
+    # As the stages write them.
+    form: dict[str, Any] = {} if table.name == "proposals" else {"ensure_ascii": False}
+    if table.name != "proposals":
+        form["sort_keys"] = True
+    return {
+        name: json.dumps(value, **form) if name in table.json and value is not None else value
+        for name, value in redacted.items()
+    }
+
+
+def _update(
+    connection: duckdb.DuckDBPyConnection, table: _Table, rows: Collection[dict[str, Any]]
+) -> None:
+    if not rows:
+        return
+    columns = (*table.key, *table.changed)
+    empty = connection.sql(f"SELECT {', '.join(columns)} FROM {table.name} LIMIT 0")
+    schema = empty.to_arrow_table().schema
+    arrays = {
+        name: pa.array([row[name] for row in rows], schema.field(name).type) for name in columns
+    }
+    connection.register("redacted", pa.table(arrays))
+    sets = ", ".join(f"{name} = redacted.{name}" for name in table.changed)
+    where = " AND ".join(f"{table.name}.{name} = redacted.{name}" for name in table.key)
+    connection.execute(f"UPDATE {table.name} SET {sets} FROM redacted WHERE {where}")
+    connection.unregister("redacted")
+
+
+def history_events(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> list[bytes]:
+    """Keys of what the compacted topic holds of the erasure's memories and of their facts."""
+    rows = connection.execute(
+        "SELECT event_id FROM history_rows WHERE scope = $1 AND event <> 'purged'"
+        " AND (memory_id IN (SELECT unnest($2))"
+        "  OR json_extract_string(metadata, '$.source_memory') IN (SELECT unnest($2)))"
+        " ORDER BY event_id",
+        [erasure.scope, [*erasure.memory_ids]],
+    ).fetchall()
+    return [str(event_id).encode() for (event_id,) in rows]
+
+
+def finish_log(connection: duckdb.DuckDBPyConnection, erasures: Iterable[Erasure]) -> None:
+    """Once no record has the texts any more: take out what came meanwhile, and forget the texts."""
+    connection.execute("BEGIN")
+    try:
+        for erasure in erasures:
+            redact_tables(connection, redaction_of(connection, erasure))
+        connection.execute("UPDATE erasures SET phase = 'files', texts = '{}' WHERE phase = 'log'")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def finish_files(connection: duckdb.DuckDBPyConnection) -> None:
+    """Once no file has bytes of them any more."""
+    connection.execute("UPDATE erasures SET phase = 'done' WHERE phase = 'files'")

@@ -1,0 +1,38 @@
+"""Facts of an erased memory that are still on their way: counted, and no longer said. Pure.
+
+The embedded log is redacted; on Kafka the records stay as they are, and so it is for the stages
+that write to a store to leave the texts out.
+"""
+
+from __future__ import annotations
+
+from palimpsest.schemas.identity import fact_memory_id
+from palimpsest.schemas.messages import Fact, ProposalsIntent
+from palimpsest.schemas.redaction import ERASED, mark_of
+from palimpsest.schemas.rows import MemoryRow
+from palimpsest.streams.memory_rows import is_erased
+
+
+def still_said(facts: tuple[Fact, ...], source: MemoryRow | None) -> tuple[Fact, ...]:
+    """The facts, with marks for their texts where their source was erased."""
+    if source is None or not is_erased(source):
+        return facts
+    return tuple(map(_unsaid, facts))
+
+
+def still_proposed(intent: ProposalsIntent, source: MemoryRow | None) -> ProposalsIntent:
+    """The same of an intent, whose facts are then skipped."""
+    if source is None or not is_erased(source):
+        return intent
+    proposals = tuple(
+        proposal.model_copy(
+            update={"fact": _unsaid(proposal.fact), "reason": ERASED, "warnings": ()}
+        )
+        for proposal in intent.proposals
+    )
+    return intent.model_copy(update={"proposals": proposals, "triples": (), "warnings": ()})
+
+
+def _unsaid(fact: Fact) -> Fact:
+    mark = mark_of(fact_memory_id(fact.item_id))
+    return fact.model_copy(update={"content": mark, "categories": ()})

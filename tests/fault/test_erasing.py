@@ -1,0 +1,161 @@
+"""The part of an erasure that lies in files, stopped at every step: the next start ends it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palimpsest.ops.maintenance import erasing
+from palimpsest.schemas.commands import ForgetCommand
+from palimpsest.schemas.identity import turn_memory_id
+from palimpsest.stores import shard as shards
+from palimpsest.stores.database import rewriting
+from palimpsest.stores.index.lance import VectorTable
+from palimpsest.streams.logs.embedded import EmbeddedLog
+from tests.erased_bytes import where
+from tests.harness import FULL, Crash, Pipeline, differing, pipeline_settings
+
+SECRET = "Ana keeps the spare key under the third flowerpot"
+OTHER = "Ben works at a bakery in Ghent"
+
+STEPS: dict[str, tuple[Any, str]] = {
+    "redact": (EmbeddedLog, "redact"),
+    "null values": (EmbeddedLog, "append"),
+    "erase": (EmbeddedLog, "erase"),
+    "log": (EmbeddedLog, "forget_bytes"),
+    "texts": (erasing, "finish_log"),
+    "copy": (rewriting, "fill"),
+    "swap": (rewriting.os, "replace"),
+    "rewrite": (shards, "rewrite"),
+    "vectors": (VectorTable, "discard"),
+    "end": (erasing, "finish_files"),
+}
+
+
+@contextmanager
+def told(step: str, before: Callable[[], None], after: Callable[[], None]) -> Iterator[None]:
+    """Calls these around the step."""
+    owner, name = STEPS[step]
+    real = getattr(owner, name)
+
+    def call(*given: Any, **named: Any) -> Any:
+        before()
+        result = real(*given, **named)
+        after()
+        return result
+
+    setattr(owner, name, call)
+    try:
+        yield
+    finally:
+        setattr(owner, name, real)
+
+
+def nothing() -> None:
+    pass
+
+
+def crash() -> None:
+    raise Crash
+
+
+def prepared(folder: Path) -> Pipeline:
+    """Erased from the tables, and from no file yet."""
+    pipeline = Pipeline(folder, pipeline_settings(FULL))
+    pipeline.say(SECRET, OTHER)
+    pipeline.run()
+    pipeline.shard.vector_table().sync()
+    gone = turn_memory_id("ana", "t1")
+    pipeline.command(
+        ForgetCommand(memory_ids=(gone,), reason="gone", hard=True, cascade=True), first=9
+    )
+    pipeline.run()
+    assert pipeline.shard.has_erasures
+    return pipeline
+
+
+def carry_out(pipeline: Pipeline) -> None:
+    erasing.carry_out_in(pipeline.log, 0, pipeline.shard)
+
+
+@dataclass(frozen=True)
+class Whole:
+    state: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    folder = tmp_path_factory.mktemp("whole")
+    with prepared(folder) as pipeline:
+        assert where(folder, SECRET)
+        carry_out(pipeline)
+        assert where(folder, SECRET) == []
+        return Whole(pipeline.state_by_table())
+
+
+def assert_ends_as(whole: Whole, folder: Path, pipeline: Pipeline) -> None:
+    assert pipeline.shard.has_erasures
+    carry_out(pipeline)
+    assert not pipeline.shard.has_erasures
+    assert where(folder, SECRET) == []
+    assert [path for path in folder.rglob("*.new*") if path.is_file()] == []
+    assert differing(pipeline.state_by_table(), whole.state) == []
+    assert pipeline.balance().holds
+    pipeline.reopen()
+    assert not pipeline.shard.has_erasures
+    assert where(folder, SECRET) == []
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_stop_at_a_step_changes_nothing(
+    step: str, when: str, tmp_path: Path, whole: Whole
+) -> None:
+    with prepared(tmp_path) as pipeline:
+        crashes = (crash, nothing) if when == "before" else (nothing, crash)
+        with told(step, *crashes), pytest.raises(Crash):
+            carry_out(pipeline)
+        if (step, when) == ("end", "after"):
+            assert not pipeline.reopen().shard.has_erasures
+            assert where(tmp_path, SECRET) == []
+        else:
+            assert_ends_as(whole, tmp_path, pipeline.reopen())
+
+
+def run(folder: Path, step: str, after: bool, line: Connection) -> None:
+    """Stop at the step, and stay there."""
+
+    def stay() -> None:
+        line.send_bytes(b"there")
+        signal.pause()
+
+    around = (nothing, stay) if after else (stay, nothing)
+    with prepared(folder) as pipeline, told(step, *around):
+        carry_out(pipeline)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("step", ["redact", "texts", "swap", "vectors", "end"])
+def test_killed_at_a_step(step: str, after: bool, tmp_path: Path, whole: Whole) -> None:
+    context = multiprocessing.get_context("forkserver")
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=run, args=(tmp_path, step, after, there))
+    process.start()
+    there.close()
+    assert here.recv_bytes() == b"there"
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    with Pipeline(tmp_path, pipeline_settings(FULL)) as pipeline:
+        if (step, after) != ("end", True):
+            assert_ends_as(whole, tmp_path, pipeline)
+        assert where(tmp_path, SECRET) == []

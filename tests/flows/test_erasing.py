@@ -1,0 +1,213 @@
+"""Erasing: what was said is gone from every file, and all else is as it was."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palimpsest.ops.maintenance.erasing import carry_out_in
+from palimpsest.schemas.commands import (
+    Actor,
+    EraseScopeCommand,
+    ForgetCommand,
+    MemoryPatch,
+    ModifyCommand,
+    RecoverCommand,
+    RememberCommand,
+)
+from palimpsest.schemas.identity import erase_token, turn_memory_id
+from palimpsest.schemas.topics import CONVERSATION_TURNS
+from tests.erased_bytes import where
+from tests.harness import FULL, Pipeline, differing, pipeline_settings
+
+SECRET = "Ana keeps the spare key under the third flowerpot"
+FOREIGN = "Ana wohnt in der Königsstraße 12 in Tübingen"
+OTHER = "Ben works at a bakery in Ghent"
+
+
+def pipeline(folder: Path, **given: Any) -> Pipeline:
+    return Pipeline(folder, pipeline_settings(FULL), **given)
+
+
+def erase(running: Pipeline, *memory_ids: str, number: int = 50, **given: Any) -> Any:
+    running.command(
+        ForgetCommand(memory_ids=memory_ids, reason="asked for", hard=True, **given), first=number
+    )
+    running.run()
+    carry_out_in(running.log, 0, running.shard)
+    error, result = running.result(number)
+    return result if error is None else error
+
+
+def everything(running: Pipeline) -> list[str]:
+    return running.values("SELECT content FROM memory_rows WHERE NOT is_deleted ORDER BY ALL")
+
+
+def test_a_turn_with_its_facts_is_in_no_file_any_more(tmp_path: Path) -> None:
+    with pipeline(tmp_path) as running:
+        running.say(SECRET, FOREIGN, OTHER)
+        running.run()
+        running.shard.vector_table().sync()
+        before = everything(running)
+        assert where(tmp_path, SECRET, FOREIGN)
+        ids = [turn_memory_id("ana", f"t{number}") for number in (1, 2)]
+        result = erase(running, *ids, cascade=True)
+        assert {row["status"] for row in result} == {"erased"}
+        assert len(result) > 2
+        assert where(tmp_path, SECRET, FOREIGN, "flowerpot", "Königsstraße") == []
+        gone = [text for text in before if "flowerpot" in text or "Königsstraße" in text]
+        assert everything(running) == [text for text in before if text not in gone]
+        assert running.balance().holds
+    assert where(tmp_path, SECRET, FOREIGN, "flowerpot", "Königsstraße") == []
+    assert where(tmp_path, OTHER)
+
+
+def rebuilt(running: Pipeline, folder: Path) -> Pipeline:
+    """A store made anew from the log alone. What goes with a memory and what the graph takes from
+    one depend on what is there already: here facts come before memories, and these before names."""
+    running.close()
+    shutil.copytree(running.folder / "log", folder / "log")
+    return pipeline(folder, clock=running.clock).run("decide").run("apply-writes").run()
+
+
+def assert_rebuilt_is_the_same(running: Pipeline, folder: Path) -> None:
+    live = running.state_by_table()
+    with rebuilt(running, folder) as again:
+        # Of what decide thinks of every fact anew, nothing depends: it is sent already.
+        assert set(differing(again.state_by_table(), live)) <= {"proposals"}
+        assert again.balance().holds
+
+
+def test_the_redacted_log_leads_to_the_same_store(tmp_path: Path) -> None:
+    with pipeline(tmp_path / "live") as running:
+        running.say(SECRET, FOREIGN, OTHER, "Ben moved to Antwerp", "Ana likes green tea", SECRET)
+        running.command(
+            RememberCommand(content="critical: [pin]: Ana always uses the pin 4711-0815", who="Ana")
+        )
+        running.run()
+        [remembered] = running.values("SELECT memory_id FROM memory_rows WHERE pinned")
+        running.command(
+            ModifyCommand(
+                patches=(MemoryPatch(memory_id=remembered, content="Ana's pin: 9-1-1-7"),),
+                reason="it was another",
+            ),
+            first=10,
+        )
+        running.run()
+        erase(running, turn_memory_id("ana", "t1"), turn_memory_id("ana", "t2"), cascade=True)
+        erase(running, remembered, force=True, number=51)
+        assert where(tmp_path, FOREIGN, "4711-0815", "9-1-1-7") == []
+        assert_rebuilt_is_the_same(running, tmp_path / "anew")
+
+
+def test_a_whole_scope(tmp_path: Path) -> None:
+    with pipeline(tmp_path / "live") as running:
+        running.say(SECRET, FOREIGN, OTHER)
+        running.say(SECRET + " too", OTHER, scope="ben")
+        running.command(RememberCommand(content="critical: Ana's pin is 4711-0815"))
+        running.run()
+        others = running.values("SELECT content FROM memory_rows WHERE scope = 'ben' ORDER BY ALL")
+        [count] = running.values("SELECT count(*) FROM memory_rows WHERE scope = 'ana'")
+        wrong = EraseScopeCommand(reason="asked", confirm_token=erase_token("ana", count + 1))
+        right = EraseScopeCommand(reason="asked", confirm_token=erase_token("ana", count))
+        machine = Actor(id="a", type="agent")
+        running.command(right, first=48, actor=machine)
+        running.command(wrong, right, first=49)
+        running.run()
+        running.say("Ana bought a red bicycle", first=20)
+        running.run()
+        assert str(running.result(48)[0]).startswith("forbidden")
+        assert str(running.result(49)[0]).startswith("confirm_mismatch")
+        assert running.result(50) == (None, {"status": "erased", "memories": count})
+        carry_out_in(running.log, 0, running.shard)
+        assert where(tmp_path, FOREIGN, "4711-0815", "Königsstraße") == []
+        assert set(everything(running)) == {*others, "Ana bought a red bicycle"}
+        assert running.values("SELECT name FROM name_rows WHERE scope = 'ana' ORDER BY 1") == [
+            "Ana",
+            "red bicycle",
+        ]
+        assert running.balance().holds
+        assert_rebuilt_is_the_same(running, tmp_path / "anew")
+
+
+def test_what_another_memory_says_stays(tmp_path: Path) -> None:
+    """Also where it is the same, or has the erased text in it; and in another scope."""
+    with pipeline(tmp_path / "live") as running:
+        running.say("yes", "yes", "Well, yes and no: Ana may come on Friday")
+        running.say("yes", scope="ben")
+        running.run()
+        before = everything(running)
+        erase(running, turn_memory_id("ana", "t1"))
+        before.remove("yes")
+        assert everything(running) == before
+        assert running.values("SELECT content FROM fact_rows WHERE content LIKE '%erased%'") == []
+        assert_rebuilt_is_the_same(running, tmp_path / "anew")
+
+
+def test_once_and_again(tmp_path: Path) -> None:
+    with pipeline(tmp_path) as running:
+        running.say(SECRET)
+        running.run()
+        memory = turn_memory_id("ana", "t1")
+        first = erase(running, memory, cascade=True)
+        state = running.state_by_table()
+        again = ForgetCommand(memory_ids=(memory,), reason="asked for", hard=True, cascade=True)
+        running.command(again, first=50)
+        assert running.run().state_by_table() == state
+        assert erase(running, memory, number=51) == first[:1]
+        running.command(RecoverCommand(memory_id=memory), first=52)
+        assert str(running.run().result(52)[0]).startswith("retention_expired")
+        running.say(SECRET)  # a producer that sends it again
+        running.run()
+        assert SECRET not in everything(running)
+
+
+def test_what_was_forgotten_before_is_erased(tmp_path: Path) -> None:
+    with pipeline(tmp_path) as running:
+        running.command(RememberCommand(content=SECRET))
+        running.run()
+        [memory] = running.values("SELECT memory_id FROM memory_rows")
+        running.command(ForgetCommand(memory_ids=(memory,), reason="old"), first=2)
+        running.run()
+        assert [row["status"] for row in erase(running, memory)] == ["erased"]
+        assert where(tmp_path, SECRET) == []
+
+
+@pytest.mark.parametrize("begun", range(6))
+def test_facts_on_their_way_never_become_memories(begun: int, tmp_path: Path) -> None:
+    """The turn is stored; its facts have come as far as these stages brought them."""
+    stages = ("extract", "decide")[: begun // 2]
+    with pipeline(tmp_path) as running:
+        running.say(SECRET, OTHER)
+        running.run("normalize").run("apply-writes")
+        for stage in stages:
+            running.run(stage)
+        gone = turn_memory_id("ana", "t1")
+        running.command(
+            ForgetCommand(memory_ids=(gone,), reason="gone", hard=True, cascade=True), first=50
+        )
+        running.run("normalize").run("apply-writes")
+        if begun % 2:
+            carry_out_in(running.log, 0, running.shard)
+        running.run()
+        carry_out_in(running.log, 0, running.shard)
+        assert where(tmp_path, "flowerpot") == []
+        assert [text for text in everything(running) if "flowerpot" in text] == []
+        assert running.balance().holds
+
+
+def test_dead_letters_and_quotations(tmp_path: Path) -> None:
+    with pipeline(tmp_path) as running:
+        running.say(SECRET)
+        running.run()
+        running.say(SECRET + " and her passport in the oven")  # another text under its id
+        running.raw(CONVERSATION_TURNS, b'{"scope": "ana", "broken": "' + SECRET.encode())
+        running.run()
+        assert len(running.dead_letters()) == 2
+        erase(running, turn_memory_id("ana", "t1"), cascade=True)
+        assert where(tmp_path, "flowerpot", "passport") == []
+        assert len(running.dead_letters()) == 2
+        assert running.balance().holds

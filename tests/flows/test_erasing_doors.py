@@ -1,0 +1,150 @@
+"""Erasing as users do it: while a worker runs, by every way in."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import httpx
+import pytest
+
+from palimpsest import Memory, NotDoneError
+from palimpsest.schemas.identity import turn_memory_id
+from tests.erased_bytes import where
+from tests.flows.http_server import problem, server
+from tests.flows.program import Program, until
+
+SECRET = "Ana keeps the spare key under the third flowerpot"
+FOREIGN = "Ana wohnt in der Königsstraße 12 in Tübingen"
+OTHER = "Ben works at a bakery in Ghent"
+
+
+def opened(folder: Path) -> Memory:
+    settings = {"embedding.provider": "hashing"}
+    return Memory(folder, scope="ana", settings=settings, wait_seconds=60.0)
+
+
+def test_while_turns_keep_coming(tmp_path: Path) -> None:
+    said = [f"Ben visited museum number {number} in Ghent" for number in range(40)]
+    with opened(tmp_path) as memory:
+        memory.add([{"turn_id": "t1", "content": SECRET}, {"turn_id": "t2", "content": FOREIGN}])
+        # The first erasure meets facts on their way, the second what is stored.
+        coming = threading.Thread(target=lambda: [memory.add(each) for each in said])
+        coming.start()
+        first, second = (turn_memory_id("ana", f"t{number}") for number in (1, 2))
+        assert {each.status for each in memory.erase(first, reason="x", cascade=True)} == {"erased"}
+        assert where(tmp_path, SECRET) == []
+        coming.join()
+        memory.wait_until_processed()
+        memory.erase(second, reason="x", cascade=True)
+        assert where(tmp_path, SECRET, FOREIGN, "Königsstraße", "flowerpot") == []
+        kept = [each.content for each in memory.list(types=["episodic"], limit=100).memories]
+        assert sorted(kept) == sorted(said)
+        assert memory.recall("museum number 7").results
+        facts = [each.content for each in memory.list(types=["fact"], limit=100).memories]
+        assert facts
+        assert not [each for each in facts if "flowerpot" in each]
+    assert where(tmp_path, SECRET, FOREIGN, "Königsstraße", "flowerpot") == []
+
+
+def test_a_whole_scope_by_the_library(tmp_path: Path) -> None:
+    with opened(tmp_path) as memory:
+        memory.add([SECRET, FOREIGN])
+        memory.add(OTHER, scope="ben")
+        memory.wait_until_processed()
+        count = len(memory.list(limit=100).memories)
+        with pytest.raises(NotDoneError, match=f"holds {count} memories"):
+            memory.erase_scope("ana", reason="she left", memories=count + 1)
+        assert memory.erase_scope("ana", reason="she left", memories=count) == count
+        assert where(tmp_path, SECRET, FOREIGN) == []
+        assert memory.list().memories == ()
+        assert memory.list(scope="ben").memories
+
+
+class Client:
+    """What the tests ask of the service."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self.http = client
+
+    def remembered(self, content: str) -> str:
+        body = {"content": content, "scope": "ana"}
+        return str(self.http.post("/api/memory/remember", json=body).json()["result"]["id"])
+
+    def erased(self, by: httpx.Client | None = None, **body: object) -> httpx.Response:
+        said = {"scope": "ana", "reason": "asked", **body}
+        return (by or self.http).post("/api/memory/erase", json=said)
+
+    def in_no_file(self, command: str) -> bool:
+        state = self.http.get(f"/api/commands/{command}").json()
+        assert state["left"]
+        return bool(state["erasure"] == "done")
+
+
+def test_over_http(tmp_path: Path) -> None:
+    with server(tmp_path) as served, served.client() as http:
+        client = Client(http)
+        first, pinned = client.remembered(SECRET), client.remembered(f"critical: {FOREIGN}")
+        shown = client.erased(ids=[first, pinned]).json()
+        assert {row["id"] for row in shown["candidates"]} == {first, pinned}
+        answer = client.erased(ids=[first, pinned], mode="execute").json()
+        assert {row["id"]: row["status"] for row in answer["result"]} == {
+            first: "erased",
+            pinned: "pinned",
+        }
+        until(lambda: client.in_no_file(answer["command_id"]))
+        assert where(tmp_path, SECRET) == []
+        problem(http.post(f"/api/memory/{first}/recover", json={}), 409, "retention_expired")
+        gone = client.erased(ids=[pinned], mode="execute", force=True, cascade=True).json()
+        assert {row["status"] for row in gone["result"]} == {"erased"}
+        until(lambda: client.in_no_file(gone["command_id"]))
+        assert where(tmp_path, SECRET, FOREIGN) == []
+        third = http.delete(
+            f"/api/memory/{client.remembered(OTHER)}", params={"reason": "asked", "hard": True}
+        )
+        assert third.json()["status"] == "erased"
+
+
+def test_a_whole_scope_over_http(tmp_path: Path) -> None:
+    with server(tmp_path) as served, served.client() as http:
+        client = Client(http)
+        client.remembered("The bread is in the oven")
+        served.settle(http)
+        counted = client.erased(whole_scope=True).json()
+        assert counted["memories"] > 0
+        refused = client.erased(whole_scope=True, mode="execute")
+        problem(refused, 409, "confirmation_required")
+        confirmed = {"mode": "execute", "confirm_token": counted["confirm_token"]}
+        token = served.token("some", "ana", may=["forget", "recall"])
+        with served.client(token) as some:
+            refused = client.erased(some, whole_scope=True, **confirmed)
+            problem(refused, 403, "forbidden")
+        token = served.token("all", "ana", may=["forget", "recall", "admin"])
+        with served.client(token) as one:
+            answer = client.erased(one, whole_scope=True, **confirmed).json()
+        assert answer["result"] == {"status": "erased", "memories": counted["memories"]}
+
+
+def test_by_the_command_line(tmp_path: Path) -> None:
+    program = Program(tmp_path)
+    program.ok("ingest", program.turns(SECRET, FOREIGN, OTHER), "--scope", "ana")
+    program.ok("run", "--once")
+    first, second = (turn_memory_id("ana", f"t{number}") for number in (0, 1))
+    assert "reason" in program.fails("erase", first[:8], code=2)
+    accepted = program.ok("erase", first, "--cascade", "--reason", "asked")
+    assert "the next `palimpsest run` applies it" in accepted
+    program.ok("run", "--once")
+    assert where(program.data, SECRET) == []
+    with program.worker():
+        told = program.ok("forget", second, "--hard", "--cascade", "--reason", "asked")
+        assert "status erased" in told
+        assert where(program.data, SECRET, FOREIGN) == []
+        assert "no file of the stores has it any more" in told
+        assert "snapshots" in told
+        counted = program.json("erase", "--scope", "ana", "--all", "--preview")
+        assert counted["memories"] > 0
+        program.fails("erase", "--scope", "ana", "--all", "--reason", "asked")
+        said = program.json("erase", "--scope", "ana", "--all", "--reason", "asked", "--yes")
+        assert said["result"] == {"status": "erased", "memories": counted["memories"]}
+        assert said["erasure"] == "done"
+    assert where(program.data, OTHER) == []

@@ -1,0 +1,120 @@
+"""What is taken out of records, and what stays."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from palimpsest.schemas.identity import fact_memory_id, turn_memory_id
+from palimpsest.schemas.redaction import (
+    ERASED,
+    Quotations,
+    Redaction,
+    folded,
+    is_mark,
+    mark_of,
+    marks_of,
+)
+
+SECRET = "Ana's pin is 4711"
+GONE, KEPT = turn_memory_id("ana", "t1"), turn_memory_id("ana", "t2")
+
+
+def redaction(*texts: str, kept: str = "Ana likes tea") -> Redaction:
+    marks = marks_of({GONE: texts or (SECRET,)})
+    return Redaction(
+        "ana",
+        frozenset({GONE}),
+        marks,
+        texts or (SECRET,),
+        frozenset({KEPT}),
+        frozenset({folded(kept)}),
+    )
+
+
+def redacted(body: dict[str, Any], **given: Any) -> Any:
+    value = json.dumps({"scope": "ana", "body": body}).encode()
+    return json.loads(redaction(**given).value(value))["body"]
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        (f"it says '{SECRET}'.", f"it says '{ERASED}'."),
+        (SECRET.upper(), ERASED),
+        (json.dumps(SECRET), f'"{ERASED}"'),
+        (f"{SECRET}2", f"{SECRET}2"),
+        ("nothing of it", "nothing of it"),
+        (f"{SECRET}, {SECRET}", f"{ERASED}, {ERASED}"),
+    ],
+)
+def test_quotations(text: str, left: str) -> None:
+    assert Quotations([SECRET]).left_out(text) == left
+
+
+def test_a_long_text_is_known_by_its_beginning() -> None:
+    text = "One fine day Ana told " + "much " * 300
+    assert (
+        Quotations([text]).left_out(f"she said: {text[:500]} [truncated]") == f"she said: {ERASED}"
+    )
+
+
+def test_equal_texts_have_equal_marks() -> None:
+    marks = marks_of({"a": ("One.", "two"), "b": ("one", "three")})
+    assert marks == {
+        "one": mark_of("a"),
+        "two": mark_of("a", 2),
+        "three": mark_of("b"),
+    }
+    assert all(map(is_mark, marks.values()))
+
+
+def test_a_record_that_has_nothing_of_it_keeps_its_bytes() -> None:
+    value = b'{"scope":"ana",  "body": {"content": "Ana likes tea", "reason": "likes"}}'
+    assert redaction().value(value) is value
+    other = json.dumps({"scope": "ben", "body": {"content": SECRET}}).encode()
+    assert redaction().value(other) is other
+
+
+def test_a_turn_keeps_what_it_is_counted_by() -> None:
+    turn = {"turn_id": "t1", "session_id": "s", "content": SECRET, "speaker": "Ana", "mood": SECRET}
+    gone = redacted(turn)
+    assert gone["content"] == mark_of(GONE)
+    assert "mood" not in gone
+    assert gone["speaker"] == ""
+    again = redacted(gone)
+    assert again == gone
+
+
+def test_what_was_drawn_from_it_goes_unless_it_is_kept() -> None:
+    facts = [
+        {"item_id": "f1", "content": "The pin of Ana is 4711"},
+        {"item_id": "f2", "content": "Ana likes tea"},
+    ]
+    body = redacted({"turn": {"memory_id": GONE, "turn_id": "t1"}, "facts": facts})
+    assert body["facts"][0]["content"] == mark_of(fact_memory_id("f1"))
+    assert body["facts"][1]["content"] == "Ana likes tea"
+    body = redacted({"turn": {"memory_id": KEPT, "turn_id": "t2"}, "facts": facts})
+    assert body["facts"] == facts
+
+
+def test_the_text_within_another_memorys_stays() -> None:
+    assert redacted({"content": f"She told me: {SECRET}"}) == {"content": f"She told me: {SECRET}"}
+
+
+def test_a_dead_letter_is_opened_and_closed_again() -> None:
+    inner = {"scope": "ana", "body": {"turn_id": "t1", "content": SECRET}}
+    letter = {
+        "value_base64": base64.b64encode(json.dumps(inner).encode()).decode(),
+        "reason": f"turn_id_conflict: {SECRET} and more",
+        "raw_output": "The pin",
+        "item_ids": ["i"],
+    }
+    gone = redacted(letter)
+    assert SECRET.encode() not in base64.b64decode(gone["value_base64"])
+    assert (gone["reason"], gone["raw_output"]) == (f"turn_id_conflict: {ERASED}", ERASED)
+    broken = letter | {"value_base64": base64.b64encode(f"no json {SECRET}".encode()).decode()}
+    assert base64.b64decode(redacted(broken)["value_base64"]) == f"no json {ERASED}".encode()
