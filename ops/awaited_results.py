@@ -7,7 +7,8 @@ import contextlib
 from collections.abc import Mapping, Sequence
 
 from palimpsest.ops.queries.command_results import command_results
-from palimpsest.ops.queries.requests import JsonObject, NotOpenError
+from palimpsest.ops.queries.errors import NotOpenError
+from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.streams.runtime.runner import StageRunner

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, cast, get_args
 
-from palimpsest.ops.queries.requests import RequestError
+from palimpsest.ops.queries.errors import RequestError
 
 DONE: Final = frozenset(
     {"updated", "no_changes", "forgotten", "recovered", "confirmed", "set"}

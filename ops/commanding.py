@@ -23,7 +23,8 @@ from palimpsest.ops.log_folder import has_log, log_lock
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.queries.access import queries, worker_runs
 from palimpsest.ops.queries.dispatch import Queries
-from palimpsest.ops.queries.requests import CommandRequest, JsonObject, RequestError
+from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.queries.requests import CommandRequest, JsonObject
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import describe
 from palimpsest.schemas.commands import Actor, Command, MemoryCommand

@@ -36,11 +36,12 @@ LONG: Final = 100
 
 _OWN: Final = frozenset(
     {"content", "normalized_content", "published_content", "old_content", "new_content", "fact"}
+    | {"chunks"}
 )
 """Fields that hold a text as a whole: changed only where all of it is erased."""
 _QUOTING: Final = frozenset(
     {"reason", "warnings", "raw_output", "dropped", "decision_reason", "error", "why"}
-    | {"blocked_reason", "skipped_reason"}
+    | {"blocked_reason", "skipped_reason", "summary", "title"}
 )
 """Fields that may quote a text."""
 _OF_MODEL: Final = frozenset({"raw_output", "warnings", "dropped", "decision_reason"})
@@ -224,6 +225,10 @@ class Redaction:
         if "value_base64" in node:
             return self._dead_letter(node, place)
         redacted = {name: self.node(each, place, name) for name, each in node.items()}
+        if node.get("command") == "add-document":
+            redacted["text"] = self._document(node.get("text"))
+        if node.get("command") == "update-short-term-memory" and not self.kept:
+            redacted["summary"] = ERASED  # of a scope of which nothing is left
         if place.owner is None:
             return redacted
         if "action" in node or self._is_proposed(node):
@@ -316,6 +321,14 @@ class Redaction:
         if place.owner is not None:
             return mark_of(place.owner if name == "fact" else place.subject or place.owner)
         return self._cut(text)
+
+    def _document(self, text: JsonValue) -> JsonValue:
+        """A document's text as a whole: its chunks, of which one is erased, have records of their
+        own, where the others stay."""
+        if not isinstance(text, str):
+            return text
+        whole = folded(text)
+        return ERASED if any(known in whole for known in self.texts) else text
 
     def _cut(self, text: str) -> str:
         """A text of which only the beginning is there, as what a model is shown may be."""

@@ -21,12 +21,7 @@ from palimpsest.schemas.document_rows import (
     same_key,
 )
 from palimpsest.schemas.identity import chunk_memory_id, document_id
-from palimpsest.schemas.messages import (
-    CommandIntent,
-    ForgetChunksIntent,
-    MemoryChange,
-    MemoryWrite,
-)
+from palimpsest.schemas.messages import CommandIntent, ForgetChunksIntent, MemoryChange, MemoryWrite
 from palimpsest.schemas.rows import CommandRow, MemoryRow, embedding_key
 from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.streams.command_work import (

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 
 from palimpsest.schemas.audit_rows import AcceptedRow, DeadLetterRow, HistoryRow
+from palimpsest.schemas.dead_letters import DeadLetter
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.identity import UNREADABLE_SCOPE, turn_item_id, unreadable_item_id
 from palimpsest.schemas.messages import (
     ConversationTurn,
-    DeadLetter,
     GraphChange,
     HistoryEvent,
     MemoryChange,

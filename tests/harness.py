@@ -20,8 +20,9 @@ from typing import Any, Self
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import decode
 from palimpsest.schemas.commands import Actor, Command
+from palimpsest.schemas.dead_letters import DeadLetter
 from palimpsest.schemas.envelope import derived_id
-from palimpsest.schemas.messages import ConversationTurn, DeadLetter
+from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.topics import (
     DEAD_LETTERS,
     TOPICS,

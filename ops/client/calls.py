@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
 
+from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.ops.queries.requests import (
     CommandRequest,
     ContextRequest,
@@ -20,10 +21,8 @@ from palimpsest.ops.queries.requests import (
     GetRequest,
     HistoryRequest,
     ListRequest,
-    NotFoundError,
     RecallRequest,
     Request,
-    RequestError,
     ScopeRequest,
     ScopesRequest,
     SessionMemoryRequest,

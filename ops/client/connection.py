@@ -20,18 +20,16 @@ from palimpsest.ops.command_kinds import kind_of
 from palimpsest.ops.documents.settings import DocumentSettings
 from palimpsest.ops.library.background import Background
 from palimpsest.ops.library.results import NotDoneError, NotYetAppliedError
+from palimpsest.ops.queries.errors import NotFoundError, RequestError, no_memory
 from palimpsest.ops.queries.requests import (
     CommandRequest,
     GetRequest,
     JsonObject,
-    NotFoundError,
     Request,
-    RequestError,
     ScopeRequest,
     SessionMemoryRequest,
     SqlRequest,
     StatusRequest,
-    no_memory,
 )
 from palimpsest.schemas.commands import Command
 

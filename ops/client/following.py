@@ -15,7 +15,7 @@ from palimpsest.ops.client.connection import Connection
 from palimpsest.ops.client.problems import error_of
 from palimpsest.ops.client.sending import backoff, retry_after, unreachable
 from palimpsest.ops.library.results import typed
-from palimpsest.ops.queries.requests import RequestError, UnavailableError
+from palimpsest.ops.queries.errors import RequestError, UnavailableError
 
 SILENT_SECONDS: Final = 45.0
 """After so long without even a comment, of which there is one every 15 s, a connection is dead."""

@@ -8,7 +8,7 @@ import httpx
 
 from palimpsest.ops.command_kinds import KINDS
 from palimpsest.ops.library.results import NotDoneError
-from palimpsest.ops.queries.requests import ERRORS, NotFoundError, RequestError, UnavailableError
+from palimpsest.ops.queries.errors import ERRORS, NotFoundError, RequestError, UnavailableError
 
 PROBLEM_TYPE: Final = "application/problem+json"
 AWAY: Final = (502, 503, 504)

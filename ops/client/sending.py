@@ -15,7 +15,7 @@ import httpx
 
 from palimpsest.ops.client.calls import Call, given
 from palimpsest.ops.client.problems import AWAY, error_of, place
-from palimpsest.ops.queries.requests import RequestError, UnavailableError
+from palimpsest.ops.queries.errors import RequestError, UnavailableError
 
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 5.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from palimpsest.ops.queries.requests import RequestError
+from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.service.announcement import announced
 from palimpsest.ops.service.client import NotThereError, RemoteQueries
 from palimpsest.ops.service.routing import announcements

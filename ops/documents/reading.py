@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from palimpsest.ops.queries.requests import RequestError
+from palimpsest.ops.queries.errors import RequestError
 
 HTML: Final = "text/html"
 TAKEN: Final = "text/html, text/*, application/json and application/xml"

@@ -28,7 +28,8 @@ from palimpsest.ops.http.settings import HttpSettings
 from palimpsest.ops.http.tokens import Tokens
 from palimpsest.ops.library.methods import Methods
 from palimpsest.ops.library.results import NotDoneError, NotYetAppliedError
-from palimpsest.ops.queries.requests import NotFoundError, Request, RequestError, no_memory
+from palimpsest.ops.queries.errors import NotFoundError, RequestError, no_memory
+from palimpsest.ops.queries.requests import Request
 from palimpsest.schemas.commands import Actor, Command
 
 PATH: Final = "/mcp"

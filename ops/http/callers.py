@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from palimpsest.ops.ingest.records import DEFAULT_SCOPE
-from palimpsest.ops.queries.requests import NotFoundError
+from palimpsest.ops.queries.errors import NotFoundError
 from palimpsest.schemas.commands import ActorType
 
 Permission = Literal["remember", "recall", "modify", "forget", "recover", "sql", "admin"]

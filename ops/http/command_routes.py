@@ -16,7 +16,8 @@ from palimpsest.ops.http.commands import DeskOf
 from palimpsest.ops.http.problems import Problem
 from palimpsest.ops.http.routing import WITH_BODY, errors, router
 from palimpsest.ops.http.service import Service, ServiceOf, permitted
-from palimpsest.ops.queries.requests import CommandRequest, ForgetPreviewRequest, NotFoundError
+from palimpsest.ops.queries.errors import NotFoundError
+from palimpsest.ops.queries.requests import CommandRequest, ForgetPreviewRequest
 from palimpsest.schemas.commands import (
     AliasCommand,
     ConfirmCommand,
@@ -207,8 +208,8 @@ async def forget(desk: DeskOf, caller: Forgetter, body: bodies.ForgetBody) -> Re
     responses={**WRITTEN, **WITH},
 )
 async def erase(desk: DeskOf, caller: Forgetter, body: bodies.EraseBody) -> Response:
-    """Erase what memories say, for good, or see beforehand which. `erasure` is `pending` while
-    files may still have the texts; see `GET /api/commands/{id}`."""
+    """Erase what memories say, for good, or see beforehand which. The answer tells whether
+    files may still have the texts, and `GET /api/commands/{id}` when they have not."""
     if body.whole_scope and "admin" not in caller.permissions:
         raise Problem("forbidden", "to erase a whole scope, a token needs the permission admin too")
     selection = replace(_selection(caller, body), whole_scope=body.whole_scope)

@@ -18,7 +18,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from palimpsest.ops.queries.requests import JsonObject, RequestError
+from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.streams.runtime.model_usage import Usage
 from palimpsest.streams.runtime.runner import StageRunner
 

@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse
 
 from palimpsest.ops.command_kinds import CommandError
 from palimpsest.ops.parts import SetupError
-from palimpsest.ops.queries.requests import (
+from palimpsest.ops.queries.errors import (
     NotFoundError,
     NotOpenError,
     RequestError,

@@ -15,7 +15,8 @@ from palimpsest.ops.http.problems import Problem
 from palimpsest.ops.http.rates import Rates
 from palimpsest.ops.http.tokens import Tokens
 from palimpsest.ops.queries.dispatch import Queries
-from palimpsest.ops.queries.requests import NAMES, JsonObject, ScopeRequest, no_memory
+from palimpsest.ops.queries.errors import no_memory
+from palimpsest.ops.queries.requests import NAMES, JsonObject, ScopeRequest
 from palimpsest.ops.queries.requests import Request as Query
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.streams.logs.base import LogReader, Outgoing, Position

@@ -21,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from palimpsest.ops.http.callers import Caller, Permission
 from palimpsest.ops.parts import SetupError
-from palimpsest.ops.queries.requests import NotFoundError, RequestError
+from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.schemas.commands import ActorType
 
 FILE_NAME: Final = "tokens.json"

@@ -28,7 +28,7 @@ from palimpsest.ops.ingest.base import Bad
 from palimpsest.ops.ingest.lines import Watch, turn_of
 from palimpsest.ops.ingest.records import RecordOptions, in_batches
 from palimpsest.ops.parts import utc_now
-from palimpsest.ops.queries.requests import NotFoundError
+from palimpsest.ops.queries.errors import NotFoundError
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.sensitive.policy import PII_REJECTED, Policy

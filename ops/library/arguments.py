@@ -10,7 +10,7 @@ from typing import Any, TypedDict, TypeVar, cast
 
 from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
 
-from palimpsest.ops.queries.requests import RequestError
+from palimpsest.ops.queries.errors import RequestError
 from palimpsest.schemas.codec import describe
 from palimpsest.schemas.commands import Structure
 

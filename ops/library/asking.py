@@ -21,6 +21,7 @@ from palimpsest.ops.library.results import (
     StoredMemory,
     typed,
 )
+from palimpsest.ops.queries.errors import no_memory
 from palimpsest.ops.queries.requests import (
     ContextRequest,
     EntitiesRequest,
@@ -35,7 +36,6 @@ from palimpsest.ops.queries.requests import (
     SqlRequest,
     StatsRequest,
     WeakRequest,
-    no_memory,
 )
 
 if TYPE_CHECKING:

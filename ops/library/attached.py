@@ -12,7 +12,8 @@ from palimpsest.ops.commanding import POLL_SECONDS
 from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.queries.access import queries
 from palimpsest.ops.queries.dispatch import DirectQueries, Queries
-from palimpsest.ops.queries.requests import JsonObject, RequestError, StatusRequest
+from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.queries.requests import JsonObject, StatusRequest
 from palimpsest.ops.service.running import serving_reads
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_WRITES

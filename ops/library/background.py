@@ -16,7 +16,8 @@ from pydantic import JsonValue
 
 from palimpsest.ops.documents.settings import DocumentSettings
 from palimpsest.ops.library.arguments import MOST
-from palimpsest.ops.queries.requests import Request, RequestError, SqlRequest
+from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.queries.requests import Request, SqlRequest
 from palimpsest.schemas.commands import Command
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from palimpsest.ops.library.methods import BlockingMethods, arguments_of
 
 class Memory(BlockingMethods):
     """Long-term memory in this process. `AsyncMemory` tells what the arguments are, and has the
-    same methods for programs with an event loop; `aio` is the same memory as one. Usable from any
-    thread.
+    same methods for programs with an event loop. Usable from any thread.
 
     >>> from palimpsest import Memory
     >>> with Memory(folder, scope="ana") as memory:

@@ -14,12 +14,8 @@ from palimpsest.ops.library.results import (
     ForgetPreview,
     typed,
 )
-from palimpsest.ops.queries.requests import (
-    CommandRequest,
-    ForgetPreviewRequest,
-    JsonObject,
-    RequestError,
-)
+from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.queries.requests import CommandRequest, ForgetPreviewRequest, JsonObject
 from palimpsest.schemas.commands import (
     AliasCommand,
     ConfirmCommand,

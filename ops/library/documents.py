@@ -13,7 +13,8 @@ from palimpsest.ops.library.arguments import checked
 from palimpsest.ops.library.opened import Opened
 from palimpsest.ops.library.results import NotYetAppliedError, typed
 from palimpsest.ops.queries.document_errors import no_document
-from palimpsest.ops.queries.requests import DocumentRequest, DocumentsRequest, RequestError
+from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.queries.requests import DocumentRequest, DocumentsRequest
 from palimpsest.schemas.document_commands import AddDocumentCommand, DeleteDocumentCommand
 
 ENDS = ("done", "failed", "deleted")

@@ -21,6 +21,7 @@ from palimpsest.ops.library.results import NotDoneError, NotYetAppliedError
 from palimpsest.ops.library.turns import Turn, turn_records
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.queries.dispatch import Queries
+from palimpsest.ops.queries.errors import no_memory
 from palimpsest.ops.queries.requests import (
     CommandRequest,
     ExportRequest,
@@ -28,7 +29,6 @@ from palimpsest.ops.queries.requests import (
     Request,
     ScopeRequest,
     SqlRequest,
-    no_memory,
 )
 from palimpsest.ops.service.client import NotThereError
 from palimpsest.ops.settings.sections import Settings

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import JsonValue, TypeAdapter
 
-from palimpsest.ops.queries.requests import RequestError
+from palimpsest.ops.queries.errors import RequestError
 from palimpsest.stores.recall.query import RecallAnswer
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from palimpsest.ops.embedded import open_log
 from palimpsest.ops.log_folder import has_log
 from palimpsest.ops.parts import SetupError, shard_folder, utc_now
 from palimpsest.ops.queries.dispatch import Queries
-from palimpsest.ops.queries.requests import RequestError
+from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import InvalidRecord, decode
 from palimpsest.schemas.identity import items_of

@@ -19,7 +19,7 @@ from palimpsest.ops.library.arguments import Facts, Filters
 from palimpsest.ops.library.methods import Methods
 from palimpsest.ops.library.results import Stats, StoredMemory
 from palimpsest.ops.parts import SetupError
-from palimpsest.ops.queries.requests import RequestError
+from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.service.client import NotThereError
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.shard import StoreError

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from palimpsest.ops.library.blocking import Memory
     from palimpsest.ops.library.memory import AsyncMemory
     from palimpsest.ops.library.results import NotDoneError, NotYetAppliedError
-    from palimpsest.ops.queries.requests import NotFoundError, RequestError, UnavailableError
+    from palimpsest.ops.queries.errors import NotFoundError, RequestError, UnavailableError
     from palimpsest.schemas.commands import Actor
 
 __all__ = [

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from palimpsest.ops.queries.requests import RequestError
+from palimpsest.ops.queries.errors import RequestError
 from palimpsest.stores.lock import FolderInUse
 
 if TYPE_CHECKING:

@@ -7,14 +7,13 @@ import json
 
 from pydantic import JsonValue
 
+from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.ops.queries.requests import (
     DeadLetterRequest,
     DeadLettersRequest,
     DiscardRequest,
     JsonObject,
-    NotFoundError,
     RedriveRequest,
-    RequestError,
 )
 from palimpsest.ops.queries.sources import Sources, from_all
 from palimpsest.schemas.codec import InvalidRecord, decode, encode

@@ -31,6 +31,7 @@ from palimpsest.ops.queries import (
 from palimpsest.ops.queries import (
     recall as recalling,
 )
+from palimpsest.ops.queries.errors import NotOpenError, RequestError
 from palimpsest.ops.queries.requests import (
     CommandRequest,
     ContextRequest,
@@ -52,11 +53,9 @@ from palimpsest.ops.queries.requests import (
     HeldProposalsRequest,
     HistoryRequest,
     ListRequest,
-    NotOpenError,
     RecallRequest,
     RedriveRequest,
     Request,
-    RequestError,
     ScopeRequest,
     ScopesRequest,
     SearchRequest,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from palimpsest.ops.queries.requests import NotFoundError
+from palimpsest.ops.queries.errors import NotFoundError
 
 
 def no_document(document_id: str) -> NotFoundError:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import cast
 
 from palimpsest.ops.queries.document_errors import no_document
+from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.pages import cursor, page
 from palimpsest.ops.queries.requests import (
     DocumentChunksRequest,
     DocumentRequest,
     DocumentsRequest,
     JsonObject,
-    RequestError,
 )
 from palimpsest.ops.queries.sources import Sources, from_all, rows
 

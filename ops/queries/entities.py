@@ -5,14 +5,9 @@ from __future__ import annotations
 import difflib
 import json
 
+from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.ops.queries.memories import COLUMNS
-from palimpsest.ops.queries.requests import (
-    EntitiesRequest,
-    EntityRequest,
-    JsonObject,
-    NotFoundError,
-    RequestError,
-)
+from palimpsest.ops.queries.requests import EntitiesRequest, EntityRequest, JsonObject
 from palimpsest.ops.queries.sources import Sources, rows
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.text.linker import canonical_name

@@ -12,7 +12,8 @@ from typing import Any, Final
 import duckdb
 
 from palimpsest.ops.parts import utc_now
-from palimpsest.ops.queries.requests import ExportRequest, NotFoundError
+from palimpsest.ops.queries.errors import NotFoundError
+from palimpsest.ops.queries.requests import ExportRequest
 from palimpsest.ops.queries.sources import Sources, plain, rfc3339
 from palimpsest.schemas.portable import FORMAT, FORMAT_VERSION, PortableMemory
 

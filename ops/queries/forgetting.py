@@ -8,14 +8,10 @@ from typing import Final, cast
 
 from pydantic import JsonValue
 
+from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.memories import SAID_BY
 from palimpsest.ops.queries.recall import recall
-from palimpsest.ops.queries.requests import (
-    ForgetPreviewRequest,
-    JsonObject,
-    RecallRequest,
-    RequestError,
-)
+from palimpsest.ops.queries.requests import ForgetPreviewRequest, JsonObject, RecallRequest
 from palimpsest.ops.queries.sources import Sources, rows
 from palimpsest.schemas.identity import erase_token, forget_token
 from palimpsest.stores.database.derivations import by_memory, said_by, sources_of

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 
+from palimpsest.ops.queries.errors import RequestError, no_memory
 from palimpsest.ops.queries.pages import cursor, page
 from palimpsest.ops.queries.requests import (
     GetRequest,
     JsonObject,
     ListRequest,
-    RequestError,
     ScopeRequest,
     WeakRequest,
-    no_memory,
 )
 from palimpsest.ops.queries.sources import Sources, from_all, rows
 

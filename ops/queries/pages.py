@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import cast
 
-from palimpsest.ops.queries.requests import JsonObject, RequestError
+from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.queries.requests import JsonObject
 
 
 def cursor(before: str) -> tuple[datetime, str]:

@@ -9,13 +9,8 @@ from typing import TYPE_CHECKING, cast
 
 from pydantic import JsonValue, TypeAdapter
 
-from palimpsest.ops.queries.requests import (
-    ContextRequest,
-    JsonObject,
-    RecallRequest,
-    RequestError,
-    SearchRequest,
-)
+from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.queries.requests import ContextRequest, JsonObject, RecallRequest, SearchRequest
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.stores.recall.query import Query
 from palimpsest.streams.models.base import ModelError, TokenEmbeddingModel

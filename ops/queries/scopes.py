@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from palimpsest.ops.queries.requests import FlagsRequest, JsonObject, RequestError
+from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.queries.requests import FlagsRequest, JsonObject
 from palimpsest.ops.queries.sources import Sources, from_all, rows
 
 FLAGS = (

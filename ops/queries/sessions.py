@@ -5,13 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC
 
+from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.pages import cursor
-from palimpsest.ops.queries.requests import (
-    JsonObject,
-    RequestError,
-    SessionMemoryRequest,
-    SessionsRequest,
-)
+from palimpsest.ops.queries.requests import JsonObject, SessionMemoryRequest, SessionsRequest
 from palimpsest.ops.queries.sources import Sources, rfc3339, rows
 from palimpsest.schemas.session_rows import ShortTermRow
 from palimpsest.stores.database.tables import select

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from palimpsest.ops.queries.requests import JsonObject, NotOpenError
+from palimpsest.ops.queries.errors import NotOpenError
+from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogReader, Outgoing, Record, partition_for

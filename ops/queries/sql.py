@@ -10,14 +10,14 @@ from functools import partial
 
 import pyarrow as pa
 
-from palimpsest.ops.queries.requests import (
+from palimpsest.ops.queries.errors import (
     RequestError,
     SqlInvalidError,
     SqlRefusedError,
-    SqlRequest,
     SqlTooLargeError,
     SqlTooSlowError,
 )
+from palimpsest.ops.queries.requests import SqlRequest
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.stores.database.sql import (
     QueryLimits,

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Self
 import httpx
 from pydantic import JsonValue
 
+from palimpsest.ops.queries.errors import ERRORS, RequestError, UnavailableError
 from palimpsest.ops.queries.requests import (
-    ERRORS,
     NAMES,
     CopyRequest,
     ExportRequest,
     JsonObject,
     Request,
-    RequestError,
     SqlRequest,
-    UnavailableError,
     as_json,
 )
 

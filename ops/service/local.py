@@ -26,13 +26,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from palimpsest.ops.queries.dispatch import Queries
-from palimpsest.ops.queries.requests import (
-    REQUESTS,
-    CopyRequest,
-    ExportRequest,
-    RequestError,
-    SqlRequest,
-)
+from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.queries.requests import REQUESTS, CopyRequest, ExportRequest, SqlRequest
 from palimpsest.ops.queries.sql_output import ARROW_TYPE, as_arrow
 from palimpsest.ops.service.announcement import Announcement, announce
 from palimpsest.ops.service.server import listening, served

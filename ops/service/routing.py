@@ -22,6 +22,12 @@ import pyarrow as pa
 from pydantic import JsonValue
 
 from palimpsest.ops.queries.diagnostics import judged
+from palimpsest.ops.queries.errors import (
+    NotFoundError,
+    NotOpenError,
+    RequestError,
+    UnavailableError,
+)
 from palimpsest.ops.queries.pages import paged
 from palimpsest.ops.queries.requests import (
     CommandRequest,
@@ -39,12 +45,9 @@ from palimpsest.ops.queries.requests import (
     HeldProposalsRequest,
     JsonObject,
     ListRequest,
-    NotFoundError,
-    NotOpenError,
     RecallRequest,
     RedriveRequest,
     Request,
-    RequestError,
     ScopesRequest,
     SearchRequest,
     SessionMemoryRequest,
@@ -52,7 +55,6 @@ from palimpsest.ops.queries.requests import (
     SqlRequest,
     StatsRequest,
     StatusRequest,
-    UnavailableError,
     WeakRequest,
 )
 from palimpsest.ops.queries.scopes import newest_first

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, cast
 from palimpsest.ops.bootstrap import AnyApplication
 from palimpsest.ops.parts import SetupError
 from palimpsest.ops.queries.dispatch import DirectQueries
-from palimpsest.ops.queries.requests import JsonObject, RequestError, StatusRequest
+from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.queries.requests import JsonObject, StatusRequest
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.service.local import Place, Shown, local_interface
 from palimpsest.ops.service.routing import own_folder

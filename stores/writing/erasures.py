@@ -163,12 +163,34 @@ def _erase(connection: duckdb.DuckDBPyConnection, erase: Erase) -> None:
     connection.execute("DELETE FROM memory_archive WHERE memory_id IN (SELECT unnest(?))", [ids])
     for table in ("fts_docs", "fts_postings"):
         connection.execute(f"DELETE FROM {table} WHERE memory_id IN (SELECT unnest(?))", [ids])
+    _forget_beside(connection, erase.scope, ids)
     erasure = Erasure(erase.erasure_id, erase.scope, "log", tuple(ids), texts)
     redact_tables(connection, redaction_of(connection, erasure))
     connection.execute(
         "DELETE FROM embeddings WHERE embedding_key IN (SELECT unnest(?)) AND embedding_key NOT IN"
         " (SELECT embedding_key FROM memory_rows)",
         [keys],
+    )
+
+
+def _forget_beside(connection: duckdb.DuckDBPyConnection, scope: str, ids: Sequence[str]) -> None:
+    """What tells of memories without being one: summaries of their sessions, and how documents are
+    called of which no chunk is left."""
+    connection.execute(
+        "UPDATE short_term_rows SET summary = NULL, summary_by = NULL, summary_at = NULL,"
+        " summary_expires_at = NULL, summarized_through = NULL WHERE scope = $scope"
+        " AND (session_id IN (SELECT session_id FROM memory_rows"
+        "   WHERE memory_id IN (SELECT unnest($ids)))"
+        "  OR NOT EXISTS (FROM memory_rows WHERE scope = $scope AND content_hash <> ''))",
+        {"scope": scope, "ids": [*ids]},
+    )
+    connection.execute(
+        "UPDATE document_rows d SET title = '', source = NULL, same_key = NULL"
+        " WHERE document_id IN (SELECT document_id FROM document_memory_rows"
+        "   WHERE memory_id IN (SELECT unnest($ids)))"
+        " AND NOT EXISTS (FROM document_memory_rows c JOIN memory_rows m USING (memory_id)"
+        "   WHERE c.document_id = d.document_id AND m.content_hash <> '')",
+        {"ids": [*ids]},
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from palimpsest.ops.awaited_results import AwaitedResults
 from palimpsest.ops.queries import command_results as queries
-from palimpsest.ops.queries.requests import NotOpenError
+from palimpsest.ops.queries.errors import NotOpenError
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.schemas.commands import RememberCommand
 from tests.harness import Pipeline

@@ -28,7 +28,7 @@ from palimpsest import (
     UnauthorizedError,
 )
 from palimpsest.ops.library.methods import BlockingMethods
-from palimpsest.ops.queries.requests import SqlRefusedError
+from palimpsest.ops.queries.errors import SqlRefusedError
 from tests.flows.http_server import Served, server
 from tests.flows.program import until
 

@@ -16,7 +16,8 @@ from palimpsest.ops.command_kinds import KINDS, CommandError, kind_of
 from palimpsest.ops.commanding import Commands, Given, Order
 from palimpsest.ops.forgetting import forget_command
 from palimpsest.ops.queries.dispatch import DirectQueries
-from palimpsest.ops.queries.requests import ForgetPreviewRequest, RecallRequest, RequestError
+from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.queries.requests import ForgetPreviewRequest, RecallRequest
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.schemas.commands import (
     Actor,

@@ -11,16 +11,15 @@ import pytest
 
 from palimpsest.ops.maintenance.embedding_tracker import catch_up
 from palimpsest.ops.queries.dispatch import DirectQueries
+from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.ops.queries.requests import (
     ContextRequest,
     DocumentChunksRequest,
     DocumentRequest,
     DocumentsRequest,
     ForgetPreviewRequest,
-    NotFoundError,
     RecallRequest,
     Request,
-    RequestError,
     WeakRequest,
 )
 from palimpsest.ops.queries.sources import Sources

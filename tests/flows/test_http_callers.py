@@ -20,7 +20,7 @@ from palimpsest.ops.http.rates import Rates
 from palimpsest.ops.http.settings import HttpSettings
 from palimpsest.ops.http.tokens import Tokens
 from palimpsest.ops.parts import SetupError
-from palimpsest.ops.queries.requests import NotFoundError, RequestError
+from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from tests.flows.http_server import Served, made_token, problem, server
 from tests.flows.program import Program
 

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from palimpsest.ops.queries.dispatch import DirectQueries
+from palimpsest.ops.queries.errors import NotFoundError
 from palimpsest.ops.queries.requests import (
     ContextRequest,
     EmbeddingsRequest,
@@ -26,7 +27,6 @@ from palimpsest.ops.queries.requests import (
     GetRequest,
     HistoryRequest,
     ListRequest,
-    NotFoundError,
     RecallRequest,
     Request,
     SearchRequest,

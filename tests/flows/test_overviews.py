@@ -11,14 +11,8 @@ from typing import Any
 import pytest
 
 from palimpsest.ops.queries.dispatch import DirectQueries
-from palimpsest.ops.queries.requests import (
-    EntityRequest,
-    NotFoundError,
-    Request,
-    RequestError,
-    StatsRequest,
-    WeakRequest,
-)
+from palimpsest.ops.queries.errors import NotFoundError, RequestError
+from palimpsest.ops.queries.requests import EntityRequest, Request, StatsRequest, WeakRequest
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import (

@@ -11,6 +11,15 @@ import duckdb
 import pytest
 
 from palimpsest.ops.queries.dispatch import DirectQueries
+from palimpsest.ops.queries.errors import (
+    NotFoundError,
+    NotOpenError,
+    RequestError,
+    SqlInvalidError,
+    SqlRefusedError,
+    SqlTooLargeError,
+    SqlTooSlowError,
+)
 from palimpsest.ops.queries.requests import (
     ContextRequest,
     DocumentsRequest,
@@ -19,19 +28,12 @@ from palimpsest.ops.queries.requests import (
     ForgetPreviewRequest,
     GetRequest,
     ListRequest,
-    NotFoundError,
-    NotOpenError,
     RecallRequest,
     Request,
-    RequestError,
     SearchRequest,
     SessionMemoryRequest,
     SessionsRequest,
-    SqlInvalidError,
-    SqlRefusedError,
     SqlRequest,
-    SqlTooLargeError,
-    SqlTooSlowError,
     StatsRequest,
     WeakRequest,
 )

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.queries.requests import RequestError, SessionsRequest
+from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.queries.requests import SessionsRequest
 from palimpsest.schemas.commands import Actor, SessionEndCommand, SetFlagsCommand
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.streams.sessions import MOST_OPEN

@@ -77,7 +77,7 @@ def test_a_long_text_full_of_look_alikes_ends() -> None:
 
 
 def of_turn(content: str, intent: IntentSettings | None = None, **fields: object) -> NormalizedTurn:
-    stage = normalize_stage(intent or IntentSettings())
+    stage = normalize_stage(intent=intent or IntentSettings())
     message = published(turn(content, **fields))
     [body] = drive(stage.process(message, context())).emitted(MEMORY_WRITES)
     assert isinstance(body, MemoryWrite)

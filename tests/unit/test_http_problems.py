@@ -9,7 +9,7 @@ import pytest
 from fastapi import FastAPI
 
 from palimpsest.ops.http.problems import install
-from palimpsest.ops.queries.requests import NotOpenError, RequestError, UnavailableError
+from palimpsest.ops.queries.errors import NotOpenError, RequestError, UnavailableError
 from palimpsest.ops.service.client import NotThereError
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.streams.logs.base import LogUnavailable

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from palimpsest.ops.queries.dispatch import _errors_told
-from palimpsest.ops.queries.requests import NotOpenError, RequestError
+from palimpsest.ops.queries.errors import NotOpenError, RequestError
 from palimpsest.ops.service.local import interface
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.streams.logs.base import LogError, LogUnavailable

@@ -25,13 +25,12 @@ from palimpsest.schemas.messages import (
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.normalize import normalize_stage
-from palimpsest.streams.settings import IntentSettings
 from palimpsest.streams.stage import Context
 from palimpsest.streams.text.normal_forms import content_hash, normalized_content, storage_content
 from tests.messages import BEGIN, commanded, published, turn
 from tests.unit.by_hand import Driven, context, drive, record
 
-STAGE = normalize_stage(IntentSettings())
+STAGE = normalize_stage()
 
 
 def normalize(content: str, **fields: Any) -> Driven:

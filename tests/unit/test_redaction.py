@@ -107,14 +107,14 @@ def test_the_text_within_another_memorys_stays() -> None:
 
 def test_a_dead_letter_is_opened_and_closed_again() -> None:
     inner = {"scope": "ana", "body": {"turn_id": "t1", "content": SECRET}}
-    letter = {
+    dead_letter = {
         "value_base64": base64.b64encode(json.dumps(inner).encode()).decode(),
         "reason": f"turn_id_conflict: {SECRET} and more",
         "raw_output": "The pin",
         "item_ids": ["i"],
     }
-    gone = redacted(letter)
+    gone = redacted(dead_letter)
     assert SECRET.encode() not in base64.b64decode(gone["value_base64"])
     assert (gone["reason"], gone["raw_output"]) == (f"turn_id_conflict: {ERASED}", ERASED)
-    broken = letter | {"value_base64": base64.b64encode(f"no json {SECRET}".encode()).decode()}
+    broken = dead_letter | {"value_base64": base64.b64encode(f"no json {SECRET}".encode()).decode()}
     assert base64.b64decode(redacted(broken)["value_base64"]) == f"no json {ERASED}".encode()

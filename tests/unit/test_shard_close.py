@@ -14,7 +14,8 @@ import duckdb
 import pytest
 
 from palimpsest.ops.queries.dispatch import DirectQueries
-from palimpsest.ops.queries.requests import RequestError, SqlRequest
+from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.queries.requests import SqlRequest
 from palimpsest.stores import shard as shards
 from palimpsest.stores.database.cursors import StoreClosed, interrupted_after
 from palimpsest.stores.lock import FolderInUse
@@ -135,7 +136,7 @@ async def test_whoever_asked_is_told_to_try_again(
         begun.set()
         return shard
 
-    sources: Any = SimpleNamespace(partitions=1, shard=given, log=None)
+    sources: Any = SimpleNamespace(partitions=1, shard=given, log=None, admit=lambda record: record)
     asked = asyncio.create_task(DirectQueries(sources).table(SqlRequest(ENDLESS, seconds=60.0)))
     assert await asyncio.to_thread(begun.wait, 30)
     await asyncio.to_thread(shard.close)

@@ -150,7 +150,7 @@ CALLED_FROM_OUTSIDE = {
     "capture_signals": "uvicorn",
     "settings_customise_sources": "pydantic-settings",
     "wait_empty": "Faust",
-    "erase": "nothing yet but its contract: erasure does not reach the log so far",
+    "collect": "prometheus-client",
     "restart": "tests of outages, on a real broker",
     "require_programs": "tests that need a broker",
     "state_hash": "tests that compare whole stores",
