@@ -19,6 +19,7 @@ from pydantic import JsonValue
 
 from palimpsest.schemas.identity import (
     command_memory_id,
+    document_id,
     fact_memory_id,
     turn_item_id,
     turn_memory_id,
@@ -48,6 +49,8 @@ _OF_MODEL: Final = frozenset({"raw_output", "warnings", "dropped", "decision_rea
 """Fields in which a model speaks about what it was shown."""
 _PROPOSED: Final = frozenset({"created", "modified", "deleted", "none", "dropped"})
 """Outcomes of a fact whose reason is the decision's."""
+_CALLED: Final = ("title", "source")
+"""What a document is called by."""
 _AUTHORED: Final = frozenset({"entities", "attributes"})
 """What the graph is told of a memory beside triples."""
 
@@ -135,7 +138,7 @@ class Redaction:
     """Replaces what was erased in a scope: the `erased` memories' own `texts` (by their folded
     form, with their marks), and all that was drawn from them. What `kept` memories say stays,
     `kept_texts` in folded form, also where it is the same; and of what the graph was told the names
-    that they have, `told_by` which by the name in lower case."""
+    that they have, `told_by` which by the name in lower case. Of `documents` no chunk is left."""
 
     scope: str
     erased: frozenset[str]
@@ -144,6 +147,7 @@ class Redaction:
     kept: frozenset[str] = frozenset()
     kept_texts: frozenset[str] = frozenset()
     told_by: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    documents: frozenset[str] = frozenset()
     _hashes: dict[str, str] = field(init=False)
     _quotes: Quotations = field(init=False)
 
@@ -164,6 +168,8 @@ class Redaction:
         if not isinstance(raw, dict) or raw.get("scope", self.scope) != self.scope:
             return value
         redacted = self.node(raw, _Place(self._commanded(raw)))
+        if self.documents and isinstance(redacted, dict):
+            redacted = self._untitled(raw, redacted)
         return value if redacted == raw else dumped(redacted)
 
     def node(self, node: JsonValue, place: _Place | None = None, name: str = "") -> JsonValue:
@@ -321,6 +327,24 @@ class Redaction:
         if place.owner is not None:
             return mark_of(place.owner if name == "fact" else place.subject or place.owner)
         return self._cut(text)
+
+    def _untitled(
+        self, raw: Mapping[str, JsonValue], redacted: dict[str, JsonValue]
+    ) -> dict[str, JsonValue]:
+        """A document's command without what the document is called, where no chunk is left."""
+        given = str(raw.get("causation_id") or raw.get("id"))
+        added = document_id(self.scope, given) in self.documents
+
+        def bare(node: JsonValue) -> JsonValue:
+            if not isinstance(node, dict):
+                return node
+            node = {name: bare(each) for name, each in node.items()}
+            is_added = added and node.get("command") == "add-document"
+            if is_added or node.get("document_id") in self.documents:
+                node |= {name: None if name == "source" else "" for name in _CALLED if name in node}
+            return node
+
+        return {name: bare(each) for name, each in redacted.items()}
 
     def _document(self, text: JsonValue) -> JsonValue:
         """A document's text as a whole: its chunks, of which one is erased, have records of their

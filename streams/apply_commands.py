@@ -81,18 +81,8 @@ def command_step(
     assert isinstance(loaded, Loaded)
     if loaded.command is not None and loaded.command.error is None:
         return known_id(loaded.command, intent.digest)
-    work = Work(
-        message,
-        intent,
-        settings,
-        loaded,
-        dict(zip(texts, embedded.embeddings, strict=True)),
-        {key: row for key, row in loaded.memories.items() if row.scope == message.scope},
-        {},
-        loaded.write_seq,
-        loaded.entities,
-    )
-    work.know(loaded)
+    embeddings = dict(zip(texts, embedded.embeddings, strict=True))
+    work = Work.begun(message, intent, settings, loaded, embeddings)
     if isinstance(command, ModifyCommand):
         named = yield load_names(message.scope, texts_after(command, work.memories))
         assert isinstance(named, Loaded)

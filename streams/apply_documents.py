@@ -293,15 +293,4 @@ def _work(
     names = load_names(message.scope, texts) if texts else Load(message.scope)
     loaded = yield replace(names, memory_ids=memory_ids, command_id=command_id)
     assert isinstance(loaded, Loaded)
-    known = {key: row for key, row in loaded.memories.items() if row.scope == message.scope}
-    return Work(
-        message,
-        intent,
-        settings,
-        loaded,
-        {},
-        known,
-        {},
-        loaded.write_seq,
-        loaded.entities,
-    )
+    return Work.begun(message, intent, settings, loaded)

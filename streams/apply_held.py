@@ -75,11 +75,7 @@ def held_step(
         return known_id(first.command, intent.digest)
     loaded = yield _load(message.scope, tuple(first.held.values()))
     assert isinstance(loaded, Loaded)
-    memories = {key: row for key, row in loaded.memories.items() if row.scope == message.scope}
-    work = Work(
-        message, intent, settings, loaded, {}, memories, {}, loaded.write_seq, loaded.entities
-    )
-    work.know(loaded)
+    work = Work.begun(message, intent, settings, loaded)
     try:
         refuse_frozen(work)
         if work.by_machine:

@@ -90,11 +90,7 @@ def import_step(
     assert isinstance(loaded, Loaded)
     if loaded.command is not None and loaded.command.error is None:
         return known_id(loaded.command, intent.digest)
-    memories = {key: row for key, row in loaded.memories.items() if row.scope == message.scope}
-    work = Work(
-        message, intent, settings, loaded, {}, memories, {}, loaded.write_seq, loaded.entities
-    )
-    work.know(loaded)
+    work = Work.begun(message, intent, settings, loaded)
     try:
         refuse_frozen(work)
         if work.by_machine:

@@ -59,6 +59,22 @@ class Work:
     emits: list[Emit] = field(default_factory=list)
     graph: GraphWork | None = None
 
+    @classmethod
+    def begun(
+        cls,
+        message: Message,
+        intent: CommandIntent,
+        settings: StageSettings,
+        loaded: Loaded,
+        embeddings: Mapping[str, Embedding | None] | None = None,
+    ) -> Work:
+        """With what is stored of the command's scope."""
+        memories = {key: row for key, row in loaded.memories.items() if row.scope == message.scope}
+        known = (loaded.write_seq, loaded.entities)
+        work = cls(message, intent, settings, loaded, dict(embeddings or {}), memories, {}, *known)
+        work.know(loaded)
+        return work
+
     @property
     def at(self) -> datetime:
         return self.message.recorded

@@ -246,7 +246,18 @@ def redaction_of(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> Red
         frozenset(kept),
         frozenset(said),
         _told_by(connection, erasure.scope),
+        _documents(connection, erasure.scope),
     )
+
+
+def _documents(connection: duckdb.DuckDBPyConnection, scope: str) -> frozenset[str]:
+    """The documents of a scope that had chunks, all of which are erased."""
+    rows = connection.execute(
+        "SELECT c.document_id FROM document_memory_rows c JOIN memory_rows m USING (memory_id)"
+        " WHERE c.scope = ? GROUP BY c.document_id HAVING bool_and(m.content_hash = '')",
+        [scope],
+    ).fetchall()
+    return frozenset(document for (document,) in rows)
 
 
 def _kept(connection: duckdb.DuckDBPyConnection, scope: str) -> tuple[set[str], set[str]]:

@@ -17,7 +17,9 @@ from palimpsest.schemas.commands import (
     ModifyCommand,
     RecoverCommand,
     RememberCommand,
+    UpdateShortTermCommand,
 )
+from palimpsest.schemas.document_commands import AddDocumentCommand
 from palimpsest.schemas.identity import erase_token, turn_memory_id
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from tests.erased_bytes import where
@@ -211,3 +213,55 @@ def test_dead_letters_and_quotations(tmp_path: Path) -> None:
         assert where(tmp_path, "flowerpot", "passport") == []
         assert len(running.dead_letters()) == 2
         assert running.balance().holds
+
+
+def test_what_a_session_is_about_goes_with_what_was_said_in_it(tmp_path: Path) -> None:
+    with pipeline(tmp_path) as running:
+        running.say(SECRET, OTHER, session_id="s1")
+        running.say("We met in Tilburg.", first=5, session_id="s2")
+        quoting = f"They spoke of keys: {SECRET}."
+        about = ((quoting, "s1"), ("About Tilburg.", "s2"))
+        running.command(*(UpdateShortTermCommand(session_id=s, summary=t) for t, s in about))
+        running.run()
+        assert len(where(tmp_path, SECRET)) > 1
+        erase(running, turn_memory_id("ana", "t1"), cascade=True)
+        assert where(tmp_path, SECRET, "flowerpot") == []
+        kept = running.values("SELECT summary FROM short_term_rows ORDER BY session_id")
+        assert kept == [None, "About Tilburg."]
+        assert running.balance().holds
+
+
+def test_a_document_goes_with_its_chunks(tmp_path: Path) -> None:
+    with pipeline(tmp_path) as running:
+        text = f"{SECRET}, which is blue.\n\n{'It rains. ' * 20}\n\n{FOREIGN}."
+        given = {"chunk_characters": 200, "chunk_overlap": 0}
+        running.command(
+            AddDocumentCommand(kind="text", text=text, title="Where the key lies", **given),
+            AddDocumentCommand(kind="text", text="The kettle is red.", title="Kettle", **given),
+        )
+        running.run()
+        chunks = running.values(
+            "SELECT memory_id FROM document_memory_rows JOIN document_rows USING (document_id)"
+            " WHERE title = 'Where the key lies'"
+        )
+        assert len(chunks) > 1
+        result = erase(running, *chunks)
+        assert {row["status"] for row in result} == {"erased"}
+        assert where(tmp_path, SECRET, FOREIGN, "flowerpot", "Königsstraße", "key lies") == []
+        titles = running.values("SELECT title FROM document_rows ORDER BY title")
+        assert titles == ["", "Kettle"]
+        assert "The kettle is red." in everything(running)
+
+
+def test_with_a_scope_go_the_summaries_of_all_its_sessions(tmp_path: Path) -> None:
+    with pipeline(tmp_path) as running:
+        running.say(OTHER, session_id="s1")
+        running.command(UpdateShortTermCommand(session_id="other", summary="About Tilburg."))
+        running.run()
+        [count] = running.values("SELECT count(*) FROM memory_rows WHERE scope = 'ana'")
+        token = erase_token("ana", count)
+        running.command(EraseScopeCommand(reason="asked", confirm_token=token), first=50)
+        running.run()
+        carry_out_in(running.log, 0, running.shard)
+        assert running.result(50)[0] is None
+        assert where(tmp_path, "Tilburg", "bakery") == []
