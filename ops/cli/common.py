@@ -203,7 +203,7 @@ def _text_of(error: Exception) -> str | None:
         ("palimpsest.stores.lock", ("FolderInUse",)),
         ("palimpsest.ops.settings.sources", ("SettingsError",)),
         ("palimpsest.ops.parts", ("SetupError",)),
-        ("palimpsest.ops.queries.requests", ("RequestError",)),
+        ("palimpsest.ops.queries.errors", ("RequestError",)),
         ("palimpsest.ops.service.client", ("NotThereError",)),
     ):
         loaded = sys.modules.get(module)

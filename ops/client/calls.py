@@ -180,7 +180,11 @@ def _context(asked: ContextRequest) -> Call:
 
 
 def _preview(asked: ForgetPreviewRequest) -> Call:
-    return _post("/api/memory/forget", _renamed(asked, {"memory_ids": "ids", "types": "type"}))
+    said = _renamed(asked, {"memory_ids": "ids", "types": "type"})
+    if not (asked.hard or asked.whole_scope):
+        del said["whole_scope"]
+        return _post("/api/memory/forget", said)
+    return _post("/api/memory/erase", said)
 
 
 def _renamed(asked: Request, names: Mapping[str, str]) -> dict[str, object]:

@@ -34,7 +34,7 @@ Rememberer = Annotated[Caller, Depends(permitted("remember"))]
 Forgetter = Annotated[Caller, Depends(permitted("forget"))]
 WRITTEN: Final[dict[int | str, dict[str, Any]]] = {
     202: {"model": Accepted, "description": "Not carried out yet"},
-    **errors("not_found", "conflict", "rate_limited"),
+    **errors("not_found", "conflict"),
 }
 
 
@@ -87,7 +87,11 @@ async def chunks(
     return JSONResponse(await service.ask(DocumentChunksRequest(id, after, asked.limit)))
 
 
-@routes.delete("/documents/{id}", response_model=bodies.DeletedDocument, responses=WRITTEN)
+@routes.delete(
+    "/documents/{id}",
+    response_model=bodies.DeletedDocument,
+    responses={**WRITTEN, **errors("rate_limited")},
+)
 async def delete(
     desk: DeskOf,
     caller: Forgetter,

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from palimpsest.ops.http import answers, bodies
-from palimpsest.ops.http.command_routes import WRITTEN, Rememberer
+from palimpsest.ops.http.command_routes import ACCEPTED, REFUSED, Rememberer
 from palimpsest.ops.http.commands import DeskOf
 from palimpsest.ops.http.problems import Problem
 from palimpsest.ops.http.routing import WITH_BODY, errors, router
@@ -139,7 +139,7 @@ async def memory(
 @routes.put(
     "/sessions/{id:path}/memory",
     response_model=Carried,
-    responses={**WRITTEN, **errors(*WITH_BODY)},
+    responses={**ACCEPTED, **REFUSED, **errors(*WITH_BODY)},
 )
 async def summarize(
     desk: DeskOf,
@@ -153,7 +153,9 @@ async def summarize(
 
 
 @routes.post(
-    "/sessions/{id:path}/end", response_model=Carried, responses={**WRITTEN, **errors(*WITH_BODY)}
+    "/sessions/{id:path}/end",
+    response_model=Carried,
+    responses={**ACCEPTED, **REFUSED, **errors(*WITH_BODY)},
 )
 async def end(
     desk: DeskOf,

@@ -197,51 +197,6 @@ class Changing(Opened):
         )
         return await self._command(order, scope, key)
 
-    async def erase(
-        self,
-        *memory_ids: str,
-        reason: str,
-        force: bool = False,
-        cascade: bool = False,
-        confirm_token: str | None = None,
-        scope: str | None = None,
-        key: str | None = None,
-    ) -> tuple[Change, ...]:
-        """Erase what memories say, with `cascade` also what was drawn from nothing else, for good:
-        from the stores, and before this returns from their files and the embedded log. Raises
-        NotDoneError as `forget` does.
-
-        >>> _ = await memory.remember("The spare key is under the flowerpot")
-        >>> spare = (await memory.recall("spare key")).results[0]
-        >>> [each.status for each in await memory.erase(spare.id, reason="she asked for it")]
-        ['erased']
-        """
-        full = await self._known(scope, *memory_ids)
-        order = checked(
-            ForgetCommand,
-            memory_ids=full,
-            reason=reason,
-            force=force,
-            cascade=cascade or None,
-            confirm_token=confirm_token,
-            hard=True,
-        )
-        return await self._command(order, scope, key)
-
-    async def erase_scope(
-        self, scope: str, *, reason: str, memories: int, key: str | None = None
-    ) -> int:
-        """Erase all that a scope holds, for good. `memories` says how many that are, forgotten ones
-        among them; else nothing is erased, and NotDoneError tells the number.
-
-        >>> await memory.erase_scope("nobody", reason="she left", memories=0)
-        0
-        """
-        token = erase_token(scope, memories)
-        order = checked(EraseScopeCommand, reason=reason, confirm_token=token)
-        result = cast("JsonObject", await self._carry_out(order, scope, key))
-        return int(str(result["memories"]))
-
     async def recover(
         self,
         memory_id: str,
@@ -308,6 +263,51 @@ class Changing(Opened):
             return None
         told = {"command_id": command_id, "applied": answer["error"] is None, **answer}
         return typed(CommandState, told)
+
+    async def erase(
+        self,
+        *memory_ids: str,
+        reason: str,
+        force: bool = False,
+        cascade: bool = False,
+        confirm_token: str | None = None,
+        scope: str | None = None,
+        key: str | None = None,
+    ) -> tuple[Change, ...]:
+        """Erase what memories say, with `cascade` also what was drawn from nothing else, for good:
+        from the stores, and before this returns from their files and the embedded log. Raises
+        NotDoneError as `forget` does.
+
+        >>> _ = await memory.remember("The spare key is under the flowerpot")
+        >>> spare = (await memory.recall("spare key")).results[0]
+        >>> [each.status for each in await memory.erase(spare.id, reason="she asked for it")]
+        ['erased']
+        """
+        full = await self._known(scope, *memory_ids)
+        order = checked(
+            ForgetCommand,
+            memory_ids=full,
+            reason=reason,
+            force=force,
+            cascade=cascade or None,
+            confirm_token=confirm_token,
+            hard=True,
+        )
+        return await self._command(order, scope, key)
+
+    async def erase_scope(
+        self, scope: str, *, reason: str, memories: int, key: str | None = None
+    ) -> int:
+        """Erase all that a scope holds, for good. `memories` says how many that are, forgotten ones
+        among them; else nothing is erased, and NotDoneError tells the number.
+
+        >>> await memory.erase_scope("nobody", reason="she left", memories=0)
+        0
+        """
+        token = erase_token(scope, memories)
+        order = checked(EraseScopeCommand, reason=reason, confirm_token=token)
+        result = cast("JsonObject", await self._carry_out(order, scope, key))
+        return int(str(result["memories"]))
 
 
 def _at(version: int | None, patch: Patch) -> Patch:

@@ -46,12 +46,12 @@ _LIES_IN = {
     "ForbiddenError": "palimpsest.ops.client.problems",
     "Memory": "palimpsest.ops.library.blocking",
     "NotDoneError": "palimpsest.ops.library.results",
-    "NotFoundError": "palimpsest.ops.queries.requests",
+    "NotFoundError": "palimpsest.ops.queries.errors",
     "NotYetAppliedError": "palimpsest.ops.library.results",
     "RateLimitedError": "palimpsest.ops.client.problems",
-    "RequestError": "palimpsest.ops.queries.requests",
+    "RequestError": "palimpsest.ops.queries.errors",
     "UnauthorizedError": "palimpsest.ops.client.problems",
-    "UnavailableError": "palimpsest.ops.queries.requests",
+    "UnavailableError": "palimpsest.ops.queries.errors",
 }
 
 

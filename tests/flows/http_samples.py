@@ -1,7 +1,7 @@
 """A request that is right for every route of the HTTP service, and one that is wrong.
 
 `{scope}` and `{id}` stand for a memory space and a memory in it, `{command}` for a command that was
-carried out there; `{text}` for a text that is new.
+carried out there, `{document}` for a document; `{text}` for a text that is new.
 """
 
 from __future__ import annotations
@@ -118,6 +118,27 @@ SAMPLES: Final[dict[str, Sample]] = {
         {"mode": "execute", "scope": "{scope}", "ids": ["{id}"], "reason": "x"},
         wrong={"mode": "execute"},
     ),
+    "POST /api/memory/erase": Sample(
+        "/api/memory/erase",
+        {"mode": "execute", "scope": "{scope}", "ids": ["{id}"], "reason": "x"},
+        wrong={"mode": "execute"},
+    ),
+    "GET /api/sessions": Sample("/api/sessions?scope={scope}", wrong="limit=0"),
+    "PUT /api/sessions/{id}/memory": Sample(
+        "/api/sessions/s1/memory", {"summary": "{text}", "scope": "{scope}"}, wrong={}, asks=False
+    ),
+    "POST /api/sessions/{id}/end": Sample(
+        "/api/sessions/s1/end", {"scope": "{scope}"}, wrong={"why": "x"}, asks=False
+    ),
+    "POST /api/documents": Sample(
+        "/api/documents", {"text": "{text}", "scope": "{scope}"}, wrong={}, asks=False
+    ),
+    "GET /api/documents": Sample("/api/documents?scope={scope}", wrong="limit=0"),
+    "GET /api/documents/{id}": Sample("/api/documents/{document}"),
+    "GET /api/documents/{id}/chunks": Sample("/api/documents/{document}/chunks", wrong="limit=0"),
+    "DELETE /api/documents/{id}": Sample("/api/documents/{document}?reason=x", wrong="reason="),
+    "GET /api/scopes": Sample("/api/scopes"),
+    "GET /api/weak": Sample("/api/weak?scope={scope}", wrong="limit=0"),
     "POST /api/entities/{name}/aliases": Sample(
         "/api/entities/Oslo/aliases",
         {"alias": "Christiania", "scope": "{scope}"},

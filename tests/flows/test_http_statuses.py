@@ -24,6 +24,7 @@ from tests.flows.program import until
 from tests.flows.test_http_gateway import AWAY, gateway
 
 NOBODY = "00000000-0000-5000-8000-000000000000"
+NOWHERE = {"id": NOBODY, "command": NOBODY, "document": NOBODY}
 NUMBERS = itertools.count(1)
 LARGE = 2**20 + 1
 """Bytes of a body that is too large for every route."""
@@ -48,6 +49,8 @@ PUBLIC = [name for name in OPERATIONS if route_of(name) in PUBLIC_PATHS]
 GUARDED = [name for name in OPERATIONS if name not in PUBLIC]
 WITH_BODY = [name for name, each in OPERATIONS.items() if "requestBody" in each]
 COMMANDS = [name for name in declaring(202) if name != "POST /api/turns"]
+FREEZABLE = [name for name in COMMANDS if name != "POST /api/sessions/{id}/end"]
+"""What changes memory; that a session is over is no change."""
 WITHOUT_KEY = {"POST /api/scopes/{scope}/import"}
 """A command that is many: what has been taken is known by its ids."""
 FOREIGN = [name for name in declaring(404) if name != "GET /api/diagnostics/{domain}"]
@@ -84,7 +87,7 @@ def test_every_route_and_every_status_it_declares_is_tried() -> None:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Two scopes, a token for each and one for all."""
     many = [f"http.{kind}_per_minute=1000000" for kind in RATED]
-    many.append(f"http.max_import_bytes={LARGE // 2}")
+    many += [f"http.max_import_bytes={LARGE // 2}", f"documents.max_bytes={LARGE // 2}"]
     with server(tmp_path_factory.mktemp("statuses"), *many) as running, running.client() as client:
         for scope in ("ana", "ben"):
             turn = {"turn_id": "t1", "session_id": "s1", "scope": scope, "speaker": "Ana"}
@@ -109,7 +112,12 @@ def fresh(client: httpx.Client, scope: str, sample: Sample | None = None) -> dic
         gone = client.delete(f"/api/memory/{memory_id}", params={"reason": "x"})
         assert gone.status_code == 200
     text = f"The {scope}fish has {next(NUMBERS)} fins."
-    return {"scope": scope, "id": memory_id, "command": answer["command_id"], "text": text}
+    found = {"scope": scope, "id": memory_id, "command": answer["command_id"], "text": text}
+    if sample is not None and "{document}" in sample.path:
+        given = {"text": f"A document of the {scope}fish, {next(NUMBERS)}.", "scope": scope}
+        added = client.post("/api/documents", json=given).json()
+        found["document"] = str(added["result"]["id"])
+    return found
 
 
 def sent(client: httpx.Client, name: str, request: dict[str, Any]) -> httpx.Response:
@@ -170,7 +178,7 @@ def test_what_is_anothers_is_not_there(served: Served, tokens: dict[str, str], n
     with served.client(tokens["all"]) as client:
         values = fresh(client, "ben", sample)
         before = client.get(f"/api/memory/{values['id']}").json()
-    nowhere = {**values, "scope": "nobody", "id": NOBODY, "command": NOBODY}
+    nowhere = {**values, **NOWHERE, "scope": "nobody"}
     with served.client(tokens["ana"]) as client:
         told = []
         for asked in (values, nowhere):
@@ -179,10 +187,13 @@ def test_what_is_anothers_is_not_there(served: Served, tokens: dict[str, str], n
             if sample.of_all:
                 problem(answer, 403, "forbidden")
                 continue
+            if name == "GET /api/scopes":
+                assert [each["scope"] for each in answer.json()["scopes"]] == ["ana"]
+                continue
             assert name in FOREIGN
             detail = problem(answer, 404, "not_found")["detail"]
-            for value in (asked["scope"], asked["id"], asked["command"]):
-                detail = detail.replace(value, "…")
+            for value in (asked["scope"], asked["id"], asked["command"], asked.get("document", "")):
+                detail = detail.replace(value, "…") if value else detail
             told.append(detail)
         assert told[:1] == told[1:] or sample.of_all
     with served.client(tokens["all"]) as client:
@@ -192,7 +203,7 @@ def test_what_is_anothers_is_not_there(served: Served, tokens: dict[str, str], n
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_foreign_page_and_another_host(served: Served, tokens: dict[str, str], name: str) -> None:
     sample = SAMPLES[name]
-    request = sample.request(scope="ben", id=NOBODY, command=NOBODY, text="x")
+    request = sample.request(scope="ben", text="x", **NOWHERE)
     with served.client(tokens["all"]) as client:
         for header, value, status, code in (
             ("Origin", "https://evil.example", 403, "forbidden"),
@@ -290,7 +301,7 @@ def test_a_failure_of_the_service_tells_nothing_of_it(
         raise ArithmeticError("a secret")
 
     monkeypatch.setattr(Gate, "_check_host", fails)
-    request = SAMPLES[name].request(scope="ben", id=NOBODY, command=NOBODY, text="x")
+    request = SAMPLES[name].request(scope="ben", text="x", **NOWHERE)
     with served.client(tokens["all"]) as client:
         answer = sent(client, name, request)
     problem(answer, 500, "failed")
@@ -304,7 +315,7 @@ def test_tokens_that_cannot_be_read_let_nobody_in(tmp_path: Path) -> None:
         (tmp_path / "tokens.json").write_text("{")
         with running.client(token) as client:
             for name in GUARDED:
-                request = SAMPLES[name].request(scope="a", id=NOBODY, command=NOBODY, text="x")
+                request = SAMPLES[name].request(scope="a", text="x", **NOWHERE)
                 answer = sent(client, name, request)
                 problem(answer, 503, "unavailable")
                 assert int(answer.headers["retry-after"]) >= 1
@@ -317,7 +328,7 @@ async def test_no_worker_is_told_with_when_to_ask_again(tmp_path: Path) -> None:
         for name, sample in SAMPLES.items():
             if sample.streams:
                 continue
-            request = sample.request(scope=AWAY, id=NOBODY, command=NOBODY, text="x")
+            request = sample.request(scope=AWAY, text="x", **NOWHERE)
             if name in COMMANDS:
                 request["url"] += ("&" if "?" in request["url"] else "?") + "wait=0"
             answer = await client.request(name.partition(" ")[0], **request)
@@ -331,10 +342,10 @@ async def test_no_worker_is_told_with_when_to_ask_again(tmp_path: Path) -> None:
 
 def test_frozen_memory_is_told_with_when_to_ask_again(tmp_path: Path) -> None:
     with server(tmp_path) as running, running.client() as client:
-        made = {name: fresh(client, "ben", SAMPLES[name]) for name in COMMANDS}
+        made = {name: fresh(client, "ben", SAMPLES[name]) for name in FREEZABLE}
         running.settle(client)
     with server(tmp_path, "pipeline.mutations_frozen=true") as running, running.client() as client:
-        for name in COMMANDS:
+        for name in FREEZABLE:
             answer = sent(client, name, SAMPLES[name].request(**made[name]))
             problem(answer, 503, "frozen")
             assert int(answer.headers["retry-after"]) >= 1
@@ -343,7 +354,7 @@ def test_frozen_memory_is_told_with_when_to_ask_again(tmp_path: Path) -> None:
 def test_too_many_are_told_when_to_come_back(tmp_path: Path) -> None:
     with server(tmp_path, *(f"http.{kind}_per_minute=1" for kind in RATED)) as running:
         for name in LIMITED:
-            request = SAMPLES[name].request(scope="ben", id=NOBODY, command=NOBODY, text="x")
+            request = SAMPLES[name].request(scope="ben", text="x", **NOWHERE)
             with running.client(running.token(name, "*")) as client:
                 assert sent(client, name, request).status_code != 429
                 answer = sent(client, name, request)
