@@ -128,4 +128,6 @@ def _text(schema: Schema) -> Strategy:
         return text
     if pattern == r"\S":
         return st.builds(str.__add__, st.sampled_from(string.ascii_letters), text)
+    if pattern == r"^[0-9a-f]{64}$":
+        return st.text("0123456789abcdef", min_size=64, max_size=64)
     raise NotImplementedError(pattern)

@@ -29,7 +29,7 @@ from palimpsest.ops.http.tokens import Tokens
 from palimpsest.ops.library.methods import Methods
 from palimpsest.ops.library.results import NotDoneError, NotYetAppliedError
 from palimpsest.ops.queries.errors import NotFoundError, RequestError, no_memory
-from palimpsest.ops.queries.requests import Request
+from palimpsest.ops.queries.requests import ExplainRequest, GetRequest, Request
 from palimpsest.schemas.commands import Actor, Command
 
 PATH: Final = "/mcp"
@@ -71,6 +71,8 @@ class ServedMemory(Methods):
         self.wait_seconds = service.settings.http.wait_seconds
 
     async def _ask(self, request: Request) -> JsonValue:
+        if isinstance(request, GetRequest | ExplainRequest):
+            await self._known(None, request.memory_id)
         return await self._service.ask(request)
 
     async def _known(self, scope: str | None, *memory_ids: str) -> Sequence[str]:

@@ -12,7 +12,7 @@ from palimpsest.ops.queries.requests import JsonObject
 
 def cursor(before: str) -> tuple[datetime, str]:
     """Time and id that the `next` of a page names. Raises RequestError."""
-    at, _, identity = before.rpartition("/")
+    at, _, identity = before.partition("/")
     try:
         return datetime.fromisoformat(at).astimezone(UTC), identity
     except (ValueError, OverflowError):

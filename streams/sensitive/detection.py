@@ -9,7 +9,13 @@ from typing import Final
 
 from palimpsest.streams.sensitive.addresses import find_credentials, find_emails, find_ips
 from palimpsest.streams.sensitive.keys import find_keys
-from palimpsest.streams.sensitive.numbers import find_cards, find_ibans, find_phones, find_ssns
+from palimpsest.streams.sensitive.numbers import (
+    find_cards,
+    find_ibans,
+    find_phones,
+    find_ssns,
+    outside_uuids,
+)
 from palimpsest.streams.sensitive.passwords import find_passwords, mentions_one
 from palimpsest.streams.sensitive.spans import KINDS, Kind, Span, merged, replaced
 
@@ -44,7 +50,7 @@ def find(text: str, kinds: Collection[Kind] = KINDS) -> list[Span]:
     if any(map(str.isdecimal, text)):
         for kind, look in _OF_NUMBERS:
             if kind in kinds:
-                found += look(text)
+                found += outside_uuids(text, look(text))
         if "ip_address" in kinds:
             found += find_ips(text)
     if "email" in kinds and "@" in text:

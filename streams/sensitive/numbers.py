@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from stdnum import iban, luhn
@@ -76,6 +76,19 @@ _NATIONAL: Final = re.compile(
 )
 _BARE: Final = re.compile(r"(?<![A-Za-z0-9_.+$€£,/-])[02-9]\d{8,10}(?![A-Za-z0-9_-]|[.,:/]\d)")
 _YEAR_FIRST: Final = re.compile(r"\d{1,2}[-/ ]\d{1,2}[-/ ](?:19|20)\d\d")
+
+
+_UUID: Final = re.compile(
+    r"(?<![A-Za-z0-9])[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?![A-Za-z0-9])"
+)
+
+
+def outside_uuids(text: str, spans: Iterable[Span]) -> Iterator[Span]:
+    """Of any thousand UUIDs, one has groups that look like a telephone number with its country."""
+    known = [match.span() for match in _UUID.finditer(text)] if text.count("-") > 3 else []
+    for span in spans:
+        if not any(start <= span.start and span.end <= end for start, end in known):
+            yield span
 
 
 def _digits(found: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import re
+import uuid
 from collections import Counter
 from types import ModuleType
 
@@ -184,6 +186,15 @@ UNITS = (
     ),
 )
 """What a text would be made of that a pattern takes long for, over and over."""
+
+
+def test_no_part_of_a_uuid_is_a_telephone_number() -> None:
+    chance = random.Random(7)
+    made = [str(uuid.UUID(int=chance.getrandbits(128))) for _ in range(5_000)]
+    made += ["dc692a13-0049-4217-a758-209a1bc853f0", "00491725-5512-3456-7890-123456789012"]
+    assert [
+        text for text in made if redacted(f"memory {text} is one") != f"memory {text} is one"
+    ] == []
 
 
 NEAR_A_FIND = {
