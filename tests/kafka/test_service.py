@@ -15,7 +15,11 @@ import pytest
 
 from palimpsest.ops.kafka.broker import Broker
 from palimpsest.streams.logs.base import partition_for
+from tests.erased_bytes import where
+from tests.flows.program import until
 from tests.flows.test_cache_invalidation import caching, forgets_what_changes
+from tests.flows.test_fetching import PAGE
+from tests.flows.web import answer, web
 from tests.soak.lab import Lab
 
 PARTITIONS = 4
@@ -101,3 +105,49 @@ def test_the_example_of_a_cache_follows_the_topic(lab: Lab) -> None:
     given = (url, "home", "where does Ana live?", lab.broker.bootstrap_servers, topic)
     with caching(lab.folder, *given) as process:
         forgets_what_changes(url, process)
+
+
+def test_documents_sessions_and_secrets_behind_a_gateway(broker: Broker, tmp_path: Path) -> None:
+    name = f"p{uuid.uuid4().hex[:8]}"
+    reachable = ("documents.allow_private=true",)
+    with (
+        Lab(tmp_path / name, broker, name, PARTITIONS, 6.0, reachable) as lab,
+        web(page=answer(PAGE.encode(), "text/html; charset=utf-8")) as pages,
+    ):
+        url = lab.serve("gateway")
+        lab.start("one")
+        lab.until_owned(1)
+        with httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_S) as client:
+            ids = []
+            for given in ({"text": "The kettle holds two litres."}, {"url": pages.url("/page")}):
+                added = client.post("/api/documents?wait=30", json={**given, "scope": "ana"})
+                assert added.status_code == 200, added.text
+                ids.append(added.json()["result"]["id"])
+            for each in ids:
+                until(partial(is_done, client, each))
+            hit = client.post("/api/memory/recall", json={"scope": "ana", "query": "litres"})
+            assert "kettle" in hit.text
+            turn = {"scope": "ana", "turn_id": "t1", "session_id": "s1", "speaker": "Ana"}
+            turn["content"] = "Remember that I moved to Bodø. My password is tr0ub4dor&3."
+            assert client.post("/api/turns", json=turn).status_code == 202
+            lab.until_drained()
+            ended = client.post("/api/sessions/s1/end?wait=30", json={"scope": "ana"})
+            assert ended.json()["result"]["status"] == "ended"
+            kept = client.get("/api/sessions/s1/memory", params={"scope": "ana"}).json()
+            [said] = kept["short_term"]["turns"]
+            assert said["content"].endswith("My password is [REDACTED:password].")
+            assert kept["short_term"]["explicit_intent"] is True
+        lab.stop("one")
+        lab.stop("gateway")
+        assert where(lab.folder / "data", "tr0ub4dor") == []
+        records = [
+            record.value or b""
+            for topic in ("conversation-turns", "turns-normalized", "memory-writes")
+            for partition in range(PARTITIONS)
+            for record in lab.log.read(topic, partition, 0, 10_000)
+        ]
+        assert not any(b"tr0ub4dor" in value for value in records)
+
+
+def is_done(client: httpx.Client, document: str) -> bool:
+    return bool(client.get(f"/api/documents/{document}").json()["status"] == "done")
