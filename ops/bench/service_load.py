@@ -71,9 +71,20 @@ class Watched:
 
     memory: list[tuple[float, float]] = field(default_factory=list)
     queries: list[tuple[float, float, str]] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    unanswered: list[tuple[float, str]] = field(default_factory=list)
+    """Queries that were refused, or that nobody answered, these with when they were sent."""
     spans: list[tuple[float, float]] = field(default_factory=list)
     """When the service was down."""
+
+    def failures(self) -> list[str]:
+        """Queries that failed while the service was there, or was not just about to be killed."""
+        lost = [
+            f"not answered: {sql}"
+            for at, sql in self.unanswered
+            if not any(down - 1 <= at <= up for down, up in self.spans)
+        ]
+        return [*self.refused, *lost]
 
 
 async def measure(load: ServiceLoad, overrides: Sequence[str], folder: Path) -> JsonObject:
@@ -154,11 +165,10 @@ async def _query(client: httpx.AsyncClient, sql: str, watched: Watched) -> None:
     try:
         answer = await client.post("/api/sql", json={"query": sql})
     except httpx.TransportError:
-        if not any(down - 1 <= at <= up for down, up in watched.spans):
-            watched.failures.append(f"not answered: {sql}")
+        watched.unanswered.append((at, sql))
         return
     if not answer.is_success:
-        watched.failures.append(f"{answer.status_code} {answer.text[:200]}: {sql}")
+        watched.refused.append(f"{answer.status_code} {answer.text[:200]}: {sql}")
     watched.queries.append((at, 1000 * (time.monotonic() - at), sql))
 
 
@@ -258,7 +268,7 @@ def _analyst(watched: Watched, seen: Seen, began: float, seconds: float) -> Json
     medians = {known: median(found) if found else 0.0 for known, found in rates.items()}
     took = [ms for _, ms, _ in watched.queries]
     slowest = max(watched.queries, key=lambda each: each[1], default=(0.0, 0.0, ""))
-    failures: list[JsonValue] = [*watched.failures]
+    failures: list[JsonValue] = [*watched.failures()]
     return {
         "queries": len(took),
         **quantiles(took),

@@ -43,6 +43,14 @@ def topics_with(lab: Lab, text: str) -> set[str]:
     }
 
 
+def delete_records(lab: Lab, *flags: str) -> str:
+    """What the command says."""
+    place = ["--data-dir", str(lab.folder / "data"), *(f"--set={each}" for each in lab._flags())]
+    told = CliRunner().invoke(app, ["topics", "delete-records", *flags, *place])
+    assert told.exit_code == 0, told.output
+    return told.output
+
+
 def test_erased_texts_leave_stores_files_and_with_a_command_the_broker(lab: Lab) -> None:
     commands = commands_of(lab.settings)
     lab.start("one")
@@ -81,14 +89,9 @@ def test_erased_texts_leave_stores_files_and_with_a_command_the_broker(lab: Lab)
     ]
     assert nulls
     assert topics_with(lab, SECRET)
-    flags = [f"--set={flag}" for flag in lab._flags()]
-    place = ["--data-dir", str(lab.folder / "data")]
-    asked = CliRunner().invoke(app, ["topics", "delete-records", *place, *flags])
-    assert asked.exit_code == 0, asked.output
-    assert "with --yes" in asked.output
+    assert "with --yes" in delete_records(lab)
     assert topics_with(lab, SECRET)
-    told = CliRunner().invoke(app, ["topics", "delete-records", "--yes", *place, *flags])
-    assert told.exit_code == 0, told.output
+    delete_records(lab, "--yes")
     assert topics_with(lab, SECRET) <= {MEMORY_HISTORY.name}
     # What is remembered is untouched, and the stages go on.
     again = asyncio.run(commands.submit(Order("ana", RememberCommand(content=OTHER)), 30.0))
