@@ -37,7 +37,7 @@ class AwaitedResults:
 
     async def of(self, command_id: str) -> JsonObject:
         """The result of a command, as `command_result` tells it, once there is one. Raises
-        NotOpenError when the stores are closed before."""
+        NotOpenError when the stores are closed before, and what reading them raises."""
         future: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
         self._awaited.setdefault(command_id, []).append(future)
         if self._looking is None:
@@ -62,11 +62,13 @@ class AwaitedResults:
     async def _tell(self, command_ids: Sequence[str]) -> None:
         assert self.sources is not None
         found: Mapping[str, JsonObject] = {}
-        failure: NotOpenError | None = None
+        failure: Exception | None = None
         try:
             found = await asyncio.to_thread(command_results, self.sources, command_ids)
         except StoreClosed as error:
             failure = NotOpenError(str(error))
+        except Exception as error:
+            failure = error  # whoever waits is told, and not left waiting
         for command_id in command_ids:
             for future in self._awaited.get(command_id, ()):
                 if future.done():

@@ -31,6 +31,7 @@ from palimpsest.schemas.document_commands import (
 )
 from palimpsest.schemas.document_rows import SOURCE_TYPES
 from palimpsest.schemas.messages import CommandIntent, GraphWork
+from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.rows import (
     FlagsRow,
     MemoryRow,
@@ -61,7 +62,6 @@ from palimpsest.streams.outcomes import load_names, texts_after
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Answer, Ask, Embed, Embedded, Message, Step
 from palimpsest.streams.store_port import Load, Loaded, Put
-from palimpsest.streams.text.normal_forms import content_hash, storage_content
 
 PENDING = None
 """The result of a command that a later stage will answer; nobody is shown it."""

@@ -22,6 +22,7 @@ from palimpsest.schemas.document_rows import (
 )
 from palimpsest.schemas.identity import chunk_memory_id, document_id
 from palimpsest.schemas.messages import CommandIntent, ForgetChunksIntent, MemoryChange, MemoryWrite
+from palimpsest.schemas.normal_forms import content_hash, normalized_content, storage_content
 from palimpsest.schemas.rows import CommandRow, MemoryRow, embedding_key
 from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.streams.command_work import (
@@ -38,7 +39,6 @@ from palimpsest.streams.outcomes import changes, load_names
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Answer, Ask, Embed, Embedded, Emit, Message, Step
 from palimpsest.streams.store_port import Documents, Load, LoadDocuments, Loaded, Put
-from palimpsest.streams.text.normal_forms import content_hash, normalized_content, storage_content
 
 CHUNK_IMPORTANCE = 0.3
 FORGOTTEN_AT_ONCE = 25

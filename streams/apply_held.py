@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from palimpsest.schemas.commands import ApplyProposalsCommand, DismissProposalsCommand
 from palimpsest.schemas.identity import fact_memory_id
 from palimpsest.schemas.messages import CommandIntent, Fact, Outcome, Proposal
+from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.rows import HeldRow, MemoryRow
 from palimpsest.streams.command_work import (
     Refused,
@@ -27,7 +28,6 @@ from palimpsest.streams.proposal_policy import Met, Verdict, archive_writes, edg
 from palimpsest.streams.settings import Flags, StageSettings
 from palimpsest.streams.stage import Answer, Ask, Message, Step
 from palimpsest.streams.store_port import Load, Loaded, Put
-from palimpsest.streams.text.normal_forms import content_hash, storage_content
 
 ALLOWED = Flags(allow_update_delete=True)
 """A person's word stands for the flag."""

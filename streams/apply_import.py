@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from palimpsest.schemas.commands import ImportCommand
 from palimpsest.schemas.messages import CommandIntent, GraphWork
+from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.portable import (
     GRAPH_LINES,
     ImportedGraph,
@@ -47,7 +48,6 @@ from palimpsest.streams.outcomes import load_names
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Answer, Ask, Message, Step
 from palimpsest.streams.store_port import Load, Loaded, Put
-from palimpsest.streams.text.normal_forms import content_hash, storage_content
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 

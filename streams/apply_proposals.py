@@ -15,6 +15,7 @@ from palimpsest.schemas.messages import (
     Proposal,
     ProposalsIntent,
 )
+from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.rows import MemoryRow, embedding_key
 from palimpsest.schemas.topics import FACTS_EXTRACTED
 from palimpsest.streams.apply_held import held_row
@@ -45,7 +46,6 @@ from palimpsest.streams.store_port import (
     Write,
 )
 from palimpsest.streams.text.linker import candidate_names, unspaced_part
-from palimpsest.streams.text.normal_forms import content_hash, storage_content
 
 
 @dataclass(slots=True)

@@ -10,12 +10,12 @@ from pydantic import JsonValue
 from palimpsest.schemas.commands import RememberCommand
 from palimpsest.schemas.identity import command_memory_id
 from palimpsest.schemas.messages import GraphWork, NormalizedTurn
+from palimpsest.schemas.normal_forms import content_hash, normalized_content, storage_content
 from palimpsest.schemas.rows import MemoryRow, dedup_key, embedding_key
 from palimpsest.schemas.topics import TURNS_NORMALIZED
 from palimpsest.streams.command_work import Work, command_id
 from palimpsest.streams.memory_rows import effective
 from palimpsest.streams.stage import Emit
-from palimpsest.streams.text.normal_forms import content_hash, normalized_content, storage_content
 
 EXPLICIT_IMPORTANCE = 0.8
 

@@ -15,6 +15,7 @@ from palimpsest.schemas.messages import (
     ProposalsIntent,
     ScoredCandidate,
 )
+from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.redaction import is_mark
 from palimpsest.schemas.rows import MemoryRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
@@ -57,7 +58,6 @@ from palimpsest.streams.store_port import (
     Write,
 )
 from palimpsest.streams.text.contradiction import ends, shared_tokens, told, words_oppose
-from palimpsest.streams.text.normal_forms import content_hash, storage_content
 from palimpsest.streams.text.sameness import same_statement
 
 MIN_SHARED_FOR_SEMANTIC_CHECK = 3

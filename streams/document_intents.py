@@ -8,8 +8,8 @@ from pydantic_core import Url
 
 from palimpsest.schemas.document_commands import AddDocumentCommand, DocumentTextCommand
 from palimpsest.schemas.identity import document_id
+from palimpsest.schemas.normal_forms import storage_content
 from palimpsest.streams.text.chunks import batches, chunks
-from palimpsest.streams.text.normal_forms import storage_content
 
 BATCH_CHARACTERS = 20_000
 """Of chunks that are stored together, about ten: a record of them and of what became of them is far

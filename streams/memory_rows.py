@@ -10,6 +10,7 @@ from palimpsest.schemas.document_rows import SOURCE_TYPES
 from palimpsest.schemas.envelope import Envelope, Frozen
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.messages import Fact, NormalizedTurn, Proposal, TurnReference
+from palimpsest.schemas.normal_forms import content_hash, normalized_content, storage_content
 from palimpsest.schemas.rows import (
     ArchiveRow,
     FlagsRow,
@@ -19,7 +20,6 @@ from palimpsest.schemas.rows import (
     embedding_text,
 )
 from palimpsest.streams.settings import Flags
-from palimpsest.streams.text.normal_forms import content_hash, normalized_content, storage_content
 
 EPISODIC_IMPORTANCE = 0.3
 CONFIRMED_DECAY_RATE = 0.0

@@ -24,6 +24,12 @@ from palimpsest.schemas.messages import (
     RawTurnIntent,
     RejectedTurnIntent,
 )
+from palimpsest.schemas.normal_forms import (
+    content_hash,
+    normalized_content,
+    storage_content,
+    storage_lines,
+)
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
 from palimpsest.streams.document_intents import why_not_added, why_not_taken, with_text
 from palimpsest.streams.logs.base import Record
@@ -31,12 +37,6 @@ from palimpsest.streams.rules.explicit_intent import PHRASES, asks_to_remember
 from palimpsest.streams.sensitive.policy import PII_REJECTED, WHY_REFUSED, Policy, redactions
 from palimpsest.streams.settings import IntentSettings, PiiSettings
 from palimpsest.streams.stage import Context, Emit, Message, Salvaged, Stage, Step, without_asks
-from palimpsest.streams.text.normal_forms import (
-    content_hash,
-    normalized_content,
-    storage_content,
-    storage_lines,
-)
 
 DEFAULT_PII = PiiSettings()
 DEFAULT_INTENT = IntentSettings()

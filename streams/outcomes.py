@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from palimpsest.schemas.commands import ModifyCommand
 from palimpsest.schemas.messages import CacheInvalidation, MemoryChange, Outcome
+from palimpsest.schemas.normal_forms import storage_content
 from palimpsest.schemas.rows import MemoryRow, MentionRow, OutcomeRow, linked_text
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES
 from palimpsest.streams.stage import Emit, Message
 from palimpsest.streams.store_port import Load, Put, Write
 from palimpsest.streams.text.linker import candidate_names, names_in, unspaced_part
-from palimpsest.streams.text.normal_forms import storage_content
 
 MOST_INVALIDATED = 5_000
 """Memories in one record: an erased scope may have had any number."""

@@ -23,10 +23,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from palimpsest.schemas.messages import NormalizedTurn
+from palimpsest.schemas.normal_forms import storage_content
 from palimpsest.streams.prompting.prompts import extraction_prompt
 from palimpsest.streams.prompting.replies import ExtractionDraft, read_extraction
 from palimpsest.streams.rules.model import answer
-from palimpsest.streams.text.normal_forms import storage_content
 
 AT = datetime(2026, 3, 4, 10, 0, tzinfo=UTC)
 GATE = 0.7

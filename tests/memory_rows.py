@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from palimpsest.schemas.normal_forms import content_hash, normalized_content
 from palimpsest.schemas.rows import (
     EdgeRow,
     MemoryRow,
@@ -19,7 +20,6 @@ from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.models.hashing import hashed
 from palimpsest.streams.store_port import KeepVector, Load, Progress, Put, Vector, Write
-from palimpsest.streams.text.normal_forms import content_hash, normalized_content
 
 BEGIN = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 DIMENSIONS = 64

@@ -24,6 +24,7 @@ from palimpsest.ops.bench.disk import size
 from palimpsest.ops.bench.resident import MIB, resident
 from palimpsest.ops.bench.throughput import vocabulary
 from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.schemas.normal_forms import content_hash, normalized_content
 from palimpsest.schemas.rows import EdgeRow, MemoryRow, embedding_key
 from palimpsest.stores.index.vector_column import Vector
 from palimpsest.stores.recall.candidates import CandidateSearch
@@ -34,7 +35,6 @@ from palimpsest.stores.settings import RecallSettings, ShardOptions
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.settings import DecisionSettings
 from palimpsest.streams.store_port import FindCandidates, KeepVector, Progress, Put, Write
-from palimpsest.streams.text.normal_forms import content_hash, normalized_content
 
 BEGIN: Final = datetime(2026, 3, 1, tzinfo=UTC)
 DIMENSIONS: Final = 384

@@ -7,9 +7,9 @@ from typing import Final, Literal
 
 from pydantic_core import from_json
 
+from palimpsest.schemas.normal_forms import storage_content
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.logs.base import LogReader, Outgoing, partition_for
-from palimpsest.streams.text.normal_forms import storage_content
 
 LOOKED_AT: Final = 200_000
 """Records looked at from the end of a partition: some seconds and 40 MB at most."""

@@ -13,9 +13,8 @@ from palimpsest.ops.queries.requests import (
     DocumentsRequest,
     JsonObject,
 )
-from palimpsest.ops.queries.sources import Sources, from_all, rows
+from palimpsest.ops.queries.sources import Sources, by_id, from_all, rows
 
-SHORTEST_ID = 8
 STATUSES = (
     *("queued", "extracting", "chunking", "embedding", "indexing", "done", "failed", "deleted"),
 )
@@ -35,17 +34,8 @@ def document(sources: Sources, request: DocumentRequest) -> JsonObject:
 
 
 def _found(sources: Sources, document_id: str) -> tuple[int, JsonObject]:
-    matches = from_all(
-        sources,
-        f"{_DOCUMENT} WHERE document_id = ?"
-        f" OR (len(?) >= {SHORTEST_ID} AND starts_with(document_id, ?)) ORDER BY 1 LIMIT 2",
-        [document_id] * 3,
-    )
-    if not matches:
-        raise no_document(document_id)
-    if len(matches) > 1:
-        raise RequestError(f"more than one document begins with {document_id}; write more of it")
-    return matches[0]
+    unknown = no_document(document_id)
+    return by_id(sources, _DOCUMENT, "document_id", document_id, unknown)
 
 
 def list_documents(sources: Sources, request: DocumentsRequest) -> JsonObject:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from palimpsest.ops.queries.memories import SHORTEST_ID
 from palimpsest.ops.queries.requests import HeldProposalsRequest, JsonObject
-from palimpsest.ops.queries.sources import Sources, from_all
+from palimpsest.ops.queries.sources import SHORTEST_ID, Sources, from_all
 
 HELD = f"""
 SELECT h.item_id AS id, h.scope, h.action, h.target_id AS memory_id, m.content AS memory,

@@ -13,9 +13,8 @@ from palimpsest.ops.queries.requests import (
     ScopeRequest,
     WeakRequest,
 )
-from palimpsest.ops.queries.sources import Sources, from_all, rows
+from palimpsest.ops.queries.sources import Sources, by_id, from_all, rows
 
-SHORTEST_ID = 8
 SAID_BY = (
     "(lower(who) = lower(?) OR memory_id IN (SELECT e.source_id FROM memory_edges e"
     " JOIN memory_rows t ON t.memory_id = e.target_id AND t.scope = e.scope"
@@ -37,17 +36,8 @@ def get(sources: Sources, request: GetRequest) -> JsonObject:
 
 def found(sources: Sources, memory_id: str) -> tuple[int, JsonObject]:
     """The memory by its id or the beginning of it, with its partition."""
-    matches = from_all(
-        sources,
-        f"SELECT {COLUMNS} FROM memory_rows WHERE memory_id = ?"
-        f" OR (len(?) >= {SHORTEST_ID} AND starts_with(memory_id, ?)) ORDER BY 1 LIMIT 2",
-        [memory_id, memory_id, memory_id],
-    )
-    if not matches:
-        raise no_memory(memory_id)
-    if len(matches) > 1:
-        raise RequestError(f"more than one memory begins with {memory_id}; write more of its id")
-    partition, row = matches[0]
+    select, unknown = f"SELECT {COLUMNS} FROM memory_rows", no_memory(memory_id)
+    partition, row = by_id(sources, select, "memory_id", memory_id, unknown)
     row["metadata"] = json.loads(str(row["metadata"]))
     return partition, row
 

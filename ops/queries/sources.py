@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from palimpsest.ops.queries.errors import NotOpenError
+from palimpsest.ops.queries.errors import NotOpenError, RequestError
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.shard import Shard
@@ -108,6 +108,28 @@ def from_all(
         for number, shard in sources.shards.items()
         for row in rows(shard, query, parameters)
     ]
+
+
+SHORTEST_ID = 8
+"""Characters of an id that are enough to name it."""
+
+
+def by_id(
+    sources: Sources, select: str, column: str, named: str, unknown: Exception
+) -> tuple[int, JsonObject]:
+    """The row whose id, in this column of what is selected, is or begins with what is named; with
+    its partition. Raises `unknown`, and RequestError where several begin so."""
+    matches = from_all(
+        sources,
+        f"{select} WHERE {column} = $id"
+        f" OR (len($id) >= {SHORTEST_ID} AND starts_with({column}, $id)) ORDER BY {column} LIMIT 2",
+        {"id": named},
+    )
+    if not matches:
+        raise unknown
+    if len(matches) > 1:
+        raise RequestError(f"more than one id begins with {named}; write more of it")
+    return matches[0]
 
 
 def plain(value: object) -> JsonValue:

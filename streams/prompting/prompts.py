@@ -21,8 +21,8 @@ from palimpsest.schemas.messages import (
     NormalizedTurn,
     ScoredCandidate,
 )
+from palimpsest.schemas.normal_forms import storage_lines
 from palimpsest.streams.models.base import Prompt
-from palimpsest.streams.text.normal_forms import storage_lines
 
 EXTRACTION_PROMPT_VERSION: Final = "extract-1"
 DECISION_PROMPT_VERSION: Final = "decide-1"

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from palimpsest.streams.text.normal_forms import storage_content
+from palimpsest.schemas.normal_forms import storage_content
 
 NEAR = 4
 """A cut is looked for in the last part of this many of a chunk."""

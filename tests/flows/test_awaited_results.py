@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from palimpsest.ops.awaited_results import AwaitedResults
@@ -93,3 +94,23 @@ async def test_a_store_that_is_closed_is_told(pipeline: Pipeline) -> None:
     with pytest.raises(NotOpenError, match="closed"):
         async with asyncio.timeout(PATIENCE_S):
             await waiting
+
+
+async def test_a_store_that_cannot_be_read_leaves_nobody_waiting(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise duckdb.IOException("the disk is gone")
+
+    results = AwaitedResults()
+    results.sources = sources_of(pipeline)
+    [known, *_] = await asyncio.to_thread(carried_out, pipeline)
+    with monkeypatch.context() as broken:
+        broken.setattr("palimpsest.ops.awaited_results.command_results", fails)
+        async with asyncio.timeout(PATIENCE_S):
+            found = await asyncio.gather(
+                *(results.of(known) for _ in range(2)), return_exceptions=True
+            )
+    assert [type(each) for each in found] == [duckdb.IOException] * 2
+    async with asyncio.timeout(PATIENCE_S):
+        assert (await results.of(known))["error"] is None

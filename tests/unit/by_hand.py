@@ -20,6 +20,7 @@ from palimpsest.schemas.messages import (
     ScoredCandidate,
     TurnReference,
 )
+from palimpsest.schemas.normal_forms import content_hash, normalized_content
 from palimpsest.schemas.rows import (
     FlagsRow,
     HeldRow,
@@ -56,7 +57,6 @@ from palimpsest.streams.store_port import (
     NearDuplicates,
     Put,
 )
-from palimpsest.streams.text.normal_forms import content_hash, normalized_content
 from tests.messages import BEGIN, envelope
 
 SCOPE = "ana"

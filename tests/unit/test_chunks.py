@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palimpsest.schemas.normal_forms import storage_content
 from palimpsest.streams.text.chunks import batches, chunks
-from palimpsest.streams.text.normal_forms import storage_content
 
 JAPANESE = "京都の港には多くの船が来る。冬は雪が降る。「本当ですか？」と彼は言った。" * 200
 GERMAN = "Der Hafen von Oslo ist alt und groß, und viele Schiffe kommen z. B. aus Bergen. " * 200

@@ -22,11 +22,11 @@ from palimpsest.schemas.messages import (
     RawTurnIntent,
     RejectedTurnIntent,
 )
+from palimpsest.schemas.normal_forms import content_hash, normalized_content, storage_content
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.normalize import normalize_stage
 from palimpsest.streams.stage import Context
-from palimpsest.streams.text.normal_forms import content_hash, normalized_content, storage_content
 from tests.messages import BEGIN, commanded, published, turn
 from tests.unit.by_hand import Driven, context, drive, record
 

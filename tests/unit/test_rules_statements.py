@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palimpsest.schemas.messages import ContextTurn, NormalizedTurn
+from palimpsest.schemas.normal_forms import storage_content
 from palimpsest.streams.prompting.prompts import TRUNCATED, extraction_prompt
 from palimpsest.streams.prompting.replies import ExtractionDraft, read_extraction
 from palimpsest.streams.rules.dates import valid_until, with_dates
 from palimpsest.streams.rules.model import answer
 from palimpsest.streams.rules.passages import passages
 from palimpsest.streams.rules.quotes import masked
-from palimpsest.streams.text.normal_forms import storage_content
 
 AT = datetime(2026, 3, 4, 10, 0, tzinfo=UTC)
 
