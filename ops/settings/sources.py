@@ -89,6 +89,18 @@ def load_settings(
     return Loaded(settings, origins)
 
 
+def with_overrides(settings: Settings, flags: Sequence[str]) -> Settings:
+    """These settings with some changed, as `key=value`. Raises SettingsError."""
+    values, origins = flattened(settings), {}
+    for source, found in _flag_source(flags):
+        values.update(found)
+        origins.update(dict.fromkeys(found, source))
+    try:
+        return Settings.model_validate(_nested(values))
+    except ValidationError as error:
+        raise SettingsError(_explained(error, origins)) from None
+
+
 def reference() -> list[Setting]:
     """Every setting there is, in the order of the file."""
     found = []

@@ -1,0 +1,112 @@
+"""Branches: stores beside the live one, each in a data folder of its own.
+
+A branch lies in `<data_dir>/branches/<name>`. It is a data folder as any other, with an embedded
+log and a shard a partition, so that whatever reads the live memory reads a branch by other
+settings alone. `branch.json` says what it is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from palimpsest.ops.queries.errors import NotFoundError, RequestError
+from palimpsest.ops.settings.sections import Settings
+from palimpsest.schemas.codec import describe
+from palimpsest.schemas.envelope import Frozen
+
+BRANCH_FILE = "branch.json"
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+
+BranchName = Annotated[str, Field(pattern=rf"^{_NAME.pattern}$")]
+
+
+class Selection(Frozen):
+    """Which turns are extracted from anew: those of `scope`, told at `since` or later and before
+    `until`, and of these `sample` that are spread evenly by a hash of their ids. None: all."""
+
+    scope: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    sample: int | None = Field(default=None, ge=1)
+
+
+class Branch(Frozen):
+    """What a branch is. `settings` are those that differ from the live ones, as `--set` takes
+    them. `read_through` is the next offset of memory-writes to read of each partition of the live
+    log; `whole`: all up to there is carried out in the branch."""
+
+    name: BranchName
+    kind: Literal["rebuild", "reextraction"]
+    created_at: datetime
+    partitions: int = Field(ge=1)
+    settings: tuple[str, ...] = ()
+    selection: Selection | None = None
+    read_through: dict[int, int] = Field(default_factory=dict)
+    whole: bool = False
+
+
+def branch_folder(settings: Settings, name: str) -> Path:
+    """Raises RequestError for a name that none can have."""
+    if not _NAME.fullmatch(name):
+        raise RequestError(
+            f"{name!r} cannot name a branch: lower-case letters, digits, '.', '_' and '-', at most"
+            " 64, beginning with a letter or digit"
+        )
+    return settings.data_dir / "branches" / name
+
+
+def branch_settings(settings: Settings, branch: Branch) -> Settings:
+    """The settings by which a branch is worked on and read."""
+    from palimpsest.ops.settings.sources import with_overrides
+
+    own = with_overrides(settings, branch.settings)
+    log = own.log.model_copy(update={"kind": "embedded", "partitions": branch.partitions})
+    return own.model_copy(update={"data_dir": branch_folder(settings, branch.name), "log": log})
+
+
+def keep_branch(settings: Settings, branch: Branch) -> None:
+    """Write `branch.json`, as a whole or not at all."""
+    folder = branch_folder(settings, branch.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f".{BRANCH_FILE}.partial"
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(branch.model_dump_json(indent=2))
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(folder / BRANCH_FILE)
+
+
+def read_branch(settings: Settings, name: str) -> Branch:
+    """Raises NotFoundError, and RequestError for a file that cannot be read."""
+    path = branch_folder(settings, name) / BRANCH_FILE
+    try:
+        return Branch.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise NotFoundError(
+            f"there is no branch {name}; `palimpsest replay branches` lists them"
+        ) from None
+    except ValidationError as error:
+        raise RequestError(f"{path} is not the file of a branch: {describe(error)}") from error
+
+
+def branches(settings: Settings) -> list[Branch]:
+    """All that are there, by name."""
+    files = sorted((settings.data_dir / "branches").glob(f"*/{BRANCH_FILE}"))
+    return [read_branch(settings, file.parent.name) for file in files]
+
+
+def drop_branch(settings: Settings, name: str) -> None:
+    """Remove a branch with all its files. Raises NotFoundError."""
+    read_branch(settings, name)
+    folder = branch_folder(settings, name)
+    gone = folder.with_name(f".{name}.removed")
+    shutil.rmtree(gone, ignore_errors=True)
+    folder.rename(gone)
+    shutil.rmtree(gone)
