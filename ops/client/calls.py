@@ -9,6 +9,14 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from palimpsest.ops.queries.errors import NotFoundError, RequestError
+from palimpsest.ops.queries.replay_requests import (
+    BranchesRequest,
+    DropBranchRequest,
+    ReplayRequest,
+    ReplaysRequest,
+    StartReplayRequest,
+    StopReplayRequest,
+)
 from palimpsest.ops.queries.requests import (
     CommandRequest,
     ContextRequest,
@@ -235,6 +243,12 @@ _ASKED: Final[Mapping[type, Callable[[Any], Call]]] = {
     SessionMemoryRequest: lambda asked: _get(
         f"/api/sessions/{_part(asked.session_id)}/memory", scope=asked.scope, limit=1
     ),
+    StartReplayRequest: lambda asked: _post("/api/replays", asked.order),
+    ReplayRequest: lambda asked: _get(f"/api/replays/{_part(asked.replay_id)}"),
+    ReplaysRequest: lambda _: _get("/api/replays"),
+    StopReplayRequest: lambda asked: _post(f"/api/replays/{_part(asked.replay_id)}/stop", None),
+    BranchesRequest: lambda _: _get("/api/branches"),
+    DropBranchRequest: lambda asked: Call("DELETE", f"/api/branches/{_part(asked.name)}"),
     DocumentRequest: lambda asked: _get(f"/api/documents/{_part(asked.document_id)}"),
     DocumentsRequest: lambda asked: _get(
         "/api/documents",

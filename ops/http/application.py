@@ -18,6 +18,7 @@ from palimpsest.ops.http import (
     operation_routes,
     overview_routes,
     problems,
+    replay_routes,
     scope_routes,
     session_routes,
     sql_routes,
@@ -44,6 +45,7 @@ GROUPS = (
     sql_routes,
     overview_routes,
     operation_routes,
+    replay_routes,
 )
 
 

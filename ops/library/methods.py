@@ -11,13 +11,14 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 from palimpsest.ops.library.asking import Asking
 from palimpsest.ops.library.changing import Changing
 from palimpsest.ops.library.documents import Documents
+from palimpsest.ops.library.replays import WithReplays
 from palimpsest.ops.library.sessions import WithSessions
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Methods(Asking, Changing, Documents, WithSessions):
+class Methods(Asking, Changing, Documents, WithSessions, WithReplays):
     """A memory, for programs with an event loop."""
 
 
@@ -114,3 +115,9 @@ class BlockingMethods:
     session_memory = blocking(Methods.session_memory)
     update_short_term_memory = blocking(Methods.update_short_term_memory)
     end_session = blocking(Methods.end_session)
+    start_replay = blocking(Methods.start_replay)
+    replay = blocking(Methods.replay)
+    replays = blocking(Methods.replays)
+    stop_replay = blocking(Methods.stop_replay)
+    branches = blocking(Methods.branches)
+    drop_branch = blocking(Methods.drop_branch)

@@ -32,6 +32,7 @@ from palimpsest.ops.queries import (
     recall as recalling,
 )
 from palimpsest.ops.queries.errors import NotOpenError, RequestError
+from palimpsest.ops.queries.replays import ABOUT_REPLAYS
 from palimpsest.ops.queries.requests import (
     CommandRequest,
     ContextRequest,
@@ -138,6 +139,9 @@ class DirectQueries:
         waited = WAITED.get(type(request))
         if waited is not None:
             return await waited(self.sources, request)
+        about_replays = ABOUT_REPLAYS.get(type(request))
+        if about_replays is not None:
+            return await asyncio.to_thread(about_replays, self.sources.settings, request)
         return await asyncio.to_thread(READS[type(request)], self.sources, request)
 
     async def table(self, request: SqlRequest) -> pa.Table:

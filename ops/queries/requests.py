@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from pydantic import JsonValue
 
+from palimpsest.ops.queries.replay_requests import REPLAY_REQUESTS, AboutReplays
 from palimpsest.stores.recall.query import Query
 
 JsonObject: TypeAlias = dict[str, JsonValue]
@@ -329,6 +330,7 @@ Request: TypeAlias = (
     | DocumentChunksRequest
     | SessionsRequest
     | SessionMemoryRequest
+    | AboutReplays
 )
 
 REQUESTS: dict[str, type[Request]] = {
@@ -361,6 +363,7 @@ REQUESTS: dict[str, type[Request]] = {
     "document-chunks": DocumentChunksRequest,
     "sessions": SessionsRequest,
     "session-memory": SessionMemoryRequest,
+    **REPLAY_REQUESTS,
 }
 
 NAMES: dict[type[Request], str] = {kind: name for name, kind in REQUESTS.items()}

@@ -29,6 +29,7 @@ from palimpsest.ops.queries.errors import (
     UnavailableError,
 )
 from palimpsest.ops.queries.pages import paged
+from palimpsest.ops.queries.replays import ABOUT_REPLAYS
 from palimpsest.ops.queries.requests import (
     CommandRequest,
     ContextRequest,
@@ -173,6 +174,12 @@ class RoutedQueries:
     # --- answers -----------------------------------------------------------------------------
 
     async def answer(self, request: Request) -> JsonValue:
+        about_replays = ABOUT_REPLAYS.get(type(request))
+        if about_replays is not None:
+            return await asyncio.to_thread(about_replays, self._settings, request)
+        return await self._of_workers(request)
+
+    async def _of_workers(self, request: Request) -> JsonValue:
         match request:
             case (
                 RecallRequest()

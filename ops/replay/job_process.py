@@ -1,0 +1,77 @@
+"""The process of a replay: its settings come by standard input, its folder is the argument."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from palimpsest.ops.parts import utc_now
+from palimpsest.ops.replay.jobs import (
+    END_FILE,
+    LOCK,
+    ORDER_FILE,
+    PROGRESS_FILE,
+    Ended,
+    Ordered,
+    settings_from,
+    write_whole,
+)
+from palimpsest.ops.replay.orders import order_of
+from palimpsest.ops.replay.progress import Progress
+from palimpsest.stores.lock import FolderLock
+
+logger = logging.getLogger(__name__)
+EVERY_SECONDS = 0.2
+
+
+class _Written:
+    """Progress as a file, some times a second."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._next = 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if now < self._next and progress.done < progress.total:
+            return
+        self._next = now + EVERY_SECONDS
+        write_whole(self._path, json.dumps(asdict(progress)))
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    stopping = False
+
+    def stop(*_: object) -> None:
+        nonlocal stopping
+        stopping = True
+
+    signal.signal(signal.SIGTERM, stop)
+    settings = settings_from(sys.stdin.buffer.read())
+    lock = FolderLock(folder, LOCK)
+    print("begun", flush=True)  # noqa: T201 - whoever started it waits for this
+    ordered = Ordered.model_validate_json((folder / ORDER_FILE).read_bytes())
+    report = _Written(folder / PROGRESS_FILE)
+    try:
+        from palimpsest.ops.replay.carrying_out import carry_out
+
+        result = asyncio.run(carry_out(settings, order_of(ordered.order), report, lambda: stopping))
+        ended = Ended(state="done", result=result, ended_at=utc_now())
+    except Exception as error:
+        logger.exception("the replay %s failed", folder.name)
+        ended = Ended(state="failed", error=str(error) or repr(error), ended_at=utc_now())
+    if stopping:
+        ended = ended.model_copy(update={"state": "stopped"})
+    write_whole(folder / END_FILE, ended.model_dump_json())
+    lock.release()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,248 @@
+"""Replays that run by themselves: each in a process of its own, which outlives who started it.
+
+Of each there is a folder in `<data_dir>/replays`: what was ordered, how far it is, how it ended. It
+runs as long as its process holds the lock of the folder, however that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import Field, JsonValue, SecretStr, ValidationError
+
+from palimpsest.ops.parts import utc_now
+from palimpsest.ops.queries.errors import NotFoundError, RequestError, UnavailableError
+from palimpsest.ops.queries.replay_requests import (
+    ReplayRequest,
+    ReplaysRequest,
+    StartReplayRequest,
+    StopReplayRequest,
+)
+from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.replay.orders import order_of
+from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.settings.sources import flattened
+from palimpsest.schemas.envelope import Frozen
+from palimpsest.stores.lock import FolderInUse, FolderLock
+
+ORDER_FILE: Final = "order.json"
+PROGRESS_FILE: Final = "progress.json"
+END_FILE: Final = "end.json"
+ERRORS_FILE: Final = "errors.txt"
+LOCK: Final = "replay"
+MOST_AT_ONCE: Final = 2
+"""Each keeps a processor busy."""
+MOST_LISTED: Final = 100
+ERROR_CHARACTERS: Final = 2_000
+
+State = Literal["running", "done", "failed", "stopped"]
+
+
+class Ordered(Frozen):
+    """What is known of a replay when it begins."""
+
+    order: dict[str, JsonValue]
+    started_at: datetime
+
+
+class Ended(Frozen):
+    """How a replay ended. `stopped` tells one that was asked to."""
+
+    state: State
+    result: JsonValue = None
+    error: str | None = None
+    ended_at: datetime
+
+
+class Job(Frozen):
+    """A replay as it is told. `failed` is also one whose process ended without a word: what it did
+    is kept, and the same order goes on from there."""
+
+    id: str
+    kind: str
+    state: State
+    order: dict[str, JsonValue]
+    started_at: datetime
+    progress: dict[str, JsonValue] | None = None
+    result: JsonValue = None
+    error: str | None = None
+    ended_at: datetime | None = Field(default=None)
+
+
+def start(settings: Settings, request: StartReplayRequest) -> JsonObject:
+    """Begin a replay. Raises RequestError for an order that makes no sense, and UnavailableError
+    while as many run as may."""
+    order = order_of(request.order)
+    running = [job for job in _jobs(settings) if job.state == "running"]
+    if len(running) >= MOST_AT_ONCE:
+        raise UnavailableError(
+            f"{len(running)} replays are running, and no more than {MOST_AT_ONCE} may at once; wait"
+            f" for one of {', '.join(job.id for job in running)}, or stop it"
+        )
+    started = utc_now()
+    folder = _folder(settings) / f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
+    folder.mkdir(parents=True)
+    ordered = Ordered(order=order.model_dump(mode="json", exclude_none=True), started_at=started)
+    write_whole(folder / ORDER_FILE, ordered.model_dump_json())
+    _spawn(settings, folder)
+    return _told(_job(folder))
+
+
+def show(settings: Settings, request: ReplayRequest) -> JsonObject:
+    """Raises NotFoundError."""
+    return _told(_job(_known(settings, request.replay_id)))
+
+
+def listed(settings: Settings, _: ReplaysRequest) -> JsonObject:
+    """The newest first."""
+    return {"replays": [_told(job) for job in _jobs(settings)]}
+
+
+def stop(settings: Settings, request: StopReplayRequest) -> JsonObject:
+    """Ask a replay to stop where it is; what it did is kept. Nothing happens to one that has ended.
+    Raises NotFoundError."""
+    folder = _known(settings, request.replay_id)
+    if _job(folder).state == "running":
+        owner = (folder / f"{LOCK}.lock").read_text().strip()
+        with contextlib.suppress(ProcessLookupError, ValueError):
+            os.kill(int(owner), signal.SIGTERM)
+    return _told(_job(folder))
+
+
+def _told(job: Job) -> JsonObject:
+    told: JsonObject = job.model_dump(mode="json")
+    return told
+
+
+def _folder(settings: Settings) -> Path:
+    return settings.data_dir / "replays"
+
+
+def _known(settings: Settings, replay_id: str) -> Path:
+    known = {path.name: path for path in _folders(settings)}
+    if replay_id not in known:
+        raise NotFoundError(f"there is no replay {replay_id}")
+    return known[replay_id]
+
+
+def _folders(settings: Settings) -> list[Path]:
+    return [path.parent for path in _folder(settings).glob(f"*/{ORDER_FILE}")]
+
+
+def _jobs(settings: Settings) -> list[Job]:
+    newest = sorted(_folders(settings), key=lambda path: path.name, reverse=True)
+    return [_job(folder) for folder in newest[:MOST_LISTED]]
+
+
+def _job(folder: Path) -> Job:
+    # Asked first: one that ends meanwhile has its end in the file.
+    running = _is_locked(folder)
+    ordered = Ordered.model_validate_json((folder / ORDER_FILE).read_bytes())
+    ended = _end(folder)
+    if ended is None and not running:
+        ended = Ended(state="failed", error=_last_words(folder), ended_at=ordered.started_at)
+    return Job(
+        id=folder.name,
+        kind=str(ordered.order["kind"]),
+        state="running" if ended is None else ended.state,
+        order=ordered.order,
+        started_at=ordered.started_at,
+        progress=_progress(folder),
+        result=None if ended is None else ended.result,
+        error=None if ended is None else ended.error,
+        ended_at=None if ended is None else ended.ended_at,
+    )
+
+
+def _end(folder: Path) -> Ended | None:
+    with contextlib.suppress(FileNotFoundError):
+        return Ended.model_validate_json((folder / END_FILE).read_bytes())
+    return None
+
+
+def _progress(folder: Path) -> dict[str, JsonValue] | None:
+    with contextlib.suppress(FileNotFoundError):
+        found: dict[str, JsonValue] = json.loads((folder / PROGRESS_FILE).read_bytes())
+        return found
+    return None
+
+
+def _last_words(folder: Path) -> str:
+    said = ""
+    with contextlib.suppress(FileNotFoundError):
+        said = (folder / ERRORS_FILE).read_text(errors="replace").strip()[-ERROR_CHARACTERS:]
+    return said or "its process ended without a word; the same order goes on from where it was"
+
+
+def _is_locked(folder: Path) -> bool:
+    try:
+        FolderLock(folder, LOCK).release()
+    except FolderInUse:
+        return True
+    return False
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Whoever reads the file sees all of it, or what was there before."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+# --- its process ------------------------------------------------------------------------------
+
+
+def _spawn(settings: Settings, folder: Path) -> None:
+    """Start the process, and wait until it has the lock. Raises RequestError for one that ends
+    before."""
+    with (folder / ERRORS_FILE).open("wb") as errors:
+        process = subprocess.Popen(  # noqa: S603 - this interpreter, with arguments of our own
+            [sys.executable, "-m", "palimpsest.ops.replay.job_process", str(folder.absolute())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
+        )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(_as_json(settings))
+        process.stdin.close()
+    began = process.stdout.readline()
+    process.stdout.close()
+    # Somebody has to take note of its end, or it stays in the table of processes.
+    threading.Thread(target=process.wait, name=folder.name, daemon=True).start()
+    if not began:
+        raise RequestError(f"the replay could not begin: {_last_words(folder)}")
+
+
+def _as_json(settings: Settings) -> bytes:
+    """All settings, with secrets: through a pipe, which neither the list of processes nor a file
+    shows."""
+    values: dict[str, object] = {}
+    for key, value in flattened(settings).items():
+        section, dot, name = key.partition(".")
+        plain = value.get_secret_value() if isinstance(value, SecretStr) else value
+        if dot:
+            values.setdefault(section, {})[name] = plain  # type: ignore[index]
+        else:
+            values[section] = plain
+    return json.dumps(values, default=str).encode()
+
+
+def settings_from(text: bytes) -> Settings:
+    """What `_as_json` wrote. Raises RequestError."""
+    try:
+        return Settings.model_validate_json(text)
+    except ValidationError as error:
+        raise RequestError(f"the settings of the replay: {error.error_count()} are wrong") from None
