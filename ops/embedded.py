@@ -26,6 +26,7 @@ from palimpsest.ops.parts import (
     stage_runner,
     utc_now,
 )
+from palimpsest.ops.replay.swap import finish_swap
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.stores.settings import ShardOptions
@@ -49,6 +50,7 @@ def open_log(
             "log.kind is kafka: this command needs the embedded log; unset it, or use the Kafka"
             " worker"
         )
+    finish_swap(settings.data_dir)
     folder = log_folder(settings)
     partitions = settings.log.partitions
     if partitions is None and mode != "read" and not (folder / "log.sqlite").exists():

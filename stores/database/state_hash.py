@@ -6,6 +6,7 @@ import hashlib
 
 import duckdb
 
+from palimpsest.schemas.rows import Row
 from palimpsest.stores.database.tables import COLUMNS
 
 APPEND_TIMES = frozenset(
@@ -56,17 +57,57 @@ def table_hashes(
     connection: duckdb.DuckDBPyConnection, times: bool = False, scope: str | None = None
 ) -> dict[str, str]:
     """The same by table, to tell where two stores differ."""
-    left_out = SCHEDULE if times else SCHEDULE | APPEND_TIMES
     hashes = {}
-    for row_type, columns in COLUMNS.items():
-        names = [name for name in columns if name not in left_out]
+    for row_type in COLUMNS:
         where = "" if scope is None else "WHERE scope = ?"
         row = connection.execute(
-            f"SELECT coalesce(sha256(string_agg(digest, '' ORDER BY digest)), '') FROM ("
-            f" SELECT sha256(CAST(to_json(logical) AS VARCHAR)) AS digest FROM ("
-            f"  SELECT {', '.join(names)} FROM {row_type.TABLE} {where}) AS logical)",
+            "SELECT coalesce(sha256(string_agg(digest, '' ORDER BY digest)), '')"
+            f" FROM ({_digests(row_type, row_type.TABLE, times)} {where}) AS logical)",
             [] if scope is None else [scope],
         ).fetchone()
         assert row is not None
         hashes[row_type.TABLE] = str(row[0])
     return hashes
+
+
+def differing_rows(
+    connection: duckdb.DuckDBPyConnection, one: str, other: str, scope: str | None = None
+) -> dict[str, int]:
+    """By table how many logical rows only one of two stores has, their append times included;
+    tables that are equal are left out. `one` and `other` are schemas, with the names under which
+    their files are attached. `scope` takes the rows of one scope only."""
+    where = "" if scope is None else "WHERE scope = $scope"
+    given = {} if scope is None else {"scope": scope}
+    differing = {}
+    for row_type in COLUMNS:
+        first, second = (
+            f"({_digests(row_type, f'{schema}.{row_type.TABLE}', times=True)} {where}) AS logical)"
+            for schema in (one, other)
+        )
+        row = connection.execute(
+            f"SELECT (SELECT count(*) FROM (FROM {first} EXCEPT ALL FROM {second}))"
+            f" + (SELECT count(*) FROM (FROM {second} EXCEPT ALL FROM {first}))",
+            given,
+        ).fetchone()
+        assert row is not None
+        if row[0]:
+            differing[row_type.TABLE] = int(row[0])
+    return differing
+
+
+def row_count(connection: duckdb.DuckDBPyConnection, schema: str) -> int:
+    """All logical rows."""
+    counts = " + ".join(f"(SELECT count(*) FROM {schema}.{each.TABLE})" for each in COLUMNS)
+    row = connection.execute(f"SELECT {counts}").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _digests(row_type: type[Row], table: str, times: bool) -> str:
+    """The query of the digests of a table's logical rows, but for a condition and its end."""
+    left_out = SCHEDULE if times else SCHEDULE | APPEND_TIMES
+    names = ", ".join(name for name in COLUMNS[row_type] if name not in left_out)
+    return (
+        "SELECT sha256(CAST(to_json(logical) AS VARCHAR)) AS digest"
+        f" FROM (SELECT {names} FROM {table}"
+    )

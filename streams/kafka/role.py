@@ -277,13 +277,13 @@ class Role:
             for stage in self.stages
             for topic in stage.reads
         }
-        here = {"cluster": facts.identity.cluster_id}
-        here |= {f"topic {t}": facts.identity.topic_ids.get(t, "") for t in self.topics}
+        state = state_of(facts.identity, self.topics)
         said = store.state(LOG_STATE)
         if said is None and not any(cursors.values()):
-            store.set_state(LOG_STATE, json.dumps(here))
-            said = json.dumps(here)
+            store.set_state(LOG_STATE, state)
+            said = state
         before: dict[str, str] = {} if said is None else json.loads(said)
+        here: dict[str, str] = json.loads(state)
         for what, value in here.items():
             if before.get(what) == value:
                 continue
@@ -313,6 +313,13 @@ class Role:
                 " Restore a copy of the store that is further on, or the log; and let"
                 " `palimpsest topics describe` look for a retention that removes records."
             )
+
+
+def state_of(identity: Identity, topics: Iterable[str]) -> str:
+    """What a store remembers of the log that these topics of it are folded from."""
+    here = {"cluster": identity.cluster_id}
+    here |= {f"topic {topic}": identity.topic_ids.get(topic, "") for topic in sorted(topics)}
+    return json.dumps(here)
 
 
 def _check_beginning(topic: str, partition: int, committed: int | None, facts: _Facts) -> None:

@@ -1,0 +1,177 @@
+"""replay: stores made anew from the log, and what lies beside the live memory."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from palimpsest.ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
+
+if TYPE_CHECKING:
+    from palimpsest.ops.replay.rebuild import Rebuilt, RebuiltPartition
+
+Name = Annotated[str, typer.Option(help="The branch that it is made in.")]
+BranchName = Annotated[str, typer.Argument(metavar="NAME", help="A branch.")]
+Until = Annotated[
+    str | None,
+    typer.Option(
+        metavar="OFFSET|TIME", help="As of this offset of memory-writes, or this time (RFC 3339)."
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(
+        help="Make the stores anew from the log, as of now or as of any moment.",
+        no_args_is_help=True,
+    )
+    command(group)(rebuild)
+    command(group)(branches)
+    command(group)(drop)
+    app.add_typer(group, name="replay")
+
+
+def rebuild(
+    cli: Cli,
+    partition: Annotated[
+        int | None, typer.Option(min=0, help="Of several partitions only this one.")
+    ] = None,
+    swap: Annotated[
+        bool, typer.Option("--swap", help="Put them in the place of the live stores.")
+    ] = False,
+    until: Until = None,
+    name: Name = "rebuild",
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="With --swap: also where they differ.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Make the stores anew from the log, beside the live ones, and compare both.
+
+    No model is asked: what was extracted and decided is in the log, and vectors are taken from the
+    live stores. A worker may go on meanwhile. Interrupted, it goes on from there when it is said
+    again. With --swap the new stores take the place of the live ones, which are kept as a branch
+    until `palimpsest replay drop`. With --until they are as of then, to be read with --branch.
+
+    Example: palimpsest replay rebuild
+    """
+    import asyncio
+
+    from palimpsest.ops.cli.replay_progress import replaying
+    from palimpsest.ops.replay.rebuild import RebuildRequest
+    from palimpsest.ops.replay.rebuild import rebuild as rebuilding
+
+    if anyway and not swap:
+        raise wrong_use("--anyway is for --swap")
+    request = RebuildRequest(name, partition, _moment(until), swap, anyway)
+    with replaying() as (report, stopping):
+        done = asyncio.run(rebuilding(cli.settings, request, report, stopping))
+    if json:
+        print_json(as_json(done))
+    else:
+        _tell(done, swap)
+    if done.stopped or not (done.is_equal or anyway):
+        raise typer.Exit(1)
+
+
+def _moment(until: str | None) -> int | datetime | None:
+    if until is None:
+        return None
+    if until.isdecimal():
+        return int(until)
+    try:
+        moment = datetime.fromisoformat(until)
+    except ValueError:
+        raise wrong_use(
+            f"--until {until}: neither an offset nor a time like 2026-03-01T10:00:00Z"
+        ) from None
+    if moment.tzinfo is None:
+        raise wrong_use(f"--until {until}: a time needs its zone, as 2026-03-01T10:00:00Z")
+    return moment
+
+
+def as_json(done: Rebuilt) -> dict[str, object]:
+    """The answer of `--json`."""
+    return {
+        "branch": done.name,
+        "stopped": done.stopped,
+        "equal": done.is_equal,
+        "partitions": [
+            {
+                "partition": each.partition,
+                "offset": each.offset,
+                "rows": each.rows,
+                "state_hash": each.state_hash,
+                "compared": each.live is None,
+                "not_compared": each.live,
+                "differing": dict(each.differing),
+                "embedded": each.embedded,
+            }
+            for each in done.partitions
+        ],
+        "records": done.records,
+        "turns": done.turns,
+        "seconds": round(done.seconds, 3),
+        "turns_per_second": round(done.turns / done.seconds, 1) if done.seconds else None,
+        "swapped": done.kept is not None,
+        "kept": done.kept,
+    }
+
+
+def _tell(done: Rebuilt, swap: bool) -> None:
+    for each in done.partitions:
+        typer.echo(f"partition {each.partition}: {each.rows} rows, {_comparison(each)}")
+    rate = f", {done.turns / done.seconds:,.0f} turns a second" if done.seconds else ""
+    typer.echo(f"{done.records} records folded in {done.seconds:.1f} s{rate}")
+    if done.stopped:
+        complain("interrupted: the same command goes on from here")
+    elif done.kept is not None:
+        typer.echo(
+            f"the new stores are live; those of before are the branch {done.kept}, which"
+            f" `palimpsest replay drop {done.kept}` removes"
+        )
+    elif swap:
+        complain("not swapped, because they differ; --swap --anyway does it all the same")
+    else:
+        typer.echo(f"the new stores are the branch {done.name}")
+
+
+def _comparison(each: RebuiltPartition) -> str:
+    if each.live is not None:
+        return f"not compared with the live store: {each.live}"
+    if not each.differing:
+        return f"equal to the live store (state hash {each.state_hash[:16]}…)"
+    tables = ", ".join(f"{rows} rows of {table}" for table, rows in each.differing.items())
+    return f"DIFFERS from the live store in {tables}"
+
+
+def branches(cli: Cli, json: AsJson = False) -> None:
+    """List what lies beside the live memory.
+
+    Example: palimpsest replay branches
+    """
+    from palimpsest.ops.replay.branches import branches as listed
+
+    found = [branch.model_dump(mode="json") for branch in listed(cli.settings)]
+    if json:
+        print_json({"branches": found})
+        return
+    from palimpsest.ops.cli.tables import print_listed
+
+    print_listed(("name", "kind", "created_at", "partitions", "whole"), found, "no branches")
+
+
+def drop(cli: Cli, name: BranchName, json: AsJson = False) -> None:
+    """Remove a branch with all that is in it.
+
+    Example: palimpsest replay drop rebuild
+    """
+    from palimpsest.ops.replay.branches import drop_branch
+
+    drop_branch(cli.settings, name)
+    if json:
+        print_json({"dropped": name})
+    else:
+        typer.echo(f"the branch {name} is gone")

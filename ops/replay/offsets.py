@@ -1,0 +1,191 @@
+"""How far each stage is to be folded: to where a store is, to what the log knows of, or to what
+followed from all before an offset of memory-writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.replay.recorded import names_of, recorded
+from palimpsest.schemas.codec import InvalidRecord, decode
+from palimpsest.schemas.dead_letters import DeadLetter
+from palimpsest.schemas.topics import (
+    CONVERSATION_TURNS,
+    DEAD_LETTERS,
+    FACTS_EXTRACTED,
+    GRAPH_CHANGES,
+    MEMORY_CHANGES,
+    MEMORY_WRITES,
+    Topic,
+)
+from palimpsest.streams.logs.base import LogReader, Record
+
+Offsets = dict[str, dict[str, int]]
+"""By stage and topic the next offset."""
+
+LOOKED_BACK_RECORDS = 5_000
+"""In which the newest record is looked for that has had its consequences."""
+
+
+def offsets(
+    writes: int, facts: int, changes: int, graph: int, turns: int, dead_letters: int
+) -> Offsets:
+    """Of all stages with a store, by what they read."""
+    return {
+        "decide": {FACTS_EXTRACTED.name: facts},
+        "apply-writes": {MEMORY_WRITES.name: writes},
+        "graph-persist": {MEMORY_CHANGES.name: changes},
+        "audit": {
+            CONVERSATION_TURNS.name: turns,
+            MEMORY_CHANGES.name: changes,
+            GRAPH_CHANGES.name: graph,
+            DEAD_LETTERS.name: dead_letters,
+        },
+    }
+
+
+def known_to_log(log: LogReader, partition: int) -> Offsets:
+    """All that was carried out as far as the log tells, for a store that is gone: what has had its
+    consequences. The rest is for the stages, which append what follows from it."""
+
+    def end(topic: Topic) -> int:
+        return log.end_offset(topic.name, partition)
+
+    done = offsets(
+        _carried_out(log, partition, MEMORY_WRITES, (MEMORY_CHANGES,)),
+        _carried_out(log, partition, FACTS_EXTRACTED, (MEMORY_WRITES, DEAD_LETTERS)),
+        end(MEMORY_CHANGES),
+        end(GRAPH_CHANGES),
+        end(CONVERSATION_TURNS),
+        end(DEAD_LETTERS),
+    )
+    done["graph-persist"][MEMORY_CHANGES.name] = _carried_out(
+        log, partition, MEMORY_CHANGES, (GRAPH_CHANGES,)
+    )
+    return done
+
+
+def _carried_out(
+    log: LogReader, partition: int, topic: Topic, consequences: Iterable[Topic]
+) -> int:
+    """After the newest record that others follow from."""
+    causes: set[str] = set()
+    for following in consequences:
+        end = log.end_offset(following.name, partition)
+        first = max(0, end - LOOKED_BACK_RECORDS)
+        causes |= {
+            names_of(record).cause or ""
+            for record in recorded(log, following.name, partition, first, end)
+        }
+    end = log.end_offset(topic.name, partition)
+    while end > 0:
+        first = max(0, end - LOOKED_BACK_RECORDS)
+        found = [
+            record.offset
+            for record in recorded(log, topic.name, partition, first, end)
+            if names_of(record).id in causes
+        ]
+        if found:
+            return found[-1] + 1
+        end = first
+    return 0
+
+
+# --- as of a moment ----------------------------------------------------------------------------
+
+
+def offset_at(log: LogReader, partition: int, moment: datetime) -> int:
+    """The offset of memory-writes before which all was appended at `moment` or earlier."""
+    low, high = 0, log.end_offset(MEMORY_WRITES.name, partition)
+    while low < high:
+        middle = (low + high) // 2
+        found = log.read(MEMORY_WRITES.name, partition, middle, 1)
+        if not found or found[0].timestamp > moment:
+            high = middle
+        else:
+            low = found[0].offset + 1
+    return min(low, log.end_offset(MEMORY_WRITES.name, partition))
+
+
+def followed(log: LogReader, partition: int, writes: int) -> Offsets:
+    """What followed from the records of memory-writes before the offset `writes`, and nothing that
+    came of a later one. Raises RequestError for an offset past the end."""
+    end = log.end_offset(MEMORY_WRITES.name, partition)
+    if not 0 <= writes <= end:
+        raise RequestError(
+            f"memory-writes[{partition}] ends at offset {end}; --until {writes} lies past it"
+        )
+    causes, correlations = set(), set()
+    for record in recorded(log, MEMORY_WRITES.name, partition, writes, end):
+        names = names_of(record)
+        causes.add(names.cause or "")
+        correlations.add(names.correlation or "")
+    turns = _before(log, partition, CONVERSATION_TURNS, causes, by="id")
+    facts = _before(log, partition, FACTS_EXTRACTED, correlations, by="correlation")
+    changes = _caused(log, partition, MEMORY_CHANGES, MEMORY_WRITES, writes)
+    graph = _caused(log, partition, GRAPH_CHANGES, MEMORY_CHANGES, changes)
+    read = {
+        CONVERSATION_TURNS.name: turns,
+        FACTS_EXTRACTED.name: facts,
+        MEMORY_WRITES.name: writes,
+        MEMORY_CHANGES.name: changes,
+    }
+    later = recorded(log, MEMORY_WRITES.name, partition, writes, end)
+    first_later = next(later, None)
+    dead = _dead_letters(log, partition, read, correlations, first_later)
+    return offsets(writes, facts, changes, graph, turns, dead)
+
+
+def _before(log: LogReader, partition: int, topic: Topic, later: set[str], by: str) -> int:
+    """The first offset of the topic of which something came later."""
+    end = log.end_offset(topic.name, partition)
+    if not later:
+        return end
+    for record in recorded(log, topic.name, partition, 0, end):
+        if getattr(names_of(record), by) in later:
+            return record.offset
+    return end
+
+
+def _caused(log: LogReader, partition: int, topic: Topic, cause: Topic, before: int) -> int:
+    """The first offset of the topic that was caused by a record of `cause` at `before` or later.
+    Consequences come in the order of their causes, so that one of both is held at a time."""
+    end = log.end_offset(topic.name, partition)
+    if before == log.end_offset(cause.name, partition):
+        return end
+    later = {names_of(record).id for record in recorded(log, cause.name, partition, before)} - {
+        None
+    }
+    for record in recorded(log, topic.name, partition, 0, end):
+        if names_of(record).cause in later:
+            return record.offset
+    return end
+
+
+def _dead_letters(
+    log: LogReader,
+    partition: int,
+    read: Mapping[str, int],
+    later: set[str],
+    first_later: Record | None,
+) -> int:
+    end = log.end_offset(DEAD_LETTERS.name, partition)
+    for record in recorded(log, DEAD_LETTERS.name, partition, 0, end):
+        if _is_later(record, read, later, first_later):
+            return record.offset
+    return end
+
+
+def _is_later(
+    record: Record, read: Mapping[str, int], later: set[str], first_later: Record | None
+) -> bool:
+    try:
+        body = decode(record.value, DEAD_LETTERS, record.timestamp).body
+    except InvalidRecord:
+        body = None
+    if isinstance(body, DeadLetter) and body.topic in read:
+        return body.offset >= read[body.topic]
+    if names_of(record).correlation in later:
+        return True
+    return first_later is not None and record.timestamp > first_later.timestamp

@@ -1,0 +1,383 @@
+"""Making the stores anew from the log, beside the live ones, and putting them in their place.
+
+No language model is asked, and no embedding model for a text of which a live store has a vector.
+It may be ended at any moment and goes on from there when it is asked for again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from palimpsest.ops.embedded import open_log
+from palimpsest.ops.parts import (
+    embedding_model,
+    note_embedding,
+    open_shard,
+    shard_folder,
+    shard_options,
+    utc_now,
+)
+from palimpsest.ops.queries.errors import NotFoundError, RequestError
+from palimpsest.ops.replay.branches import (
+    Branch,
+    branch_folder,
+    branch_settings,
+    keep_branch,
+    read_branch,
+)
+from palimpsest.ops.replay.fold import fold_partition, never
+from palimpsest.ops.replay.live_stores import (
+    LiveCopy,
+    NoLiveStore,
+    attached,
+    copy_live,
+    live_cursors,
+)
+from palimpsest.ops.replay.log_identity import note_log
+from palimpsest.ops.replay.offsets import Offsets, followed, known_to_log, offset_at
+from palimpsest.ops.replay.progress import Progress, Report, unreported
+from palimpsest.ops.replay.swap import Swap, swap_folders
+from palimpsest.ops.settings.sections import Settings
+from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_WRITES
+from palimpsest.stores.database.state_hash import differing_rows, row_count, state_hash
+from palimpsest.stores.lock import FolderInUse, FolderLock
+from palimpsest.stores.shard import DATABASE_FILE
+from palimpsest.streams.logs.base import LogInUse, LogReader
+from palimpsest.streams.logs.embedded import EmbeddedLog
+
+COPIES = "live"
+"""Where in the folder of the branch the copies of live stores lie."""
+READERS_SECONDS = 10.0
+"""How long a reader may have a store open that is to be exchanged."""
+STOP_FIRST = (
+    "To swap, stop the worker, say the same again (it goes on from where it is), and start the"
+    " worker"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildRequest:
+    """`until`: an offset of memory-writes or a moment, up to which is folded; None for all that the
+    live stores have. `partition`: only this one. `swap`: put the stores in the place of the live
+    ones, where they hold the same; `anyway`: also where they do not."""
+
+    name: str = "rebuild"
+    partition: int | None = None
+    until: int | datetime | None = None
+    swap: bool = False
+    anyway: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RebuiltPartition:
+    """`rows` of all tables, and their state hash. `live` is why there was nothing to compare with;
+    None where it was compared, and `differing` has then the tables that are not equal, with how
+    many rows only one of both has. `offset` is the next one of memory-writes, `embedded` how many
+    texts had no stored vector."""
+
+    partition: int
+    offset: int
+    rows: int
+    state_hash: str
+    live: str | None
+    differing: Mapping[str, int]
+    embedded: int
+
+    @property
+    def is_equal(self) -> bool:
+        return self.live is None and not self.differing
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """`stopped`: not all is folded; the same request goes on. `kept` is the branch that has what
+    was live before a swap."""
+
+    name: str
+    partitions: list[RebuiltPartition] = field(default_factory=list)
+    records: int = 0
+    turns: int = 0
+    seconds: float = 0.0
+    stopped: bool = False
+    kept: str | None = None
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether no partition differs from its live store."""
+        return not any(each.differing for each in self.partitions)
+
+
+async def rebuild(
+    settings: Settings,
+    request: RebuildRequest,
+    report: Report = unreported,
+    stopping: Callable[[], bool] = never,
+) -> Rebuilt:
+    """Raises RequestError, NotFoundError, LogError, SetupError and StoreError, each saying what to
+    do; what was folded until then is kept."""
+    if request.swap and request.until is not None:
+        raise RequestError("stores as of a moment cannot take the place of the live ones")
+    began = time.monotonic()
+    with reading_log(settings) as log:
+        branch = _branch(settings, request, log.partitions(CONVERSATION_TURNS.name))
+        work = _Work(settings, request, branch, log, report, stopping)
+        with work.held():
+            done = await work.fold()
+            if request.swap and not done.stopped:
+                await work.swap(done)
+    done.seconds = time.monotonic() - began
+    return done
+
+
+@contextlib.contextmanager
+def reading_log(settings: Settings) -> Iterator[LogReader]:
+    """The live log, by a reader of its own: no position is noted and no group is joined."""
+    if settings.log.kind == "kafka":
+        from palimpsest.streams.kafka.log import KafkaLog
+
+        with KafkaLog.open(settings.cluster) as log:
+            yield log
+        return
+    with open_log(settings, "read") as embedded:
+        yield embedded
+
+
+def _branch(settings: Settings, request: RebuildRequest, partitions: int) -> Branch:
+    """The branch of the name: the one that is there where it goes on, or a new one."""
+    if request.partition is not None and not 0 <= request.partition < partitions:
+        raise RequestError(f"there is no partition {request.partition}; the log has {partitions}")
+    if isinstance(request.until, int) and request.partition is None and partitions > 1:
+        raise RequestError(
+            f"an offset is one of a partition, and the log has {partitions}: name one with"
+            " --partition, or a time with --until"
+        )
+    with contextlib.suppress(NotFoundError):
+        found = read_branch(settings, request.name)
+        if found.kind != "rebuild" or found.partitions != partitions:
+            raise RequestError(
+                f"the branch {request.name} is another one; choose another --name, or remove it"
+                f" with `palimpsest replay drop {request.name}`"
+            )
+        return found
+    branch = Branch(name=request.name, kind="rebuild", created_at=utc_now(), partitions=partitions)
+    make_branch(settings, branch)
+    return branch
+
+
+def make_branch(settings: Settings, branch: Branch) -> None:
+    """A branch with an empty log, so that its stores can be read."""
+    folder = branch_folder(settings, branch.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    EmbeddedLog.open(folder / "log", branch.partitions, utc_now, "publish").close()
+    keep_branch(settings, branch)
+
+
+@dataclass
+class _Work:
+    settings: Settings
+    request: RebuildRequest
+    branch: Branch
+    log: LogReader
+    report: Report
+    stopping: Callable[[], bool]
+    _folded: dict[int, Offsets] = field(default_factory=dict)
+
+    @property
+    def own(self) -> Settings:
+        return branch_settings(self.settings, self.branch)
+
+    @property
+    def partitions(self) -> list[int]:
+        if self.request.partition is not None:
+            return [self.request.partition]
+        return [*range(self.branch.partitions)]
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Nobody else works on this branch. Raises RequestError."""
+        try:
+            lock = FolderLock(branch_folder(self.settings, self.branch.name), "rebuild")
+        except FolderInUse as error:
+            raise RequestError(
+                f"another process is at work on the branch {self.branch.name}: {error}"
+            ) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    async def fold(self, alone: bool = False) -> Rebuilt:
+        """Fold all partitions, and compare them with the live ones. `alone`: no worker runs."""
+        done = Rebuilt(self.branch.name)
+        self.report(Progress("copying the live stores", 0, len(self.partitions), "partitions"))
+        folder = branch_folder(self.settings, self.branch.name) / COPIES
+        try:
+            copies = await copy_live(self.settings, self.log, self.partitions, folder, alone)
+            for copy in copies:
+                found = await self._fold(copy, [c for c in copies if isinstance(c, LiveCopy)], done)
+                if found is None:
+                    done.stopped = True
+                    return done
+                done.partitions.append(found)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        self._note(done)
+        return done
+
+    def _note(self, done: Rebuilt) -> None:
+        read = {**self.branch.read_through, **{p.partition: p.offset for p in done.partitions}}
+        whole = len(read) == self.branch.partitions
+        self.branch = self.branch.model_copy(update={"read_through": read, "whole": whole})
+        keep_branch(self.settings, self.branch)
+
+    def _ends(self, copy: LiveCopy | NoLiveStore) -> Offsets:
+        until, partition = self.request.until, copy.partition
+        if isinstance(until, datetime):
+            until = offset_at(self.log, partition, until)
+        if until is not None:
+            return followed(self.log, partition, until)
+        if isinstance(copy, LiveCopy):
+            return copy.cursors()
+        return known_to_log(self.log, partition)
+
+    async def _fold(
+        self, copy: LiveCopy | NoLiveStore, stored: Sequence[LiveCopy], done: Rebuilt
+    ) -> RebuiltPartition | None:
+        """None where it was stopped."""
+        ends = self._folded[copy.partition] = self._ends(copy)
+        model = embedding_model(self.own)
+        shard = open_shard(self.own, copy.partition, shard_options(self.own, model))
+        try:
+            for stage, topics in ends.items():
+                for topic, end in topics.items():
+                    if shard.cursor_of(stage, topic) > end:
+                        raise self._other_moment()
+            note_embedding(shard, model.model)
+            note_log(shard, self.log)
+            result = await fold_partition(
+                self.own,
+                self.log,
+                copy.partition,
+                shard,
+                ends,
+                [each.path for each in stored],
+                model,
+                self.report,
+                self.stopping,
+            )
+        finally:
+            shard.close()
+            await model.close()
+        done.records += result.records
+        done.turns += ends.get("audit", {}).get(CONVERSATION_TURNS.name, 0)
+        if result.stopped:
+            return None
+        offset = ends.get("apply-writes", {}).get(MEMORY_WRITES.name, 0)
+        return await asyncio.to_thread(self._compared, copy, offset, result.embedded)
+
+    def _other_moment(self) -> RequestError:
+        name = self.branch.name
+        return RequestError(
+            f"the branch {name} holds more than is wanted now: it is as of a later moment. Choose"
+            f" another --name, or remove it with `palimpsest replay drop {name}`"
+        )
+
+    def _compared(
+        self, copy: LiveCopy | NoLiveStore, offset: int, embedded: int
+    ) -> RebuiltPartition:
+        files = {"rebuilt": shard_folder(self.own, copy.partition) / DATABASE_FILE}
+        why = copy.reason if isinstance(copy, NoLiveStore) else None
+        if self.request.until is not None:
+            why = "as of a moment"
+        elif isinstance(copy, LiveCopy):
+            files["live"] = copy.path
+        self.report(Progress("comparing", 0, 1, "partitions"))
+        with attached(files) as connection:
+            differing = {}
+            if why is None:
+                live = f"live.shard_{copy.partition}"
+                differing = differing_rows(connection, "rebuilt.internal", live)
+            rows = row_count(connection, "rebuilt.internal")
+            connection.execute("USE rebuilt.internal")
+            digest = state_hash(connection, times=True)
+        return RebuiltPartition(copy.partition, offset, rows, digest, why, differing, embedded)
+
+    # --- swap ----------------------------------------------------------------------------------
+
+    async def swap(self, done: Rebuilt) -> None:
+        """Put the stores in the place of the live ones, unless they differ. Raises RequestError."""
+        with self._alone():
+            await self._catch_up(done)
+            if done.stopped or not (done.is_equal or self.request.anyway):
+                return
+            with self._folders_locked():
+                kept = self._kept()
+                folders = tuple(f"shards/{partition}" for partition in self.partitions)
+                swap = Swap(branch=self.branch.name, kept=kept, folders=folders)
+                await asyncio.to_thread(swap_folders, self.settings.data_dir, swap)
+            done.kept = kept
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No worker runs here. On Kafka that is known by the folders of the stores alone."""
+        if self.settings.log.kind == "kafka":
+            yield
+            return
+        try:
+            lock = open_log(self.settings, "process")
+        except LogInUse as error:
+            raise RequestError(f"{error}. {STOP_FIRST}") from error
+        with lock:
+            yield
+
+    async def _catch_up(self, done: Rebuilt) -> None:
+        """Fold what came since, now that nothing comes any more."""
+        if self.settings.log.kind == "embedded" and any(
+            live_cursors(self.settings, each.partition) != self._folded[each.partition]
+            for each in done.partitions
+        ):
+            again = await self.fold(alone=True)
+            done.partitions, done.stopped = again.partitions, again.stopped
+            done.records += again.records
+
+    @contextlib.contextmanager
+    def _folders_locked(self) -> Iterator[None]:
+        with contextlib.ExitStack() as undo:
+            for partition in self.partitions:
+                folder = shard_folder(self.settings, partition)
+                if folder.exists():
+                    undo.callback(_lock_of(folder).release)
+            yield
+
+    def _kept(self) -> str:
+        """The branch that what is live now will lie in."""
+        now = utc_now()
+        name = f"replaced-{now:%Y%m%d-%H%M%S}-{now.microsecond:06d}"
+        kept = Branch(
+            name=name,
+            kind="rebuild",
+            created_at=now,
+            partitions=self.branch.partitions,
+            read_through=self.branch.read_through,
+            whole=True,
+        )
+        make_branch(self.settings, kept)
+        return name
+
+
+def _lock_of(folder: Path) -> FolderLock:
+    deadline = time.monotonic() + READERS_SECONDS
+    while True:
+        try:
+            return FolderLock(folder, "shard")
+        except FolderInUse as error:
+            if time.monotonic() > deadline:
+                raise RequestError(f"{error}. {STOP_FIRST}") from error
+            time.sleep(0.02)
