@@ -28,6 +28,7 @@ from palimpsest.ops.cli import (
     overviews,
     proposals,
     publishing,
+    replay,
     requests,
     running,
     scopes,
@@ -90,6 +91,7 @@ GROUPS = (
     topics,
     gateway,
     agents,
+    replay,
     bench,
 )
 
