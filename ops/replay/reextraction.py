@@ -228,7 +228,8 @@ async def _branch_application(
 def branch_language_model(settings: LlmSettings, budget: Budget) -> LanguageModel:
     """What the stages of a branch ask: the one place where it is made. What need not be asked for
     again, because the reply is recorded, is found before the budget is touched."""
-    return BudgetedModel(language_model(settings), budget)
+    model = language_model(settings)
+    return model if settings.provider == "rules" else BudgetedModel(model, budget)
 
 
 def _feeding(
