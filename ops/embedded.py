@@ -34,10 +34,12 @@ from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogInUse
 from palimpsest.streams.logs.embedded import EmbeddedLog, Mode
 from palimpsest.streams.models.base import EmbeddingModel, LanguageModel
+from palimpsest.streams.models.settings import LlmSettings
 from palimpsest.streams.runtime.model_port import ModelPort
 from palimpsest.streams.runtime.partition_task import PartitionTask
 from palimpsest.streams.runtime.runner import StageRunner
 from palimpsest.streams.runtime.worker import Worker
+from palimpsest.streams.stage import Stage
 from palimpsest.streams.topology import stages
 
 
@@ -113,6 +115,14 @@ class Application:
         if self.on_drained is not None:
             await self.on_drained()
 
+    async def drain(self) -> bool:
+        """Process all that lies in the log now, by the stages alone: nothing is fetched, nothing
+        kept up. Whether that came to its end; may be called again."""
+        if self.worker.drained:
+            self.worker = self.worker.resumed()
+        await self._work(until_drained=True)
+        return self.worker.drained
+
     async def _work(self, until_drained: bool) -> None:
         """Run the stages, and between two runs carry out what of erasures lies in files."""
         async with self.erasing.watching(self._pause):
@@ -153,14 +163,17 @@ async def application(
     only: Sequence[str] = (),
     on_batch: Callable[[StageRunner], Awaitable[None]] | None = None,
     clock: Callable[[], datetime] = utc_now,
+    make_language: Callable[[LlmSettings], LanguageModel] = language_model,
+    adapted: Callable[[Stage], Stage] = lambda stage: stage,
 ) -> AsyncIterator[Application]:
-    """Join all parts for running the stages named in `only` (all when it is empty).
+    """Join all parts for running the stages named in `only` (all when it is empty), each as
+    `adapted` has it.
 
     Raises SetupError, LogError, StoreError or FolderInUse, each saying what to do.
     """
     check_stages(only)
     async with contextlib.AsyncExitStack() as undo:
-        language = language_model(settings.llm)
+        language = make_language(settings.llm)
         undo.push_async_callback(language.close)
         embedding = embedding_model(settings)
         undo.push_async_callback(embedding.close)
@@ -180,7 +193,7 @@ async def application(
             if on_batch is not None:
                 await on_batch(runner)
 
-        chosen = [s for s in stages(settings) if not only or s.name in only]
+        chosen = [adapted(s) for s in stages(settings) if not only or s.name in only]
         asking = model_stages(settings)
         worker = Worker(log, chosen, len(shards), runner, settings.worker, asking, after_batch)
         erasing = FileErasing(log, shards)

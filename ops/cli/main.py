@@ -92,6 +92,7 @@ GROUPS = (
     topics,
     gateway,
     agents,
+    replay,
     bench,
 )
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from palimpsest.ops.cli import replay_branches
 from palimpsest.ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
 
 if TYPE_CHECKING:
     from palimpsest.ops.replay.rebuild import Rebuilt, RebuiltPartition
 
 Name = Annotated[str, typer.Option(help="The branch that it is made in.")]
-BranchName = Annotated[str, typer.Argument(metavar="NAME", help="A branch.")]
 Until = Annotated[
     str | None,
     typer.Option(
@@ -24,12 +24,11 @@ Until = Annotated[
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
-        help="Make the stores anew from the log, as of now or as of any moment.",
+        help="Read the log again: rebuild the stores, extract anew, compare, promote, roll back.",
         no_args_is_help=True,
     )
     command(group)(rebuild)
-    command(group)(branches)
-    command(group)(drop)
+    replay_branches.register(group)
     app.add_typer(group, name="replay")
 
 
@@ -145,33 +144,3 @@ def _comparison(each: RebuiltPartition) -> str:
         return f"equal to the live store (state hash {each.state_hash[:16]}…)"
     tables = ", ".join(f"{rows} rows of {table}" for table, rows in each.differing.items())
     return f"DIFFERS from the live store in {tables}"
-
-
-def branches(cli: Cli, json: AsJson = False) -> None:
-    """List what lies beside the live memory.
-
-    Example: palimpsest replay branches
-    """
-    from palimpsest.ops.replay.branches import branches as listed
-
-    found = [branch.model_dump(mode="json") for branch in listed(cli.settings)]
-    if json:
-        print_json({"branches": found})
-        return
-    from palimpsest.ops.cli.tables import print_listed
-
-    print_listed(("name", "kind", "created_at", "partitions", "whole"), found, "no branches")
-
-
-def drop(cli: Cli, name: BranchName, json: AsJson = False) -> None:
-    """Remove a branch with all that is in it.
-
-    Example: palimpsest replay drop rebuild
-    """
-    from palimpsest.ops.replay.branches import drop_branch
-
-    drop_branch(cli.settings, name)
-    if json:
-        print_json({"dropped": name})
-    else:
-        typer.echo(f"the branch {name} is gone")

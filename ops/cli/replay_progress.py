@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def replaying() -> Iterator[tuple[Report, Callable[[], bool]]]:
-    """What shows progress, where somebody watches, and what tells whether to stop: Ctrl-C and
+    """What shows progress, and what tells whether to stop: Ctrl-C and
     SIGTERM ask for it, and a second time they end the process at once."""
     wanted: list[int] = []
 
@@ -28,7 +28,7 @@ def replaying() -> Iterator[tuple[Report, Callable[[], bool]]]:
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, stop) for number in numbers}
     try:
-        with _shown() as report:
+        with shown() as report:
             yield report, lambda: bool(wanted)
     finally:
         for number, handler in before.items():
@@ -36,7 +36,8 @@ def replaying() -> Iterator[tuple[Report, Callable[[], bool]]]:
 
 
 @contextlib.contextmanager
-def _shown() -> Iterator[Report]:
+def shown() -> Iterator[Report]:
+    """What shows progress, where somebody watches."""
     if not on_terminal():
         from palimpsest.ops.replay.progress import unreported
 

@@ -170,6 +170,14 @@ class EmbeddedLog(LogView):
         """Append in order, in one transaction, fsynced; (partition, offset) of each record."""
         return self._write(outgoing, ())
 
+    def append_at(self, timed: Sequence[tuple[datetime, Outgoing]]) -> None:
+        """The same with an append time of its own for each record, for what is copied from another
+        log: all of it is there after a crash, or nothing."""
+        with self._writing(needs_lock=False) as connection:
+            for moment, record in timed:
+                append_records(connection, [record], self._place, microseconds(moment))
+        self._notifier.notify()
+
     def _write(
         self, outgoing: Sequence[Outgoing], positions: Sequence[Position]
     ) -> list[tuple[int, int]]:

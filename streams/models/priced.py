@@ -20,8 +20,11 @@ class Prices:
         """None where the provider did not tell the tokens."""
         if reply.input_tokens is None or reply.output_tokens is None:
             return None
-        paid = self.input * reply.input_tokens + self.output * reply.output_tokens
-        return paid / TOKENS_OF_A_PRICE
+        return self.of(reply.input_tokens, reply.output_tokens)
+
+    def of(self, input_tokens: int, output_tokens: int) -> float:
+        """What so many tokens cost."""
+        return (self.input * input_tokens + self.output * output_tokens) / TOKENS_OF_A_PRICE
 
 
 class PricedLanguageModel:

@@ -1,0 +1,258 @@
+"""replay reextract, branches, curation and drop: branches of the memory, and what is in them."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from palimpsest.ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
+from palimpsest.ops.cli.ingest_progress import duration
+from palimpsest.ops.cli.options import OfScope, Since, Until, in_utc
+from palimpsest.ops.cli.replay_progress import shown
+
+if TYPE_CHECKING:
+    from palimpsest.ops.replay.curated import Curated
+    from palimpsest.ops.replay.estimates import Estimate
+    from palimpsest.ops.replay.reextraction import Reextracted, Reextraction
+    from palimpsest.ops.settings.sections import Settings
+
+LIVE = ("log.", "kafka.", "data_dir")
+"""The settings that tell which live log is read."""
+
+BranchArgument = Annotated[str, typer.Argument(metavar="NAME", help="The branch's name.")]
+
+
+def register(group: typer.Typer) -> None:
+    command(group)(reextract)
+    command(group)(branches)
+    command(group)(curation)
+    command(group)(drop)
+
+
+def reextract(
+    cli: Cli,
+    branch: Annotated[str, typer.Option(help="The branch to make, or to go on with.")],
+    provider: Annotated[
+        str | None, typer.Option(help="Who extracts: rules, ollama, openai or anthropic.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="The model's name.")] = None,
+    scope: OfScope = None,
+    since: Since = None,
+    until: Until = None,
+    sample: Annotated[
+        int | None, typer.Option(min=1, help="Only so many of these turns, spread evenly.")
+    ] = None,
+    rate: Annotated[float | None, typer.Option(min=0.01, help="Turns a second at most.")] = None,
+    budget_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="Stop before the model has read and written more, in all runs."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell only what it would take.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Read old turns again with another model or other settings, into a branch.
+
+    What differs is given by --provider, --model and --set; what people did is done again to the
+    facts that correspond. The live memory is only read. Interrupted, the same command goes on, and
+    later it takes in what has come since.
+
+    Example: palimpsest replay reextract --branch better --provider rules --dry-run
+    """
+    from palimpsest.ops.replay.branches import Selection
+    from palimpsest.ops.replay.reextraction import Reextraction
+
+    selection = Selection(scope=scope, since=in_utc(since), until=in_utc(until), sample=sample)
+    settings, overrides = _changed(cli, provider, model)
+    asked = Reextraction(branch, overrides, selection, rate, budget_tokens)
+    if dry_run:
+        from palimpsest.ops.replay.estimates import estimate
+
+        _tell_estimate(estimate(settings, asked), json)
+        return
+    done = asyncio.run(_reextract(settings, asked))
+    _tell_done(done, json)
+
+
+def _changed(cli: Cli, provider: str | None, model: str | None) -> tuple[Settings, tuple[str, ...]]:
+    """The live settings, and those of the branch that differ: which log is read is no matter of
+    the branch."""
+    from palimpsest.ops.replay.reextraction import differing
+
+    of_log = tuple(flag for flag in cli.overrides if flag.strip().startswith(LIVE))
+    others = tuple(flag for flag in cli.overrides if flag not in of_log)
+    settings = Cli(cli.data_dir, cli.config, of_log).settings
+    return settings, differing(settings, others, provider, model)
+
+
+async def _reextract(settings: Settings, asked: Reextraction) -> Reextracted:
+    from palimpsest.ops.replay.reextraction import reextract as extract_anew
+
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        complain("stopping: what is under way is finished first")
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    with shown() as report:
+        return await extract_anew(settings, asked, report, stopping)
+
+
+def _tell_estimate(found: Estimate, json: bool) -> None:
+    if json:
+        print_json(asdict(found))
+        return
+    basis = "as the live model's calls took" if found.recorded else "counted by characters"
+    typer.echo(f"{found.turns:,} of {found.all_turns:,} turns would be asked of the model")
+    typer.echo(
+        f"tokens: about {found.input_tokens:,} read and {found.output_tokens:,} written, {basis}"
+    )
+    if found.seconds is not None:
+        typer.echo(f"time: about {duration(found.seconds)}")
+    if found.cost is not None:
+        typer.echo(f"cost: about {found.cost:,.2f}")
+    typer.echo("nothing was done: without --dry-run it is")
+
+
+def _tell_done(done: Reextracted, json: bool) -> None:
+    """Raises Exit where not all was done."""
+    if json:
+        print_json({**asdict(done), "branch": done.branch.model_dump(mode="json")})
+    else:
+        typer.echo(
+            f"{done.branch.name}: {done.turns:,} turns and {done.commands:,} commands about facts"
+            f" fed; {done.spent.calls:,} calls of the model so far, {done.spent.input_tokens:,}"
+            f" tokens read and {done.spent.output_tokens:,} written"
+        )
+    if done.dead:
+        complain(f"the branch has {done.dead:,} dead letters; `dead-letters list` shows them")
+    if done.waiting:
+        complain(
+            f"{done.waiting:,} records of the live memory are not finished there; feed the branch"
+            " again when they are"
+        )
+    if done.ended == "budget":
+        complain("the budget of tokens is used up; the same command with a larger one goes on")
+    if done.ended == "stopped":
+        complain("stopped; the same command goes on from there")
+    if done.ended != "done":
+        raise typer.Exit(1)
+
+
+def branches(cli: Cli, json: AsJson = False) -> None:
+    """List the branches: what they are, how far they have come, what the live memory has since.
+
+    Example: palimpsest replay branches
+    """
+    from palimpsest.ops.replay.standing import standings
+
+    found = standings(cli.settings)
+    if json:
+        print_json({"branches": [each.as_json() for each in found]})
+        return
+    if not found:
+        typer.echo("no branches; `palimpsest replay reextract` makes one")
+        return
+    from palimpsest.ops.cli.tables import console, table
+
+    columns = ("branch", "kind", "made", "settings", "whole", "behind", "erasures")
+    rows: list[tuple[object, ...]] = [
+        (
+            each.branch.name,
+            each.branch.kind,
+            each.branch.created_at.strftime("%Y-%m-%d %H:%M"),
+            ", ".join(each.branch.settings),
+            each.branch.whole,
+            each.behind,
+            each.erasures,
+        )
+        for each in found
+    ]
+    console().print(table(columns, rows))
+    if any(each.erasures for each in found):
+        complain(
+            "what was erased live is still in a branch: feed it again with `palimpsest replay"
+            " reextract --branch NAME`, or remove it with `palimpsest replay drop NAME`"
+        )
+
+
+def curation(
+    cli: Cli,
+    name: BranchArgument,
+    status: Annotated[
+        str | None, typer.Option(help="Only what came to this, as 'no counterpart'.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Show what became in a branch of everything that people changed.
+
+    A row for each memory that a command named: its counterpart in the branch, how near that is,
+    and whether the command was done again there. The table lies in `reextraction.sqlite` of the
+    branch's folder, for SQL.
+
+    Example: palimpsest replay curation better --status "no counterpart"
+    """
+    from palimpsest.ops.replay.branches import branch_folder, read_branch
+    from palimpsest.ops.replay.ledger import Ledger
+
+    branch = read_branch(cli.settings, name)
+    if branch.kind != "reextraction":
+        raise wrong_use(f"{name} is no re-extraction: what people did was done again as it was")
+    with Ledger.opened(branch_folder(cli.settings, name)) as ledger:
+        rows = ledger.curated() if status is None else ledger.curated("status = ?", status)
+    if json:
+        print_json({"branch": name, "curated": [asdict(row) for row in rows]})
+        return
+    if not rows:
+        typer.echo("nothing that people changed is in the branch yet")
+        return
+    _tell_curated(rows)
+
+
+def _tell_curated(rows: list[Curated]) -> None:
+    from collections import Counter
+
+    from palimpsest.ops.cli.tables import console, table
+
+    columns = ("command", "live", "branch", "found by", "similarity", "status", "detail")
+    console().print(
+        table(
+            columns,
+            [
+                (
+                    row.command,
+                    row.live_id[:8],
+                    (row.branch_id or "")[:8],
+                    row.matched_by,
+                    row.similarity,
+                    row.status,
+                    row.detail,
+                )
+                for row in rows
+            ],
+        )
+    )
+    counts = Counter(row.status for row in rows)
+    typer.echo(", ".join(f"{count:,} {status}" for status, count in counts.most_common()))
+
+
+def drop(cli: Cli, name: BranchArgument, json: AsJson = False) -> None:
+    """Remove a branch with all its files.
+
+    Example: palimpsest replay drop better
+    """
+    from palimpsest.ops.replay.standing import drop_unused
+
+    drop_unused(cli.settings, name)
+    if json:
+        print_json({"dropped": name})
+    else:
+        typer.echo(f"the branch {name} is gone")

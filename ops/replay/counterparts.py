@@ -1,0 +1,228 @@
+"""Which memory of a branch corresponds to one of the live memory.
+
+Memories that do not come of a model's words (turns, remembered texts, chunks) have the same id in
+both. A fact corresponds to a fact of the same turns: to the one that, among all live facts of these
+turns, is nearest to it. What the live memory knew of a fact is read from the outcomes in its log;
+what the branch drew from the turns, from the branch's store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from palimpsest.ops.replay.curated import MatchedBy
+from palimpsest.ops.replay.live_log import LiveLog
+from palimpsest.ops.replay.matching import Comparison
+from palimpsest.schemas.messages import Outcome
+from palimpsest.schemas.normal_forms import content_hash, storage_content
+from palimpsest.schemas.redaction import is_mark
+from palimpsest.stores.database.derivations import SAID_AGAIN
+from palimpsest.stores.shard import Shard
+from palimpsest.streams.models.base import Vector
+
+Embedding = Callable[[Sequence[str]], Awaitable[Sequence[Vector | None]]]
+"""Vectors of texts, in order; None for a text that the model refuses."""
+
+_DRAWN = f"""
+SELECT o.memory_id, f.turn_memory_id, f.content, coalesce(m.is_deleted, true),
+    coalesce(m.is_deleted AND m.content_hash = '', true)
+FROM fact_rows f
+JOIN outcomes o ON o.item_kind = 'fact' AND o.item_id = f.item_id
+LEFT JOIN memory_rows m ON m.memory_id = o.memory_id
+WHERE o.scope = $scope AND o.event IN {SAID_AGAIN} AND o.memory_id IS NOT NULL AND """
+_OF_TURNS = _DRAWN + "f.turn_memory_id IN (SELECT unnest($ids)) ORDER BY ALL"
+_OF_MEMORIES = _DRAWN + "o.memory_id IN (SELECT unnest($ids)) ORDER BY ALL"
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A memory of the branch, and how it was found."""
+
+    branch_id: str
+    by: MatchedBy
+    score: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """What is known of one memory that facts led to: their texts, oldest first, and their
+    turns."""
+
+    texts: tuple[str, ...]
+    turns: frozenset[str]
+    is_deleted: bool = False
+    is_erased: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Counterparts:
+    """Looks for counterparts in one partition of a branch, whose stages rest meanwhile."""
+
+    live: LiveLog
+    shard: Shard
+    embed: Embedding
+    near: float
+
+    def has_same_id(self, scope: str, memory_id: str) -> bool:
+        """Whether the branch has this memory under its own id, whatever models say."""
+        with self.shard.reading() as reader:
+            row = reader.execute(
+                "SELECT 1 FROM memory_rows WHERE memory_id = ? AND scope = ?"
+                " AND (source_type <> 'extraction' OR why <> 'extracted-fact')",
+                [memory_id, scope],
+            ).fetchone()
+        return row is not None
+
+    def has(self, scope: str, memory_id: str) -> bool:
+        with self.shard.reading() as reader:
+            row = reader.execute(
+                "SELECT 1 FROM memory_rows WHERE memory_id = ? AND scope = ?", [memory_id, scope]
+            ).fetchone()
+        return row is not None
+
+    def known(self, memory_id: str, before: int) -> bool:
+        """Whether the live memory had it before an offset of memory-changes."""
+        return bool(self.live.ledger.told_of_memory(memory_id, before))
+
+    async def of_fact(self, scope: str, live_id: str, before: int) -> list[Match]:
+        """All that the branch drew from the same turns and that says what the live memory said,
+        best first: active before forgotten. Where the live text was erased, what no other live
+        fact accounts for."""
+        live = self._live(live_id, before)
+        if live is None or not live.turns:
+            return self._equal(scope, () if live is None else live.texts)
+        if not live.texts:
+            return await self.unaccounted(scope, live.turns, before)
+        drawn, others = self._compared(scope, live.turns, before)
+        others = {**others, live_id: live}
+        compared = await self._comparison([*drawn.values(), *others.values()])
+        texts = {key: other.texts for key, other in others.items()}
+        found = [
+            (key, fact, compared.best(fact.texts, live.texts[-1:]) or nearest[live_id])
+            for key, fact in drawn.items()
+            if live_id in (nearest := compared.nearest(fact.texts, texts))
+        ]
+        found.sort(key=lambda each: (each[1].is_deleted, -each[2].score, each[0]))
+        matches = [Match(key, each.by, round(each.score, 6)) for key, _, each in found]
+        return matches or self._equal(scope, live.texts)
+
+    async def unaccounted(self, scope: str, turns: Iterable[str], before: int) -> list[Match]:
+        """What the branch drew from these turns alone and no live fact of theirs says."""
+        wanted = frozenset(turns)
+        drawn, others = self._compared(scope, wanted, before)
+        alone = {
+            key: fact for key, fact in drawn.items() if fact.turns <= wanted and not fact.is_deleted
+        }
+        compared = await self._comparison([*alone.values(), *others.values()])
+        texts = {key: other.texts for key, other in others.items()}
+        return [
+            Match(key, "erased", None)
+            for key, fact in sorted(alone.items())
+            if not compared.nearest(fact.texts, texts)
+        ]
+
+    async def of_held(self, scope: str, item_id: str, before: int) -> Match | None:
+        """The change that the branch holds back in the place of the live one."""
+        told = self.live.ledger.told_of_item(item_id, before)
+        turns = sorted({each.turn_id for each in told if each.turn_id is not None})
+        texts = [text for each in told for text in self._texts(each.cause, item_id=item_id)]
+        with self.shard.reading() as reader:
+            rows = reader.execute(
+                "SELECT h.item_id, h.content FROM held_proposals h JOIN outcomes o"
+                " ON o.item_kind = 'fact' AND o.item_id = h.item_id AND o.event = 'blocked'"
+                " WHERE h.scope = ? AND h.turn_memory_id IN (SELECT unnest(?)) ORDER BY 1",
+                [scope, turns],
+            ).fetchall()
+        held = {str(key): (str(content),) for key, content in rows}
+        facts = [Fact(tuple(texts), frozenset()), *(Fact(t, frozenset()) for t in held.values())]
+        compared = await self._comparison(facts)
+        for key, each in sorted(compared.nearest(texts, held).items()):
+            return Match(key, each.by, round(each.score, 6))
+        return None
+
+    # --- what is known of facts --------------------------------------------------------------
+
+    def _compared(
+        self, scope: str, turns: frozenset[str], before: int
+    ) -> tuple[dict[str, Fact], dict[str, Fact]]:
+        """What the branch drew from these turns, and the live facts of all its turns, by id."""
+        first = self._rows(_OF_TURNS, scope, turns)
+        drawn = _facts(self._rows(_OF_MEMORIES, scope, {row[0] for row in first}))
+        everywhere = turns.union(*(fact.turns for fact in drawn.values()))
+        named = {
+            told.memory_id
+            for turn in everywhere
+            for told in self.live.ledger.told_of_turn(turn, before)
+            if told.event in SAID_AGAIN and told.memory_id is not None
+        }
+        found = {key: self._live(key, before) for key in sorted(named)}
+        return drawn, {key: fact for key, fact in found.items() if fact is not None and fact.texts}
+
+    def _rows(
+        self, query: str, scope: str, ids: Iterable[str]
+    ) -> list[tuple[str, str, str, bool, bool]]:
+        with self.shard.reading() as reader:
+            found: list[tuple[str, str, str, bool, bool]] = reader.execute(
+                query, {"scope": scope, "ids": sorted(ids)}
+            ).fetchall()
+        return found
+
+    def _live(self, memory_id: str, before: int) -> Fact | None:
+        """None where the live memory never told of it. Erased texts are left out."""
+        told = self.live.ledger.told_of_memory(memory_id, before)
+        if not told:
+            return None
+        said = [each for each in told if each.event in SAID_AGAIN]
+        causes = dict.fromkeys(each.cause for each in said)
+        texts = [text for cause in causes for text in self._texts(cause, memory_id=memory_id)]
+        turns = frozenset(each.turn_id for each in said if each.turn_id is not None)
+        return Fact(tuple(dict.fromkeys(texts)), turns)
+
+    def _texts(self, cause: str | None, **named: str) -> list[str]:
+        """What facts said that led to a memory, or the text with which a command made it."""
+        found = []
+        for told in self.live.ledger.told_by(cause) if cause is not None else ():
+            for outcome in self.live.outcomes(told):
+                if all(getattr(outcome, name) == value for name, value in named.items()):
+                    found.append(_text(outcome))
+            break  # one record tells of all
+        return [text for text in found if text and not is_mark(text)]
+
+    def _equal(self, scope: str, texts: Iterable[str]) -> list[Match]:
+        """The active memory of the scope that says one of these, letter by letter."""
+        hashes = [content_hash(storage_content(text)) for text in texts]
+        with self.shard.reading() as reader:
+            rows = reader.execute(
+                "SELECT memory_id FROM memory_rows WHERE scope = ? AND NOT is_deleted"
+                " AND type <> 'episodic' AND content_hash IN (SELECT unnest(?)) ORDER BY 1",
+                [scope, hashes],
+            ).fetchall()
+        return [Match(str(key), "equal text", 1.0) for (key,) in rows]
+
+    async def _comparison(self, facts: Iterable[Fact]) -> Comparison:
+        texts = list(dict.fromkeys(text for fact in facts for text in fact.texts))
+        vectors = await self.embed(texts) if texts else ()
+        return Comparison(dict(zip(texts, vectors, strict=True)), self.near)
+
+
+def _facts(rows: Iterable[tuple[str, str, str, bool, bool]]) -> dict[str, Fact]:
+    texts: dict[str, dict[str, None]] = {}
+    turns: dict[str, set[str]] = {}
+    state: Mapping[str, tuple[bool, bool]] = {}
+    found: dict[str, tuple[bool, bool]] = dict(state)
+    for memory_id, turn, content, is_deleted, is_erased in rows:
+        if not is_mark(content):
+            texts.setdefault(memory_id, {})[content] = None
+        turns.setdefault(memory_id, set()).add(turn)
+        found[memory_id] = (is_deleted, is_erased)
+    return {
+        key: Fact(tuple(texts.get(key, ())), frozenset(turns[key]), *found[key]) for key in found
+    }
+
+
+def _text(outcome: Outcome) -> str | None:
+    fact = outcome.metadata.get("fact")
+    if isinstance(fact, str):
+        return fact
+    return outcome.new_content if outcome.event == "created" else None

@@ -1,0 +1,232 @@
+"""What a re-extraction keeps of its own in the branch's folder: where things lie in the live log,
+which turns are in the sample, what the models read and wrote, and what became of curation.
+
+One SQLite file, without any text of the memory. One process writes it, the one that has the
+branch's log open; anyone may read it meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Self
+
+from palimpsest.ops.replay.curated import CURATION_FILE, Curated
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS scanned (
+    topic TEXT, partition INTEGER, next_offset INTEGER, PRIMARY KEY (topic, partition));
+CREATE TABLE IF NOT EXISTS extracted (
+    cause TEXT PRIMARY KEY, partition INTEGER, offset INTEGER) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS told (
+    partition INTEGER, offset INTEGER, cause TEXT, event TEXT, memory_id TEXT, turn_id TEXT,
+    item_id TEXT);
+CREATE INDEX IF NOT EXISTS told_by_cause ON told (cause);
+CREATE INDEX IF NOT EXISTS told_by_memory ON told (memory_id);
+CREATE INDEX IF NOT EXISTS told_by_turn ON told (turn_id);
+CREATE INDEX IF NOT EXISTS told_by_item ON told (item_id);
+CREATE TABLE IF NOT EXISTS sampled (message_id TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS spent (calls INTEGER, input_tokens INTEGER, output_tokens INTEGER);
+CREATE TABLE IF NOT EXISTS curated (
+    command_id TEXT, command TEXT, scope TEXT, partition INTEGER, offset INTEGER, live_id TEXT,
+    branch_id TEXT, matched_by TEXT, similarity REAL, status TEXT, detail TEXT);
+CREATE UNIQUE INDEX IF NOT EXISTS curated_once
+    ON curated (command_id, live_id, coalesce(branch_id, ''));
+CREATE INDEX IF NOT EXISTS curated_by_memory ON curated (live_id);
+"""
+
+_CURATED = tuple(field.name for field in fields(Curated))
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One outcome in the live memory-changes: where it lies, the message that caused it, and which
+    memory, turn and fact it names."""
+
+    partition: int
+    offset: int
+    cause: str | None
+    event: str
+    memory_id: str | None
+    turn_id: str | None
+    item_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What the language model was asked for a branch, over all runs."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+
+class Ledger:
+    """Opened with `Ledger.opened`; usable from any thread, by one at a time."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    @classmethod
+    @contextlib.contextmanager
+    def opened(cls, folder: Path) -> Iterator[Self]:
+        """The ledger of a branch's folder, made where there is none."""
+        connection = sqlite3.connect(
+            folder / CURATION_FILE, isolation_level=None, check_same_thread=False
+        )
+        try:
+            # Each call of a model is noted at once: a kill loses none, a fsync for each is not due.
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.executescript(_TABLES)
+            connection.execute(
+                "INSERT INTO spent SELECT 0, 0, 0 WHERE NOT EXISTS (SELECT 1 FROM spent)"
+            )
+            yield cls(connection)
+        finally:
+            connection.close()
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._connection
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    # --- where things lie in the live log ----------------------------------------------------
+
+    def scanned(self, topic: str, partition: int) -> int:
+        """The next offset to look at."""
+        row = self._connection.execute(
+            "SELECT next_offset FROM scanned WHERE topic = ? AND partition = ?", (topic, partition)
+        ).fetchone()
+        return 0 if row is None else int(row[0])
+
+    def note_extracted(
+        self, topic: str, partition: int, found: Iterable[tuple[str, int]], next_offset: int
+    ) -> None:
+        """Extractions by the message that caused them, with their offsets; the first one stays."""
+        with self._transaction() as connection:
+            connection.executemany(
+                "INSERT OR IGNORE INTO extracted VALUES (?, ?, ?)",
+                [(cause, partition, offset) for cause, offset in found],
+            )
+            _note_scanned(connection, topic, partition, next_offset)
+
+    def note_told(
+        self, topic: str, partition: int, found: Iterable[Told], next_offset: int
+    ) -> None:
+        with self._transaction() as connection:
+            connection.executemany(
+                "INSERT INTO told VALUES (?, ?, ?, ?, ?, ?, ?)", [astuple(each) for each in found]
+            )
+            _note_scanned(connection, topic, partition, next_offset)
+
+    def extracted(self, cause: str) -> tuple[int, int] | None:
+        """Partition and offset of what was extracted because of a message."""
+        row: tuple[int, int] | None = self._connection.execute(
+            "SELECT partition, offset FROM extracted WHERE cause = ?", (cause,)
+        ).fetchone()
+        return row
+
+    def told_by(self, cause: str) -> list[Told]:
+        return self._told("cause = ?", cause)
+
+    def told_of_memory(self, memory_id: str, before: int) -> list[Told]:
+        """In order, what was told of a memory before an offset of memory-changes."""
+        return self._told("memory_id = ? AND offset < ?", memory_id, before)
+
+    def told_of_turn(self, turn_id: str, before: int) -> list[Told]:
+        """In order, what was told of the facts of a turn before an offset of memory-changes."""
+        return self._told("turn_id = ? AND offset < ?", turn_id, before)
+
+    def told_of_item(self, item_id: str, before: int) -> list[Told]:
+        """In order, what was told of a fact before an offset of memory-changes."""
+        return self._told("item_id = ? AND offset < ?", item_id, before)
+
+    def _told(self, condition: str, *values: object) -> list[Told]:
+        rows = self._connection.execute(
+            f"SELECT * FROM told WHERE {condition} ORDER BY offset, rowid", values
+        )
+        return [Told(*row) for row in rows]
+
+    # --- the sample, and what was spent ------------------------------------------------------
+
+    def note_sampled(self, message_ids: Iterable[str]) -> None:
+        with self._transaction() as connection:
+            connection.executemany(
+                "INSERT OR IGNORE INTO sampled VALUES (?)", [(each,) for each in message_ids]
+            )
+
+    @property
+    def has_sample(self) -> bool:
+        return self._connection.execute("SELECT 1 FROM sampled LIMIT 1").fetchone() is not None
+
+    def is_sampled(self, message_id: str) -> bool:
+        found = self._connection.execute(
+            "SELECT 1 FROM sampled WHERE message_id = ?", (message_id,)
+        ).fetchone()
+        return found is not None
+
+    def note_spent(self, input_tokens: int, output_tokens: int) -> None:
+        """One call more."""
+        self._connection.execute(
+            "UPDATE spent SET calls = calls + 1, input_tokens = input_tokens + ?,"
+            " output_tokens = output_tokens + ?",
+            (input_tokens, output_tokens),
+        )
+
+    def spent(self) -> Spent:
+        return Spent(*self._connection.execute("SELECT * FROM spent").fetchone())
+
+    # --- curation ----------------------------------------------------------------------------
+
+    def note_curated(self, rows: Sequence[Curated]) -> None:
+        """Keep what one command was translated to, as a whole."""
+        with self._transaction() as connection:
+            connection.executemany(
+                f"INSERT OR IGNORE INTO curated ({', '.join(_CURATED)})"
+                f" VALUES ({', '.join('?' * len(_CURATED))})",
+                [astuple(row) for row in rows],
+            )
+
+    def settle_curated(self, rows: Iterable[Curated]) -> None:
+        """Put status and detail of these in the place of those before."""
+        with self._transaction() as connection:
+            connection.executemany(
+                "UPDATE curated SET status = ?, detail = ? WHERE command_id = ? AND live_id = ?"
+                " AND coalesce(branch_id, '') = ?",
+                [
+                    (row.status, row.detail, row.command_id, row.live_id, row.branch_id or "")
+                    for row in rows
+                ],
+            )
+
+    def curated(self, condition: str = "true", *values: object) -> list[Curated]:
+        """In the order of the live log."""
+        rows = self._connection.execute(
+            f"SELECT {', '.join(_CURATED)} FROM curated WHERE {condition}"
+            " ORDER BY partition, offset, rowid",
+            values,
+        )
+        return [Curated(*row) for row in rows]
+
+
+def _note_scanned(
+    connection: sqlite3.Connection, topic: str, partition: int, next_offset: int
+) -> None:
+    connection.execute(
+        "INSERT INTO scanned VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET next_offset ="
+        " excluded.next_offset",
+        (topic, partition, next_offset),
+    )

@@ -1,0 +1,162 @@
+"""The live log as a re-extraction reads it: beside the worker, and without a consumer group."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from palimpsest.ops.embedded import open_log
+from palimpsest.ops.replay.ledger import Ledger, Told
+from palimpsest.ops.settings.sections import Settings
+from palimpsest.schemas.codec import InvalidRecord, decode
+from palimpsest.schemas.identity import turn_memory_id
+from palimpsest.schemas.messages import FactsExtracted, MemoryChange, NormalizedTurn, Outcome
+from palimpsest.schemas.topics import (
+    FACTS_EXTRACTED,
+    MEMORY_CHANGES,
+    MEMORY_WRITES,
+    TOPICS,
+    TURNS_NORMALIZED,
+    Topic,
+)
+from palimpsest.streams.logs.base import LogReader, Record
+from palimpsest.streams.stage import Message
+
+BLOCK_RECORDS = 256
+"""Read at once: what is asked for by offset is mostly asked for in order."""
+
+
+@contextlib.contextmanager
+def live_log(settings: Settings) -> Iterator[LogReader]:
+    """The log of the live memory, for reading. Raises LogError."""
+    if settings.log.kind == "kafka":
+        from palimpsest.streams.kafka.log import KafkaLog
+
+        with KafkaLog.open(settings.cluster) as cluster:
+            yield cluster
+        return
+    with open_log(settings, "read") as log:
+        yield log
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """How far one partition of the live memory has come: the next offset of memory-writes that
+    apply-writes has not carried out, and the first intent before it that was not extracted from
+    yet (None: there is none)."""
+
+    applied: int
+    unextracted: str | None
+
+
+@dataclass(slots=True)
+class LiveLog:
+    """What a re-extraction must know of the live log, found by the ledger's index."""
+
+    reader: LogReader
+    ledger: Ledger
+    _blocks: dict[tuple[str, int], dict[int, Record]] = field(default_factory=dict)
+
+    @property
+    def partitions(self) -> int:
+        return self.reader.partitions(MEMORY_WRITES.name)
+
+    def frontier(self, partition: int) -> Frontier:
+        """In this order, so that all that was extracted before the frontier lies in the log."""
+        applied = self.reader.position("apply-writes", MEMORY_WRITES.name, partition)
+        end = self.reader.end_offset(TURNS_NORMALIZED.name, partition)
+        extracted = self.reader.position("extract", TURNS_NORMALIZED.name, partition)
+        if extracted >= end:
+            return Frontier(applied, None)
+        waiting = self.reader.read(TURNS_NORMALIZED.name, partition, extracted, 1)
+        message = decoded(waiting[0]) if waiting else None
+        return Frontier(applied, None if message is None else message.causation_id)
+
+    def scan(self, partition: int) -> None:
+        """Bring the index of a partition up to the end of the log. Blocks."""
+        for records in self._unscanned(FACTS_EXTRACTED, partition):
+            found = [(key, record.offset) for record in records for key in _extracted(record)]
+            end = records[-1].offset + 1
+            self.ledger.note_extracted(FACTS_EXTRACTED.name, partition, found, end)
+        for records in self._unscanned(MEMORY_CHANGES, partition):
+            told = [each for record in records for each in _told(record)]
+            self.ledger.note_told(MEMORY_CHANGES.name, partition, told, records[-1].offset + 1)
+
+    def _unscanned(self, topic: Topic, partition: int) -> Iterator[list[Record]]:
+        end = self.reader.end_offset(topic.name, partition)
+        offset = self.ledger.scanned(topic.name, partition)
+        yield from blocks(self.reader, topic, partition, offset, end)
+
+    def extracted(self, message: Message) -> FactsExtracted | None:
+        """What the live memory extracted of a normalized turn, which has the same id in a branch.
+        One that was redriven had another: it is found by its memory."""
+        assert isinstance(message.body, NormalizedTurn)
+        turn = message.body
+        memory_id = turn.memory_id or turn_memory_id(message.scope, turn.turn_id)
+        place = self.ledger.extracted(message.id) or self.ledger.extracted(memory_id)
+        found = None if place is None else self._message(FACTS_EXTRACTED, *place)
+        body = None if found is None else found.body
+        return body if isinstance(body, FactsExtracted) else None
+
+    def outcomes(self, told: Told) -> Sequence[Outcome]:
+        """All outcomes of the record in which this one stands."""
+        message = self._message(MEMORY_CHANGES, told.partition, told.offset)
+        body = None if message is None else message.body
+        return body.outcomes if isinstance(body, MemoryChange) else ()
+
+    def _message(self, topic: Topic, partition: int, offset: int) -> Message | None:
+        block = self._blocks.get((topic.name, partition), {})
+        if offset not in block:
+            records = self.reader.read(topic.name, partition, offset, BLOCK_RECORDS)
+            block = {record.offset: record for record in records}
+            self._blocks[topic.name, partition] = block
+        return decoded(block[offset]) if offset in block else None
+
+
+def blocks(
+    reader: LogReader, topic: Topic, partition: int, offset: int, end: int
+) -> Iterator[list[Record]]:
+    """The records of a partition from `offset` on and before `end`, some at a time."""
+    while offset < end:
+        records = reader.read(topic.name, partition, offset, BLOCK_RECORDS)
+        within = [record for record in records if record.offset < end]
+        if not within:
+            return
+        yield within
+        offset = within[-1].offset + 1
+
+
+def decoded(record: Record) -> Message | None:
+    """The message of a record, None where it is none."""
+    try:
+        return decode(record.value, TOPICS[record.topic], record.timestamp)
+    except InvalidRecord:
+        return None
+
+
+def _extracted(record: Record) -> Iterator[str]:
+    """What an extraction is found by: the message that caused it, and the memory it was of."""
+    message = decoded(record)
+    if message is None or not isinstance(message.body, FactsExtracted) or message.body.round:
+        return
+    if message.causation_id is not None:
+        yield message.causation_id
+    yield message.body.turn.memory_id
+
+
+def _told(record: Record) -> Iterator[Told]:
+    message = decoded(record)
+    if message is None or not isinstance(message.body, MemoryChange):
+        return
+    for outcome in message.body.outcomes:
+        source = outcome.metadata.get("source_memory")
+        yield Told(
+            partition=record.partition,
+            offset=record.offset,
+            cause=message.causation_id,
+            event=outcome.event,
+            memory_id=outcome.memory_id,
+            turn_id=source if isinstance(source, str) else None,
+            item_id=outcome.item_id,
+        )

@@ -1,0 +1,302 @@
+"""Re-extraction: old turns read again by another model, into a branch of its own.
+
+`reextract` makes the branch or goes on with it, as far as the live memory has come; it may be
+interrupted at any moment and called again. The live memory is only read, from its log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final, Literal
+
+from palimpsest.ops.embedded import Application, application
+from palimpsest.ops.parts import SetupError, language_model
+from palimpsest.ops.queries.errors import NotFoundError, RequestError
+from palimpsest.ops.replay.branches import (
+    Branch,
+    Selection,
+    branch_folder,
+    branch_settings,
+    keep_branch,
+    read_branch,
+)
+from palimpsest.ops.replay.budget import Budget, BudgetedModel
+from palimpsest.ops.replay.counterparts import Counterparts
+from palimpsest.ops.replay.curation import Curation
+from palimpsest.ops.replay.feeding import FedClock, Feeding, Pacing
+from palimpsest.ops.replay.ledger import Ledger, Spent
+from palimpsest.ops.replay.live_log import LiveLog, live_log
+from palimpsest.ops.replay.progress import Report, unreported
+from palimpsest.ops.replay.recorded_extraction import Recorded, recorded_extraction
+from palimpsest.ops.replay.selecting import chosen_turns, hashed_order, is_among
+from palimpsest.ops.settings.sections import Settings
+from palimpsest.schemas.topics import DEAD_LETTERS
+from palimpsest.streams.models.base import LanguageModel, Vector
+from palimpsest.streams.models.settings import LlmSettings
+from palimpsest.streams.runtime.source import Interrupted
+from palimpsest.streams.stage import Message, Stage
+
+UNTOLD: Final = "api_key"
+"""How the names of settings end that are never shown."""
+BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Reextraction:
+    """What is asked for. `overrides` are the settings that differ, as `--set` takes them; `rate`
+    is in turns a second, `budget_tokens` what all runs of this branch may read and write."""
+
+    branch: str
+    overrides: tuple[str, ...] = ()
+    selection: Selection = Selection()
+    rate: float | None = None
+    budget_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reextracted:
+    """What one run has done. `spent` is that of all runs; `waiting` are the live records that the
+    live memory itself has not finished; `dead` the branch's dead letters."""
+
+    branch: Branch
+    ended: Literal["done", "stopped", "budget"]
+    turns: int
+    commands: int
+    spent: Spent
+    waiting: int
+    dead: int
+
+
+async def reextract(
+    settings: Settings,
+    asked: Reextraction,
+    report: Report = unreported,
+    stopping: asyncio.Event | None = None,
+) -> Reextracted:
+    """Make the branch, or go on with it, until all that the live memory has carried out is in it,
+    `stopping` is set or the budget is used up. Raises RequestError, SetupError, SettingsError,
+    LogError, StoreError or FolderInUse, each saying what to do."""
+    stop = stopping or asyncio.Event()
+    with live_log(settings) as reader:
+        branch = the_branch(settings, asked, reader.partitions("memory-writes"))
+        with Ledger.opened(branch_folder(settings, branch.name)) as ledger:
+            live = LiveLog(reader, ledger)
+            if branch.selection and branch.selection.sample and not ledger.has_sample:
+                await asyncio.to_thread(_take_sample, live, branch.selection)
+            budget = Budget(ledger, asked.budget_tokens)
+            async with _branch_application(settings, branch, live, budget) as (app, clock):
+                feeding = _feeding(settings, asked, branch, live, app, clock, budget, report, stop)
+                async with _stopping(app, stop):
+                    finished = await feeding.all()
+                    if finished:
+                        await _keep_up(app, stop)
+                return Reextracted(
+                    branch=feeding.branch,
+                    ended="done" if finished else "budget" if budget.is_exhausted else "stopped",
+                    turns=feeding.fed.turns,
+                    commands=feeding.fed.commands,
+                    spent=ledger.spent(),
+                    waiting=feeding.fed.waiting,
+                    dead=_dead_letters(app),
+                )
+
+
+def differing(
+    settings: Settings,
+    overrides: Sequence[str] = (),
+    provider: str | None = None,
+    model: str | None = None,
+) -> tuple[str, ...]:
+    """The overrides of a branch whose turns this model reads. Raises RequestError where the live
+    settings say of the live provider what would be wrong of another, and for what a branch cannot
+    have of its own: it is kept in a file that anyone may read, and its log is the live one's."""
+    given = {flag.partition("=")[0].strip() for flag in overrides}
+    secret = sorted(key for key in given if key.endswith(UNTOLD))
+    if secret:
+        raise RequestError(
+            f"{', '.join(secret)} is a secret, and a branch's settings are kept in its file: set it"
+            " in the environment or in palimpsest.toml for this command"
+        )
+    fixed = sorted(key for key in given if key == "data_dir" or key.startswith(("log.", "kafka.")))
+    if fixed:
+        raise RequestError(f"{', '.join(fixed)}: a branch reads the live log; it has no other")
+    if provider is not None and provider != settings.llm.provider:
+        if model is None and settings.llm.model is not None and "llm.model" not in given:
+            raise RequestError(
+                f"llm.model is {settings.llm.model}, of {settings.llm.provider}: name the model of"
+                f" {provider} with --model"
+            )
+        if settings.llm.base_url is not None and "llm.base_url" not in given:
+            raise RequestError(
+                f"llm.base_url is {settings.llm.base_url}, of {settings.llm.provider}: name the"
+                f" address of {provider} with --set llm.base_url=…"
+            )
+    own = (("llm.provider", provider), ("llm.model", model))
+    return (*overrides, *(f"{key}={value}" for key, value in own if value is not None))
+
+
+def the_branch(settings: Settings, asked: Reextraction, partitions: int) -> Branch:
+    """The branch that is asked for, made where there is none. Raises RequestError where it is there
+    and is another."""
+    try:
+        branch = read_branch(settings, asked.branch)
+    except NotFoundError:
+        branch = Branch(
+            name=asked.branch,
+            kind="reextraction",
+            created_at=datetime.now(UTC),
+            partitions=partitions,
+            settings=asked.overrides,
+            selection=asked.selection,
+        )
+        branch_settings(settings, branch)  # what cannot be set is told before anything is made
+        keep_branch(settings, branch)
+        return branch
+    if branch.kind != "reextraction":
+        raise RequestError(
+            f"the branch {branch.name} is one of `palimpsest replay rebuild`; choose another name,"
+            f" or remove it with `palimpsest replay drop {branch.name}`"
+        )
+    if branch.partitions != partitions:
+        raise RequestError(
+            f"the branch {branch.name} has {branch.partitions} partitions and the live log"
+            f" {partitions}: it is of another log. Remove it with `palimpsest replay drop"
+            f" {branch.name}`"
+        )
+    unsaid = (asked.overrides, asked.selection) == ((), Selection())
+    if not unsaid and (asked.overrides, asked.selection) != (branch.settings, branch.selection):
+        raise RequestError(
+            f"the branch {branch.name} was made with {_told(branch.settings, branch.selection)},"
+            f" not with {_told(asked.overrides, asked.selection)}: choose another name, name the"
+            " same settings or none, or remove it with `palimpsest replay drop"
+            f" {branch.name}`"
+        )
+    return branch
+
+
+def _told(overrides: Sequence[str], selection: Selection | None) -> str:
+    chosen = {} if selection is None else selection.model_dump(mode="json", exclude_none=True)
+    parts = [*overrides, *(f"{name}={value}" for name, value in chosen.items())]
+    return ", ".join(parts) or "the live settings and all turns"
+
+
+def _take_sample(live: LiveLog, selection: Selection) -> None:
+    """Fix which turns are in the sample: those of the smallest hashes among all there are now."""
+    ids = (message.id for message in chosen_turns(live.reader, selection))
+    live.ledger.note_sampled(heapq.nsmallest(selection.sample or 0, ids, key=hashed_order))
+
+
+@contextlib.asynccontextmanager
+async def _branch_application(
+    settings: Settings, branch: Branch, live: LiveLog, budget: Budget
+) -> AsyncIterator[tuple[Application, FedClock]]:
+    """The branch's own stages on its own log. Raises SetupError for a model that cannot be used."""
+    clock = FedClock(BEGIN)
+    selection = branch.selection or Selection()
+
+    def recorded(message: Message) -> Recorded | None:
+        if is_among(message, selection) and (
+            selection.sample is None or live.ledger.is_sampled(message.id)
+        ):
+            return None
+        return Recorded(live.extracted(message))
+
+    def adapted(stage: Stage) -> Stage:
+        return recorded_extraction(stage, recorded) if stage.name == "extract" else stage
+
+    async with application(
+        branch_settings(settings, branch),
+        clock=clock,
+        make_language=partial(branch_language_model, budget=budget),
+        adapted=adapted,
+    ) as app:
+        if app.gate.unusable is not None:
+            raise SetupError(
+                f"the language model of the branch cannot be used: {app.gate.unusable}\n"
+                "Nothing was fed; the same command goes on once it can be"
+            )
+        budget.exhausted = app.stop
+        yield app, clock
+
+
+def branch_language_model(settings: LlmSettings, budget: Budget) -> LanguageModel:
+    """What the stages of a branch ask: the one place where it is made. What need not be asked for
+    again, because the reply is recorded, is found before the budget is touched."""
+    model = language_model(settings)
+    return model if settings.provider == "rules" else BudgetedModel(model, budget)
+
+
+def _feeding(
+    settings: Settings,
+    asked: Reextraction,
+    branch: Branch,
+    live: LiveLog,
+    app: Application,
+    clock: FedClock,
+    budget: Budget,
+    report: Report,
+    stopping: asyncio.Event,
+) -> Feeding:
+    async def drain() -> bool:
+        try:
+            return await app.drain()
+        except Interrupted:
+            if budget.is_exhausted:
+                return False
+            raise
+
+    async def embed(texts: Sequence[str]) -> Sequence[Vector | None]:
+        return (await app.models.embed(texts)).vectors
+
+    def curation(number: int) -> Curation:
+        return Curation(live, Counterparts(live, app.shards[number], embed, app.settings.near))
+
+    selection = branch.selection or Selection()
+    return Feeding(
+        app=app,
+        live=live,
+        clock=clock,
+        branch=branch,
+        keep=partial(keep_branch, settings),
+        drain=drain,
+        curation=curation,
+        partial=selection != Selection(),
+        pacing=Pacing(asked.rate),
+        report=report,
+        stopping=stopping,
+    )
+
+
+@contextlib.asynccontextmanager
+async def _stopping(app: Application, stopping: asyncio.Event) -> AsyncIterator[None]:
+    """Let the stages finish what is under way once `stopping` is set."""
+
+    async def watch() -> None:
+        await stopping.wait()
+        app.stop()
+
+    task = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _keep_up(app: Application, stopping: asyncio.Event) -> None:
+    """What a worker does beside its stages, once: vectors that are missing, LanceDB's copy."""
+    from palimpsest.ops.maintenance.upkeep import Upkeep
+
+    shards = dict(enumerate(app.shards))
+    await Upkeep(lambda: shards, app.embedding, app.settings.pipeline).finish(stopping)
+
+
+def _dead_letters(app: Application) -> int:
+    partitions: Iterable[int] = range(len(app.shards))
+    return sum(app.log.end_offset(DEAD_LETTERS.name, number) for number in partitions)

@@ -1,0 +1,75 @@
+"""Where branches stand: what the live memory has that is not in them yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from palimpsest.ops.log_folder import log_lock
+from palimpsest.ops.queries.access import worker_runs
+from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.replay.branches import (
+    Branch,
+    branch_settings,
+    branches,
+    drop_branch,
+    read_branch,
+)
+from palimpsest.ops.replay.live_log import blocks, decoded, live_log
+from palimpsest.ops.settings.sections import Settings
+from palimpsest.schemas.commands import EraseScopeCommand, ForgetCommand
+from palimpsest.schemas.messages import CommandIntent, MemoryWrite
+from palimpsest.schemas.topics import MEMORY_WRITES
+from palimpsest.streams.logs.base import LogReader, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """`behind` are records of the live memory-writes that the branch has not read, `erasures` the
+    commands among them that erase texts."""
+
+    branch: Branch
+    behind: int
+    erasures: int
+
+    def as_json(self) -> dict[str, JsonValue]:
+        told: dict[str, JsonValue] = self.branch.model_dump(mode="json")
+        return {**told, "behind": self.behind, "erasures": self.erasures}
+
+
+def standings(settings: Settings) -> list[Standing]:
+    """Of all branches, by name. Raises RequestError and LogError."""
+    found = branches(settings)
+    if not found:
+        return []
+    with live_log(settings) as reader:
+        return [_standing(branch, reader) for branch in found]
+
+
+def _standing(branch: Branch, reader: LogReader) -> Standing:
+    behind = erasures = 0
+    for number in range(reader.partitions(MEMORY_WRITES.name)):
+        end = reader.end_offset(MEMORY_WRITES.name, number)
+        first = branch.read_through.get(number, 0)
+        behind += max(0, end - first)
+        for records in blocks(reader, MEMORY_WRITES, number, first, end):
+            erasures += sum(map(_erases, records))
+    return Standing(branch, behind, erasures)
+
+
+def _erases(record: Record) -> bool:
+    message = decoded(record)
+    write = message.body.write if message and isinstance(message.body, MemoryWrite) else None
+    command = write.command if isinstance(write, CommandIntent) else None
+    return isinstance(command, EraseScopeCommand) or (
+        isinstance(command, ForgetCommand) and bool(command.hard)
+    )
+
+
+def drop_unused(settings: Settings, name: str) -> None:
+    """Remove a branch. Raises NotFoundError, and RequestError for one that a process works on."""
+    branch = read_branch(settings, name)
+    if worker_runs(log_lock(branch_settings(settings, branch))):
+        raise RequestError(f"a process works on the branch {name}; stop it first")
+    drop_branch(settings, name)
