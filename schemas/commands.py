@@ -13,6 +13,7 @@ from palimpsest.schemas.document_commands import (
 )
 from palimpsest.schemas.envelope import Frozen
 from palimpsest.schemas.portable import NumberedLine
+from palimpsest.schemas.promotion_commands import PromoteCommand, RollbackPromotionCommand
 
 ActorType = Literal["human", "agent", "pipeline", "system"]
 
@@ -231,7 +232,9 @@ Command = Annotated[
     | DeleteDocumentCommand
     | ImportCommand
     | SessionEndCommand
-    | UpdateShortTermCommand,
+    | UpdateShortTermCommand
+    | PromoteCommand
+    | RollbackPromotionCommand,
     Field(discriminator="command"),
 ]
 

@@ -32,13 +32,16 @@ from palimpsest.schemas.document_commands import (
 from palimpsest.schemas.document_rows import SOURCE_TYPES
 from palimpsest.schemas.messages import CommandIntent, GraphWork
 from palimpsest.schemas.normal_forms import content_hash, storage_content
+from palimpsest.schemas.promotion_commands import PromoteCommand, RollbackPromotionCommand
 from palimpsest.schemas.rows import (
     FlagsRow,
     MemoryRow,
 )
 from palimpsest.streams.apply_erase import erase_scope
 from palimpsest.streams.apply_forget import Sources, forget, load_derived, recover
+from palimpsest.streams.apply_promotion import promote_step
 from palimpsest.streams.apply_remember import parse_prefix, remember
+from palimpsest.streams.apply_rollback import rollback_step
 from palimpsest.streams.apply_sessions import session_result
 from palimpsest.streams.command_work import (
     PROTECTED,
@@ -74,6 +77,10 @@ def command_step(
     command = intent.command
     if intent.error is not None or command is None:
         return refusal(message, intent, intent.error or "invalid_request: no command")
+    if isinstance(command, PromoteCommand):
+        return (yield from promote_step(message, intent, command, settings))
+    if isinstance(command, RollbackPromotionCommand):
+        return (yield from rollback_step(message, intent, command, settings))
     texts = _texts(command)
     embedded = yield Embed(texts)
     assert isinstance(embedded, Embedded)
@@ -171,6 +178,8 @@ def _carry_out(work: Work, command: Command, sources: Sources) -> JsonValue:
             | DeleteDocumentCommand()
             | DocumentTextCommand()
             | ImportCommand()
+            | PromoteCommand()
+            | RollbackPromotionCommand()
         ):
             raise TypeError(f"{command.command} is carried out by a file of its own")
 

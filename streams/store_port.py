@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from palimpsest.schemas.document_rows import DocumentRow
 from palimpsest.schemas.messages import ScoredCandidate
+from palimpsest.schemas.promotion_rows import PromotionItemRow, PromotionPartRow, PromotionRow
 from palimpsest.schemas.rows import (
+    ArchiveRow,
     CommandRow,
     FactRow,
     FlagsRow,
@@ -185,8 +187,35 @@ class Documents:
     chunks: tuple[tuple[int, str], ...] = ()
 
 
-StoreAsk: TypeAlias = FindCandidates | NearDuplicates | Load | LoadGraph | LoadDocuments
-StoreAnswer: TypeAlias = Candidates | Loaded | Graph | Documents
+@dataclass(frozen=True, slots=True)
+class LoadPromotion:
+    """A promotion of a scope; the parts of `plan_id` that were kept; with `items`, what it did with
+    each memory. `fact_ids`: which of these facts were taken note of before."""
+
+    scope: str
+    promotion_id: str
+    plan_id: str | None = None
+    items: bool = False
+    fact_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Promotions:
+    """What was found: `newest` is the scope's newest promotion, `parts` and `items` are in order,
+    `states` what the items' memories were before, by memory. `facts` are those that are known."""
+
+    promotion: PromotionRow | None
+    newest: PromotionRow | None
+    parts: tuple[PromotionPartRow, ...] = ()
+    items: tuple[PromotionItemRow, ...] = ()
+    states: Mapping[str, ArchiveRow] = field(default_factory=dict)
+    facts: frozenset[str] = frozenset()
+
+
+StoreAsk: TypeAlias = (
+    FindCandidates | NearDuplicates | Load | LoadGraph | LoadDocuments | LoadPromotion
+)
+StoreAnswer: TypeAlias = Candidates | Loaded | Graph | Documents | Promotions
 
 
 # --- what is anticipated, written and committed ---------------------------------------------

@@ -82,6 +82,7 @@ GROUPS = (
     snapshots,
     replay,
     transfer,
+    replay,
     changing,
     erasing,
     forgetting,

@@ -8,17 +8,21 @@ from palimpsest.ops.queries.sources import Sources, rows
 _VECTORS = """
 SELECT m.memory_id AS id, m.scope, e.model, len(e.vector) AS dimensions, m.content_hash, e.vector
 FROM memory_rows m JOIN embeddings e ON e.embedding_key = m.embedding_key AND e.model = ?
-WHERE m.scope = ? AND NOT m.is_deleted AND m.memory_id > ?
+WHERE m.scope = ? AND m.memory_id > ? AND {which}
 ORDER BY m.memory_id LIMIT ?
 """
 
 
 def embeddings(sources: Sources, request: EmbeddingsRequest) -> JsonObject:
     """`embeddings`, those of the model in use, and `next` for the page after (or null)."""
+    which = "m.memory_id IN (SELECT unnest(?))" if request.memory_ids else "NOT m.is_deleted"
+    given: list[object] = [sources.embedding.model, request.scope, request.after or ""]
+    if request.memory_ids:
+        given.append([*request.memory_ids])
     found = rows(
         sources.shard_of(request.scope),
-        _VECTORS,
-        [sources.embedding.model, request.scope, request.after or "", request.limit],
+        _VECTORS.format(which=which),
+        [*given, request.limit],
     )
     return {
         "embeddings": [*found],

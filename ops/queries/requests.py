@@ -84,11 +84,12 @@ class ExplainRequest:
 @dataclass(frozen=True, slots=True)
 class EmbeddingsRequest:
     """Vectors of the active memories of a scope, by memory id; `after` is the `next` of the page
-    before."""
+    before. `memory_ids`: of these alone, also of forgotten ones."""
 
     scope: str
     after: str | None = None
     limit: int = 500
+    memory_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

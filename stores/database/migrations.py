@@ -184,6 +184,24 @@ CREATE TABLE erasures (
 """
 
 
+_PROMOTIONS = (
+    """CREATE TABLE promotion_rows (
+        promotion_id VARCHAR, scope VARCHAR, number BIGINT NOT NULL, branch VARCHAR NOT NULL,
+        plan_id VARCHAR NOT NULL, status VARCHAR NOT NULL, gained BIGINT NOT NULL,
+        changed BIGINT NOT NULL, lost BIGINT NOT NULL, kept BIGINT NOT NULL,
+        reason VARCHAR NOT NULL, promoted_by VARCHAR NOT NULL, recorded_at TIMESTAMPTZ NOT NULL,
+        rolled_back_by VARCHAR, updated_at TIMESTAMPTZ NOT NULL,
+        PRIMARY KEY (promotion_id, scope))""",
+    """CREATE TABLE promotion_item_rows (
+        promotion_id VARCHAR, memory_id VARCHAR, scope VARCHAR NOT NULL, change VARCHAR NOT NULL,
+        why VARCHAR NOT NULL, counterpart VARCHAR, version_before BIGINT, version_after BIGINT,
+        rollback VARCHAR, PRIMARY KEY (promotion_id, memory_id))""",
+    """CREATE TABLE promotion_part_rows (
+        scope VARCHAR, plan_id VARCHAR, part BIGINT, promotion_id VARCHAR NOT NULL,
+        payload VARCHAR NOT NULL, PRIMARY KEY (scope, plan_id, part))""",
+)
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration("0001-tables", FIRST_TABLES),
     Migration(
@@ -204,6 +222,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration("0009-documents", _DOCUMENTS),
     Migration("0010-sessions-and-short-term", _SESSIONS),
     Migration("0011-erasures", (_ERASURES,)),
+    Migration("0012-promotions", _PROMOTIONS),
 )
 
 

@@ -144,6 +144,21 @@ COLUMNS: dict[str, str] = {
     "taken": "how many of its chunks are stored",
     "added_by": "who added it",
     "deleted_at": "when it was deleted; NULL for most",
+    # promotions
+    "promotion_id": "id of the promotion",
+    "number": "how many promotions its scope had with it",
+    "branch": "the branch that was promoted",
+    "gained": "memories that were added",
+    "changed": "memories that say something else since",
+    "lost": "memories that were forgotten",
+    "kept": "memories that were left as they are, or not taken",
+    "promoted_by": "who promoted it",
+    "rolled_back_by": "who rolled it back; NULL while it is applied",
+    "change": "gained, changed, lost or kept",
+    "counterpart": "the memory of the other side that it was paired with; NULL where none was",
+    "version_before": "the memory's version before; NULL for a new one",
+    "version_after": "the memory's version after; NULL for what was kept",
+    "rollback": "what the rollback did with it: undone, or why it was left; NULL without one",
     # migrations
     "position": "its place among the migrations",
 }

@@ -16,6 +16,7 @@ from palimpsest.stores.database.balance import STORED_BALANCE, STORED_ITEMS, STO
 from palimpsest.stores.database.document_views import DOCUMENT_VIEWS
 from palimpsest.stores.database.graph_views import GRAPH_VIEWS, INTERNAL_GRAPH_VIEWS
 from palimpsest.stores.database.outcome_words import told_word
+from palimpsest.stores.database.promotion_views import PROMOTION_VIEWS
 from palimpsest.stores.database.view_columns import (
     COLUMNS,
     PIPELINE_COLUMNS,
@@ -85,6 +86,7 @@ VIEWS: dict[str, View] = {
     ),
     **GRAPH_VIEWS,
     **DOCUMENT_VIEWS,
+    **PROMOTION_VIEWS,
     "edges": View(
         "Edges between memories.",
         "SELECT * FROM internal.memory_edges",

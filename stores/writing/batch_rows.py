@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TypeVar, cast
 
 from palimpsest.schemas.document_rows import DocumentRow
+from palimpsest.schemas.promotion_rows import PromotionItemRow, PromotionPartRow, PromotionRow
 from palimpsest.schemas.rows import (
     CommandRow,
     FlagsRow,
@@ -23,6 +24,7 @@ from palimpsest.stores.writing.stored_rows import Key, StoredRows
 REWRITTEN = (
     *(MemoryRow, SessionRow, OpenSessionsRow, ShortTermRow),
     *(NameRow, RelationRow, FlagsRow, CommandRow, DocumentRow),
+    *(PromotionRow, PromotionItemRow, PromotionPartRow),
 )
 """Rows that stages read before they write them: the newest counts. Of all others the first does
 unless it was read, so that a repeat under another message id changes nothing."""

@@ -111,6 +111,13 @@ _TABLES: Final = (
         _of("command_results", "command_id, error, result"),
         ("result",),
     ),
+    _Table(
+        "promotion_part_rows",
+        ("scope", "plan_id", "part"),
+        ("payload",),
+        _of("promotion_part_rows", "scope, plan_id, part, payload"),
+        ("payload",),
+    ),
 )
 
 

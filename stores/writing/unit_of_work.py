@@ -38,6 +38,7 @@ from palimpsest.stores.writing.embedding_columns import embedding_columns
 from palimpsest.stores.writing.erasures import BatchErasures
 from palimpsest.stores.writing.known_documents import known_documents
 from palimpsest.stores.writing.known_names import NameView
+from palimpsest.stores.writing.known_promotions import known_promotions
 from palimpsest.stores.writing.memory_texts import TextSearch
 from palimpsest.stores.writing.session_reads import open_sessions, prefetch_sessions
 from palimpsest.stores.writing.stored_rows import Found, StoredRows
@@ -54,6 +55,7 @@ from palimpsest.streams.store_port import (
     LoadDocuments,
     Loaded,
     LoadGraph,
+    LoadPromotion,
     NearDuplicates,
     Progress,
     Put,
@@ -103,8 +105,7 @@ class UnitOfWork:
         items = [key for load in loads for key in _item_keys(load)]
         items += [("fact", item_id) for load in loads for item_id in load.held_ids]
         self._stored.fetch(OutcomeRow, items)
-        held = [(item_id,) for load in loads for item_id in load.held_ids]
-        self._stored.fetch(HeldRow, held)
+        self._stored.fetch(HeldRow, [(key,) for load in loads for key in load.held_ids])
         self._stored.fetch(FactRow, [(item_id,) for load in loads for item_id in load.fact_ids])
         # New facts are searched for next; loading a scope's index is not for the event loop.
         for scope in {load.scope for load in loads if load.fact_ids}:
@@ -123,6 +124,8 @@ class UnitOfWork:
                 return self._graph(ask)
             case LoadDocuments():
                 return known_documents(self._shard, self._rows, ask)
+            case LoadPromotion():
+                return known_promotions(self._shard, self._stored, self._rows, ask)
 
     def anticipate(self, memory: Anticipated) -> None:
         """Answer from now on as if the memory were stored."""

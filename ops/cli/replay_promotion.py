@@ -1,0 +1,274 @@
+"""replay diff, promote, rollback, promotions: a branch beside the live memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from palimpsest.ops.cli.common import AsJson, Cli, command, on_terminal, print_json, wrong_use
+
+if TYPE_CHECKING:
+    from palimpsest.ops.replay.differences import Diff
+    from palimpsest.ops.replay.progress import Progress
+    from palimpsest.ops.replay.promotions import PromotionEnd
+
+BranchName = Annotated[str, typer.Argument(metavar="NAME", help="The branch.")]
+Scopes = Annotated[
+    list[str] | None,
+    typer.Option("--scope", "-s", help="Only this memory space; may be repeated."),
+]
+Wait = Annotated[float, typer.Option(min=0, help="Seconds to wait for the results of a scope.")]
+MOST_SHOWN = 200
+"""Differences of a kind that a table shows."""
+
+
+def register(group: typer.Typer) -> None:
+    command(group)(diff)
+    command(group)(promote)
+    command(group)(rollback)
+    command(group)(promotions)
+
+
+def diff(
+    cli: Cli,
+    name: BranchName,
+    scope: Scopes = None,
+    questions: Annotated[
+        Path | None,
+        typer.Option(help="Questions to ask both: a JSON object a line, see the documentation."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write Parquet there: a folder, or for the facts alone a .parquet."),
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """What a branch has other than the live memory: facts, decisions, graph, tokens, recall.
+
+    Works beside a running worker. Facts are paired where they say the same, and where they were
+    drawn from the same turn and are near; `keep` says why a promotion would leave one as it is.
+
+    Example: palimpsest replay diff better
+    """
+    import asyncio
+
+    from palimpsest.ops.replay.diff import DiffRequest
+    from palimpsest.ops.replay.diff import diff as compare
+    from palimpsest.ops.replay.diff_output import diff_json, write_parquet
+
+    if questions is not None and not questions.is_file():
+        raise wrong_use(f"there is no file {questions}")
+    request = DiffRequest(name, tuple(scope or ()), questions)
+    found = asyncio.run(compare(cli.settings, request, _told))
+    written = [] if out is None else write_parquet(found, out)
+    if json:
+        print_json(diff_json(found))
+        return
+    _print_diff(found)
+    for path in written:
+        typer.echo(f"wrote {path}")
+
+
+def promote(
+    cli: Cli,
+    name: BranchName,
+    scope: Scopes = None,
+    reason: Annotated[str, typer.Option(help="Why; kept in the history.")] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only tell what would be done.")
+    ] = False,
+    most_behind: Annotated[
+        int, typer.Option(min=0, help="Records of the log that the branch may not have read.")
+    ] = 1_000,
+    wait: Wait = 600.0,
+    json: AsJson = False,
+) -> None:
+    """Bring what a branch has other than the live memory into that, each scope at once.
+
+    Facts that only the branch has are added, those that it has not are forgotten, those that it
+    says otherwise are changed in place. What people changed, pinned, confirmed or forgot stays as
+    it is, and so do turns and what was remembered. Interrupted, the same command goes on. Undo it
+    with `palimpsest replay rollback`.
+
+    Example: palimpsest replay promote better --dry-run
+    """
+    import asyncio
+
+    from palimpsest.ops.replay.promotion import PromoteRequest
+    from palimpsest.ops.replay.promotion import promote as promoting
+
+    request = PromoteRequest(
+        name,
+        tuple(scope or ()),
+        reason,
+        dry_run=dry_run,
+        most_behind=most_behind,
+        wait_seconds=wait,
+    )
+    _tell_end(asyncio.run(promoting(cli.settings, request, _told)), json)
+
+
+def rollback(
+    cli: Cli,
+    promotion: Annotated[
+        str, typer.Argument(metavar="PROMOTION", help="Its id, or the first 8 characters.")
+    ],
+    reason: Annotated[str, typer.Option(help="Why; kept in the history.")] = "",
+    wait: Wait = 600.0,
+    json: AsJson = False,
+) -> None:
+    """Undo a promotion: what it added goes, what it replaced or forgot comes back.
+
+    What was changed since stays as it is, and so does what was written since.
+
+    Example: palimpsest replay rollback 6f9619ff
+    """
+    import asyncio
+
+    from palimpsest.ops.replay.promotions import RollbackRequest
+    from palimpsest.ops.replay.promotions import rollback as undo
+
+    request = RollbackRequest(promotion, reason, wait_seconds=wait)
+    _tell_end(asyncio.run(undo(cli.settings, request, _told)), json)
+
+
+def promotions(cli: Cli, json: AsJson = False) -> None:
+    """What was promoted, the newest first, also what was rolled back.
+
+    What a promotion did with each memory: `palimpsest sql "FROM promotion_items"`.
+
+    Example: palimpsest replay promotions
+    """
+    import asyncio
+    from dataclasses import asdict
+
+    from palimpsest.ops.cli.tables import console, table
+    from palimpsest.ops.replay.promotions import promotions as listed
+
+    found = asyncio.run(listed(cli.settings))
+    if json:
+        print_json({"promotions": [asdict(each) for each in found]})
+        return
+    rows: list[tuple[object, ...]] = [
+        (
+            *(each.promotion_id[:8], each.branch, each.status, len(each.scopes)),
+            *(each.gained, each.changed, each.lost, each.kept, each.recorded_at),
+        )
+        for each in found
+    ]
+    names = ("id", "branch", "status", "scopes", "gained", "changed", "lost", "kept", "at")
+    console().print(table(names, rows) if rows else "nothing was promoted yet")
+
+
+# --- what is shown ----------------------------------------------------------------------------
+
+
+def _told(progress: Progress) -> None:
+    if on_terminal():
+        told = f"{progress.phase} {progress.done} of {progress.total} {progress.unit}"
+        end = "\n" if progress.done == progress.total else ""
+        typer.echo(f"\r{told:<60}{end}", err=True, nl=False)
+
+
+def _print_diff(found: Diff) -> None:
+    from palimpsest.ops.cli.tables import console, table
+    from palimpsest.ops.replay.differences import KINDS
+    from palimpsest.ops.replay.recall_difference import recall_at
+
+    out = console()
+    counted: list[tuple[object, ...]] = [
+        (each.scope, kind, *(counts[name] for name in KINDS))
+        for each in found.scopes
+        for kind, counts in each.counts().items()
+    ]
+    out.print(table(("scope", "type", *KINDS), counted) if counted else "no facts on either side")
+    facts: list[tuple[object, ...]] = [
+        (
+            *(each.scope, each.kind, each.keep, each.similarity),
+            "" if each.live is None else each.live.content,
+            "" if each.branch is None else each.branch.content,
+            " | ".join(each.evidence),
+        )
+        for each in found.facts()
+    ]
+    if facts:
+        names = ("scope", "kind", "keep", "similarity", "live", found.branch, "evidence")
+        out.print(table(names, facts[:MOST_SHOWN], title="\nfacts"))
+        _tell_rest(len(facts))
+    _print_others(found)
+    spent: list[tuple[object, ...]] = [
+        (name, each.turns, each.facts, each.input_tokens, each.output_tokens, each.cost)
+        for name, each in zip(("live", found.branch), found.spent(), strict=True)
+    ]
+    columns = ("extraction", "turns", "facts", "input tokens", "output tokens", "cost")
+    out.print(table(columns, spent, title="\nturns that were extracted from anew"))
+    if found.recall:
+        at: list[tuple[object, ...]] = [
+            (f"recall@{k}", before, after) for k, (before, after) in recall_at(found.recall).items()
+        ]
+        title = f"\n{len(found.recall)} questions"
+        out.print(table(("", "live", found.branch), at, title=title))
+
+
+def _print_others(found: Diff) -> None:
+    from palimpsest.ops.cli.tables import console, table
+
+    out = console()
+    decisions: list[tuple[object, ...]] = [
+        (
+            *(each.scope, each.live.fact),
+            *(each.live.action, each.live.target, each.branch.action, each.branch.target),
+        )
+        for scope in found.scopes
+        for each in scope.decisions
+    ]
+    if decisions:
+        names = ("scope", "fact", "live", "about", found.branch, "about")
+        out.print(table(names, decisions[:MOST_SHOWN], title="\ndecisions"))
+        _tell_rest(len(decisions))
+    graph: list[tuple[object, ...]] = [
+        (part.scope, part.kind, part.what, part.name)
+        for scope in found.scopes
+        for part in scope.graph
+    ]
+    if graph:
+        out.print(table(("scope", "kind", "what", "name"), graph[:MOST_SHOWN], title="\ngraph"))
+        _tell_rest(len(graph))
+
+
+def _tell_rest(count: int) -> None:
+    if count > MOST_SHOWN:
+        typer.echo(f"and {count - MOST_SHOWN} more; --json or --out gives all")
+
+
+def _tell_end(end: PromotionEnd, json: bool) -> None:
+    """Print what became of it. Raises Exit where a scope was refused."""
+    from dataclasses import asdict
+
+    from palimpsest.ops.cli.tables import console, table
+
+    if json:
+        print_json({**asdict(end), "complete": end.complete})
+    else:
+        rows: list[tuple[object, ...]] = [
+            (each.scope, each.status, _shown(each.counts), _shown(each.kept_because), each.error)
+            for each in end.scopes
+        ]
+        names = ("scope", "status", "done", "kept because", "error")
+        console().print(f"promotion {end.promotion_id} of branch {end.branch}")
+        console().print(table(names, rows) if rows else "there is no scope in both memories")
+        if end.behind:
+            typer.echo(
+                f"{end.behind} records came in since the branch read the log: what was drawn from"
+                " them stays as it is"
+            )
+        if any(each.status == "waiting" for each in end.scopes):
+            typer.echo("some scopes wait for the next `palimpsest run`; promote again to see them")
+    if any(each.status == "refused" for each in end.scopes):
+        raise typer.Exit(1)
+
+
+def _shown(counts: dict[str, int]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in counts.items() if number)

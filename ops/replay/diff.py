@@ -1,0 +1,349 @@
+"""Comparing the live memory with a branch, scope by scope."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, TypeVar
+
+from palimpsest.ops.queries.access import queries
+from palimpsest.ops.queries.errors import NotFoundError
+from palimpsest.ops.replay.branches import Branch, Selection, branch_settings, read_branch
+from palimpsest.ops.replay.decision_differences import decision_differences
+from palimpsest.ops.replay.differences import (
+    Diff,
+    FactDifference,
+    FactState,
+    GraphDifference,
+    GraphPart,
+    ScopeDiff,
+    Spent,
+)
+from palimpsest.ops.replay.pairing import (
+    NEAR_WORDS,
+    Pair,
+    Pairs,
+    Statement,
+    may_be_pairs,
+    near_cosine,
+    pair_nearest,
+    same,
+    shared_words,
+)
+from palimpsest.ops.replay.progress import Progress, Report, unreported
+from palimpsest.ops.replay.reading import Record, Side
+from palimpsest.ops.replay.recall_difference import Question, recall_differences
+from palimpsest.ops.settings.sections import Settings
+from palimpsest.schemas.normal_forms import content_hash
+from palimpsest.schemas.promotion_commands import KeptWhy
+
+Key = TypeVar("Key", bound=tuple[str, ...])
+
+COMPARED_AT_ONCE: Final = 1_000
+"""Pairs of facts whose vectors are in memory at the same time."""
+EVIDENCE_TEXTS: Final = 3
+"""Of what a fact was drawn from, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiffRequest:
+    """Compare with this branch: all scopes, or those that are named. `questions` is a file of
+    questions to ask both."""
+
+    branch: str
+    scopes: tuple[str, ...] = ()
+    questions: Path | None = None
+
+
+async def diff(settings: Settings, request: DiffRequest, report: Report = unreported) -> Diff:
+    """All differences. Raises NotFoundError for an unknown branch or scope, RequestError for
+    questions that cannot be read and for memory that cannot be asked."""
+    branch = read_branch(settings, request.branch)
+    asked = () if request.questions is None else Question.read(request.questions)
+    async with sides(settings, branch) as (live, own):
+        scopes = scopes_of(live, own, request.scopes)
+        found = []
+        for number, scope in enumerate(scopes):
+            report(Progress("comparing", number, len(scopes), "scopes"))
+            found.append(await scope_diff(live, own, branch, scope))
+        report(Progress("comparing", len(scopes), len(scopes), "scopes"))
+        recall = await recall_differences(live.queries, own.queries, asked, report)
+    return Diff(branch.name, tuple(found), recall)
+
+
+@contextlib.asynccontextmanager
+async def sides(settings: Settings, branch: Branch) -> AsyncIterator[tuple[Side, Side]]:
+    """Live memory and branch, ready to be asked."""
+    async with (
+        queries(settings) as of_live,
+        queries(branch_settings(settings, branch)) as of_branch,
+    ):
+        live, own = Side(of_live), Side(of_branch)
+        await live.begin()
+        await own.begin()
+        yield live, own
+
+
+def scopes_of(live: Side, branch: Side, named: Sequence[str]) -> list[str]:
+    """The scopes to compare, sorted: one that only the branch knows was erased since. Raises
+    NotFoundError."""
+    for scope in named:
+        if scope not in live.partitions:
+            raise NotFoundError(f"there is no scope {scope}")
+    both = live.partitions.keys() & branch.partitions.keys()
+    return sorted(both & set(named)) if named else sorted(both)
+
+
+async def scope_diff(live: Side, own: Side, branch: Branch, scope: str) -> ScopeDiff:
+    """The differences of one scope, in an order that depends on nothing but what is stored."""
+    # Before all else: what is promoted in between is then told apart.
+    newest = await live.newest_promotion(scope)
+    extracted = [await side.extractions(scope) for side in (live, own)]
+    anew = extracted_anew(branch.selection, scope, *extracted)
+    facts = [await side.facts(scope) for side in (live, own)]
+    forgotten = await live.forgotten(scope)
+    pairs = await _pairs(live, own, scope, facts, forgotten)
+    decisions = [await side.decisions(scope) for side in (live, own)]
+    told: dict[str, list[Record]] = defaultdict(list)
+    for row in decisions[1]:
+        if row["memory_id"] is not None:
+            told[str(row["memory_id"])].append(row)
+    relations = [await side.relations(scope) for side in (live, own)]
+    entities = [await side.entities(scope) for side in (live, own)]
+    found = _differences(scope, facts, forgotten, pairs, anew)
+    return ScopeDiff(
+        scope=scope,
+        same=_same(facts[0], facts[1], pairs),
+        facts=await _with_evidence(live, scope, found),
+        decisions=decision_differences(scope, decisions[0], decisions[1], pairs, anew),
+        graph=_graph(scope, entities, relations),
+        live=_spent(extracted[0], anew),
+        branch=_spent(extracted[1], anew),
+        newest_promotion=None if newest is None else str(newest["promotion_id"]),
+        drawn={str(row["memory_id"]): row for row in facts[1]},
+        told=told,
+        relations=_only_in_branch(*relations),
+    )
+
+
+def extracted_anew(
+    selection: Selection | None, scope: str, live: Sequence[Record], branch: Sequence[Record]
+) -> frozenset[str]:
+    """The memories that the branch extracted from with its own settings. Of a sample, which is not
+    told by times, those whose reply is another than the live memory's."""
+    chosen = selection or Selection()
+    if chosen.scope not in (None, scope):
+        return frozenset()
+    calls = {str(row["turn_memory_id"]): _call(row) for row in live}
+    anew = set()
+    for row in branch:
+        turn, told = str(row["turn_memory_id"]), row["occurred_at"]
+        if told is None or (chosen.since is not None and told < chosen.since):
+            continue
+        if chosen.until is not None and told >= chosen.until:
+            continue
+        if chosen.sample is None or calls.get(turn) != _call(row):
+            anew.add(turn)
+    return frozenset(anew)
+
+
+def _call(row: Record) -> tuple[object, ...]:
+    names = ("provider", "model", "prompt_version", "input_tokens", "output_tokens", "latency_ms")
+    return tuple(row[name] for name in names)
+
+
+# --- which is which ---------------------------------------------------------------------------
+
+
+async def _pairs(
+    live: Side, own: Side, scope: str, facts: Sequence[Sequence[Record]], forgotten: list[Record]
+) -> Pairs:
+    mine, theirs = ([*map(_statement, rows)] for rows in facts)
+    gone = [_statement(row) for row in forgotten if row["content"]]
+    pairs = same(mine, theirs)
+    ids = {each.memory_id for each in theirs} - pairs.taken
+    for row in forgotten:
+        known = str(row["memory_id"])
+        if known in ids:
+            pairs.forgotten[known] = Pair(known, known, 1.0)
+            pairs.taken.add(known)
+    rest = [each for each in mine if each.memory_id not in pairs.paired]
+    other = [each for each in theirs if each.memory_id not in pairs.taken]
+    scores: dict[tuple[str, str], float] = {}
+    some: list[tuple[Statement, Statement]] = []
+    for two in await asyncio.to_thread(lambda: [*may_be_pairs((*rest, *gone), other)]):
+        some.append(two)
+        if len(some) == COMPARED_AT_ONCE:
+            scores |= await _scores(live, own, scope, some)
+            some = []
+    scores |= await _scores(live, own, scope, some)
+    pair_nearest(pairs, scores, frozenset(each.memory_id for each in gone))
+    return pairs
+
+
+def _statement(row: Record) -> Statement:
+    content = str(row["content"])
+    digest = row.get("content_hash") or content_hash(content)
+    return Statement(str(row["memory_id"]), content, str(digest), tuple(row["sources"]))
+
+
+async def _scores(
+    live: Side, own: Side, scope: str, some: Sequence[tuple[Statement, Statement]]
+) -> dict[tuple[str, str], float]:
+    """How near these are, of those that are near enough to be a pair."""
+    mine = sorted({one.memory_id for one, _ in some})
+    theirs = sorted({other.memory_id for _, other in some})
+    model, of_live = await live.vectors(scope, mine)
+    other_model, of_branch = await own.vectors(scope, theirs)
+    found = {}
+    for one, other in some:
+        key = (one.memory_id, other.memory_id)
+        left, right = of_live.get(one.memory_id), of_branch.get(other.memory_id)
+        if one.digest == other.digest:
+            found[key] = 1.0
+        elif model is not None and model == other_model and left is not None and right is not None:
+            score = float(left @ right)
+            if score >= near_cosine(model):
+                found[key] = min(score, 1.0)
+        else:
+            score = shared_words(one.content, other.content)
+            if score >= NEAR_WORDS:
+                found[key] = score
+    return found
+
+
+# --- what differs -----------------------------------------------------------------------------
+
+
+def _same(live: Sequence[Record], branch: Sequence[Record], pairs: Pairs) -> dict[str, int]:
+    digests = {str(row["memory_id"]): row["content_hash"] for row in branch}
+    paired = ((row, pairs.paired.get(str(row["memory_id"]))) for row in live)
+    found = Counter(
+        str(row["type"])
+        for row, pair in paired
+        if pair is not None and digests[pair.branch] == row["content_hash"]
+    )
+    return dict(sorted(found.items()))
+
+
+def _differences(
+    scope: str,
+    facts: Sequence[Sequence[Record]],
+    forgotten: Sequence[Record],
+    pairs: Pairs,
+    anew: frozenset[str],
+) -> list[FactDifference]:
+    theirs = {str(row["memory_id"]): row for row in facts[1]}
+    found = []
+    for row in facts[0]:
+        state = FactState.of(row)
+        pair = pairs.paired.get(state.memory_id)
+        if pair is None:
+            if not anew.isdisjoint(state.sources):
+                keep = _why_kept(state, state.sources, anew)
+                found.append(FactDifference(scope, "lost", state, None, keep=keep))
+        elif theirs[pair.branch]["content_hash"] != row["content_hash"]:
+            other = FactState.of(theirs[pair.branch])
+            sources = (*state.sources, *other.sources)
+            if not anew.isdisjoint(sources):
+                keep = _why_kept(state, sources, anew)
+                near = pair.similarity or None
+                found.append(FactDifference(scope, "changed", state, other, near, keep))
+    erased = {source for row in forgotten if not row["content"] for source in row["sources"]}
+    taken = {pair.branch for pair in pairs.paired.values()}
+    for row in facts[1]:
+        state = FactState.of(row)
+        if state.memory_id not in taken and not anew.isdisjoint(state.sources):
+            found.append(_gained(scope, state, pairs, erased, anew))
+    return found
+
+
+def _why_kept(live: FactState, sources: Iterable[str], anew: frozenset[str]) -> KeptWhy | None:
+    if live.curated:
+        return "curated"
+    return None if anew.issuperset(sources) else "other-sources"
+
+
+def _gained(
+    scope: str, state: FactState, pairs: Pairs, erased: set[str], anew: frozenset[str]
+) -> FactDifference:
+    """What was erased nobody can compare with: nothing that is new comes of its sources."""
+    said = FactDifference(scope, "gained", None, state)
+    forgotten = pairs.forgotten.get(state.memory_id)
+    if forgotten is not None:
+        near = forgotten.similarity
+        return replace(said, similarity=near, keep="suppressed", counterpart=forgotten.live)
+    if not erased.isdisjoint(state.sources):
+        return replace(said, keep="erased")
+    return said if anew.issuperset(state.sources) else replace(said, keep="other-sources")
+
+
+async def _with_evidence(
+    live: Side, scope: str, found: Sequence[FactDifference]
+) -> tuple[FactDifference, ...]:
+    wanted = sorted({source for each in found for source in each.sources[:EVIDENCE_TEXTS]})
+    texts = await live.texts(scope, wanted)
+    return tuple(
+        replace(
+            each,
+            evidence=tuple(
+                texts[source] for source in each.sources[:EVIDENCE_TEXTS] if source in texts
+            ),
+        )
+        for each in found
+    )
+
+
+def _graph(
+    scope: str, entities: Sequence[Sequence[Record]], relations: Sequence[Sequence[Record]]
+) -> tuple[GraphDifference, ...]:
+    names = [{(str(row["canonical_name"]),): str(row["name"]) for row in side} for side in entities]
+    edges = [{_edge(row): _shown(row) for row in side} for side in relations]
+    return (
+        *_only_in_one(scope, "entity", names[0], names[1]),
+        *_only_in_one(scope, "relation", edges[0], edges[1]),
+    )
+
+
+def _only_in_one(
+    scope: str,
+    what: GraphPart,
+    live: Mapping[Key, str],
+    branch: Mapping[Key, str],
+) -> list[GraphDifference]:
+    lost, gained = sorted(live.keys() - branch.keys()), sorted(branch.keys() - live.keys())
+    found = [GraphDifference(scope, "lost", what, live[key]) for key in lost]
+    return [*found, *(GraphDifference(scope, "gained", what, branch[key]) for key in gained)]
+
+
+def _edge(row: Record) -> tuple[str, str, str]:
+    return str(row["source_key"]), str(row["relation_type"]), str(row["target_key"])
+
+
+def _shown(row: Record) -> str:
+    return f"{row['source']} > {row['relation_type']} > {row['target']}"
+
+
+def _only_in_branch(
+    live: Sequence[Record], branch: Sequence[Record]
+) -> Mapping[str, Sequence[Record]]:
+    known = set(map(_edge, live))
+    found: dict[str, list[Record]] = defaultdict(list)
+    for row in branch:
+        if _edge(row) not in known:
+            for memory_id in row["told_by"] or ():
+                found[str(memory_id)].append(row)
+    return found
+
+
+def _spent(rows: Sequence[Record], anew: frozenset[str]) -> Spent:
+    total = Spent()
+    for row in rows:
+        if row["turn_memory_id"] in anew:
+            tokens = (int(row["input_tokens"] or 0), int(row["output_tokens"] or 0))
+            total += Spent(1, int(row["facts"]), *tokens, row["cost"])
+    return total

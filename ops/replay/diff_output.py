@@ -1,0 +1,106 @@
+"""A comparison as JSON and as Parquet."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.replay.differences import KINDS, Diff, FactDifference
+from palimpsest.ops.replay.recall_difference import recall_at
+
+_SIDE: Final = pa.struct(
+    {"memory_id": pa.string(), "content": pa.string(), "version": pa.int64()}
+    | {"confidence": pa.float64(), "curated": pa.bool_()}
+)
+_FACTS: Final = pa.schema(
+    {"scope": pa.string(), "kind": pa.string(), "type": pa.string(), "live": _SIDE}
+    | {"branch": _SIDE, "similarity": pa.float64(), "keep": pa.string()}
+    | {"counterpart": pa.string(), "sources": pa.list_(pa.string())}
+    | {"evidence": pa.list_(pa.string())}
+)
+_DECISION: Final = pa.struct(
+    {name: pa.string() for name in ("item_id", "fact", "action", "target", "reason")}
+)
+_DECISIONS: Final = pa.schema(
+    {"scope": pa.string(), "turn_memory_id": pa.string(), "live": _DECISION, "branch": _DECISION}
+)
+_GRAPH: Final = pa.schema({name: pa.string() for name in ("scope", "kind", "what", "name")})
+_RECALL: Final = pa.schema(
+    {"scope": pa.string(), "question": pa.string(), "live": pa.int64(), "branch": pa.int64()}
+)
+_COUNTS: Final = pa.schema(
+    {"scope": pa.string(), "type": pa.string()} | dict.fromkeys(KINDS, pa.int64())
+)
+
+
+def diff_json(diff: Diff) -> JsonObject:
+    """All that differs; of facts that are the same only how many there are."""
+    live, branch = diff.spent()
+    told: JsonObject = {
+        "branch": diff.branch,
+        "totals": {**diff.totals()},
+        "spent": {"live": asdict(live), "branch": asdict(branch)},
+        "scopes": [
+            {
+                "scope": each.scope,
+                "counts": {kind: {**counted} for kind, counted in each.counts().items()},
+                "spent": {"live": asdict(each.live), "branch": asdict(each.branch)},
+                "facts": [_fact(fact) for fact in each.facts],
+                "decisions": [asdict(decision) for decision in each.decisions],
+                "graph": [asdict(part) for part in each.graph],
+            }
+            for each in diff.scopes
+        ],
+    }
+    if diff.recall:
+        told["recall"] = {
+            "at": {
+                str(k): {"live": before, "branch": after}
+                for k, (before, after) in recall_at(diff.recall).items()
+            },
+            "questions": [asdict(question) for question in diff.recall],
+        }
+    return told
+
+
+def _fact(fact: FactDifference) -> JsonObject:
+    told: JsonObject = {**asdict(fact), "type": fact.type, "sources": [*fact.sources]}
+    del told["scope"]
+    return told
+
+
+def write_parquet(diff: Diff, out: Path) -> list[Path]:
+    """The facts as a file that is named *.parquet; else all tables, in a folder. The files."""
+    tables = {
+        "facts": pa.Table.from_pylist(
+            [{**_fact(fact), "scope": fact.scope} for fact in diff.facts()], _FACTS
+        ),
+        "decisions": _table(_DECISIONS, [asdict(d) for s in diff.scopes for d in s.decisions]),
+        "graph": _table(_GRAPH, [asdict(part) for s in diff.scopes for part in s.graph]),
+        "recall": _table(_RECALL, [asdict(question) for question in diff.recall]),
+        "counts": _table(
+            _COUNTS,
+            [
+                {"scope": scope.scope, "type": kind, **counted}
+                for scope in diff.scopes
+                for kind, counted in scope.counts().items()
+            ],
+        ),
+    }
+    if out.suffix == ".parquet":
+        parquet.write_table(tables["facts"], out)
+        return [out]
+    out.mkdir(parents=True, exist_ok=True)
+    written = [out / f"{name}.parquet" for name in tables]
+    for path, table in zip(written, tables.values(), strict=True):
+        parquet.write_table(table, path)
+    return written
+
+
+def _table(schema: pa.Schema, rows: list[JsonObject]) -> pa.Table:
+    return pa.Table.from_pylist(rows, schema)

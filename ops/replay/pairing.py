@@ -1,0 +1,160 @@
+"""Which fact of one memory is which of another: pairs of the same or the nearest content. Pure.
+
+Two facts are one where they say the same. Else they are a pair where they were drawn from the same
+turn, are near enough, and neither denies what the other says: one fact, said in other words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from palimpsest.streams.text.contradiction import NEGATIONS, tokens, words_oppose
+
+NEAR_COSINES: Final[Mapping[str, float]] = {
+    "multilingual-e5-small": 0.92,
+    "answerai-colbert-small": 0.93,
+    "hashing": 0.40,
+}
+"""From which cosine on two facts of one turn are one in other words, by how the model's name
+begins: models differ in how close they put any two texts. `ops/docs/x-promotion.md` tells
+what was measured."""
+NEAR_COSINE: Final = 0.70
+"""The same of models that were not measured."""
+NEAR_WORDS: Final = 0.40
+"""The same of the share of words that both have, where a text has no vector."""
+
+_NEGATIONS: Final = NEGATIONS | frozenset(
+    # de, nl, da, sv, fr, es, it, pt, pl, ru
+    "nicht kein keine keinen keiner keinem keines nie niemals nichts niemand ohne niet geen nooit"
+    " ikke aldrig inte inga ingen jamais pas aucun aucune rien nunca nada jamás sin non mai senza"
+    " não nunca sem nie nigdy bez не нет никогда ни без нельзя".split()
+)
+_JAPANESE: Final = re.compile(r"(?:ない|なかった|ません|なく|ぬ)(?:です|でした)?[。.!！\s]*$")
+_CHINESE: Final = re.compile(r"[不没沒]")
+_KANA: Final = re.compile(r"[\u3040-\u30ff]")
+_UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\u0e00-\u0e7f]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A fact as it is paired: `digest` is equal for equal content, `sources` are what it was drawn
+    from."""
+
+    memory_id: str
+    content: str
+    digest: str
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A fact of the live memory with one of the branch; `similarity` is 1.0 for equal content."""
+
+    live: str
+    branch: str
+    similarity: float
+
+
+@dataclass(slots=True)
+class Pairs:
+    """`paired` by the live memory's id; `forgotten` are facts of the branch that say what a
+    forgotten fact (the pair's `live`) said, by the branch's id."""
+
+    paired: dict[str, Pair] = field(default_factory=dict)
+    forgotten: dict[str, Pair] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+
+    def join(self, pair: Pair) -> None:
+        self.paired[pair.live] = pair
+        self.taken.add(pair.branch)
+
+
+Scores = Mapping[tuple[str, str], float]
+"""How near facts are that may be pairs, by their ids: live (or forgotten), then branch."""
+
+
+def near_cosine(model: str) -> float:
+    """The bar of an embedding model."""
+    bars = (bar for name, bar in NEAR_COSINES.items() if model.startswith(name))
+    return next(bars, NEAR_COSINE)
+
+
+def denies(a: str, b: str) -> bool:
+    """Whether one text says no where the other does not, or they hold opposites; by their words,
+    so that nothing that is told apart here is ever taken for the same."""
+    return negates(a) != negates(b) or words_oppose(a, b)
+
+
+def negates(text: str) -> bool:
+    """Whether a text has a word of negation, in one of some languages."""
+    if _KANA.search(text):
+        return _JAPANESE.search(text) is not None
+    return not _NEGATIONS.isdisjoint(tokens(text)) or _CHINESE.search(text) is not None
+
+
+def shared_words(a: str, b: str) -> float:
+    """The share of words that both texts have, from 0 to 1; of scripts without spaces, of pairs of
+    characters."""
+    left, right = _words(a), _words(b)
+    if not left or not right:
+        return 0.0
+    return 2 * len(left & right) / (len(left) + len(right))
+
+
+def _words(text: str) -> set[str]:
+    words = {word for word in tokens(text) if not _UNSPACED.search(word)}
+    for run in _UNSPACED.findall(text):
+        words |= {run[place : place + 2] for place in range(max(1, len(run) - 1))}
+    return words
+
+
+def same(live: Sequence[Statement], branch: Sequence[Statement]) -> Pairs:
+    """Facts with equal content, wherever they were drawn from: in one scope there is but one such
+    fact on each side. Then those with one id, which are the same fact in two states."""
+    pairs = Pairs()
+    by_digest = {statement.digest: statement.memory_id for statement in branch}
+    for statement in live:
+        found = by_digest.get(statement.digest)
+        if found is not None:
+            pairs.join(Pair(statement.memory_id, found, 1.0))
+    ids = {statement.memory_id for statement in branch}
+    for statement in live:
+        known = statement.memory_id
+        if known in ids and known not in pairs.paired and known not in pairs.taken:
+            pairs.join(Pair(known, known, 0.0))
+    return pairs
+
+
+def may_be_pairs(
+    live: Iterable[Statement], branch: Iterable[Statement]
+) -> Iterator[tuple[Statement, Statement]]:
+    """Facts that share a source and do not deny each other, each pair once, in order."""
+    by_source: dict[str, list[Statement]] = defaultdict(list)
+    for statement in branch:
+        for source in statement.sources:
+            by_source[source].append(statement)
+    for statement in live:
+        beside = {
+            other.memory_id: other
+            for source in statement.sources
+            for other in by_source.get(source, ())
+        }
+        for _, other in sorted(beside.items()):
+            if statement.digest == other.digest or not denies(statement.content, other.content):
+                yield statement, other
+
+
+def pair_nearest(pairs: Pairs, scores: Scores, forgotten: frozenset[str]) -> None:
+    """Join the nearest first, each fact once; but any number may say what a forgotten one said."""
+    for (one, other), score in sorted(scores.items(), key=lambda each: (-each[1], each[0])):
+        if other in pairs.taken or one in pairs.paired:
+            continue
+        if one in forgotten:
+            pairs.forgotten[other] = Pair(one, other, score)
+            pairs.taken.add(other)
+        else:
+            pairs.join(Pair(one, other, score))

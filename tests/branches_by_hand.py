@@ -1,0 +1,146 @@
+"""A branch made by hand: the same turns, run by a second provider into a data folder of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from palimpsest.ops import embedded
+from palimpsest.ops.bootstrap import publisher
+from palimpsest.ops.queries.access import queries
+from palimpsest.ops.queries.requests import SqlRequest, StatusRequest
+from palimpsest.ops.replay.branches import Branch, branch_settings, keep_branch, read_branch
+from palimpsest.ops.settings.sections import Settings
+from palimpsest.schemas.commands import Actor, Command
+from palimpsest.streams.models.base import Prompt
+from palimpsest.streams.models.settings import EmbeddingSettings
+from palimpsest.streams.runtime.output import outgoing
+from palimpsest.streams.settings import DecisionSettings
+from tests.messages import BEGIN, HUMAN, commanded, published, turn
+from tests.spoken_model import ScriptedModel
+
+Extraction = Callable[[str], list[str]]
+"""The facts of a turn's text."""
+
+
+def model_of(extraction: Extraction, name: str) -> ScriptedModel:
+    def answer(prompt: Prompt) -> str:
+        facts = extraction(str(prompt.subject["content"]))
+        said = [{"content": fact, "type": "fact", "confidence": 0.9} for fact in facts]
+        entities = [
+            {"source": a, "relationship": r, "target": b, "confidence": 0.8}
+            for fact in facts
+            if fact.count(" ") == 2
+            for a, r, b in [fact.split()]
+        ]
+        return json.dumps({"facts": said, "entities": entities})
+
+    model = ScriptedModel(answer)
+    model.model = name
+    return model
+
+
+@dataclass
+class Lab:
+    """A live memory and its branches, in one folder; commands are numbered as they are given."""
+
+    folder: Path
+    live: Extraction
+    given: int = 0
+    settings: Settings = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.settings = Settings(
+            data_dir=self.folder,
+            embedding=EmbeddingSettings(provider="hashing", dimensions=256),
+            decision=DecisionSettings(decider="rules", exact=0.98, near=0.98),
+        )
+
+    def publish(self, settings: Settings, texts: Iterable[tuple[int, str]], scope: str) -> None:
+        records = [outgoing_turn(number, text, scope) for number, text in texts]
+        with publisher(settings) as append:
+            append(records)
+
+    async def say(self, *texts: str, first: int = 1, scope: str = "ana") -> None:
+        self.publish(self.settings, enumerate(texts, first), scope)
+        await self.run()
+
+    async def run(self) -> None:
+        await run_all(self.settings, model_of(self.live, "first-1"))
+
+    async def branch(
+        self, extraction: Extraction, *texts: str, name: str = "better", scope: str = "ana"
+    ) -> Branch:
+        """The branch with these turns, as if it had read all of the live log."""
+        branch = Branch(
+            name=name, kind="reextraction", created_at=BEGIN, partitions=1, whole=True
+        )
+        keep_branch(self.settings, branch)
+        own = branch_settings(self.settings, branch)
+        self.publish(own, enumerate(texts, 1), scope)
+        await run_all(own, model_of(extraction, "second-2"))
+        return await self.caught_up(name)
+
+    async def caught_up(self, name: str = "better") -> Branch:
+        async with queries(self.settings) as live:
+            status: Any = await live.answer(StatusRequest())
+        ends = {
+            each["partition"]: each["end"]
+            for each in status["stages"]
+            if each["stage"] == "apply-writes"
+        }
+        branch = read_branch(self.settings, name).model_copy(update={"read_through": ends})
+        keep_branch(self.settings, branch)
+        return branch
+
+    async def command(
+        self, *commands: Command, scope: str = "ana", actor: Actor = HUMAN
+    ) -> None:
+        """Give the commands, and have all carried out that waits."""
+        records = []
+        for command in commands:
+            self.given += 1
+            records.append(record(commanded(command, self.given, scope, actor)))
+        with publisher(self.settings) as append:
+            append(records)
+        await self.run()
+
+    async def rows(self, query: str) -> list[dict[str, Any]]:
+        async with queries(self.settings) as live:
+            found: list[dict[str, Any]] = (await live.table(SqlRequest(query))).to_pylist()
+        return found
+
+    async def facts(self, scope: str = "ana") -> dict[str, str]:
+        """Ids of the active memories that are no turns, by what they say."""
+        found = await self.rows(
+            "SELECT content, memory_id FROM memories WHERE type <> 'episodic'"
+            f" AND scope = '{scope}' ORDER BY content"
+        )
+        return {row["content"]: row["memory_id"] for row in found}
+
+    async def holds(self) -> bool:
+        [row] = await self.rows("SELECT * FROM pipeline_total")
+        return bool(row["holds"] and row["facts_in_flight"] == 0)
+
+
+def outgoing_turn(number: int, text: str, scope: str) -> Any:
+    return record(published(turn(text, number), scope))
+
+
+def record(message: Any) -> Any:
+    from tests.messages import topic_of
+
+    return outgoing(topic_of(message), message)
+
+
+async def run_all(settings: Settings, model: ScriptedModel) -> None:
+    """Process what lies in the log, with this model."""
+    with mock.patch.object(embedded, "language_model", lambda _: model):
+        async with embedded.application(settings) as app:
+            await app.run(until_drained=True)
+
+
