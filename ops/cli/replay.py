@@ -60,6 +60,7 @@ def rebuild(
     import asyncio
 
     from palimpsest.ops.cli.replay_progress import replaying
+    from palimpsest.ops.replay.answers import rebuilt_json
     from palimpsest.ops.replay.rebuild import RebuildRequest
     from palimpsest.ops.replay.rebuild import rebuild as rebuilding
 
@@ -69,7 +70,7 @@ def rebuild(
     with replaying() as (report, stopping):
         done = asyncio.run(rebuilding(cli.settings, request, report, stopping))
     if json:
-        print_json(as_json(done))
+        print_json(rebuilt_json(done))
     else:
         _tell(done, swap)
     if done.stopped or not (done.is_equal or anyway):
@@ -90,34 +91,6 @@ def _moment(until: str | None) -> int | datetime | None:
     if moment.tzinfo is None:
         raise wrong_use(f"--until {until}: a time needs its zone, as 2026-03-01T10:00:00Z")
     return moment
-
-
-def as_json(done: Rebuilt) -> dict[str, object]:
-    """The answer of `--json`."""
-    return {
-        "branch": done.name,
-        "stopped": done.stopped,
-        "equal": done.is_equal,
-        "partitions": [
-            {
-                "partition": each.partition,
-                "offset": each.offset,
-                "rows": each.rows,
-                "state_hash": each.state_hash,
-                "compared": each.live is None,
-                "not_compared": each.live,
-                "differing": dict(each.differing),
-                "embedded": each.embedded,
-            }
-            for each in done.partitions
-        ],
-        "records": done.records,
-        "turns": done.turns,
-        "seconds": round(done.seconds, 3),
-        "turns_per_second": round(done.turns / done.seconds, 1) if done.seconds else None,
-        "swapped": done.kept is not None,
-        "kept": done.kept,
-    }
 
 
 def _tell(done: Rebuilt, swap: bool) -> None:

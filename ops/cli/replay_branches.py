@@ -124,8 +124,10 @@ def _tell_estimate(found: Estimate, json: bool) -> None:
 
 def _tell_done(done: Reextracted, json: bool) -> None:
     """Raises Exit where not all was done."""
+    from palimpsest.ops.replay.answers import reextracted_json
+
     if json:
-        print_json({**asdict(done), "branch": done.branch.model_dump(mode="json")})
+        print_json(reextracted_json(done))
     else:
         typer.echo(
             f"{done.branch.name}: {done.turns:,} turns and {done.commands:,} commands about facts"

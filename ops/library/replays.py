@@ -76,7 +76,9 @@ class _Branches:
 class WithReplays(Opened):
     """Rebuilding, extracting anew, comparing, promoting and rolling back."""
 
-    async def start_replay(self, kind: str, *, wait: bool = False, **options: JsonValue) -> Replay:
+    async def start_replay(
+        self, kind: str, /, *, wait: bool = False, **options: JsonValue
+    ) -> Replay:
         """Begin a replay in a process of its own, which outlives this one: `rebuild`, `reextract`,
         `diff`, `promote` or `rollback`, with what `palimpsest replay` takes for it. With `wait` it
         has ended when this returns. Raises RequestError for options that make no sense, and

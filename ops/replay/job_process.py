@@ -19,11 +19,13 @@ from palimpsest.ops.replay.jobs import (
     PROGRESS_FILE,
     Ended,
     Ordered,
+    State,
     settings_from,
     write_whole,
 )
 from palimpsest.ops.replay.orders import order_of
 from palimpsest.ops.replay.progress import Progress
+from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.lock import FolderLock
 
 logger = logging.getLogger(__name__)
@@ -47,30 +49,27 @@ class _Written:
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    stopping = False
-
-    def stop(*_: object) -> None:
-        nonlocal stopping
-        stopping = True
-
-    signal.signal(signal.SIGTERM, stop)
     settings = settings_from(sys.stdin.buffer.read())
     lock = FolderLock(folder, LOCK)
     print("begun", flush=True)  # noqa: T201 - whoever started it waits for this
+    write_whole(folder / END_FILE, asyncio.run(_ended(settings, folder)).model_dump_json())
+    lock.release()
+
+
+async def _ended(settings: Settings, folder: Path) -> Ended:
+    from palimpsest.ops.replay.carrying_out import carry_out
+
+    stopping = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     ordered = Ordered.model_validate_json((folder / ORDER_FILE).read_bytes())
     report = _Written(folder / PROGRESS_FILE)
     try:
-        from palimpsest.ops.replay.carrying_out import carry_out
-
-        result = asyncio.run(carry_out(settings, order_of(ordered.order), report, lambda: stopping))
-        ended = Ended(state="done", result=result, ended_at=utc_now())
+        result = await carry_out(settings, order_of(ordered.order), report, stopping)
     except Exception as error:
         logger.exception("the replay %s failed", folder.name)
-        ended = Ended(state="failed", error=str(error) or repr(error), ended_at=utc_now())
-    if stopping:
-        ended = ended.model_copy(update={"state": "stopped"})
-    write_whole(folder / END_FILE, ended.model_dump_json())
-    lock.release()
+        return Ended(state="failed", error=str(error) or repr(error), ended_at=utc_now())
+    state: State = "stopped" if stopping.is_set() else "done"
+    return Ended(state=state, result=result, ended_at=utc_now())
 
 
 if __name__ == "__main__":

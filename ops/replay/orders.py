@@ -25,7 +25,7 @@ class RebuildOrder(_Order):
     that they become; `until`: as of this time, or this offset of memory-writes in `partition`."""
 
     kind: Literal["rebuild"] = "rebuild"
-    name: BranchName | None = None
+    name: BranchName = "rebuild"
     until: UtcTime | Annotated[int, Field(ge=0)] | None = None
     partition: Annotated[int, Field(ge=0)] | None = None
 
