@@ -26,6 +26,7 @@ from palimpsest.ops.parts import (
     stage_runner,
     utc_now,
 )
+from palimpsest.ops.recorded_replies import model_port, recorded_replies
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.stores.settings import ShardOptions
@@ -33,6 +34,7 @@ from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogInUse
 from palimpsest.streams.logs.embedded import EmbeddedLog, Mode
 from palimpsest.streams.models.base import EmbeddingModel, LanguageModel
+from palimpsest.streams.models.recorded import RecordedReplies
 from palimpsest.streams.runtime.model_port import ModelPort
 from palimpsest.streams.runtime.partition_task import PartitionTask
 from palimpsest.streams.runtime.runner import StageRunner
@@ -69,6 +71,8 @@ class Application:
     shards: list[Shard]
     worker: Worker
     erasing: FileErasing
+    replies: RecordedReplies | None
+    """Those of this folder."""
     clock: Callable[[], datetime] = utc_now
     warnings: list[str] = field(default_factory=list)
     on_drained: Callable[[], Awaitable[None]] | None = None
@@ -87,15 +91,16 @@ class Application:
         # LanceDB and all that a worker needs, and a reader does not.
         from palimpsest.ops.documents.fetcher import Fetcher, takes_documents
         from palimpsest.ops.maintenance.purge import Purge
-        from palimpsest.ops.maintenance.upkeep import Expiry, Upkeep
+        from palimpsest.ops.maintenance.upkeep import Upkeep, expiring
 
         shards = dict(enumerate(self.shards))
         flags = self.settings.pipeline
         upkeep = Upkeep(lambda: shards, self.embedding, flags)
-        expiry = Expiry(self.log, self.clock, self.settings.log.expire_seconds)
+        kept = (self.log, self.replies)
+        seconds = self.settings.log.expire_seconds
         purge = Purge(self.log, self.settings.pii)
         async with (
-            expiry.going_on(unless=flags.autonomous_frozen),
+            expiring(kept, self.clock, seconds, unless=flags.autonomous_frozen),
             upkeep.going_on(),
             purge.going_on(),
             contextlib.AsyncExitStack() as fetching,
@@ -151,8 +156,10 @@ async def application(
     only: Sequence[str] = (),
     on_batch: Callable[[StageRunner], Awaitable[None]] | None = None,
     clock: Callable[[], datetime] = utc_now,
+    replies: RecordedReplies | None = None,
 ) -> AsyncIterator[Application]:
-    """Join all parts for running the stages named in `only` (all when it is empty).
+    """Join all parts for running the stages named in `only` (all when it is empty). Recorded
+    `replies` of another folder may be given, which sees to what they keep and for how long.
 
     Raises SetupError, LogError, StoreError or FolderInUse, each saying what to do.
     """
@@ -165,8 +172,10 @@ async def application(
         log = undo.enter_context(_processing_log(settings, clock))
         options = shard_options(settings, embedding)
         shards = _open_shards(settings, log, options, undo)
-        models = ModelPort(language, embedding, settings.llm.concurrency, settings.embedding.batch)
-
+        own = None if replies is not None else recorded_replies(settings, clock)
+        if own is not None:
+            undo.callback(own.close)
+        models = model_port(settings, language, embedding, replies or own)
         gate = ModelGate(language)
 
         def runner(task: PartitionTask) -> StageRunner:
@@ -181,9 +190,9 @@ async def application(
         chosen = [s for s in stages(settings) if not only or s.name in only]
         asking = model_stages(settings)
         worker = Worker(log, chosen, len(shards), runner, settings.worker, asking, after_batch)
-        erasing = FileErasing(log, shards)
+        erasing = FileErasing(log, shards, own)
         joined = Application(
-            settings, log, language, embedding, models, gate, shards, worker, erasing, clock
+            settings, log, language, embedding, models, gate, shards, worker, erasing, own, clock
         )
         await check_embedding(embedding)
         for shard in shards:

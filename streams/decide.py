@@ -261,7 +261,7 @@ def _by_model(
     attempts = settings.worker.max_attempts
     for attempt in range(1, attempts + 1):
         try:
-            reply = yield Generate(prompt)
+            reply = yield Generate(prompt, attempt=attempt, fresh=bool(message.redrive))
         except ModelUnavailable as error:
             raise Undecided(str(error), None, attempt) from error
         assert isinstance(reply, Reply)

@@ -13,7 +13,7 @@ from datetime import datetime
 import duckdb
 
 from palimpsest.ops.documents.fetcher import Fetcher
-from palimpsest.ops.maintenance.upkeep import Upkeep
+from palimpsest.ops.maintenance.upkeep import Upkeep, expiring
 from palimpsest.ops.parts import (
     ModelGate,
     SetupError,
@@ -28,6 +28,7 @@ from palimpsest.ops.parts import (
     stage_runner,
     utc_now,
 )
+from palimpsest.ops.recorded_replies import model_port, recorded_replies
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.settings import ShardOptions
@@ -39,6 +40,7 @@ from palimpsest.streams.kafka.role import Busy, PartitionStore, Role, stages_of
 from palimpsest.streams.kafka.sender import KafkaSender
 from palimpsest.streams.logs.base import UNAVAILABLE_SECONDS, LogError, LogUnavailable, Outgoing
 from palimpsest.streams.models.base import EmbeddingModel, LanguageModel
+from palimpsest.streams.models.recorded import RecordedReplies
 from palimpsest.streams.runtime.fair_queue import FairQueue
 from palimpsest.streams.runtime.model_port import ModelPort
 from palimpsest.streams.runtime.partition_task import PartitionTask, by_stage
@@ -123,7 +125,7 @@ class _Parts:
         from palimpsest.ops.maintenance.erasing import carry_out_on_kafka
 
         try:
-            carry_out_on_kafka(self.app.log.append, partition, shard)
+            carry_out_on_kafka(self.app.log.append, partition, shard, self.app.replies)
         except (LogError, OSError, duckdb.Error) as error:
             logger.warning("erased texts are still in files of partition %d: %s", partition, error)
 
@@ -162,6 +164,7 @@ class KafkaApplication:
     models: ModelPort
     gate: ModelGate
     names: tuple[str, ...]
+    replies: RecordedReplies | None = None
     roles: list[Role] = field(default_factory=list)
     members: list[Member] = field(default_factory=list)
     queue: FairQueue = field(default_factory=FairQueue)
@@ -197,8 +200,13 @@ class KafkaApplication:
         tasks = [asyncio.create_task(member.run(self._stop)) for member in self.members]
         if until_drained:
             tasks.append(asyncio.create_task(self._until_drained()))
-        upkeep = Upkeep(self.shards.now, self.embedding, self.settings.pipeline)
-        async with upkeep.going_on(), self._fetcher.going_on(self.stop):
+        flags, seconds = self.settings.pipeline, self.settings.log.expire_seconds
+        upkeep = Upkeep(self.shards.now, self.embedding, flags)
+        async with (
+            expiring((self.replies,), self.clock, seconds, unless=flags.autonomous_frozen),
+            upkeep.going_on(),
+            self._fetcher.going_on(self.stop),
+        ):
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             self.stop()
             results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -272,12 +280,15 @@ async def kafka_application(
         await check_embedding(embedding)
         log = undo.enter_context(await opened_log(cluster, patient))
         sender = await undo.enter_async_context(KafkaSender(cluster))
-        models = ModelPort(language, embedding, settings.llm.concurrency, settings.embedding.batch)
+        replies = recorded_replies(settings, clock)
+        if replies is not None:
+            undo.callback(replies.close)
+        models = model_port(settings, language, embedding, replies)
         gate = ModelGate(language)
         if STATELESS in names:
             gate.unusable = await language.check()
         joined = KafkaApplication(
-            settings, log, sender, language, embedding, models, gate, names, clock=clock
+            settings, log, sender, language, embedding, models, gate, names, replies, clock=clock
         )
         for name in names:
             _add_role(joined, name, cluster, clock)
