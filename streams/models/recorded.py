@@ -1,8 +1,8 @@
 """Replies of language models that were got before, in a SQLite file that many processes may use.
 
-A recorded reply is kept under the SHA-256 of all that the question says. The question itself is not kept,
-and the reply is sealed by it: only who can ask the same again can read what was answered. So the
-file tells nothing of a text that was erased everywhere else, also where no erasure reaches it.
+A recorded reply is kept under the SHA-256 of all that the question says. The question itself is not
+kept, and the reply is sealed by it: only who can ask the same again can read what was answered. So
+the file tells nothing of a text that was erased everywhere else, also where no erasure reaches it.
 """
 
 from __future__ import annotations
