@@ -11,6 +11,7 @@ from datetime import datetime
 
 from palimpsest.ops.log_folder import log_folder
 from palimpsest.ops.maintenance.erasing import FileErasing
+from palimpsest.ops.maintenance.shadow_deciding import ShadowDeciding
 from palimpsest.ops.parts import (
     LOCK_PATIENCE_SECONDS,
     ModelGate,
@@ -73,6 +74,7 @@ class Application:
     erasing: FileErasing
     replies: RecordedReplies | None
     """Those of this folder."""
+    deciding: ShadowDeciding
     clock: Callable[[], datetime] = utc_now
     warnings: list[str] = field(default_factory=list)
     on_drained: Callable[[], Awaitable[None]] | None = None
@@ -90,6 +92,7 @@ class Application:
         """Process until `stop`, or until all is processed."""
         # LanceDB and all that a worker needs, and a reader does not.
         from palimpsest.ops.documents.fetcher import Fetcher, takes_documents
+        from palimpsest.ops.maintenance.earning import Earning, any_busy
         from palimpsest.ops.maintenance.purge import Purge
         from palimpsest.ops.maintenance.upkeep import Upkeep, expiring
 
@@ -108,8 +111,11 @@ class Application:
             if takes_documents(self.worker.stages):
                 append = self.log.append
                 fetcher = Fetcher(lambda: shards, self.log, append, self.settings, self.clock)
-                self.worker.busy = fetcher.busy
+                earning = Earning(lambda: shards, append, flags, self.clock)
+                self.worker.busy = any_busy(fetcher.busy, self.deciding.busy, earning.once)
                 await fetching.enter_async_context(fetcher.going_on(self._end_worker))
+                await fetching.enter_async_context(self.deciding.going_on())
+                await fetching.enter_async_context(earning.going_on())
             await self._work(until_drained)
         if self.worker.drained:
             self.finished = await upkeep.finish(self._stopped)
@@ -190,9 +196,24 @@ async def application(
         chosen = [s for s in stages(settings) if not only or s.name in only]
         asking = model_stages(settings)
         worker = Worker(log, chosen, len(shards), runner, settings.worker, asking, after_batch)
+        deciding = ShadowDeciding(
+            lambda: dict(enumerate(shards)), log, log.append, settings, clock, replies or own
+        )
+        undo.push_async_callback(deciding.close)
         erasing = FileErasing(log, shards, own)
         joined = Application(
-            settings, log, language, embedding, models, gate, shards, worker, erasing, own, clock
+            settings,
+            log,
+            language,
+            embedding,
+            models,
+            gate,
+            shards,
+            worker,
+            erasing,
+            own,
+            deciding,
+            clock,
         )
         await check_embedding(embedding)
         for shard in shards:

@@ -26,7 +26,9 @@ def recorded_replies(settings: Settings, clock: Callable[[], datetime]) -> Recor
 
 
 def _records(settings: Settings) -> bool:
-    return settings.llm.provider != "rules" and settings.replies.retention_days > 0
+    """Whether a remote model is asked, and what it says is kept."""
+    deciders = {*settings.pipeline.shadow_deciders, settings.llm.provider}
+    return deciders != {"rules"} and settings.replies.retention_days > 0
 
 
 def model_port(
@@ -41,6 +43,6 @@ def model_port(
         embedding,
         settings.llm.concurrency,
         settings.embedding.batch,
-        replies=replies if _records(settings) else None,
+        replies=replies if _records(settings) and language.provider != "rules" else None,
         address=settings.llm.base_url or "",
     )

@@ -13,6 +13,7 @@ from palimpsest.schemas.document_commands import (
 )
 from palimpsest.schemas.envelope import Frozen
 from palimpsest.schemas.portable import NumberedLine
+from palimpsest.schemas.shadow_commands import RecordShadowProposalsCommand
 
 ActorType = Literal["human", "agent", "pipeline", "system"]
 
@@ -170,7 +171,8 @@ class DismissProposalsCommand(Frozen):
 
 
 class SetFlagsCommand(Frozen):
-    """Change the flags of one scope; None leaves a flag as it is."""
+    """Change the flags of one scope; None leaves a flag as it is. `earned_update_delete` is the
+    worker's alone: whether the scope may update and delete where nobody has said so."""
 
     command: Literal["set-flags"] = "set-flags"
     enabled: bool | None = None
@@ -179,6 +181,7 @@ class SetFlagsCommand(Frozen):
     mutations_frozen: bool | None = None
     autonomous_frozen: bool | None = None
     self_teaching_enabled: bool | None = None
+    earned_update_delete: bool | None = None
     reason: str = ""
 
 
@@ -231,7 +234,8 @@ Command = Annotated[
     | DeleteDocumentCommand
     | ImportCommand
     | SessionEndCommand
-    | UpdateShortTermCommand,
+    | UpdateShortTermCommand
+    | RecordShadowProposalsCommand,
     Field(discriminator="command"),
 ]
 

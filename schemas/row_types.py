@@ -23,6 +23,7 @@ from palimpsest.schemas.rows import (
     Row,
 )
 from palimpsest.schemas.session_rows import OpenSessionsRow, SessionRow, ShortTermRow
+from palimpsest.schemas.shadow_rows import ShadowProposalRow
 
 ROW_TYPES: tuple[type[Row], ...] = (
     MemoryRow,
@@ -48,4 +49,5 @@ ROW_TYPES: tuple[type[Row], ...] = (
     FlagsRow,
     DocumentRow,
     DocumentMemoryRow,
+    ShadowProposalRow,
 )

@@ -36,10 +36,12 @@ from palimpsest.schemas.rows import (
     FlagsRow,
     MemoryRow,
 )
+from palimpsest.schemas.shadow_commands import RecordShadowProposalsCommand
 from palimpsest.streams.apply_erase import erase_scope
 from palimpsest.streams.apply_forget import Sources, forget, load_derived, recover
 from palimpsest.streams.apply_remember import parse_prefix, remember
 from palimpsest.streams.apply_sessions import session_result
+from palimpsest.streams.apply_shadow import refuse_unearned, shadow_step
 from palimpsest.streams.command_work import (
     PROTECTED,
     Refused,
@@ -74,6 +76,8 @@ def command_step(
     command = intent.command
     if intent.error is not None or command is None:
         return refusal(message, intent, intent.error or "invalid_request: no command")
+    if isinstance(command, RecordShadowProposalsCommand):
+        return (yield from shadow_step(message, intent, settings))
     texts = _texts(command)
     embedded = yield Embed(texts)
     assert isinstance(embedded, Embedded)
@@ -171,6 +175,7 @@ def _carry_out(work: Work, command: Command, sources: Sources) -> JsonValue:
             | DeleteDocumentCommand()
             | DocumentTextCommand()
             | ImportCommand()
+            | RecordShadowProposalsCommand()
         ):
             raise TypeError(f"{command.command} is carried out by a file of its own")
 
@@ -246,7 +251,9 @@ def _confirm(work: Work, command: ConfirmCommand) -> JsonValue:
     rate = row.decay_rate if work.by_machine else CONFIRMED_DECAY_RATE
     sure = replace(changed(row, work.at, work.intent.actor.id, 0), decay_rate=rate, confidence=1.0)
     sure = work.put(sure)
-    work.tell("modified", row.memory_id, command.reason or "confirmed", row, sure)
+    told: dict[str, JsonValue] = {"confirmed": True}
+    why = command.reason or "confirmed"
+    work.tell("modified", row.memory_id, why, row, sure, metadata=told)
     return {
         "id": row.memory_id,
         "status": "confirmed",
@@ -256,6 +263,8 @@ def _confirm(work: Work, command: ConfirmCommand) -> JsonValue:
 
 
 def _set_flags(work: Work, command: SetFlagsCommand) -> JsonValue:
+    if command.earned_update_delete is not None:
+        refuse_unearned(work)
     before = work.loaded.flags or FlagsRow(scope=work.message.scope)
     names = tuple(column.name for column in fields(FlagsRow) if column.name != "scope")
     given = {name: getattr(command, name) for name in names if getattr(command, name) is not None}

@@ -13,6 +13,8 @@ from datetime import datetime
 import duckdb
 
 from palimpsest.ops.documents.fetcher import Fetcher
+from palimpsest.ops.maintenance.earning import Earning
+from palimpsest.ops.maintenance.shadow_deciding import ShadowDeciding
 from palimpsest.ops.maintenance.upkeep import Upkeep, expiring
 from palimpsest.ops.parts import (
     ModelGate,
@@ -178,9 +180,14 @@ class KafkaApplication:
     clock: Callable[[], datetime] = utc_now
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
     _fetcher: Fetcher = field(init=False)
+    deciding: ShadowDeciding = field(init=False)
+    _earning: Earning = field(init=False)
 
     def __post_init__(self) -> None:
-        self._fetcher = Fetcher(self.shards.now, self.log, self.append, self.settings, self.clock)
+        given = (self.log, self.append, self.settings, self.clock)
+        self._fetcher = Fetcher(self.shards.now, *given)
+        self.deciding = ShadowDeciding(self.shards.now, *given, self.replies)
+        self._earning = Earning(self.shards.now, self.append, self.settings.pipeline, self.clock)
 
     @property
     def runners(self) -> list[StageRunner]:
@@ -206,6 +213,8 @@ class KafkaApplication:
             expiring((self.replies,), self.clock, seconds, unless=flags.autonomous_frozen),
             upkeep.going_on(),
             self._fetcher.going_on(self.stop),
+            self.deciding.going_on(),
+            self._earning.going_on(),
         ):
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             self.stop()
@@ -227,12 +236,16 @@ class KafkaApplication:
         """Records that wait for each stage here: of the log, those that were fetched."""
         return by_stage(self._tasks(), PartitionTask.left)
 
+    def _busy(self) -> bool:
+        """Whether something beside the stages will still publish."""
+        return self._fetcher.busy() or self.deciding.busy() or self._earning.once()
+
     def _tasks(self) -> Iterator[PartitionTask]:
         return (task for role in self.roles for task in role.tasks.values())
 
     async def _until_drained(self) -> None:
         while not self._stop.is_set():
-            if await asyncio.to_thread(self.log.drained) and not self._fetcher.busy():
+            if await asyncio.to_thread(self.log.drained) and not self._busy():
                 self.finished = True
                 if self.on_drained is not None:
                     await self.on_drained()
@@ -290,6 +303,7 @@ async def kafka_application(
         joined = KafkaApplication(
             settings, log, sender, language, embedding, models, gate, names, replies, clock=clock
         )
+        undo.push_async_callback(joined.deciding.close)
         for name in names:
             _add_role(joined, name, cluster, clock)
         yield joined
