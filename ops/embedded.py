@@ -11,6 +11,7 @@ from datetime import datetime
 
 from palimpsest.ops.log_folder import log_folder
 from palimpsest.ops.maintenance.erasing import FileErasing
+from palimpsest.ops.maintenance.shadow_deciding import ShadowDeciding
 from palimpsest.ops.parts import (
     LOCK_PATIENCE_SECONDS,
     ModelGate,
@@ -26,6 +27,7 @@ from palimpsest.ops.parts import (
     stage_runner,
     utc_now,
 )
+from palimpsest.ops.recorded_replies import model_port, recorded_replies
 from palimpsest.ops.replay.swap import finish_swap
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS
@@ -34,6 +36,7 @@ from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogInUse
 from palimpsest.streams.logs.embedded import EmbeddedLog, Mode
 from palimpsest.streams.models.base import EmbeddingModel, LanguageModel
+from palimpsest.streams.models.recorded import RecordedReplies
 from palimpsest.streams.models.settings import LlmSettings
 from palimpsest.streams.runtime.model_port import ModelPort
 from palimpsest.streams.runtime.partition_task import PartitionTask
@@ -73,6 +76,9 @@ class Application:
     shards: list[Shard]
     worker: Worker
     erasing: FileErasing
+    replies: RecordedReplies | None
+    """Those of this folder."""
+    deciding: ShadowDeciding
     clock: Callable[[], datetime] = utc_now
     warnings: list[str] = field(default_factory=list)
     on_drained: Callable[[], Awaitable[None]] | None = None
@@ -90,16 +96,18 @@ class Application:
         """Process until `stop`, or until all is processed."""
         # LanceDB and all that a worker needs, and a reader does not.
         from palimpsest.ops.documents.fetcher import Fetcher, takes_documents
+        from palimpsest.ops.maintenance.earning import Earning, any_busy
         from palimpsest.ops.maintenance.purge import Purge
-        from palimpsest.ops.maintenance.upkeep import Expiry, Upkeep
+        from palimpsest.ops.maintenance.upkeep import Upkeep, expiring
 
         shards = dict(enumerate(self.shards))
         flags = self.settings.pipeline
         upkeep = Upkeep(lambda: shards, self.embedding, flags)
-        expiry = Expiry(self.log, self.clock, self.settings.log.expire_seconds)
+        kept = (self.log, self.replies)
+        seconds = self.settings.log.expire_seconds
         purge = Purge(self.log, self.settings.pii)
         async with (
-            expiry.going_on(unless=flags.autonomous_frozen),
+            expiring(kept, self.clock, seconds, unless=flags.autonomous_frozen),
             upkeep.going_on(),
             purge.going_on(),
             contextlib.AsyncExitStack() as fetching,
@@ -107,8 +115,11 @@ class Application:
             if takes_documents(self.worker.stages):
                 append = self.log.append
                 fetcher = Fetcher(lambda: shards, self.log, append, self.settings, self.clock)
-                self.worker.busy = fetcher.busy
+                earning = Earning(lambda: shards, append, flags, self.clock)
+                self.worker.busy = any_busy(fetcher.busy, self.deciding.busy, earning.once)
                 await fetching.enter_async_context(fetcher.going_on(self._end_worker))
+                await fetching.enter_async_context(self.deciding.going_on())
+                await fetching.enter_async_context(earning.going_on())
             await self._work(until_drained)
         if self.worker.drained:
             self.finished = await upkeep.finish(self._stopped)
@@ -165,9 +176,11 @@ async def application(
     clock: Callable[[], datetime] = utc_now,
     make_language: Callable[[LlmSettings], LanguageModel] = language_model,
     adapted: Callable[[Stage], Stage] = lambda stage: stage,
+    replies: RecordedReplies | None = None,
 ) -> AsyncIterator[Application]:
     """Join all parts for running the stages named in `only` (all when it is empty), each as
-    `adapted` has it.
+    `adapted` has it. Recorded `replies` of another folder may be given, which sees to what they
+    keep and for how long.
 
     Raises SetupError, LogError, StoreError or FolderInUse, each saying what to do.
     """
@@ -180,8 +193,10 @@ async def application(
         log = undo.enter_context(_processing_log(settings, clock))
         options = shard_options(settings, embedding)
         shards = _open_shards(settings, log, options, undo)
-        models = ModelPort(language, embedding, settings.llm.concurrency, settings.embedding.batch)
-
+        own = None if replies is not None else recorded_replies(settings, clock)
+        if own is not None:
+            undo.callback(own.close)
+        models = model_port(settings, language, embedding, replies or own)
         gate = ModelGate(language)
 
         def runner(task: PartitionTask) -> StageRunner:
@@ -196,9 +211,24 @@ async def application(
         chosen = [adapted(s) for s in stages(settings) if not only or s.name in only]
         asking = model_stages(settings)
         worker = Worker(log, chosen, len(shards), runner, settings.worker, asking, after_batch)
-        erasing = FileErasing(log, shards)
+        deciding = ShadowDeciding(
+            lambda: dict(enumerate(shards)), log, log.append, settings, clock, replies or own
+        )
+        undo.push_async_callback(deciding.close)
+        erasing = FileErasing(log, shards, own)
         joined = Application(
-            settings, log, language, embedding, models, gate, shards, worker, erasing, clock
+            settings,
+            log,
+            language,
+            embedding,
+            models,
+            gate,
+            shards,
+            worker,
+            erasing,
+            own,
+            deciding,
+            clock,
         )
         await check_embedding(embedding)
         for shard in shards:

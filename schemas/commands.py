@@ -14,6 +14,7 @@ from palimpsest.schemas.document_commands import (
 from palimpsest.schemas.envelope import Frozen
 from palimpsest.schemas.portable import NumberedLine
 from palimpsest.schemas.promotion_commands import PromoteCommand, RollbackPromotionCommand
+from palimpsest.schemas.shadow_commands import RecordShadowProposalsCommand
 
 ActorType = Literal["human", "agent", "pipeline", "system"]
 
@@ -171,7 +172,8 @@ class DismissProposalsCommand(Frozen):
 
 
 class SetFlagsCommand(Frozen):
-    """Change the flags of one scope; None leaves a flag as it is."""
+    """Change the flags of one scope; None leaves a flag as it is. `earned_update_delete` is the
+    worker's alone: whether the scope may update and delete where nobody has said so."""
 
     command: Literal["set-flags"] = "set-flags"
     enabled: bool | None = None
@@ -180,6 +182,7 @@ class SetFlagsCommand(Frozen):
     mutations_frozen: bool | None = None
     autonomous_frozen: bool | None = None
     self_teaching_enabled: bool | None = None
+    earned_update_delete: bool | None = None
     reason: str = ""
 
 
@@ -234,7 +237,8 @@ Command = Annotated[
     | SessionEndCommand
     | UpdateShortTermCommand
     | PromoteCommand
-    | RollbackPromotionCommand,
+    | RollbackPromotionCommand
+    | RecordShadowProposalsCommand,
     Field(discriminator="command"),
 ]
 

@@ -24,6 +24,7 @@ from palimpsest.schemas.rows import (
     Row,
 )
 from palimpsest.schemas.session_rows import OpenSessionsRow, SessionRow, ShortTermRow
+from palimpsest.schemas.shadow_rows import ShadowProposalRow
 
 ROW_TYPES: tuple[type[Row], ...] = (
     MemoryRow,
@@ -52,4 +53,5 @@ ROW_TYPES: tuple[type[Row], ...] = (
     PromotionRow,
     PromotionItemRow,
     PromotionPartRow,
+    ShadowProposalRow,
 )

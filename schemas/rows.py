@@ -345,6 +345,7 @@ class FlagsRow(Row):
     mutations_frozen: bool | None = None
     autonomous_frozen: bool | None = None
     self_teaching_enabled: bool | None = None
+    earned_update_delete: bool | None = None
 
 
 def dedup_key(scope: str, content_hash: str) -> str:

@@ -37,12 +37,14 @@ from palimpsest.schemas.rows import (
     FlagsRow,
     MemoryRow,
 )
+from palimpsest.schemas.shadow_commands import RecordShadowProposalsCommand
 from palimpsest.streams.apply_erase import erase_scope
 from palimpsest.streams.apply_forget import Sources, forget, load_derived, recover
 from palimpsest.streams.apply_promotion import promote_step
 from palimpsest.streams.apply_remember import parse_prefix, remember
 from palimpsest.streams.apply_rollback import rollback_step
 from palimpsest.streams.apply_sessions import session_result
+from palimpsest.streams.apply_shadow import refuse_unearned, shadow_step
 from palimpsest.streams.command_work import (
     PROTECTED,
     Refused,
@@ -81,6 +83,8 @@ def command_step(
         return (yield from promote_step(message, intent, command, settings))
     if isinstance(command, RollbackPromotionCommand):
         return (yield from rollback_step(message, intent, command, settings))
+    if isinstance(command, RecordShadowProposalsCommand):
+        return (yield from shadow_step(message, intent, settings))
     texts = _texts(command)
     embedded = yield Embed(texts)
     assert isinstance(embedded, Embedded)
@@ -180,6 +184,7 @@ def _carry_out(work: Work, command: Command, sources: Sources) -> JsonValue:
             | ImportCommand()
             | PromoteCommand()
             | RollbackPromotionCommand()
+            | RecordShadowProposalsCommand()
         ):
             raise TypeError(f"{command.command} is carried out by a file of its own")
 
@@ -255,7 +260,9 @@ def _confirm(work: Work, command: ConfirmCommand) -> JsonValue:
     rate = row.decay_rate if work.by_machine else CONFIRMED_DECAY_RATE
     sure = replace(changed(row, work.at, work.intent.actor.id, 0), decay_rate=rate, confidence=1.0)
     sure = work.put(sure)
-    work.tell("modified", row.memory_id, command.reason or "confirmed", row, sure)
+    told: dict[str, JsonValue] = {"confirmed": True}
+    why = command.reason or "confirmed"
+    work.tell("modified", row.memory_id, why, row, sure, metadata=told)
     return {
         "id": row.memory_id,
         "status": "confirmed",
@@ -265,6 +272,8 @@ def _confirm(work: Work, command: ConfirmCommand) -> JsonValue:
 
 
 def _set_flags(work: Work, command: SetFlagsCommand) -> JsonValue:
+    if command.earned_update_delete is not None:
+        refuse_unearned(work)
     before = work.loaded.flags or FlagsRow(scope=work.message.scope)
     names = tuple(column.name for column in fields(FlagsRow) if column.name != "scope")
     given = {name: getattr(command, name) for name in names if getattr(command, name) is not None}

@@ -16,9 +16,9 @@ from palimpsest.schemas.messages import (
     ScoredCandidate,
 )
 from palimpsest.schemas.normal_forms import content_hash, storage_content
-from palimpsest.schemas.redaction import is_mark
 from palimpsest.schemas.rows import MemoryRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
+from palimpsest.streams.deciders import beside_its_source, decided_by_rules, known_by_bands
 from palimpsest.streams.decision_rows import extraction_row, fact_row, proposal_row
 from palimpsest.streams.erased_facts import still_said
 from palimpsest.streams.extract import model_call
@@ -57,11 +57,9 @@ from palimpsest.streams.store_port import (
     Vector,
     Write,
 )
-from palimpsest.streams.text.contradiction import ends, shared_tokens, told, words_oppose
-from palimpsest.streams.text.sameness import same_statement
+from palimpsest.streams.text.contradiction import shared_tokens, words_oppose
 
 MIN_SHARED_FOR_SEMANTIC_CHECK = 3
-ITS_OWN_SOURCE = "a fact changes no memory that it was drawn from: it is added instead"
 WITHOUT_A_VECTOR = "decided without a vector: the embedding model refuses the text"
 
 Deciding = Generator[Ask, Answer, Proposal]
@@ -170,83 +168,15 @@ def _decide(
     settings: StageSettings,
     source_id: str,
 ) -> Deciding:
-    known = _known_by_bands(fact, candidates, settings)
+    known = known_by_bands(fact, candidates, settings)
     if known is not None:
         return known
     if settings.decider == "rules":
-        return _by_rules(message, fact, candidates, settings.near, source_id)
+        return decided_by_rules(message.occurred_at, fact, candidates, settings.near, source_id)
     proposal = yield from _by_model(message, fact, candidates, settings)
     if proposal.target_id == source_id and proposal.action in ("UPDATE", "DELETE"):
-        return _beside_its_source(proposal)
+        return beside_its_source(proposal)
     return proposal
-
-
-def _beside_its_source(proposal: Proposal) -> Proposal:
-    """A new memory instead of a change of the one that the fact was drawn from: a remembered text
-    says more than one of its facts, and it is a person's."""
-    return proposal.model_copy(
-        update={
-            "action": "ADD",
-            "target_id": None,
-            "target_version": None,
-            "contradiction_risk": False,
-            "review_needed": False,
-            "warnings": (*proposal.warnings, ITS_OWN_SOURCE),
-        }
-    )
-
-
-def _known_by_bands(
-    fact: Fact, candidates: tuple[ScoredCandidate, ...], settings: StageSettings
-) -> Proposal | None:
-    """What needs no model: nothing similar, a duplicate, or something clearly distinct."""
-    if not candidates or is_mark(fact.content):
-        return _proposal(fact, "ADD", (), "no similar memory")
-    digest = content_hash(storage_content(fact.content))
-    for candidate in candidates:
-        if content_hash(candidate.content) == digest:
-            return _proposal(fact, "NONE", candidates, "duplicate_exact", candidate)
-    for candidate in sorted(candidates, key=lambda c: (-(c.cosine or 0.0), c.memory_id)):
-        if (candidate.cosine or 0.0) < settings.exact:
-            break
-        if same_statement(fact.content, candidate.content):
-            return _proposal(fact, "NONE", candidates, "duplicate_exact", candidate)
-    cosine = max(candidate.cosine or 0.0 for candidate in candidates)
-    by_keyword = any((c.keyword or 0.0) >= settings.decision.min_score for c in candidates)
-    if cosine < settings.near and not by_keyword:
-        return _proposal(fact, "ADD", candidates, "distinct")
-    return None
-
-
-def _by_rules(
-    message: Message,
-    fact: Fact,
-    candidates: tuple[ScoredCandidate, ...],
-    near: float,
-    source_id: str,
-) -> Proposal:
-    """Without a model: a contradicted memory is proposed to be updated, all else is new.
-
-    The memory must be near in meaning, too: without a cosine nothing is known of that, and
-    nothing is proposed but ADD. And it must not be told later than the fact, as when an old
-    conversation is read in, and not be what the fact was drawn from. Candidates are looked at in
-    their order, best first.
-    """
-
-    def may_be_ended(candidate: ScoredCandidate) -> bool:
-        is_near = candidate.cosine is not None and candidate.cosine >= near
-        when = candidate.occurred_at
-        is_older = when is None or when <= message.occurred_at
-        return is_near and is_older and candidate.memory_id != source_id
-
-    known = list(filter(may_be_ended, candidates))
-    news = told(fact.content) if known else ()
-    for candidate in known:
-        if ends(news, candidate.content):
-            return _proposal(
-                fact, "UPDATE", candidates, "contradicts a known memory", candidate, risk=True
-            )
-    return _proposal(fact, "ADD", candidates, "similar, yet not the same")
 
 
 def _by_model(
@@ -261,7 +191,7 @@ def _by_model(
     attempts = settings.worker.max_attempts
     for attempt in range(1, attempts + 1):
         try:
-            reply = yield Generate(prompt)
+            reply = yield Generate(prompt, attempt=attempt, fresh=bool(message.redrive))
         except ModelUnavailable as error:
             raise Undecided(str(error), None, attempt) from error
         assert isinstance(reply, Reply)
@@ -314,29 +244,6 @@ def _at_risk(
         return read_contradiction(reply.text).contradicts
     except MalformedReply:
         return False
-
-
-def _proposal(
-    fact: Fact,
-    action: Action,
-    candidates: tuple[ScoredCandidate, ...],
-    reason: str,
-    target: ScoredCandidate | None = None,
-    risk: bool = False,
-) -> Proposal:
-    return Proposal(
-        item_id=fact.item_id,
-        memory_id=fact_memory_id(fact.item_id),
-        fact=fact,
-        action=action,
-        target_id=None if target is None else target.memory_id,
-        target_version=None if target is None else target.version,
-        confidence=fact.confidence,
-        reason=reason,
-        candidates=candidates,
-        contradiction_risk=risk,
-        review_needed=risk,
-    )
 
 
 def _anticipated(

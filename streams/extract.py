@@ -40,7 +40,7 @@ def extract_stage(settings: StageSettings) -> Stage:
         raw = ""
         attempts = settings.worker.max_attempts
         for attempt in range(1, attempts + 1):
-            reply = yield Generate(prompt)
+            reply = yield Generate(prompt, attempt=attempt, fresh=bool(message.redrive))
             assert isinstance(reply, Reply)
             raw = reply.text
             try:

@@ -249,8 +249,11 @@ def skip_reason(fact: Fact, min_confidence: float) -> str | None:
 
 
 def effective(defaults: Flags, row: FlagsRow | None) -> Flags:
-    """The flags of a scope: what commands set, the settings for the rest."""
+    """The flags of a scope: what commands set, the settings for the rest. What a scope has earned
+    counts where nobody has set it."""
     if row is None:
         return defaults
     own = {name: getattr(row, name) for name in Flags.model_fields}
+    if own["allow_update_delete"] is None and row.earned_update_delete:
+        own["allow_update_delete"] = True
     return defaults.model_copy(update={k: flag for k, flag in own.items() if flag is not None})

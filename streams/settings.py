@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from palimpsest.schemas.section import Section
+from palimpsest.streams.models.decider_names import decider_name
 from palimpsest.streams.rules.explicit_intent import PHRASES
 from palimpsest.streams.sensitive.spans import KINDS, Kind
 
@@ -160,6 +161,50 @@ class PipelineSettings(Flags):
     recovery_days: int = Field(
         default=30, ge=0, description="how long a forgotten memory can be recovered, in days"
     )
+    shadow_deciders: tuple[str, ...] = Field(
+        default=(),
+        max_length=8,
+        description="further deciders of new facts, which propose only: rules, provider/model or"
+        " provider/model@address, separated by commas",
+    )
+    shadow_seconds: float = Field(
+        default=45.0,
+        gt=0,
+        le=3600,
+        description="time that a further decider has for a proposal, in seconds",
+    )
+    earn_update_delete: bool = Field(
+        default=False,
+        description="on: a scope may update and delete once people agreed with its proposals, and"
+        " no longer when they do not; what a person set for it stays",
+    )
+    earn_proposals: int = Field(
+        default=20,
+        ge=1,
+        le=10_000,
+        description="newest proposals with a person's verdict that count, and are needed",
+    )
+    earn_agreement: float = Field(
+        default=0.9,
+        gt=0.0,
+        le=1.0,
+        description="share of them that a scope must have right to earn it, from 0 to 1",
+    )
+    earn_margin: float = Field(
+        default=0.1,
+        ge=0.0,
+        le=1.0,
+        description="how far below that share it must fall to lose it again, from 0 to 1",
+    )
+
+    @field_validator("shadow_deciders")
+    @classmethod
+    def _are_named(cls, deciders: tuple[str, ...]) -> tuple[str, ...]:
+        for each in deciders:
+            decider_name(each)
+        if len(set(deciders)) < len(deciders):
+            raise ValueError("a decider is named twice")
+        return deciders
 
 
 class PiiSettings(Section):

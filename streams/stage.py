@@ -55,10 +55,13 @@ class Embedded:
 @dataclass(frozen=True, slots=True)
 class Generate:
     """A model's reply to `prompt`; the `advisory` ones may be answered by None instead of being
-    retried."""
+    retried. `attempt` counts the askings of one prompt, from 1: a repeat of the record gets the
+    recorded reply of each. `fresh`: what is recorded is passed over and replaced."""
 
     prompt: Prompt
     advisory: bool = False
+    attempt: int = 1
+    fresh: bool = False
 
 
 ModelAsk: TypeAlias = Embed | Generate

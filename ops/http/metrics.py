@@ -53,6 +53,7 @@ OF_STAGES: Final[Mapping[str, tuple[str, Callable[[StageRunner], float]]]] = {
 """Counters by stage and partition, since the process started."""
 OF_MODELS: Final = {
     "model_calls": ("Calls to a model's provider", "calls"),
+    "model_recorded_replies": ("Replies that were taken from the record", "recorded"),
     "model_failures": ("Calls that failed", "failures"),
     "model_retries": ("Calls that were made again after one that failed", "retries"),
     "model_seconds": ("Seconds that calls took", "seconds"),

@@ -13,7 +13,9 @@ from datetime import datetime
 import duckdb
 
 from palimpsest.ops.documents.fetcher import Fetcher
-from palimpsest.ops.maintenance.upkeep import Upkeep
+from palimpsest.ops.maintenance.earning import Earning
+from palimpsest.ops.maintenance.shadow_deciding import ShadowDeciding
+from palimpsest.ops.maintenance.upkeep import Upkeep, expiring
 from palimpsest.ops.parts import (
     ModelGate,
     SetupError,
@@ -28,6 +30,7 @@ from palimpsest.ops.parts import (
     stage_runner,
     utc_now,
 )
+from palimpsest.ops.recorded_replies import model_port, recorded_replies
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.settings import ShardOptions
@@ -39,6 +42,7 @@ from palimpsest.streams.kafka.role import Busy, PartitionStore, Role, stages_of
 from palimpsest.streams.kafka.sender import KafkaSender
 from palimpsest.streams.logs.base import UNAVAILABLE_SECONDS, LogError, LogUnavailable, Outgoing
 from palimpsest.streams.models.base import EmbeddingModel, LanguageModel
+from palimpsest.streams.models.recorded import RecordedReplies
 from palimpsest.streams.runtime.fair_queue import FairQueue
 from palimpsest.streams.runtime.model_port import ModelPort
 from palimpsest.streams.runtime.partition_task import PartitionTask, by_stage
@@ -123,7 +127,7 @@ class _Parts:
         from palimpsest.ops.maintenance.erasing import carry_out_on_kafka
 
         try:
-            carry_out_on_kafka(self.app.log.append, partition, shard)
+            carry_out_on_kafka(self.app.log.append, partition, shard, self.app.replies)
         except (LogError, OSError, duckdb.Error) as error:
             logger.warning("erased texts are still in files of partition %d: %s", partition, error)
 
@@ -162,6 +166,7 @@ class KafkaApplication:
     models: ModelPort
     gate: ModelGate
     names: tuple[str, ...]
+    replies: RecordedReplies | None = None
     roles: list[Role] = field(default_factory=list)
     members: list[Member] = field(default_factory=list)
     queue: FairQueue = field(default_factory=FairQueue)
@@ -175,9 +180,14 @@ class KafkaApplication:
     clock: Callable[[], datetime] = utc_now
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
     _fetcher: Fetcher = field(init=False)
+    deciding: ShadowDeciding = field(init=False)
+    _earning: Earning = field(init=False)
 
     def __post_init__(self) -> None:
-        self._fetcher = Fetcher(self.shards.now, self.log, self.append, self.settings, self.clock)
+        given = (self.log, self.append, self.settings, self.clock)
+        self._fetcher = Fetcher(self.shards.now, *given)
+        self.deciding = ShadowDeciding(self.shards.now, *given, self.replies)
+        self._earning = Earning(self.shards.now, self.append, self.settings.pipeline, self.clock)
 
     @property
     def runners(self) -> list[StageRunner]:
@@ -197,8 +207,15 @@ class KafkaApplication:
         tasks = [asyncio.create_task(member.run(self._stop)) for member in self.members]
         if until_drained:
             tasks.append(asyncio.create_task(self._until_drained()))
-        upkeep = Upkeep(self.shards.now, self.embedding, self.settings.pipeline)
-        async with upkeep.going_on(), self._fetcher.going_on(self.stop):
+        flags, seconds = self.settings.pipeline, self.settings.log.expire_seconds
+        upkeep = Upkeep(self.shards.now, self.embedding, flags)
+        async with (
+            expiring((self.replies,), self.clock, seconds, unless=flags.autonomous_frozen),
+            upkeep.going_on(),
+            self._fetcher.going_on(self.stop),
+            self.deciding.going_on(),
+            self._earning.going_on(),
+        ):
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             self.stop()
             results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -219,12 +236,16 @@ class KafkaApplication:
         """Records that wait for each stage here: of the log, those that were fetched."""
         return by_stage(self._tasks(), PartitionTask.left)
 
+    def _busy(self) -> bool:
+        """Whether something beside the stages will still publish."""
+        return self._fetcher.busy() or self.deciding.busy() or self._earning.once()
+
     def _tasks(self) -> Iterator[PartitionTask]:
         return (task for role in self.roles for task in role.tasks.values())
 
     async def _until_drained(self) -> None:
         while not self._stop.is_set():
-            if await asyncio.to_thread(self.log.drained) and not self._fetcher.busy():
+            if await asyncio.to_thread(self.log.drained) and not self._busy():
                 self.finished = True
                 if self.on_drained is not None:
                     await self.on_drained()
@@ -272,13 +293,17 @@ async def kafka_application(
         await check_embedding(embedding)
         log = undo.enter_context(await opened_log(cluster, patient))
         sender = await undo.enter_async_context(KafkaSender(cluster))
-        models = ModelPort(language, embedding, settings.llm.concurrency, settings.embedding.batch)
+        replies = recorded_replies(settings, clock)
+        if replies is not None:
+            undo.callback(replies.close)
+        models = model_port(settings, language, embedding, replies)
         gate = ModelGate(language)
         if STATELESS in names:
             gate.unusable = await language.check()
         joined = KafkaApplication(
-            settings, log, sender, language, embedding, models, gate, names, clock=clock
+            settings, log, sender, language, embedding, models, gate, names, replies, clock=clock
         )
+        undo.push_async_callback(joined.deciding.close)
         for name in names:
             _add_role(joined, name, cluster, clock)
         yield joined

@@ -1,5 +1,5 @@
-"""The part of erasures that lies in files: the records of the embedded log, and the bytes that the
-stores have freed.
+"""The part of erasures that lies in files: the records of the embedded log, the recorded replies of
+language models, and the bytes that the stores have freed.
 
 It is carried out while no stage works, so that nothing is on its way but what lies in the log and
 in outboxes. Every step may be repeated: after a crash the next start begins with it.
@@ -30,6 +30,7 @@ from palimpsest.stores.writing.erasures import (
 )
 from palimpsest.streams.logs.base import LogError, Outgoing, Record
 from palimpsest.streams.logs.embedded import EmbeddedLog
+from palimpsest.streams.models.recorded import RecordedReplies
 from palimpsest.streams.runtime.output import HEADERS
 
 logger = logging.getLogger(__name__)
@@ -40,17 +41,19 @@ AGAIN_SECONDS: Final = 60.0
 
 
 class FileErasing:
-    """Of all shards of an embedded log. `monotonic` tells when to try again what could not be
-    done."""
+    """Of all shards of an embedded log, and of the recorded replies where there are some.
+    `monotonic` tells when to try again what could not be done."""
 
     def __init__(
         self,
         log: EmbeddedLog,
         shards: Sequence[Shard],
+        replies: RecordedReplies | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._log = log
         self._shards = shards
+        self._replies = replies
         self._monotonic = monotonic
         self._not_before = -math.inf
 
@@ -68,7 +71,9 @@ class FileErasing:
                 continue
             async with shard.lock:
                 try:
-                    await asyncio.to_thread(carry_out_in, self._log, partition, shard)
+                    await asyncio.to_thread(
+                        carry_out_in, self._log, partition, shard, self._replies
+                    )
                 except (LogError, OSError, duckdb.Error) as error:
                     self._not_before = self._monotonic() + AGAIN_SECONDS
                     logger.warning("erased texts are still in files: %s", error)
@@ -91,7 +96,9 @@ class FileErasing:
             await asyncio.gather(task, return_exceptions=True)
 
 
-def carry_out_in(log: EmbeddedLog, partition: int, shard: Shard) -> None:
+def carry_out_in(
+    log: EmbeddedLog, partition: int, shard: Shard, replies: RecordedReplies | None = None
+) -> None:
     """The same for one partition. Raises LogError, OSError, duckdb.Error, StoreError."""
     with shard.writing() as connection:
         erasures = unfinished(connection)
@@ -99,6 +106,7 @@ def carry_out_in(log: EmbeddedLog, partition: int, shard: Shard) -> None:
         for erasure in in_log:
             _redact_log(log, partition, erasure, redaction_of(connection, erasure))
         if in_log:
+            _forget_replies(replies, in_log)
             log.forget_bytes()
             finish_log(connection, in_log)
     shard.rewrite()
@@ -108,7 +116,10 @@ def carry_out_in(log: EmbeddedLog, partition: int, shard: Shard) -> None:
 
 
 def carry_out_on_kafka(
-    append: Callable[[Sequence[Outgoing]], object], partition: int, shard: Shard
+    append: Callable[[Sequence[Outgoing]], object],
+    partition: int,
+    shard: Shard,
+    replies: RecordedReplies | None = None,
 ) -> None:
     """The same where single records cannot be removed: null values for what the compacted topic
     holds, and the files of the stores. Before the partition's stages work."""
@@ -117,11 +128,18 @@ def carry_out_on_kafka(
         for erasure in in_log:
             append(_null_values(partition, erasure.scope, history_events(connection, erasure)))
         if in_log:
+            _forget_replies(replies, in_log)
             finish_log(connection, in_log)
     shard.rewrite()
     with shard.writing() as connection:
         finish_files(connection)
     shard.has_erasures = False
+
+
+def _forget_replies(replies: RecordedReplies | None, erasures: Sequence[Erasure]) -> None:
+    """All of the scopes: which turn a reply is about is not kept."""
+    if replies is not None:
+        replies.erase([erasure.scope for erasure in erasures])
 
 
 def _null_values(partition: int, scope: str, keys: Iterable[bytes]) -> list[Outgoing]:

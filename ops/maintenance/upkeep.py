@@ -12,11 +12,11 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import duckdb
 
@@ -24,7 +24,6 @@ from palimpsest.ops.maintenance.embedding_tracker import catch_up, missing_count
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogError
-from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.memory_rows import effective
 from palimpsest.streams.models.base import EmbeddingModel
 from palimpsest.streams.settings import Flags
@@ -173,29 +172,37 @@ class Upkeep:
         return effective(self._flags, shard.flags.get(scope)).autonomous_frozen
 
 
+class Expiring(Protocol):
+    """What keeps things for a time."""
+
+    def expire(self, now: datetime) -> int:
+        """Remove what is too old; how many went. Raises LogError."""
+        ...
+
+
 class Expiry:
-    """Removes from the embedded log what is older than its topic keeps it: once, and then every
-    `seconds`. `wait` passes them."""
+    """Removes what is too old: from the embedded log what is older than its topic keeps it, and of
+    replies those that were kept long enough. Once, and then every `seconds`. `wait` passes them."""
 
     def __init__(
         self,
-        log: EmbeddedLog,
+        kept: Expiring,
         clock: Callable[[], datetime],
         seconds: float,
         wait: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        self._log = log
+        self._kept = kept
         self._clock = clock
         self._seconds = seconds
         self._wait = wait
 
     async def once(self) -> int:
-        """How many records went. A log that cannot be written now is told; whoever appends to it
-        finds out, too."""
+        """How many went. A file that cannot be written now is told; whoever writes to it finds
+        out, too."""
         try:
-            return await asyncio.to_thread(self._log.expire, self._clock())
+            return await asyncio.to_thread(self._kept.expire, self._clock())
         except LogError as error:
-            logger.warning("what is too old stays in the log for now: %s", error)
+            logger.warning("what is too old stays for now: %s", error)
             return 0
 
     @contextlib.asynccontextmanager
@@ -216,6 +223,20 @@ class Expiry:
         while True:
             await self._wait(self._seconds)
             await self.once()
+
+
+@contextlib.asynccontextmanager
+async def expiring(
+    kept: Sequence[Expiring | None],
+    clock: Callable[[], datetime],
+    seconds: float,
+    unless: bool = False,
+) -> AsyncIterator[None]:
+    """Expiry of all of these that there are, until the block ends; none of it `unless`."""
+    async with contextlib.AsyncExitStack() as going_on:
+        for each in filter(None, kept):
+            await going_on.enter_async_context(Expiry(each, clock, seconds).going_on(unless))
+        yield
 
 
 def pause_after(syncing: float) -> float:

@@ -32,6 +32,8 @@ from palimpsest.schemas.messages import (
     ProposalsIntent,
     RawTurnIntent,
 )
+from palimpsest.schemas.promotion_commands import PromoteCommand, RollbackPromotionCommand
+from palimpsest.schemas.shadow_commands import RecordShadowProposalsCommand
 from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.streams.logs.base import Outgoing, Record
 from palimpsest.streams.stage import Message
@@ -39,6 +41,9 @@ from palimpsest.streams.stage import Message
 FED_RECORDS: Final = 128
 """Of the live log at a time, counted from offsets that are multiples of it: where a turn falls must
 not depend on where the feeding was interrupted."""
+
+OF_LIVE_FACTS: Final = PromoteCommand | RollbackPromotionCommand | RecordShadowProposalsCommand
+"""Commands that tell of facts as models drew them live: of these the branch has its own."""
 
 
 @dataclass(slots=True)
@@ -230,7 +235,10 @@ def _is_fed(message: Message | None) -> bool:
     it is a dead letter here as there."""
     if message is None or not isinstance(message.body, MemoryWrite):
         return True
-    return not isinstance(message.body.write, ProposalsIntent | ForgetChunksIntent)
+    write = message.body.write
+    if isinstance(write, CommandIntent):
+        return not isinstance(write.command, OF_LIVE_FACTS)
+    return not isinstance(write, ProposalsIntent | ForgetChunksIntent)
 
 
 def _waits(message: Message | None) -> bool:

@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Literal
 
 from palimpsest.ops.embedded import Application, application
-from palimpsest.ops.parts import SetupError, language_model
+from palimpsest.ops.parts import SetupError, language_model, utc_now
 from palimpsest.ops.queries.errors import NotFoundError, RequestError
+from palimpsest.ops.recorded_replies import recorded_replies
 from palimpsest.ops.replay.branches import (
     Branch,
     Selection,
@@ -38,6 +39,7 @@ from palimpsest.ops.replay.selecting import chosen_turns, hashed_order, is_among
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import DEAD_LETTERS
 from palimpsest.streams.models.base import LanguageModel, Vector
+from palimpsest.streams.models.recorded import RecordedReplies
 from palimpsest.streams.models.settings import LlmSettings
 from palimpsest.streams.runtime.source import Interrupted
 from palimpsest.streams.stage import Message, Stage
@@ -210,19 +212,34 @@ async def _branch_application(
     def adapted(stage: Stage) -> Stage:
         return recorded_extraction(stage, recorded) if stage.name == "extract" else stage
 
-    async with application(
-        branch_settings(settings, branch),
-        clock=clock,
-        make_language=partial(branch_language_model, budget=budget),
-        adapted=adapted,
-    ) as app:
-        if app.gate.unusable is not None:
-            raise SetupError(
-                f"the language model of the branch cannot be used: {app.gate.unusable}\n"
-                "Nothing was fed; the same command goes on once it can be"
-            )
-        budget.exhausted = app.stop
-        yield app, clock
+    own = branch_settings(settings, branch)
+    with _replies_of_live(settings, own) as replies:
+        async with application(
+            own,
+            clock=clock,
+            make_language=partial(branch_language_model, budget=budget),
+            adapted=adapted,
+            replies=replies,
+        ) as app:
+            if app.gate.unusable is not None:
+                raise SetupError(
+                    f"the language model of the branch cannot be used: {app.gate.unusable}\n"
+                    "Nothing was fed; the same command goes on once it can be"
+                )
+            budget.exhausted = app.stop
+            yield app, clock
+
+
+@contextlib.contextmanager
+def _replies_of_live(settings: Settings, own: Settings) -> Iterator[RecordedReplies | None]:
+    """What models replied, to whichever branch or to the live memory: erased with its subject
+    there."""
+    replies = recorded_replies(own.model_copy(update={"data_dir": settings.data_dir}), utc_now)
+    try:
+        yield replies
+    finally:
+        if replies is not None:
+            replies.close()
 
 
 def branch_language_model(settings: LlmSettings, budget: Budget) -> LanguageModel:

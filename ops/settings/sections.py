@@ -17,7 +17,7 @@ from palimpsest.stores.settings import RecallSettings, SearchSettings, StoreSett
 from palimpsest.streams.kafka.cluster import DEFAULT_PARTITIONS, Cluster
 from palimpsest.streams.logs.settings import KafkaSettings, LogSettings
 from palimpsest.streams.models.embedding_table import EmbeddingDefaults, defaults_for
-from palimpsest.streams.models.settings import EmbeddingSettings, LlmSettings
+from palimpsest.streams.models.settings import EmbeddingSettings, LlmSettings, ReplySettings
 from palimpsest.streams.settings import (
     DecisionSettings,
     ExtractionSettings,
@@ -47,6 +47,7 @@ class Settings(BaseSettings):
     log: LogSettings = LogSettings()
     kafka: KafkaSettings = KafkaSettings()
     llm: LlmSettings = LlmSettings()
+    replies: ReplySettings = ReplySettings()
     embedding: EmbeddingSettings = EmbeddingSettings()
     intent: IntentSettings = IntentSettings()
     sessions: SessionSettings = SessionSettings()

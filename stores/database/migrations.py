@@ -183,6 +183,15 @@ CREATE TABLE erasures (
     phase VARCHAR NOT NULL, memory_ids VARCHAR[] NOT NULL, texts VARCHAR NOT NULL)
 """
 
+_SHADOW_PROPOSALS = (
+    """CREATE TABLE shadow_proposals (
+        item_id VARCHAR NOT NULL, round BIGINT NOT NULL, decider VARCHAR NOT NULL,
+        scope VARCHAR NOT NULL, turn_memory_id VARCHAR NOT NULL, action VARCHAR,
+        target_id VARCHAR, confidence DOUBLE NOT NULL, reason VARCHAR NOT NULL, error VARCHAR,
+        input_tokens BIGINT, output_tokens BIGINT, latency_ms DOUBLE, cost DOUBLE,
+        recorded_at TIMESTAMPTZ NOT NULL, PRIMARY KEY (item_id, round, decider))""",
+    "ALTER TABLE scope_flags ADD COLUMN earned_update_delete BOOLEAN",
+)
 
 _PROMOTIONS = (
     """CREATE TABLE promotion_rows (
@@ -223,6 +232,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration("0010-sessions-and-short-term", _SESSIONS),
     Migration("0011-erasures", (_ERASURES,)),
     Migration("0012-promotions", _PROMOTIONS),
+    Migration("0013-shadow-proposals", _SHADOW_PROPOSALS),
 )
 
 

@@ -122,6 +122,7 @@ COLUMNS: dict[str, str] = {
     "allow_update_delete": "whether UPDATE and DELETE are carried out",
     "mutations_frozen": "whether nothing may be written, also not by commands",
     "autonomous_frozen": "whether timers rest",
+    "earned_update_delete": "whether it has earned to update and delete, where nobody set that",
     "self_teaching_enabled": "whether agents' tools may write long-term memories",
     # dead letters
     "letter_id": "id of the dead letter",

@@ -12,6 +12,7 @@ import hashlib
 
 import duckdb
 
+from palimpsest.stores.database.agreement_views import AGREEMENT_VIEWS
 from palimpsest.stores.database.balance import STORED_BALANCE, STORED_ITEMS, STORED_TOTAL
 from palimpsest.stores.database.document_views import DOCUMENT_VIEWS
 from palimpsest.stores.database.graph_views import GRAPH_VIEWS, INTERNAL_GRAPH_VIEWS
@@ -87,6 +88,7 @@ VIEWS: dict[str, View] = {
     **GRAPH_VIEWS,
     **DOCUMENT_VIEWS,
     **PROMOTION_VIEWS,
+    **AGREEMENT_VIEWS,
     "edges": View(
         "Edges between memories.",
         "SELECT * FROM internal.memory_edges",
@@ -153,8 +155,14 @@ VIEWS: dict[str, View] = {
            WHERE round = 0
            UNION ALL SELECT 'decide', scope, NULL, model, prompt_version, input_tokens,
                output_tokens, cost, latency_ms, NULL, recorded_at FROM internal.proposals
-           WHERE model IS NOT NULL""",
-        {"stage": "the stage that asked", "attempts": "tries until the reply could be read"},
+           WHERE model IS NOT NULL
+           UNION ALL SELECT 'shadow', scope, NULL, decider, NULL, input_tokens, output_tokens,
+               cost, latency_ms, NULL, recorded_at FROM internal.shadow_proposals
+           WHERE latency_ms IS NOT NULL""",
+        {
+            "stage": "the stage that asked, or shadow",
+            "attempts": "tries until the reply could be read",
+        },
     ),
     "pipeline_items": View(
         "Every turn and every fact with where it is now." + LATELY, STORED_ITEMS, PIPELINE_COLUMNS

@@ -74,6 +74,12 @@ _TABLES: Final = (
         _of("held_proposals", "item_id, action, turn_memory_id, content, reason"),
     ),
     _Table(
+        "shadow_proposals",
+        ("item_id", "round", "decider"),
+        ("reason", "error"),
+        _of("shadow_proposals", "item_id, round, decider, action, turn_memory_id, reason, error"),
+    ),
+    _Table(
         "extractions",
         ("message_id",),
         ("warnings",),

@@ -30,7 +30,8 @@ class LogSettings(Section):
         default=600.0,
         ge=1.0,
         description="how often a worker removes from the embedded log what is older than its topic"
-        " keeps it (cache-invalidations: 1 day), in seconds; on Kafka the broker does",
+        " keeps it (cache-invalidations: 1 day), in seconds; on Kafka the broker does. As often for"
+        " recorded replies",
     )
 
 

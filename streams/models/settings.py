@@ -1,4 +1,4 @@
-"""The sections `llm` and `embedding` of the settings."""
+"""The sections `llm`, `replies` and `embedding` of the settings."""
 
 from __future__ import annotations
 
@@ -52,6 +52,23 @@ class LlmSettings(Section):
     @property
     def model_name(self) -> str:
         return self.model or DEFAULT_LLM_MODELS[self.provider]
+
+
+class ReplySettings(Section):
+    """Recorded replies of the language model."""
+
+    retention_days: float = Field(
+        default=30.0,
+        ge=0,
+        le=36_500,
+        description="how long a reply of a remote language model is kept, to be taken when the same"
+        " is asked again, in days; 0 keeps none",
+    )
+    max_megabytes: float = Field(
+        default=1_024.0,
+        gt=0,
+        description="of the replies that are kept, in megabytes; the oldest go first",
+    )
 
 
 class EmbeddingSettings(Section):

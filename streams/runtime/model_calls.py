@@ -31,7 +31,7 @@ async def converse(run: RecordRun, models: ModelPort) -> None:
             run.resume(await models.embed(run.ask.texts, run.ask.required))
             continue
         try:
-            reply = await models.generate(run.ask.prompt, run.ask.advisory)
+            reply = await models.answer(run.ask, run.message.scope if run.message else "")
         except ModelUnavailable as refusal:
             run.refuse(refusal)
         else:

@@ -18,8 +18,9 @@ from palimpsest.streams.models.base import (
     TransientModelError,
     embeddings,
 )
+from palimpsest.streams.models.recorded import RecordedReplies, question
 from palimpsest.streams.runtime.model_usage import Usage
-from palimpsest.streams.stage import Embedded, ModelUnavailable
+from palimpsest.streams.stage import Embedded, Generate, ModelUnavailable
 
 T = TypeVar("T")
 Asked = TypeVar("Asked")
@@ -53,7 +54,8 @@ class ModelPort:
 
     Transient failures are retried in place for as long as they last, and so is a provider that
     refuses everything; `outages` tells which providers are being waited for. `wait` is the sleep
-    between tries, so that tests need none.
+    between tries, so that tests need none. With `replies`, each that is paid for is kept before it
+    is handed on, and taken from there when the same is asked again of the same `address`.
     """
 
     language: LanguageModel
@@ -63,8 +65,26 @@ class ModelPort:
     wait: Callable[[float], Awaitable[None]] = asyncio.sleep
     outages: dict[str, Outage] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
+    replies: RecordedReplies | None = None
+    address: str = ""
     _slots: asyncio.Semaphore | None = None
     _kept: dict[str, Embedding] = field(default_factory=dict)
+
+    async def answer(self, ask: Generate, scope: str) -> Reply | None:
+        """What `generate` gives, or gave before. Raises ModelUnavailable, and LogError where
+        recorded replies cannot be read or kept."""
+        if self.replies is None:
+            return await self.generate(ask.prompt, ask.advisory)
+        asked = question(self.language, self.address, ask.prompt, ask.attempt)
+        found = None if ask.fresh else await asyncio.to_thread(self.replies.find, asked)
+        if found is not None:
+            self.usage.of(self._language).recorded += 1
+            return found
+        erasures = self.replies.erasures
+        reply = await self.generate(ask.prompt, ask.advisory)
+        if reply is not None:
+            await asyncio.to_thread(self.replies.keep, asked, scope, reply, erasures)
+        return reply
 
     async def generate(self, prompt: Prompt, advisory: bool) -> Reply | None:
         """A reply; None where an advisory question could not be answered at the first try.

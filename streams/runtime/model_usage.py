@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 @dataclass(slots=True)
 class ModelUsage:
     """Of one provider: `calls` that were made, `failures` among them, `retries` after those that
-    may pass, the `seconds` that they took, and the tokens that it told of."""
+    may pass, the `seconds` that they took, and the tokens that it told of; and the replies that
+    were `recorded`, for which none was made."""
 
     calls: int = 0
     failures: int = 0
@@ -19,6 +20,7 @@ class ModelUsage:
     seconds: float = 0.0
     input_tokens: int = 0
     output_tokens: int = 0
+    recorded: int = 0
 
 
 @dataclass(slots=True)

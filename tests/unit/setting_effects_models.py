@@ -7,8 +7,10 @@ from typing import Any
 
 from palimpsest.ops import parts
 from palimpsest.ops.embedded import application
+from palimpsest.ops.maintenance.upkeep import Expiry
 from palimpsest.streams.models.base import ModelError, Prompt
 from palimpsest.streams.runtime.model_port import ModelPort
+from palimpsest.streams.stage import Generate
 from tests.servers import Late, ScriptedProvider, Text
 from tests.setting_lab import REMOTE_LLM, REMOTE_VECTORS, Case, Lab, happens
 
@@ -45,6 +47,16 @@ async def cost_of_calls(lab: Lab) -> object:
         with seen.app.shards[0].reading() as reader:
             found = reader.execute("SELECT DISTINCT cost FROM main.model_calls").fetchall()
     return [round(cost, 6) for (cost,) in found]
+
+
+async def asked_again(lab: Lab) -> object:
+    """Calls for a prompt, and for the same after two days."""
+    async with application(lab.settings, clock=lab.clock) as app:
+        await app.models.answer(Generate(PROMPT), "ana")
+        lab.clock.advance(days=2)
+        async with Expiry(app.replies or app.log, lab.clock, 60).going_on():
+            await app.models.answer(Generate(PROMPT), "ana")
+    return len(lab.server.posts)
 
 
 async def calls_at_once(lab: Lab) -> object:
@@ -126,6 +138,8 @@ CASES: dict[str, Case] = {
     ),
     "llm.timeout_seconds": Case(reply_in_time, (0.05, 30), (False, True), REMOTE_LLM),
     "llm.concurrency": Case(calls_at_once, (1, 4), (1, 4), REMOTE_LLM),
+    "replies.retention_days": Case(asked_again, (1, 3), (2, 1), REMOTE_LLM),
+    "replies.max_megabytes": Case(asked_again, (0.00001, 1), (2, 1), REMOTE_LLM),
     "llm.input_price": Case(cost_of_calls, (1000, 2000), ([0.011], [0.022]), REMOTE_LLM),
     "llm.output_price": Case(cost_of_calls, (1000, 2000), ([0.007], [0.014]), REMOTE_LLM),
     "embedding.provider": Case(

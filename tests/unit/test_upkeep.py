@@ -188,4 +188,4 @@ async def test_a_log_that_cannot_be_written_ends_no_worker(
     ):
         async with Expiry(log, Clock(), 60.0).going_on():
             pass
-    assert "what is too old stays in the log for now" in caplog.text
+    assert "what is too old stays for now" in caplog.text

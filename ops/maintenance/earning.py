@@ -1,0 +1,164 @@
+"""Scopes earn to update and delete, and lose it again, by what people made of what was proposed.
+
+What counts are the newest `pipeline.earn_proposals` updates and deletes that a person judged: who
+applied or confirmed one agreed, who dismissed, corrected, forgot or took one back did not. The
+change is a command in the log, with its reason, as that of a person would be. What a person set
+for the scope is never looked behind, and nothing is earned or lost while anything is frozen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import duckdb
+
+from palimpsest.ops.maintenance.own_commands import own_command
+from palimpsest.schemas.commands import Actor, SetFlagsCommand
+from palimpsest.stores.database.cursors import StoreClosed
+from palimpsest.stores.shard import Shard
+from palimpsest.streams.logs.base import LogError, Outgoing
+from palimpsest.streams.memory_rows import effective
+from palimpsest.streams.settings import PipelineSettings
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 30.0
+EARNING: Final = Actor(id="earning", type="system")
+SLIGHTLY: Final = 1e-9
+"""So that 9 of 10 are 0.9, however binary numbers see it."""
+
+JUDGED: Final = """
+SELECT scope, count(*) AS judged, sum(is_right::INTEGER) AS in_favour FROM (
+    SELECT scope, is_right,
+        row_number() OVER (PARTITION BY scope ORDER BY judged_at DESC, item_id) AS number
+    FROM main.decision_verdicts WHERE action IN ('UPDATE', 'DELETE'))
+WHERE number <= ? GROUP BY scope ORDER BY scope
+"""
+CHANGES: Final = "SELECT count(*) FROM history_rows WHERE scope = ? AND event = 'flags'"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Of the newest proposals that people judged, how many they agreed with."""
+
+    proposals: int = 0
+    in_favour: int = 0
+
+    def __str__(self) -> str:
+        return f"people agreed with {self.in_favour} of the last {self.proposals} proposals"
+
+
+def change_of(judged: Judged, earned: bool, settings: PipelineSettings) -> str | None:
+    """Why a scope earns it, or loses what it has `earned`; None where nothing changes. What is lost
+    needs a clearly lower share than what is earned, so that one verdict does not turn it."""
+    if not settings.earn_update_delete:
+        return "pipeline.earn_update_delete is off" if earned else None
+    bar = settings.earn_agreement
+    if earned:
+        lost = bar - settings.earn_margin
+        fell = judged.in_favour < lost * judged.proposals - SLIGHTLY
+        return f"{judged}: less than {lost:.0%}" if fell else None
+    enough = judged.proposals >= settings.earn_proposals
+    if enough and judged.in_favour >= bar * judged.proposals - SLIGHTLY:
+        return f"{judged}: at least {bar:.0%}"
+    return None
+
+
+class Earning:
+    """Of all scopes of the shards that `shards` tells as open."""
+
+    def __init__(
+        self,
+        shards: Callable[[], Mapping[int, Shard]],
+        append: Callable[[Sequence[Outgoing]], object],
+        settings: PipelineSettings,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._shards = shards
+        self._append = append
+        self._settings = settings
+        self._clock = clock
+        self._told: set[str] = set()
+
+    @contextlib.asynccontextmanager
+    async def going_on(self) -> AsyncIterator[None]:
+        """In the background, until the block ends."""
+        task = asyncio.create_task(self._run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.to_thread(self.once)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def once(self) -> bool:
+        """Append what has to change now; whether there was anything. Blocks."""
+        found = False
+        for partition, shard in self._shards().items():
+            try:
+                found |= self._look(shard)
+            except StoreClosed:
+                continue  # the partition has moved on meanwhile
+            except (LogError, duckdb.Error) as error:
+                logger.warning("what scopes of partition %d earn waits: %s", partition, error)
+        return found
+
+    def _look(self, shard: Shard) -> bool:
+        found = []
+        for scope, earned, judged in self._candidates(shard):
+            why = change_of(judged, earned, self._settings)
+            if why is None:
+                continue
+            # Each change of the flags makes the next one another command.
+            command = SetFlagsCommand(earned_update_delete=not earned, reason=why)
+            changes = _count(shard, CHANGES, scope)
+            record_id, record = own_command(scope, command, EARNING, self._clock(), changes)
+            if record_id not in self._told:
+                self._told.add(record_id)
+                found.append(record)
+        if found:
+            self._append(found)
+        return bool(found)
+
+    def _candidates(self, shard: Shard) -> list[tuple[str, bool, Judged]]:
+        """Scopes, whether each has earned it, and what people said."""
+        flags = dict(shard.flags)
+        judged: dict[str, Judged] = {}
+        if self._settings.earn_update_delete:
+            with shard.reading() as reader:
+                rows = reader.execute(JUDGED, [self._settings.earn_proposals]).fetchall()
+            judged = {scope: Judged(int(count), int(right)) for scope, count, right in rows}
+        found = []
+        for scope in sorted(judged.keys() | flags.keys()):
+            own = flags.get(scope)
+            now = effective(self._settings, own)
+            is_set = self._settings.allow_update_delete or (
+                own is not None and own.allow_update_delete is not None
+            )
+            if is_set or now.mutations_frozen or now.autonomous_frozen:
+                continue
+            earned = own is not None and bool(own.earned_update_delete)
+            found.append((scope, earned, judged.get(scope, Judged())))
+        return found
+
+
+def any_busy(*busy: Callable[[], bool]) -> Callable[[], bool]:
+    """Whether any of these is, asked in order."""
+    return lambda: any(each() for each in busy)
+
+
+def _count(shard: Shard, query: str, scope: str) -> int:
+    with shard.reading() as reader:
+        row = reader.execute(query, [scope]).fetchone()
+    assert row is not None
+    return int(row[0])

@@ -1,0 +1,222 @@
+"""Further deciders, beside the stages: they are shown what the live one decided about, and what
+they would do is recorded.
+
+They read `memory-writes` behind apply-writes, so that neither their slowness nor their failure
+reaches a live decision, and their only traces are commands in the log: who folds the log has what
+they said, and asks nobody. What the live one decided without asking anyone (by its bands) is not
+shown to them. They begin with what comes after they were set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import duckdb
+
+from palimpsest.ops.maintenance.deciders import Decider, Decision, deciders_of
+from palimpsest.ops.maintenance.own_commands import own_command
+from palimpsest.ops.settings.sections import Settings
+from palimpsest.schemas.codec import InvalidRecord, decode
+from palimpsest.schemas.commands import Actor
+from palimpsest.schemas.messages import MemoryWrite, ProposalsIntent
+from palimpsest.schemas.shadow_commands import RecordShadowProposalsCommand, ShadowProposal
+from palimpsest.schemas.topics import MEMORY_WRITES
+from palimpsest.stores.database.cursors import StoreClosed
+from palimpsest.stores.shard import Shard
+from palimpsest.streams.deciders import known_by_bands
+from palimpsest.streams.logs.base import LogError, LogReader, Outgoing, Record
+from palimpsest.streams.models.recorded import RecordedReplies
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 0.5
+AT_ONCE: Final = 16
+"""Records that are looked at together."""
+STATE: Final = "shadow_deciders_next_offset"
+"""Of a shard: the next offset of memory-writes to be shown; empty where there are none set."""
+SHADOW: Final = Actor(id="shadow-deciders", type="system")
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Decisions of some records, as the store stood after so many `erasures`."""
+
+    decisions: tuple[Decision, ...]
+    next_offset: int
+    erasures: int
+
+
+class ShadowDeciding:
+    """For all shards that `shards` tells as open, which may change at any time."""
+
+    def __init__(
+        self,
+        shards: Callable[[], Mapping[int, Shard]],
+        log: LogReader,
+        append: Callable[[Sequence[Outgoing]], object],
+        settings: Settings,
+        clock: Callable[[], datetime],
+        replies: RecordedReplies | None,
+    ) -> None:
+        self._shards = shards
+        self._log = log
+        self._append = append
+        self._settings = settings
+        self._clock = clock
+        self._deciders: list[Decider] = deciders_of(settings, replies)
+        self._next: dict[int, tuple[Shard, int]] = {}
+
+    @contextlib.asynccontextmanager
+    async def going_on(self) -> AsyncIterator[None]:
+        """In the background, until the block ends."""
+        for partition, shard in self._shards().items():
+            await self._begin(partition, shard)
+        task = asyncio.create_task(self._run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Let go of their models."""
+        for decider in self._deciders:
+            await decider.close()
+
+    def busy(self) -> bool:
+        """Whether something that was decided was not shown to them yet."""
+        return any(
+            self._next_of(partition, shard) < self._log.end_offset(MEMORY_WRITES.name, partition)
+            for partition, shard in (self._shards().items() if self._deciders else ())
+        )
+
+    async def _run(self) -> None:
+        while self._deciders:
+            found = False
+            for partition, shard in self._shards().items():
+                try:
+                    found |= await self._look(partition, shard)
+                except StoreClosed:
+                    continue  # the partition has moved on meanwhile
+                except (LogError, duckdb.Error) as error:
+                    logger.warning("further deciders of partition %d wait: %s", partition, error)
+            if not found:
+                await asyncio.sleep(LOOK_SECONDS)
+
+    # --- where they are ----------------------------------------------------------------------
+
+    async def _begin(self, partition: int, shard: Shard) -> None:
+        """Take up where an earlier process ended; where there was none, at what comes now."""
+        async with shard.lock:
+            begun = await asyncio.to_thread(self._begun, partition, shard)
+        if begun is not None:
+            self._next[partition] = (shard, begun)
+
+    def _begun(self, partition: int, shard: Shard) -> int | None:
+        with shard.writing():
+            kept = shard.state(STATE)
+            if not self._deciders:
+                if kept:
+                    shard.set_state(STATE, "")
+                return None
+            if not kept:
+                kept = str(self._log.end_offset(MEMORY_WRITES.name, partition))
+                shard.set_state(STATE, kept)
+            return int(kept)
+
+    def _next_of(self, partition: int, shard: Shard) -> int:
+        """0 for a shard that was opened just now."""
+        known, offset = self._next.get(partition, (None, 0))
+        return offset if known is shard else 0
+
+    # --- the work ----------------------------------------------------------------------------
+
+    async def _look(self, partition: int, shard: Shard) -> bool:
+        """Show them the next decisions; whether there were records to look at."""
+        if self._next.get(partition, (None, 0))[0] is not shard:
+            await self._begin(partition, shard)
+        read = await asyncio.to_thread(self._read, partition, shard)
+        if read is None:
+            return False
+        said = await asyncio.gather(
+            *(
+                decider.proposed(decision)
+                for decision in read.decisions
+                for decider in self._deciders
+            )
+        )
+        scopes = [decision.scope for decision in read.decisions for _ in self._deciders]
+        by_scope: dict[str, list[ShadowProposal]] = defaultdict(list)
+        for scope, proposal in zip(scopes, said, strict=True):
+            by_scope[scope].append(proposal)
+        records = [
+            own_command(
+                scope,
+                RecordShadowProposalsCommand(proposals=tuple(proposals)),
+                SHADOW,
+                self._clock(),
+            )[1]
+            for scope, proposals in by_scope.items()
+        ]
+        # While nothing is erased: what is appended then is either redacted with the log, or it
+        # was made from records that were.
+        async with shard.lock:
+            await asyncio.to_thread(self._keep, partition, shard, read, records)
+        return True
+
+    def _read(self, partition: int, shard: Shard) -> _Read | None:
+        start, topic = self._next_of(partition, shard), MEMORY_WRITES.name
+        if start >= shard.cursor_of("apply-writes", topic):
+            return None
+        erasures = _erasures(shard)
+        records = self._log.read(topic, partition, start, AT_ONCE)
+        if not records:
+            return None
+        decisions = tuple(each for record in records for each in self._contested(record))
+        return _Read(decisions, records[-1].offset + 1, erasures)
+
+    def _contested(self, record: Record) -> list[Decision]:
+        """What the live decider had to make up its mind about."""
+        try:
+            message = decode(record.value, MEMORY_WRITES, record.timestamp)
+        except InvalidRecord:
+            return []  # apply-writes has made a dead letter of it
+        body = message.body
+        if not isinstance(body, MemoryWrite) or not isinstance(body.write, ProposalsIntent):
+            return []
+        intent = body.write
+        return [
+            Decision(
+                message.scope,
+                message.occurred_at,
+                proposal.fact,
+                proposal.candidates,
+                intent.turn.memory_id,
+                intent.round,
+            )
+            for proposal in intent.proposals
+            if known_by_bands(proposal.fact, proposal.candidates, self._settings) is None
+        ]
+
+    def _keep(self, partition: int, shard: Shard, read: _Read, records: Sequence[Outgoing]) -> None:
+        if _erasures(shard) != read.erasures:
+            return  # they are read again, as they are now
+        if records:
+            self._append(records)
+        with shard.writing():
+            shard.set_state(STATE, str(read.next_offset))
+        self._next[partition] = (shard, read.next_offset)
+
+
+def _erasures(shard: Shard) -> int:
+    with shard.reading() as reader:
+        row = reader.execute("SELECT count(*) FROM erasures").fetchone()
+    assert row is not None
+    return int(row[0])
