@@ -18,6 +18,7 @@ from palimpsest.ops.parts import (
     check_embedding,
     check_stages,
     embedding_model,
+    known_private,
     language_model,
     model_stages,
     note_embedding,
@@ -88,16 +89,19 @@ class Application:
         from palimpsest.ops.documents.fetcher import Fetcher, takes_documents
         from palimpsest.ops.maintenance.purge import Purge
         from palimpsest.ops.maintenance.upkeep import Expiry, Upkeep
+        from palimpsest.ops.maintenance.withholding import Withholding
 
         shards = dict(enumerate(self.shards))
         flags = self.settings.pipeline
         upkeep = Upkeep(lambda: shards, self.embedding, flags)
         expiry = Expiry(self.log, self.clock, self.settings.log.expire_seconds)
         purge = Purge(self.log, self.settings.pii)
+        withholding = Withholding(self.log, self.shards, self.settings.privacy.purge)
         async with (
             expiry.going_on(unless=flags.autonomous_frozen),
             upkeep.going_on(),
             purge.going_on(),
+            withholding.going_on(),
             contextlib.AsyncExitStack() as fetching,
         ):
             if takes_documents(self.worker.stages):
@@ -178,7 +182,8 @@ async def application(
             if on_batch is not None:
                 await on_batch(runner)
 
-        chosen = [s for s in stages(settings) if not only or s.name in only]
+        flow = stages(settings, known_private(dict(enumerate(shards))))
+        chosen = [s for s in flow if not only or s.name in only]
         asking = model_stages(settings)
         worker = Worker(log, chosen, len(shards), runner, settings.worker, asking, after_batch)
         erasing = FileErasing(log, shards)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from palimpsest.schemas.audit_rows import AcceptedRow, DeadLetterRow, HistoryRow
 from palimpsest.schemas.document_rows import DocumentMemoryRow, DocumentRow
+from palimpsest.schemas.privacy import PrivacyRow
 from palimpsest.schemas.rows import (
     ArchiveRow,
     AspectRow,
@@ -46,6 +47,7 @@ ROW_TYPES: tuple[type[Row], ...] = (
     DeadLetterRow,
     CommandRow,
     FlagsRow,
+    PrivacyRow,
     DocumentRow,
     DocumentMemoryRow,
 )

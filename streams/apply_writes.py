@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 from palimpsest.schemas.commands import (
     ApplyProposalsCommand,
@@ -39,6 +39,7 @@ from palimpsest.streams.apply_import import import_step
 from palimpsest.streams.apply_proposals import proposals_step
 from palimpsest.streams.memory_rows import effective, turn_memory, turn_text
 from palimpsest.streams.outcomes import changes, link_writes, outcome_row
+from palimpsest.streams.privacy import is_withheld, rejected
 from palimpsest.streams.prompting.prompts import MAX_CONTEXT_CHARACTERS, cut
 from palimpsest.streams.sessions import TurnSettings, session_step
 from palimpsest.streams.settings import StageSettings
@@ -62,15 +63,25 @@ QUOTED_CHARACTERS = 500
 """Of each text in the reason of a refusal; the dead letter holds the record whole."""
 
 
-def apply_writes_stage(settings: StageSettings) -> Stage:
-    """The stage that owns the memory tables."""
+KnownPrivate = Callable[[str, str], bool]
+"""Whether a speaker of a scope is known to keep nothing, before the store is asked in order."""
+
+
+def nobody(scope: str, speaker: str) -> bool:
+    return False
+
+
+def apply_writes_stage(settings: StageSettings, is_known_private: KnownPrivate = nobody) -> Stage:
+    """The stage that owns the memory tables. `is_known_private` spares an embedding model texts
+    that will not be kept; whether a turn is kept is for the store to say, in the order of the
+    log."""
 
     def process(message: Message, context: Context) -> Process:
         body = message.body
         assert isinstance(body, MemoryWrite)
         match body.write:
             case RawTurnIntent():
-                return (yield from _raw_turn(message, body.write.turn, settings))
+                return (yield from _raw_turn(message, body.write.turn, settings, is_known_private))
             case RejectedTurnIntent():
                 return _rejected_turn(message, body.write)
             case ProposalsIntent():
@@ -94,11 +105,16 @@ def apply_writes_stage(settings: StageSettings) -> Stage:
 
 
 def _raw_turn(
-    message: Message, turn: NormalizedTurn, settings: StageSettings
+    message: Message,
+    turn: NormalizedTurn,
+    settings: StageSettings,
+    is_known_private: KnownPrivate,
 ) -> Generator[Ask, Answer, Step]:
     """A turn becomes an episodic memory, and goes on to extraction where the scope's flags say so.
     The same turn again is nothing new; another text under its id is refused."""
-    embedded = yield Embed((turn_text(message, turn),))
+    embedded: Answer = Embedded((None,))
+    if not is_known_private(message.scope, turn.speaker):
+        embedded = yield Embed((turn_text(message, turn),))
     assert isinstance(embedded, Embedded)
     text = linked_text("episodic", turn.speaker, turn.content)
     memory_id = turn_memory_id(message.scope, turn.turn_id)
@@ -114,6 +130,8 @@ def _raw_turn(
     assert isinstance(loaded, Loaded)
     if item_id in loaded.settled:
         return Step()
+    if is_withheld(loaded.privacy, turn.speaker):
+        return _rejected_turn(message, rejected(turn))
     stored = loaded.memories.get(memory_id)
     if stored is not None:
         return _known_turn_id(message, turn, stored, loaded)
@@ -163,7 +181,7 @@ def _context(
             content=cut(row.content, MAX_CONTEXT_CHARACTERS),
         )
         for row in rows
-        if not row.is_deleted
+        if not (row.is_deleted or is_withheld(loaded.privacy, row.who))
     )
 
 
