@@ -122,7 +122,7 @@ def text_step(message: Message, text: DocumentTextCommand, settings: StageSettin
     for number, memory_id in enumerate(ids):
         _store(work, row, memory_id, text.chunks[number], text.first + number)
     row = replace(row, taken=row.taken + len(ids), updated_at=message.recorded)
-    told = changes(MemoryChange(outcomes=tuple(work.outcomes)), tuple(work.touched))
+    told = changes(MemoryChange(outcomes=tuple(work.outcomes)), work.touched)
     return Step(writes=(*work.writes, Put(row)), emits=told if work.outcomes else ())
 
 
@@ -257,7 +257,7 @@ def forget_chunks_step(
         forgotten += 1
     told: list[Emit] = []
     if work.outcomes:
-        told += changes(MemoryChange(outcomes=tuple(work.outcomes)), tuple(work.touched))
+        told += changes(MemoryChange(outcomes=tuple(work.outcomes)), work.touched)
     if len(found.chunks) == FORGOTTEN_AT_ONCE:
         after = found.chunks[-1][0]
         counted = {"after": after, "forgotten": forgotten, "kept": kept}

@@ -23,7 +23,13 @@ from palimpsest.streams.decision_rows import candidates_json
 from palimpsest.streams.erased_facts import still_proposed, unsaid
 from palimpsest.streams.memory_rows import Origin, effective, origin_of
 from palimpsest.streams.models.base import Embedding
-from palimpsest.streams.outcomes import changes, link_writes, outcome_row
+from palimpsest.streams.outcomes import (
+    InvalidationKind,
+    changes,
+    kinds_of,
+    link_writes,
+    outcome_row,
+)
 from palimpsest.streams.privacy import is_private, is_private_source
 from palimpsest.streams.proposal_policy import (
     Met,
@@ -66,15 +72,16 @@ class _Work:
     writes: list[Write] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     sent_back: list[Proposal] = field(default_factory=list)
-    touched: list[str] = field(default_factory=list)
+    touched: list[tuple[str, InvalidationKind]] = field(default_factory=list)
 
     def put(self, row: MemoryRow) -> None:
         self.keep_embedding(row.content)
         self.writes.append(Put(row))
+        kinds = kinds_of(self.memories.get(row.memory_id), row)
         self.memories[row.memory_id] = row
         if row.dedup_key is not None:
             self.by_hash[row.content_hash] = row.memory_id
-        self.touched.append(row.memory_id)
+        self.touched += [(row.memory_id, kind) for kind in kinds]
 
     def keep_embedding(self, content: str) -> None:
         found = self.embeddings.get(content)
@@ -281,5 +288,5 @@ def _emits(work: _Work) -> tuple[Emit, ...]:
         change = MemoryChange(
             outcomes=tuple(work.outcomes), session_id=intent.turn.session_id, graph=graph
         )
-        emits += changes(change, tuple(dict.fromkeys(work.touched)))
+        emits += changes(change, work.touched)
     return tuple(emits)

@@ -83,7 +83,7 @@ def apply_writes_stage(settings: StageSettings, is_known_private: KnownPrivate =
             case RawTurnIntent():
                 return (yield from _raw_turn(message, body.write.turn, settings, is_known_private))
             case RejectedTurnIntent():
-                return _rejected_turn(message, body.write)
+                return (yield from _rejected_turn_step(message, body.write))
             case ProposalsIntent():
                 return (yield from proposals_step(message, body.write, settings))
             case CommandIntent(command=ApplyProposalsCommand() | DismissProposalsCommand()):
@@ -218,6 +218,16 @@ def _stored(item_id: str, row: MemoryRow) -> Outcome:
         reason="turn stored",
         version=1,
     )
+
+
+def _rejected_turn_step(
+    message: Message, intent: RejectedTurnIntent
+) -> Generator[Ask, Answer, Step]:
+    """The same turn again is nothing new, whatever became of it."""
+    item_id = item_id_of(message.scope, intent)
+    loaded = yield Load(message.scope, turn_item_ids=(item_id,))
+    assert isinstance(loaded, Loaded)
+    return Step() if item_id in loaded.settled else _rejected_turn(message, intent)
 
 
 def _rejected_turn(message: Message, intent: RejectedTurnIntent) -> Step:

@@ -21,6 +21,7 @@ from palimpsest.ops.queries.requests import (
     GetRequest,
     HistoryRequest,
     ListRequest,
+    PrivacyRequest,
     RecallRequest,
     Request,
     ScopeRequest,
@@ -42,6 +43,7 @@ from palimpsest.schemas.commands import (
     RecoverCommand,
     RememberCommand,
     SessionEndCommand,
+    SetPrivacyCommand,
     UpdateShortTermCommand,
 )
 from palimpsest.schemas.document_commands import AddDocumentCommand, DeleteDocumentCommand
@@ -101,6 +103,9 @@ def of_command(scope: str, command: Command) -> Call:
         case SessionEndCommand():
             body = {"reason": command.reason, "scope": scope}
             return _post(f"/api/sessions/{_part(command.session_id)}/end", body)
+        case SetPrivacyCommand():
+            told = command.model_dump(mode="json", exclude={"command"}, exclude_none=True)
+            return Call("PUT", "/api/privacy", body={**told, "scope": scope})
         case UpdateShortTermCommand():
             body = {"summary": command.summary, "scope": scope}
             return Call("PUT", f"/api/sessions/{_part(command.session_id)}/memory", body=body)
@@ -235,6 +240,7 @@ _ASKED: Final[Mapping[type, Callable[[Any], Call]]] = {
     SessionMemoryRequest: lambda asked: _get(
         f"/api/sessions/{_part(asked.session_id)}/memory", scope=asked.scope, limit=1
     ),
+    PrivacyRequest: lambda asked: _get("/api/privacy", scope=asked.scope),
     DocumentRequest: lambda asked: _get(f"/api/documents/{_part(asked.document_id)}"),
     DocumentsRequest: lambda asked: _get(
         "/api/documents",

@@ -17,6 +17,7 @@ from palimpsest.ops.http import (
     memory_routes,
     operation_routes,
     overview_routes,
+    privacy_routes,
     problems,
     scope_routes,
     session_routes,
@@ -35,6 +36,7 @@ memory that is not the token's is answered like one that does not exist."""
 GROUPS = (
     memory_routes,
     session_routes,
+    privacy_routes,
     turn_routes,
     command_routes,
     document_routes,

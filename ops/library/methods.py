@@ -11,13 +11,14 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 from palimpsest.ops.library.asking import Asking
 from palimpsest.ops.library.changing import Changing
 from palimpsest.ops.library.documents import Documents
+from palimpsest.ops.library.privacy import WithPrivacy
 from palimpsest.ops.library.sessions import WithSessions
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Methods(Asking, Changing, Documents, WithSessions):
+class Methods(Asking, Changing, Documents, WithSessions, WithPrivacy):
     """A memory, for programs with an event loop."""
 
 
@@ -114,3 +115,5 @@ class BlockingMethods:
     session_memory = blocking(Methods.session_memory)
     update_short_term_memory = blocking(Methods.update_short_term_memory)
     end_session = blocking(Methods.end_session)
+    set_privacy = blocking(Methods.set_privacy)
+    privacy = blocking(Methods.privacy)

@@ -45,6 +45,7 @@ from palimpsest.ops.queries.requests import (
     HeldProposalsRequest,
     JsonObject,
     ListRequest,
+    PrivacyRequest,
     RecallRequest,
     RedriveRequest,
     Request,
@@ -182,6 +183,7 @@ class RoutedQueries:
                 | EntitiesRequest()
                 | EntityRequest()
                 | FlagsRequest()
+                | PrivacyRequest()
                 | ForgetPreviewRequest()
                 | SessionMemoryRequest()
                 | SessionsRequest()
