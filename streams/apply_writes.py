@@ -38,6 +38,7 @@ from palimpsest.streams.apply_held import held_step
 from palimpsest.streams.apply_import import import_step
 from palimpsest.streams.apply_proposals import proposals_step
 from palimpsest.streams.memory_rows import effective, turn_memory, turn_text
+from palimpsest.streams.models.base import Embedding
 from palimpsest.streams.outcomes import changes, link_writes, outcome_row
 from palimpsest.streams.privacy import is_withheld, rejected
 from palimpsest.streams.prompting.prompts import MAX_CONTEXT_CHARACTERS, cut
@@ -135,6 +136,18 @@ def _raw_turn(
     stored = loaded.memories.get(memory_id)
     if stored is not None:
         return _known_turn_id(message, turn, stored, loaded)
+    [embedding] = embedded.embeddings
+    return (yield from _new_turn(message, turn, settings, loaded, embedding))
+
+
+def _new_turn(
+    message: Message,
+    turn: NormalizedTurn,
+    settings: StageSettings,
+    loaded: Loaded,
+    embedding: Embedding | None,
+) -> Generator[Ask, Answer, Step]:
+    """The memory of a turn, with all that follows from it."""
     row = turn_memory(message, turn, loaded.write_seq + 1)
     flags = effective(settings.pipeline, loaded.flags)
     extracted = flags.enabled and turn.role in settings.extraction.roles
@@ -142,19 +155,18 @@ def _raw_turn(
     of_sessions = TurnSettings(settings.sessions, settings.short_term, context_turns)
     kept, ended = session_step(message, turn, row, loaded, extracted, of_sessions)
     writes: list[Write] = [Put(row), *kept]
-    [embedding] = embedded.embeddings
     if embedding is not None:
         writes.insert(0, KeepVector(row.embedding_key, embedding.vector, embedding.tokens))
     if loaded.session is not None and turn.session_id:
         edge = EdgeRow(
             source_id=loaded.session.last_turn,
-            target_id=memory_id,
+            target_id=row.memory_id,
             relation_type="temporal",
             scope=message.scope,
         )
         writes.append(Put(edge))
     writes += link_writes(row, loaded.entities)
-    outcome = _stored(item_id, row)
+    outcome = _stored(item_id_of(message.scope, turn), row)
     emits = (*ended, *changes(MemoryChange(outcomes=(outcome,), session_id=turn.session_id)))
     if extracted:
         context = yield from _context(message.scope, loaded.session, context_turns)

@@ -107,9 +107,8 @@ def decide_stage(settings: StageSettings) -> Stage:
             except Undecided as error:
                 failed.append((fact, error))
                 continue
-            if vector is None:
-                warnings = (*proposal.warnings, WITHOUT_A_VECTOR)
-                proposal = proposal.model_copy(update={"warnings": warnings})
+            warned = {"warnings": (*proposal.warnings, WITHOUT_A_VECTOR)}
+            proposal = proposal.model_copy(update=warned) if vector is None else proposal
             proposals.append(proposal)
             writes.append(Put(proposal_row(message, body, proposal, as_of)))
             order = decision_order(context.record.offset, len(proposals) - 1)

@@ -79,7 +79,8 @@ VIEWS: dict[str, View] = {
         f"SELECT * REPLACE ({told_word('event')} AS event) FROM internal.history_rows",
         {
             "event": "created, updated, deleted, recovered, none, deduped, skipped, blocked,"
-            " shadowed, dropped, reconsidered, archived, purged, graph, flags, privacy or session-ended",
+            " shadowed, dropped, reconsidered, archived, purged, graph, flags, privacy"
+            " or session-ended",
             "reason": "why",
         },
     ),
