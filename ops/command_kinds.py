@@ -26,6 +26,7 @@ Kind = Literal[
     "forbidden",
     "frozen",
     "pii_rejected",
+    "private",
     "failed",
 ]
 """Why a command is refused; `failed`: it ended as a dead letter."""

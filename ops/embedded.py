@@ -19,6 +19,7 @@ from palimpsest.ops.parts import (
     check_embedding,
     check_stages,
     embedding_model,
+    known_private,
     language_model,
     model_stages,
     note_embedding,
@@ -99,6 +100,7 @@ class Application:
         from palimpsest.ops.maintenance.earning import Earning, any_busy
         from palimpsest.ops.maintenance.purge import Purge
         from palimpsest.ops.maintenance.upkeep import Upkeep, expiring
+        from palimpsest.ops.maintenance.withholding import Withholding
 
         shards = dict(enumerate(self.shards))
         flags = self.settings.pipeline
@@ -106,10 +108,12 @@ class Application:
         kept = (self.log, self.replies)
         seconds = self.settings.log.expire_seconds
         purge = Purge(self.log, self.settings.pii)
+        withholding = Withholding(self.log, self.shards, self.settings.privacy.purge)
         async with (
             expiring(kept, self.clock, seconds, unless=flags.autonomous_frozen),
             upkeep.going_on(),
             purge.going_on(),
+            withholding.going_on(),
             contextlib.AsyncExitStack() as fetching,
         ):
             if takes_documents(self.worker.stages):
@@ -174,7 +178,7 @@ async def application(
     only: Sequence[str] = (),
     on_batch: Callable[[StageRunner], Awaitable[None]] | None = None,
     clock: Callable[[], datetime] = utc_now,
-    make_language: Callable[[LlmSettings], LanguageModel] = language_model,
+    make_language: Callable[[LlmSettings], LanguageModel] | None = None,
     adapted: Callable[[Stage], Stage] = lambda stage: stage,
     replies: RecordedReplies | None = None,
 ) -> AsyncIterator[Application]:
@@ -186,7 +190,7 @@ async def application(
     """
     check_stages(only)
     async with contextlib.AsyncExitStack() as undo:
-        language = make_language(settings.llm)
+        language = (make_language or language_model)(settings.llm)
         undo.push_async_callback(language.close)
         embedding = embedding_model(settings)
         undo.push_async_callback(embedding.close)
@@ -208,7 +212,8 @@ async def application(
             if on_batch is not None:
                 await on_batch(runner)
 
-        chosen = [adapted(s) for s in stages(settings) if not only or s.name in only]
+        flow = stages(settings, known_private(dict(enumerate(shards))))
+        chosen = [adapted(s) for s in flow if not only or s.name in only]
         asking = model_stages(settings)
         worker = Worker(log, chosen, len(shards), runner, settings.worker, asking, after_batch)
         deciding = ShadowDeciding(

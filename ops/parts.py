@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ from palimpsest.stores.shard import Shard, StoreError
 from palimpsest.streams.logs.base import LogSender
 from palimpsest.streams.models.base import EmbeddingModel, LanguageModel, PermanentModelError
 from palimpsest.streams.models.settings import LOCAL_ENGLISH, LlmSettings
+from palimpsest.streams.privacy import is_withheld
 from palimpsest.streams.runtime.model_port import ModelPort
 from palimpsest.streams.runtime.partition_task import PartitionTask
 from palimpsest.streams.runtime.runner import Counts, StageRunner
@@ -242,6 +243,16 @@ def check_stages(names: Sequence[str]) -> None:
         raise SetupError(
             f"there is no stage {', '.join(unknown)}; the stages are {', '.join(STAGE_NAMES)}"
         )
+
+
+def known_private(shards: Mapping[int, Shard]) -> Callable[[str, str], bool]:
+    """Whether a shard that is open knows a speaker of a scope as one of whom nothing is kept."""
+
+    def is_known(scope: str, speaker: str) -> bool:
+        levels = (shard.privacy.get(scope, {}) for shard in shards.values())
+        return any(is_withheld(known, speaker) for known in levels)
+
+    return is_known
 
 
 def stage_runner(

@@ -13,6 +13,7 @@ from palimpsest.schemas.document_commands import (
 )
 from palimpsest.schemas.envelope import Frozen
 from palimpsest.schemas.portable import NumberedLine
+from palimpsest.schemas.privacy import Privacy
 from palimpsest.schemas.promotion_commands import PromoteCommand, RollbackPromotionCommand
 from palimpsest.schemas.shadow_commands import RecordShadowProposalsCommand
 
@@ -186,6 +187,17 @@ class SetFlagsCommand(Frozen):
     reason: str = ""
 
 
+class SetPrivacyCommand(Frozen):
+    """Set the privacy level of a person in the scope, or (without a person) of the whole scope.
+    From its place in the log on: `full` keeps nothing of what the person says, `partial` lets no
+    agent write memories about the person by itself. Only a person may lower a level."""
+
+    command: Literal["set-privacy"] = "set-privacy"
+    person: str | None = Field(default=None, max_length=256)
+    level: Privacy
+    reason: str = ""
+
+
 class AliasCommand(Frozen):
     """Tell that two names mean one entity; names are never guessed to be the same."""
 
@@ -229,6 +241,7 @@ Command = Annotated[
     | ApplyProposalsCommand
     | DismissProposalsCommand
     | SetFlagsCommand
+    | SetPrivacyCommand
     | AliasCommand
     | AddDocumentCommand
     | DocumentTextCommand

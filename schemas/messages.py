@@ -24,9 +24,9 @@ from palimpsest.schemas.dead_letters import DeadLetter
 from palimpsest.schemas.document_commands import DocumentTextCommand
 from palimpsest.schemas.envelope import Frozen, UtcTime
 from palimpsest.schemas.portable import ImportedGraph
+from palimpsest.schemas.privacy import Privacy
 
 Role = Literal["user", "assistant", "tool", "system"]
-Privacy = Literal["none", "partial", "full"]
 FactType = Literal["fact", "preference", "decision", "procedural", "semantic", "opinion"]
 TemporalKind = Literal["persistent", "temporal"]
 Action = Literal["ADD", "UPDATE", "DELETE", "NONE"]
@@ -280,6 +280,7 @@ OutcomeEvent = Literal[
     "purged",
     "rejected",
     "flags",
+    "privacy",
     "graph",
     "imported",
     "session-ended",

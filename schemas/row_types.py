@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from palimpsest.schemas.audit_rows import AcceptedRow, DeadLetterRow, HistoryRow
 from palimpsest.schemas.document_rows import DocumentMemoryRow, DocumentRow
+from palimpsest.schemas.privacy import PrivacyRow
 from palimpsest.schemas.promotion_rows import PromotionItemRow, PromotionPartRow, PromotionRow
 from palimpsest.schemas.rows import (
     ArchiveRow,
@@ -48,6 +49,7 @@ ROW_TYPES: tuple[type[Row], ...] = (
     DeadLetterRow,
     CommandRow,
     FlagsRow,
+    PrivacyRow,
     DocumentRow,
     DocumentMemoryRow,
     PromotionRow,

@@ -6,7 +6,7 @@ Written under `lock` and in one transaction a batch; read by any thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from palimpsest.schemas.privacy import PrivacyRow
 from palimpsest.schemas.rows import FlagsRow
 from palimpsest.stores.database.cursors import Readers
 from palimpsest.stores.database.membership import KnownKeys
@@ -69,6 +70,8 @@ class ShardState:
         self.short_term = ShortTermSweep(self.reading)
         self.flags = self._read_flags()
         """The flags of scopes that have any, by scope; changed only by commits."""
+        self.privacy = self._read_privacy()
+        """The privacy levels by scope and person key; changed only by commits."""
         self._seen = SeenMessages(self.reading)
         self.may_lack_vectors = True
         """Whether there may be memories without a vector: true until a count finds none."""
@@ -233,6 +236,19 @@ class ShardState:
     def _read_flags(self) -> dict[str, FlagsRow]:
         with self.reading() as reader:
             return {row.scope: row for row in select(reader, FlagsRow, "true", [])}
+
+    def _read_privacy(self) -> dict[str, dict[str, PrivacyRow]]:
+        levels: dict[str, dict[str, PrivacyRow]] = {}
+        with self.reading() as reader:
+            for row in select(reader, PrivacyRow, "true", []):
+                levels.setdefault(row.scope, {})[row.person_key] = row
+        return levels
+
+    def note_settings(self, flags: Iterable[FlagsRow], privacy: Iterable[PrivacyRow]) -> None:
+        """Remember, after the commit, what scopes were set to."""
+        self.flags.update((row.scope, row) for row in flags)
+        for row in privacy:
+            self.privacy[row.scope] = {**self.privacy.get(row.scope, {}), row.person_key: row}
 
     def _load_progress(self) -> None:
         for stage, topic, offset in self._connection.execute(

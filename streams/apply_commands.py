@@ -22,6 +22,7 @@ from palimpsest.schemas.commands import (
     RememberCommand,
     SessionEndCommand,
     SetFlagsCommand,
+    SetPrivacyCommand,
     UpdateShortTermCommand,
 )
 from palimpsest.schemas.document_commands import (
@@ -64,6 +65,14 @@ from palimpsest.streams.memory_rows import (
     with_content,
 )
 from palimpsest.streams.outcomes import load_names, texts_after
+from palimpsest.streams.privacy import (
+    About,
+    load_about,
+    load_known_of,
+    refuse_about_private,
+    refuse_in_private_scope,
+    set_privacy,
+)
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Answer, Ask, Embed, Embedded, Message, Step
 from palimpsest.streams.store_port import Load, Loaded, Put
@@ -103,11 +112,17 @@ def command_step(
         again = yield Load(message.scope, content_hashes=(digest,))
         assert isinstance(again, Loaded)
         work.know(again)
+    about: About = {}
+    if isinstance(command, ModifyCommand) and loaded.privacy:
+        about = yield from load_about(work, command)
     sources: Sources = {}
     if isinstance(command, ForgetCommand) and (command.cascade or command.confirm_token):
         sources = yield from load_derived(work, command)
     try:
-        result = _carry_out(work, command, sources)
+        if isinstance(command, SetPrivacyCommand):
+            result = set_privacy(work, command, (yield from load_known_of(work, command)))
+        else:
+            result = _carry_out(work, command, sources, about)
     except Refused as error:
         return refusal(message, intent, str(error))
     return done(work, command, result)
@@ -147,10 +162,19 @@ def _load(message: Message, command: Command, texts: tuple[str, ...]) -> Load:
     )
 
 
-def _carry_out(work: Work, command: Command, sources: Sources) -> JsonValue:
+def _refuse(work: Work, command: Command, about: About) -> None:
+    """Raises Refused for what flags and privacy levels do not allow."""
     if not isinstance(command, SetFlagsCommand | SessionEndCommand):
         refuse_frozen(work)
     refuse_untaught(work, command)
+    if isinstance(command, RememberCommand | ModifyCommand):
+        refuse_about_private(work, command, about)
+    elif isinstance(command, UpdateShortTermCommand):
+        refuse_in_private_scope(work)
+
+
+def _carry_out(work: Work, command: Command, sources: Sources, about: About) -> JsonValue:
+    _refuse(work, command, about)
     match command:
         case RememberCommand():
             return remember(work, command)
@@ -185,8 +209,9 @@ def _carry_out(work: Work, command: Command, sources: Sources) -> JsonValue:
             | PromoteCommand()
             | RollbackPromotionCommand()
             | RecordShadowProposalsCommand()
+            | SetPrivacyCommand()
         ):
-            raise TypeError(f"{command.command} is carried out by a file of its own")
+            raise TypeError(f"{command.command} is carried out elsewhere")
 
 
 def _modify(work: Work, patch: MemoryPatch, reason: str) -> JsonValue:

@@ -36,6 +36,7 @@ from palimpsest.streams.command_work import (
 )
 from palimpsest.streams.memory_rows import archived, changed, deleted, effective, protected
 from palimpsest.streams.outcomes import changes, load_names
+from palimpsest.streams.privacy import PRIVATE_SCOPE, is_withheld, refuse_in_private_scope
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Answer, Ask, Embed, Embedded, Emit, Message, Step
 from palimpsest.streams.store_port import Documents, Load, LoadDocuments, Loaded, Put
@@ -63,6 +64,7 @@ def add_step(
         return known_id(work.loaded.command, intent.digest)
     try:
         refuse_frozen(work)
+        refuse_in_private_scope(work)
     except Refused as error:
         return refusal(message, intent, str(error))
     same = found.by_key.get(key)
@@ -114,11 +116,13 @@ def text_step(message: Message, text: DocumentTextCommand, settings: StageSettin
     work = yield from _work(message, intent, settings, ids, text.chunks)
     if effective(settings.pipeline, work.loaded.flags).mutations_frozen:
         return _failed(message, row, FROZEN)
+    if is_withheld(work.loaded.privacy, ""):
+        return _failed(message, row, PRIVATE_SCOPE)
     work.embeddings = dict(zip(text.chunks, embedded.embeddings, strict=True))
     for number, memory_id in enumerate(ids):
         _store(work, row, memory_id, text.chunks[number], text.first + number)
     row = replace(row, taken=row.taken + len(ids), updated_at=message.recorded)
-    told = changes(MemoryChange(outcomes=tuple(work.outcomes)), tuple(work.touched))
+    told = changes(MemoryChange(outcomes=tuple(work.outcomes)), work.touched)
     return Step(writes=(*work.writes, Put(row)), emits=told if work.outcomes else ())
 
 
@@ -253,7 +257,7 @@ def forget_chunks_step(
         forgotten += 1
     told: list[Emit] = []
     if work.outcomes:
-        told += changes(MemoryChange(outcomes=tuple(work.outcomes)), tuple(work.touched))
+        told += changes(MemoryChange(outcomes=tuple(work.outcomes)), work.touched)
     if len(found.chunks) == FORGOTTEN_AT_ONCE:
         after = found.chunks[-1][0]
         counted = {"after": after, "forgotten": forgotten, "kept": kept}

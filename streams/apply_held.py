@@ -24,6 +24,7 @@ from palimpsest.streams.command_work import (
 )
 from palimpsest.streams.memory_rows import Origin
 from palimpsest.streams.outcomes import load_names, outcome_row
+from palimpsest.streams.privacy import is_private_source
 from palimpsest.streams.proposal_policy import Met, Verdict, archive_writes, edge_writes, verdict
 from palimpsest.streams.settings import Flags, StageSettings
 from palimpsest.streams.stage import Answer, Ask, Message, Step
@@ -111,15 +112,19 @@ def _dismiss(work: Work, held: HeldRow, command: DismissProposalsCommand) -> Jso
 
 def _apply(work: Work, held: HeldRow, command: ApplyProposalsCommand, left: Left) -> JsonValue:
     target = work.memories.get(held.target_id)
+    source = work.memories.get(held.turn_memory_id)
     seen = (held.target_id, held.target_version)
     # Who lets several changes of one memory happen wants them one after the other.
     proposal = _proposal_of(held, left.get(seen, held.target_version))
     met = Met(
         ALLOWED,
-        work.memories.get(held.turn_memory_id),
+        source,
         target,
         work.active(content_hash(held.content)),
         by_person=True,
+        private=is_private_source(
+            work.loaded.privacy, "" if target is None else target.who, source
+        ),
         forced=command.force,
     )
     origin = Origin(

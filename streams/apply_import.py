@@ -45,6 +45,7 @@ from palimpsest.streams.imported_rows import (
     state_row,
 )
 from palimpsest.streams.outcomes import load_names
+from palimpsest.streams.privacy import is_withheld
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Answer, Ask, Message, Step
 from palimpsest.streams.store_port import Load, Loaded, Put
@@ -215,6 +216,8 @@ def _memory(taking: _Import, line: PortableMemory) -> None:
         if (there.type, there.content_hash) != (row.type, row.content_hash):
             raise NotTaken(f"the memory {row.memory_id} is there, says something else, and stays")
         return
+    if is_withheld(work.loaded.privacy, row.who):
+        raise NotTaken("private: the privacy level of whom it is about is full")
     same = None if row.dedup_key is None else work.same_content(row)
     if same is not None:
         raise NotTaken(f"memory {same} says the same: two active memories of a scope may not")

@@ -20,10 +20,17 @@ from palimpsest.schemas.rows import MemoryRow, embedding_key
 from palimpsest.schemas.topics import FACTS_EXTRACTED
 from palimpsest.streams.apply_held import held_row
 from palimpsest.streams.decision_rows import candidates_json
-from palimpsest.streams.erased_facts import still_proposed
+from palimpsest.streams.erased_facts import still_proposed, unsaid
 from palimpsest.streams.memory_rows import Origin, effective, origin_of
 from palimpsest.streams.models.base import Embedding
-from palimpsest.streams.outcomes import changes, link_writes, outcome_row
+from palimpsest.streams.outcomes import (
+    InvalidationKind,
+    changes,
+    kinds_of,
+    link_writes,
+    outcome_row,
+)
+from palimpsest.streams.privacy import is_private, is_private_source
 from palimpsest.streams.proposal_policy import (
     Met,
     Verdict,
@@ -61,18 +68,20 @@ class _Work:
     write_seq: int
     memories: dict[str, MemoryRow]
     by_hash: dict[str, str]
+    private: bool
     writes: list[Write] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     sent_back: list[Proposal] = field(default_factory=list)
-    touched: list[str] = field(default_factory=list)
+    touched: list[tuple[str, InvalidationKind]] = field(default_factory=list)
 
     def put(self, row: MemoryRow) -> None:
         self.keep_embedding(row.content)
         self.writes.append(Put(row))
+        kinds = kinds_of(self.memories.get(row.memory_id), row)
         self.memories[row.memory_id] = row
         if row.dedup_key is not None:
             self.by_hash[row.content_hash] = row.memory_id
-        self.touched.append(row.memory_id)
+        self.touched += [(row.memory_id, kind) for kind in kinds]
 
     def keep_embedding(self, content: str) -> None:
         found = self.embeddings.get(content)
@@ -100,7 +109,9 @@ def proposals_step(
     assert isinstance(embedded, Embedded)
     loaded = yield _load(message, intent, texts)
     assert isinstance(loaded, Loaded)
-    intent = still_proposed(intent, loaded.memories.get(intent.turn.memory_id))
+    source = loaded.memories.get(intent.turn.memory_id)
+    private = is_private_source(loaded.privacy, intent.turn.speaker, source)
+    intent = unsaid(intent) if private else still_proposed(intent, source)
     work = _Work(
         message,
         intent,
@@ -111,6 +122,7 @@ def proposals_step(
         loaded.write_seq,
         _of_scope(message.scope, loaded),
         {digest: row.memory_id for digest, row in loaded.by_hash.items()},
+        private,
     )
     for number, proposal in enumerate(intent.proposals):
         if proposal.item_id in loaded.settled:
@@ -147,13 +159,15 @@ def _carry_out(work: _Work, proposal: Proposal, number: int) -> Generator[Ask, A
     order = decision_order(work.intent.decision_order, number)
     origin = origin_of(work.message, work.intent.turn, work.intent.call.model, order)
     target = work.memories.get(proposal.target_id or "")
+    source = work.memories.get(work.intent.turn.memory_id)
     met = Met(
         work.flags,
-        work.memories.get(work.intent.turn.memory_id),
+        source,
         target,
         work.same_content(content_hash(storage_content(proposal.fact.content))),
         is_final=work.intent.round >= work.settings.pipeline.max_reconsiderations,
         source_hash=work.intent.turn.content_hash,
+        private=is_private(work.loaded.privacy, work.intent.turn.speaker, source, target),
     )
     least = least_confidence(work.intent.turn, work.settings.pipeline)
     said = verdict(proposal, met, origin, least)
@@ -267,12 +281,12 @@ def _emits(work: _Work) -> tuple[Emit, ...]:
         emits.append(Emit(FACTS_EXTRACTED, again, "reconsider"))
     graph = None
     shadowed = work.flags.shadow_mode or work.flags.mutations_frozen or not work.flags.enabled
-    if intent.triples and not shadowed and not _source_gone(work):
+    if intent.triples and not (shadowed or work.private or _source_gone(work)):
         created = [o.memory_id for o in work.outcomes if o.event == "created" and o.memory_id]
         graph = GraphWork(memory_ids=(intent.turn.memory_id, *created), triples=intent.triples)
     if work.outcomes or graph is not None:
         change = MemoryChange(
             outcomes=tuple(work.outcomes), session_id=intent.turn.session_id, graph=graph
         )
-        emits += changes(change, tuple(dict.fromkeys(work.touched)))
+        emits += changes(change, work.touched)
     return tuple(emits)

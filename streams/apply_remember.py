@@ -72,7 +72,7 @@ def remember(work: Work, command: RememberCommand) -> JsonValue:
             confidence=1.0,
             pinned=pinned,
             tags=command.tags or tags,
-            who=command.who or work.intent.actor.id,
+            who=work.intent.actor.id if command.who is None else command.who,
             why="explicit",
             project=command.project,
             session_id=command.session_id,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 from palimpsest.schemas.commands import (
     ApplyProposalsCommand,
@@ -38,7 +38,9 @@ from palimpsest.streams.apply_held import held_step
 from palimpsest.streams.apply_import import import_step
 from palimpsest.streams.apply_proposals import proposals_step
 from palimpsest.streams.memory_rows import effective, turn_memory, turn_text
+from palimpsest.streams.models.base import Embedding
 from palimpsest.streams.outcomes import changes, link_writes, outcome_row
+from palimpsest.streams.privacy import is_withheld, rejected
 from palimpsest.streams.prompting.prompts import MAX_CONTEXT_CHARACTERS, cut
 from palimpsest.streams.sessions import TurnSettings, session_step
 from palimpsest.streams.settings import StageSettings
@@ -62,17 +64,27 @@ QUOTED_CHARACTERS = 500
 """Of each text in the reason of a refusal; the dead letter holds the record whole."""
 
 
-def apply_writes_stage(settings: StageSettings) -> Stage:
-    """The stage that owns the memory tables."""
+KnownPrivate = Callable[[str, str], bool]
+"""Whether a speaker of a scope is known to keep nothing, before the store is asked in order."""
+
+
+def nobody(scope: str, speaker: str) -> bool:
+    return False
+
+
+def apply_writes_stage(settings: StageSettings, is_known_private: KnownPrivate = nobody) -> Stage:
+    """The stage that owns the memory tables. `is_known_private` spares an embedding model texts
+    that will not be kept; whether a turn is kept is for the store to say, in the order of the
+    log."""
 
     def process(message: Message, context: Context) -> Process:
         body = message.body
         assert isinstance(body, MemoryWrite)
         match body.write:
             case RawTurnIntent():
-                return (yield from _raw_turn(message, body.write.turn, settings))
+                return (yield from _raw_turn(message, body.write.turn, settings, is_known_private))
             case RejectedTurnIntent():
-                return _rejected_turn(message, body.write)
+                return (yield from _rejected_turn_step(message, body.write))
             case ProposalsIntent():
                 return (yield from proposals_step(message, body.write, settings))
             case CommandIntent(command=ApplyProposalsCommand() | DismissProposalsCommand()):
@@ -94,11 +106,16 @@ def apply_writes_stage(settings: StageSettings) -> Stage:
 
 
 def _raw_turn(
-    message: Message, turn: NormalizedTurn, settings: StageSettings
+    message: Message,
+    turn: NormalizedTurn,
+    settings: StageSettings,
+    is_known_private: KnownPrivate,
 ) -> Generator[Ask, Answer, Step]:
     """A turn becomes an episodic memory, and goes on to extraction where the scope's flags say so.
     The same turn again is nothing new; another text under its id is refused."""
-    embedded = yield Embed((turn_text(message, turn),))
+    embedded: Answer = Embedded((None,))
+    if not is_known_private(message.scope, turn.speaker):
+        embedded = yield Embed((turn_text(message, turn),))
     assert isinstance(embedded, Embedded)
     text = linked_text("episodic", turn.speaker, turn.content)
     memory_id = turn_memory_id(message.scope, turn.turn_id)
@@ -114,9 +131,23 @@ def _raw_turn(
     assert isinstance(loaded, Loaded)
     if item_id in loaded.settled:
         return Step()
+    if is_withheld(loaded.privacy, turn.speaker):
+        return _rejected_turn(message, rejected(turn))
     stored = loaded.memories.get(memory_id)
     if stored is not None:
         return _known_turn_id(message, turn, stored, loaded)
+    [embedding] = embedded.embeddings
+    return (yield from _new_turn(message, turn, settings, loaded, embedding))
+
+
+def _new_turn(
+    message: Message,
+    turn: NormalizedTurn,
+    settings: StageSettings,
+    loaded: Loaded,
+    embedding: Embedding | None,
+) -> Generator[Ask, Answer, Step]:
+    """The memory of a turn, with all that follows from it."""
     row = turn_memory(message, turn, loaded.write_seq + 1)
     flags = effective(settings.pipeline, loaded.flags)
     extracted = flags.enabled and turn.role in settings.extraction.roles
@@ -124,19 +155,18 @@ def _raw_turn(
     of_sessions = TurnSettings(settings.sessions, settings.short_term, context_turns)
     kept, ended = session_step(message, turn, row, loaded, extracted, of_sessions)
     writes: list[Write] = [Put(row), *kept]
-    [embedding] = embedded.embeddings
     if embedding is not None:
         writes.insert(0, KeepVector(row.embedding_key, embedding.vector, embedding.tokens))
     if loaded.session is not None and turn.session_id:
         edge = EdgeRow(
             source_id=loaded.session.last_turn,
-            target_id=memory_id,
+            target_id=row.memory_id,
             relation_type="temporal",
             scope=message.scope,
         )
         writes.append(Put(edge))
     writes += link_writes(row, loaded.entities)
-    outcome = _stored(item_id, row)
+    outcome = _stored(item_id_of(message.scope, turn), row)
     emits = (*ended, *changes(MemoryChange(outcomes=(outcome,), session_id=turn.session_id)))
     if extracted:
         context = yield from _context(message.scope, loaded.session, context_turns)
@@ -163,7 +193,7 @@ def _context(
             content=cut(row.content, MAX_CONTEXT_CHARACTERS),
         )
         for row in rows
-        if not row.is_deleted
+        if not (row.is_deleted or is_withheld(loaded.privacy, row.who))
     )
 
 
@@ -200,6 +230,16 @@ def _stored(item_id: str, row: MemoryRow) -> Outcome:
         reason="turn stored",
         version=1,
     )
+
+
+def _rejected_turn_step(
+    message: Message, intent: RejectedTurnIntent
+) -> Generator[Ask, Answer, Step]:
+    """The same turn again is nothing new, whatever became of it."""
+    item_id = item_id_of(message.scope, intent)
+    loaded = yield Load(message.scope, turn_item_ids=(item_id,))
+    assert isinstance(loaded, Loaded)
+    return Step() if item_id in loaded.settled else _rejected_turn(message, intent)
 
 
 def _rejected_turn(message: Message, intent: RejectedTurnIntent) -> Step:

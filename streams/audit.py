@@ -27,7 +27,7 @@ from palimpsest.schemas.topics import (
     MEMORY_HISTORY,
 )
 from palimpsest.streams.logs.base import Record
-from palimpsest.streams.sensitive.policy import Policy
+from palimpsest.streams.sensitive.admission import admission
 from palimpsest.streams.settings import PiiSettings
 from palimpsest.streams.stage import Context, Emit, Message, Salvaged, Stage, Step, without_asks
 from palimpsest.streams.store_port import Put
@@ -43,7 +43,7 @@ def audit_stage(pii: PiiSettings = DEFAULT_PII) -> Stage:
         process=without_asks(_process),
         stateful=True,
         on_invalid=_accept_unreadable,
-        admit=Policy.of(pii).record,
+        admit=admission(pii),
     )
 
 

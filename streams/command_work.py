@@ -26,7 +26,7 @@ from palimpsest.schemas.messages import (
 from palimpsest.schemas.rows import CommandRow, MemoryRow, embedding_key
 from palimpsest.streams.memory_rows import effective
 from palimpsest.streams.models.base import Embedding
-from palimpsest.streams.outcomes import changes, link_writes
+from palimpsest.streams.outcomes import InvalidationKind, changes, kinds_of, link_writes
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Emit, Failure, Message, Step
 from palimpsest.streams.store_port import KeepVector, Loaded, Put, Write
@@ -55,7 +55,7 @@ class Work:
     names: Mapping[str, str]
     writes: list[Write] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
-    touched: list[str] = field(default_factory=list)
+    touched: list[tuple[str, InvalidationKind]] = field(default_factory=list)
     emits: list[Emit] = field(default_factory=list)
     graph: GraphWork | None = None
 
@@ -92,10 +92,11 @@ class Work:
             self.writes.append(KeepVector(row.embedding_key, found.vector, found.tokens))
         self.writes.append(Put(row))
         self.writes += link_writes(row, self.names)
+        kinds = kinds_of(self.memories.get(row.memory_id), row)
         self.memories[row.memory_id] = row
         if row.dedup_key is not None:
             self.by_hash[row.content_hash] = row.memory_id
-        self.touched.append(row.memory_id)
+        self.touched += [(row.memory_id, kind) for kind in kinds]
         return row
 
     def has_vector(self, row: MemoryRow) -> bool:
@@ -198,7 +199,7 @@ def done(work: Work, command: Command, result: JsonValue) -> Step:
         session_id=session_id,
         graph=work.graph,
     )
-    told = changes(change, tuple(dict.fromkeys(work.touched)))
+    told = changes(change, work.touched)
     return Step(writes=(*work.writes, Put(row)), emits=(*told, *work.emits))
 
 

@@ -24,6 +24,7 @@ from palimpsest.streams.erased_facts import still_said
 from palimpsest.streams.extract import model_call
 from palimpsest.streams.memory_rows import effective, origin_of
 from palimpsest.streams.models.base import Reply
+from palimpsest.streams.privacy import is_private
 from palimpsest.streams.prompting.prompts import (
     DECISION_PROMPT_VERSION,
     contradiction_prompt,
@@ -104,8 +105,8 @@ def decide_stage(settings: StageSettings) -> Stage:
             except Undecided as error:
                 failed.append((fact, error))
                 continue
-            if vector is None:
-                proposal = _warned(proposal)
+            warned = {"warnings": (*proposal.warnings, WITHOUT_A_VECTOR)}
+            proposal = proposal.model_copy(update=warned) if vector is None else proposal
             proposals.append(proposal)
             writes.append(Put(proposal_row(message, body, proposal, as_of)))
             order = decision_order(context.record.offset, len(proposals) - 1)
@@ -133,10 +134,6 @@ def _candidates_of(
 ) -> FindCandidates:
     text = storage_content(fact.content)
     return FindCandidates(scope, text, vector, settings.candidates, settings.min_score)
-
-
-def _warned(proposal: Proposal) -> Proposal:
-    return proposal.model_copy(update={"warnings": (*proposal.warnings, WITHOUT_A_VECTOR)})
 
 
 def _undecided_facts(
@@ -262,13 +259,15 @@ def _anticipated(
     assert isinstance(loaded, Loaded)
     same = loaded.by_hash.get(digest)
     target = loaded.memories.get(proposal.target_id or "")
+    source = loaded.memories.get(body.turn.memory_id)
     met = Met(
         effective(settings.pipeline, loaded.flags),
-        loaded.memories.get(body.turn.memory_id),
+        source,
         None if target is None or target.scope != message.scope else target,
         None if same is None else same.memory_id,
         is_final=body.round >= settings.pipeline.max_reconsiderations,
         source_hash=body.turn.content_hash,
+        private=is_private(loaded.privacy, body.turn.speaker, source, target),
     )
     origin = origin_of(message, body.turn, body.call.model, order)
     row = verdict(proposal, met, origin, least_confidence(body.turn, settings.pipeline)).row

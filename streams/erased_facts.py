@@ -22,8 +22,11 @@ def still_said(facts: tuple[Fact, ...], source: MemoryRow | None) -> tuple[Fact,
 
 def still_proposed(intent: ProposalsIntent, source: MemoryRow | None) -> ProposalsIntent:
     """The same of an intent, whose facts are then skipped."""
-    if source is None or not is_erased(source):
-        return intent
+    return intent if source is None or not is_erased(source) else unsaid(intent)
+
+
+def unsaid(intent: ProposalsIntent) -> ProposalsIntent:
+    """The intent with marks for what its facts say."""
     proposals = tuple(
         proposal.model_copy(
             update={"fact": _unsaid(proposal.fact), "reason": ERASED, "warnings": ()}

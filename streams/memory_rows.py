@@ -22,6 +22,8 @@ from palimpsest.schemas.rows import (
 from palimpsest.streams.settings import Flags
 
 EPISODIC_IMPORTANCE = 0.3
+DRAWN = "extracted-fact"
+"""The `why` of a memory that was drawn from what somebody said."""
 CONFIRMED_DECAY_RATE = 0.0
 
 STATEMENT = (
@@ -124,7 +126,7 @@ def fact_memory(origin: Origin, proposal: Proposal) -> MemoryRow:
         confidence=fact.confidence,
         categories=fact.categories,
         who="pipeline",
-        why="extracted-fact",
+        why=DRAWN,
         project=origin.project,
         session_id=origin.session_id,
         source_type="extraction",

@@ -9,6 +9,7 @@ from palimpsest.schemas.commands import (
     MemoryCommand,
     ModifyCommand,
     RememberCommand,
+    SetPrivacyCommand,
     UpdateShortTermCommand,
 )
 from palimpsest.schemas.document_commands import AddDocumentCommand, DocumentTextCommand
@@ -30,18 +31,20 @@ from palimpsest.schemas.normal_forms import (
     storage_content,
     storage_lines,
 )
+from palimpsest.schemas.privacy import PRIVACY_FULL, person_key
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
 from palimpsest.streams.document_intents import why_not_added, why_not_taken, with_text
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.rules.explicit_intent import PHRASES, asks_to_remember
+from palimpsest.streams.sensitive.admission import admission
 from palimpsest.streams.sensitive.policy import PII_REJECTED, WHY_REFUSED, Policy, redactions
+from palimpsest.streams.sensitive.spans import placeholders_in
 from palimpsest.streams.settings import IntentSettings, PiiSettings
 from palimpsest.streams.stage import Context, Emit, Message, Salvaged, Stage, Step, without_asks
 
 DEFAULT_PII = PiiSettings()
 DEFAULT_INTENT = IntentSettings()
 EMPTY_CONTENT = "empty_content"
-PRIVATE = "privacy_full"
 RESERVED_TYPES = {
     "episodic": "the type episodic is for turns",
     DOCUMENT_CHUNK: f"the type {DOCUMENT_CHUNK} is for documents",
@@ -71,7 +74,7 @@ def normalize_stage(
         process=without_asks(process),
         stateful=False,
         on_invalid=_refused_command,
-        admit=policy.record,
+        admit=admission(pii),
     )
 
 
@@ -124,7 +127,7 @@ def normalized(
 
 def _why_rejected(turn: ConversationTurn) -> str | None:
     if turn.privacy == "full":
-        return PRIVATE
+        return PRIVACY_FULL
     return None if storage_content(turn.content) else EMPTY_CONTENT
 
 
@@ -183,6 +186,8 @@ def _why_invalid(command: Command) -> str | None:
         return why_not_added(command)
     if isinstance(command, DocumentTextCommand):
         return why_not_taken(command)
+    if isinstance(command, SetPrivacyCommand):
+        return _why_not_set(command)
     if isinstance(command, ForgetCommand):
         return _why_not_forgotten(command)
     if isinstance(command, UpdateShortTermCommand) and not storage_lines(command.summary):
@@ -209,6 +214,20 @@ def _why_not_remembered(command: RememberCommand) -> str | None:
     for name in ("who", "session_id", "project"):
         if len(getattr(command, name) or "") > MAX_NAME_CHARACTERS:
             return f"invalid_request: {name} is longer than {MAX_NAME_CHARACTERS} characters"
+    return None
+
+
+def _why_not_set(command: SetPrivacyCommand) -> str | None:
+    if command.person is None:
+        return None
+    if not person_key(command.person):
+        return "invalid_request: the person's name is empty; leave it out to mean the whole scope"
+    if placeholders_in(command.person):
+        return (
+            "invalid_request: the name is a number or a secret that is left out of what is stored"
+            " (setting pii.kinds), so nobody can be told by it; set the level of the whole scope,"
+            " or publish such turns with privacy full"
+        )
     return None
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from palimpsest.schemas.commands import ModifyCommand
 from palimpsest.schemas.messages import CacheInvalidation, MemoryChange, Outcome
 from palimpsest.schemas.normal_forms import storage_content
 from palimpsest.schemas.rows import MemoryRow, MentionRow, OutcomeRow, linked_text
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES
+from palimpsest.streams.memory_rows import is_erased
 from palimpsest.streams.stage import Emit, Message
 from palimpsest.streams.store_port import Load, Put, Write
 from palimpsest.streams.text.linker import candidate_names, names_in, unspaced_part
@@ -70,11 +72,32 @@ def outcome_row(message: Message, outcome: Outcome) -> OutcomeRow:
     )
 
 
-def changes(change: MemoryChange, touched: tuple[str, ...] = ()) -> tuple[Emit, ...]:
-    """The outcome of an intent, and for long-term memory that changed, the word to caches."""
+InvalidationKind = Literal["server", "personal"]
+Touched = Iterable[tuple[str, InvalidationKind]]
+"""Memories that changed, each with whose caches they lie in, in order."""
+
+
+def kinds_of(before: MemoryRow | None, after: MemoryRow) -> tuple[InvalidationKind, ...]:
+    """Whose caches a changed memory lies in: `personal` where it is somebody's (`who`), `server`
+    where it belongs to the scope as a whole; both where that has changed. An erased one is nobody's
+    any more, and lies where it did."""
+    rows = (after,) if before is None else (before, after)
+    if before is not None and is_erased(after):
+        rows = (before,)
+    kinds: list[InvalidationKind] = ["personal" if row.who else "server" for row in rows]
+    return tuple(dict.fromkeys(kinds))
+
+
+def changes(change: MemoryChange, touched: Touched = ()) -> tuple[Emit, ...]:
+    """The outcome of an intent, and for long-term memory that changed, the word to caches: one of
+    each kind."""
     emits = [Emit(MEMORY_CHANGES, change, "change")]
-    for first in range(0, len(touched), MOST_INVALIDATED):
-        some = CacheInvalidation(memory_ids=touched[first : first + MOST_INVALIDATED])
-        index = "invalidate" if first == 0 else f"invalidate-{first}"
-        emits.append(Emit(CACHE_INVALIDATIONS, some, index))
+    told = tuple(touched)
+    for kind, name in (("personal", "invalidate"), ("server", "invalidate-server")):
+        ids = tuple(dict.fromkeys(memory_id for memory_id, of in told if of == kind))
+        for first in range(0, len(ids), MOST_INVALIDATED):
+            some = CacheInvalidation.model_validate(
+                {"memory_ids": ids[first : first + MOST_INVALIDATED], "kind": kind}
+            )
+            emits.append(Emit(CACHE_INVALIDATIONS, some, name if first == 0 else f"{name}-{first}"))
     return tuple(emits)

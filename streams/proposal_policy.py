@@ -10,6 +10,7 @@ from typing import Literal
 
 from palimpsest.schemas.document_rows import SOURCE_TYPES
 from palimpsest.schemas.messages import OutcomeEvent, Proposal, TurnReference
+from palimpsest.schemas.privacy import PRIVACY_FULL
 from palimpsest.schemas.rows import EdgeRow, MemoryRow
 from palimpsest.streams.memory_rows import (
     Origin,
@@ -42,7 +43,8 @@ class Met:
     `source_hash` (None for a turn). `target` is the memory that it names, `same` the id of the
     active memory that says what its fact says, `newcomer` that of a near duplicate which the
     decision could not have seen. `is_final`: it may not be sent back again. `by_person`: someone
-    said that it shall happen, `forced` even to a pinned memory.
+    said that it shall happen, `forced` even to a pinned memory. `private`: the privacy level of
+    a person that it is from or about lets nothing of it be kept.
     """
 
     flags: Flags
@@ -54,6 +56,7 @@ class Met:
     source_hash: str | None = None
     by_person: bool = False
     forced: bool = False
+    private: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,8 @@ def verdict(proposal: Proposal, met: Met, origin: Origin, min_confidence: float)
     """What becomes of the proposal. The gates stand in the order in which the first that holds
     tells the reason."""
     target_id = proposal.target_id
+    if met.private:
+        return Verdict("skipped", PRIVACY_FULL, None)
     if proposal.dropped is not None:
         return Verdict("dropped", proposal.dropped, target_id)
     if met.flags.shadow_mode or met.flags.mutations_frozen:

@@ -226,6 +226,14 @@ class PiiSettings(Section):
     )
 
 
+class PrivacySettings(Section):
+    purge: bool = Field(
+        default=True,
+        description="on: what the embedded log holds of turns that are not kept for privacy loses"
+        " all that was said, about a second after they were counted",
+    )
+
+
 class GraphSettings(Section):
     enabled: bool = Field(default=True, description="off: not asked, nor written from turns")
     extraction_writes_enabled: bool = Field(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from palimpsest.schemas.document_rows import DocumentRow
 from palimpsest.schemas.messages import ScoredCandidate
+from palimpsest.schemas.privacy import Levels
 from palimpsest.schemas.promotion_rows import PromotionItemRow, PromotionPartRow, PromotionRow
 from palimpsest.schemas.rows import (
     ArchiveRow,
@@ -107,7 +108,7 @@ class Loaded:
     drawn from one of `derived_from`: what it was drawn from, and what said the same again.
     `entities` maps known names to their ids, some of
     which may stand in the text as part of a word only. `write_seq` is the shard's write sequence
-    before this record.
+    before this record; `privacy` are the levels of the scope.
     """
 
     memories: Mapping[str, MemoryRow]
@@ -124,6 +125,7 @@ class Loaded:
     derived: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     open_sessions: tuple[SessionRow, ...] = ()
     short_term: ShortTermRow | None = None
+    privacy: Levels = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ that owns the shard.
 
 from __future__ import annotations
 
-from palimpsest.streams.apply_writes import apply_writes_stage
+from palimpsest.streams.apply_writes import KnownPrivate, apply_writes_stage, nobody
 from palimpsest.streams.audit import audit_stage
 from palimpsest.streams.decide import decide_stage
 from palimpsest.streams.extract import extract_stage
@@ -30,13 +30,13 @@ from palimpsest.streams.stage import Stage
 STAGE_NAMES = ("normalize", "extract", "decide", "apply-writes", "graph-persist", "audit")
 
 
-def stages(settings: StageSettings) -> tuple[Stage, ...]:
-    """The stages in the order of the flow."""
+def stages(settings: StageSettings, is_known_private: KnownPrivate = nobody) -> tuple[Stage, ...]:
+    """The stages in the order of the flow. `is_known_private` as in `apply_writes_stage`."""
     return (
         normalize_stage(settings.pii, settings.intent),
         extract_stage(settings),
         decide_stage(settings),
-        apply_writes_stage(settings),
+        apply_writes_stage(settings, is_known_private),
         graph_persist_stage(settings.graph.takes_from_turns),
         audit_stage(settings.pii),
     )

@@ -29,6 +29,7 @@ from palimpsest.ops.queries.requests import (
     GetRequest,
     HistoryRequest,
     ListRequest,
+    PrivacyRequest,
     RecallRequest,
     Request,
     ScopeRequest,
@@ -50,6 +51,7 @@ from palimpsest.schemas.commands import (
     RecoverCommand,
     RememberCommand,
     SessionEndCommand,
+    SetPrivacyCommand,
     UpdateShortTermCommand,
 )
 from palimpsest.schemas.document_commands import AddDocumentCommand, DeleteDocumentCommand
@@ -109,6 +111,9 @@ def of_command(scope: str, command: Command) -> Call:
         case SessionEndCommand():
             body = {"reason": command.reason, "scope": scope}
             return _post(f"/api/sessions/{_part(command.session_id)}/end", body)
+        case SetPrivacyCommand():
+            told = command.model_dump(mode="json", exclude={"command"}, exclude_none=True)
+            return Call("PUT", "/api/privacy", body={**told, "scope": scope})
         case UpdateShortTermCommand():
             body = {"summary": command.summary, "scope": scope}
             return Call("PUT", f"/api/sessions/{_part(command.session_id)}/memory", body=body)
@@ -249,6 +254,7 @@ _ASKED: Final[Mapping[type, Callable[[Any], Call]]] = {
     StopReplayRequest: lambda asked: _post(f"/api/replays/{_part(asked.replay_id)}/stop", None),
     BranchesRequest: lambda _: _get("/api/branches"),
     DropBranchRequest: lambda asked: Call("DELETE", f"/api/branches/{_part(asked.name)}"),
+    PrivacyRequest: lambda asked: _get("/api/privacy", scope=asked.scope),
     DocumentRequest: lambda asked: _get(f"/api/documents/{_part(asked.document_id)}"),
     DocumentsRequest: lambda asked: _get(
         "/api/documents",

@@ -17,6 +17,7 @@ from palimpsest.ops.http import (
     memory_routes,
     operation_routes,
     overview_routes,
+    privacy_routes,
     problems,
     replay_routes,
     scope_routes,
@@ -36,6 +37,7 @@ memory that is not the token's is answered like one that does not exist."""
 GROUPS = (
     memory_routes,
     session_routes,
+    privacy_routes,
     turn_routes,
     command_routes,
     document_routes,

@@ -47,6 +47,7 @@ KINDS: Final[dict[str, tuple[int, str]]] = {
     "malformed": (400, "The request cannot be read"),
     "unauthorized": (401, "A valid token is needed"),
     "forbidden": (403, "That is not allowed"),
+    "private": (403, "A privacy level does not let that be remembered"),
     "sql_invalid": (400, "The query cannot be run"),
     "sql_refused": (403, "The query is none that only reads the views"),
     "not_found": (404, "There is no such thing"),

@@ -14,6 +14,7 @@ from palimpsest.schemas.codec import describe
 from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.topics import CONVERSATION_TURNS
+from palimpsest.schemas.withheld import withheld_turn
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.runtime.output import outgoing
 from palimpsest.streams.sensitive.policy import Policy
@@ -80,6 +81,8 @@ def checked(
             raise ValueError(f"{where}: has half a surrogate pair, which is no text") from None
     turn = options.policy.turn(turn)
     message_id = message_id or turn_id_of_message(scope, turn)
+    if turn.privacy == "full":
+        turn = withheld_turn(scope, turn)
     message = Envelope[Frozen](
         id=message_id,
         schema=CONVERSATION_TURNS.schemas[0],

@@ -22,6 +22,7 @@ from palimpsest.ops.parts import (
     check_embedding,
     check_stages,
     embedding_model,
+    known_private,
     language_model,
     model_stages,
     note_embedding,
@@ -313,7 +314,7 @@ def _add_role(
     joined: KafkaApplication, name: str, cluster: Cluster, clock: Callable[[], datetime]
 ) -> None:
     settings = joined.settings
-    own = stages_of(name, stages(settings))
+    own = stages_of(name, stages(settings, known_private(joined.shards)))
     store = shard_options(settings, joined.embedding) if name == STORE else None
     flow = FaustFlow(cluster)
     role = Role(

@@ -11,6 +11,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 from palimpsest.ops.library.asking import Asking
 from palimpsest.ops.library.changing import Changing
 from palimpsest.ops.library.documents import Documents
+from palimpsest.ops.library.privacy import WithPrivacy
 from palimpsest.ops.library.replays import WithReplays
 from palimpsest.ops.library.sessions import WithSessions
 
@@ -18,7 +19,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Methods(Asking, Changing, Documents, WithSessions, WithReplays):
+class Methods(Asking, Changing, Documents, WithSessions, WithPrivacy, WithReplays):
     """A memory, for programs with an event loop."""
 
 
@@ -121,3 +122,5 @@ class BlockingMethods:
     stop_replay = blocking(Methods.stop_replay)
     branches = blocking(Methods.branches)
     drop_branch = blocking(Methods.drop_branch)
+    set_privacy = blocking(Methods.set_privacy)
+    privacy = blocking(Methods.privacy)

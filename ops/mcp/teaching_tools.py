@@ -79,7 +79,9 @@ class TeachingTools:
     ) -> Done:
         """Remember a statement for good, of the place that all share or of the person you speak
         with. It must be allowed for that memory space. What is known already is not doubled."""
-        given = Facts(tags=tags, self_taught=True, source_type="self-taught")
+        # What all share is about nobody; who the agent speaks with is known by the memory space.
+        about = "" if memory_type == "server" else (self._place.personal_scope or "")
+        given = Facts(tags=tags, self_taught=True, source_type="self-taught", who=about)
         if self._place.lineage is not None:
             given["lineage"] = self._place.lineage
         change = await self._memory.remember(content, scope=self._scope(memory_type), **given)

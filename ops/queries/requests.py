@@ -249,6 +249,13 @@ class FlagsRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class PrivacyRequest:
+    """The privacy levels that were set in a scope."""
+
+    scope: str
+
+
+@dataclass(frozen=True, slots=True)
 class SqlRequest:
     """One read-only statement, over all partitions unless one is named. `seconds` it may take, and
     `rows` it may return."""
@@ -326,6 +333,7 @@ Request: TypeAlias = (
     | ScopeRequest
     | ScopesRequest
     | FlagsRequest
+    | PrivacyRequest
     | DocumentRequest
     | DocumentsRequest
     | DocumentChunksRequest
@@ -359,6 +367,7 @@ REQUESTS: dict[str, type[Request]] = {
     "scope": ScopeRequest,
     "scopes": ScopesRequest,
     "flags": FlagsRequest,
+    "privacy": PrivacyRequest,
     "document": DocumentRequest,
     "documents": DocumentsRequest,
     "document-chunks": DocumentChunksRequest,

@@ -46,6 +46,7 @@ from palimpsest.ops.queries.requests import (
     HeldProposalsRequest,
     JsonObject,
     ListRequest,
+    PrivacyRequest,
     RecallRequest,
     RedriveRequest,
     Request,
@@ -189,6 +190,7 @@ class RoutedQueries:
                 | EntitiesRequest()
                 | EntityRequest()
                 | FlagsRequest()
+                | PrivacyRequest()
                 | ForgetPreviewRequest()
                 | SessionMemoryRequest()
                 | SessionsRequest()

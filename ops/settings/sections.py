@@ -25,6 +25,7 @@ from palimpsest.streams.settings import (
     IntentSettings,
     PiiSettings,
     PipelineSettings,
+    PrivacySettings,
     SessionSettings,
     ShortTermSettings,
     WorkerSettings,
@@ -56,6 +57,7 @@ class Settings(BaseSettings):
     decision: DecisionSettings = DecisionSettings()
     pipeline: PipelineSettings = PipelineSettings()
     pii: PiiSettings = PiiSettings()
+    privacy: PrivacySettings = PrivacySettings()
     search: SearchSettings = SearchSettings()
     recall: RecallSettings = RecallSettings()
     graph: GraphSettings = GraphSettings()

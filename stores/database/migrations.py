@@ -177,6 +177,12 @@ _SESSIONS: tuple[Statement, ...] = (
     "ALTER TABLE scope_flags ADD COLUMN self_teaching_enabled BOOLEAN",
 )
 
+_PRIVACY = """
+CREATE TABLE privacy_rows (
+    scope VARCHAR NOT NULL, person_key VARCHAR NOT NULL, person VARCHAR NOT NULL,
+    level VARCHAR NOT NULL, reason VARCHAR NOT NULL, changed_by VARCHAR NOT NULL,
+    recorded_at TIMESTAMPTZ NOT NULL, PRIMARY KEY (scope, person_key)
+)"""
 _ERASURES = """
 CREATE TABLE erasures (
     erasure_id VARCHAR PRIMARY KEY, scope VARCHAR NOT NULL, position BIGINT NOT NULL,
@@ -233,6 +239,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration("0011-erasures", (_ERASURES,)),
     Migration("0012-promotions", _PROMOTIONS),
     Migration("0013-shadow-proposals", _SHADOW_PROPOSALS),
+    Migration("0014-privacy-levels", (_PRIVACY,)),
 )
 
 

@@ -81,7 +81,8 @@ VIEWS: dict[str, View] = {
         f"SELECT * REPLACE ({told_word('event')} AS event) FROM internal.history_rows",
         {
             "event": "created, updated, deleted, recovered, none, deduped, skipped, blocked,"
-            " shadowed, dropped, reconsidered, archived, purged, graph, flags or session-ended",
+            " shadowed, dropped, reconsidered, archived, purged, graph, flags, privacy"
+            " or session-ended",
             "reason": "why",
         },
     ),
@@ -122,7 +123,8 @@ VIEWS: dict[str, View] = {
                UNION ALL SELECT scope, 0, 0, 0, updated_at FROM internal.memory_rows
                  WHERE is_deleted
                UNION ALL SELECT scope, 0, 0, 1, NULL FROM internal.fact_rows
-               UNION ALL SELECT scope, 0, 0, 0, NULL FROM internal.scope_flags) GROUP BY scope""",
+               UNION ALL SELECT scope, 0, 0, 0, NULL FROM internal.scope_flags
+               UNION ALL SELECT scope, 0, 0, 0, NULL FROM internal.privacy_rows) GROUP BY scope""",
         {
             "turns": "stored turns that were not forgotten",
             "memories": "active memories that are no turns",
@@ -133,6 +135,18 @@ VIEWS: dict[str, View] = {
     "scope_flags": View(
         "Flags that scopes have of their own; NULL leaves it to the settings.",
         "SELECT * FROM internal.scope_flags",
+    ),
+    "privacy_levels": View(
+        "Privacy levels that were set in scopes; who is not here has the level none.",
+        "SELECT * EXCLUDE (recorded_at), recorded_at AS since FROM internal.privacy_rows",
+        {
+            "person_key": "the name as it is compared; empty for the whole scope",
+            "person": "the name as it was given first; empty for the whole scope",
+            "level": "none, partial or full",
+            "reason": "why it was set",
+            "changed_by": "who set it",
+            "since": "from when on it holds",
+        },
     ),
     "dead_letters": View(
         "Records that could not be processed, with the reason.",

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TypeVar, cast
 
 from palimpsest.schemas.document_rows import DocumentRow
+from palimpsest.schemas.privacy import PrivacyRow
 from palimpsest.schemas.promotion_rows import PromotionItemRow, PromotionPartRow, PromotionRow
 from palimpsest.schemas.rows import (
     CommandRow,
@@ -23,7 +24,7 @@ from palimpsest.stores.writing.stored_rows import Key, StoredRows
 
 REWRITTEN = (
     *(MemoryRow, SessionRow, OpenSessionsRow, ShortTermRow),
-    *(NameRow, RelationRow, FlagsRow, CommandRow, DocumentRow),
+    *(NameRow, RelationRow, FlagsRow, PrivacyRow, CommandRow, DocumentRow),
     *(PromotionRow, PromotionItemRow, PromotionPartRow),
 )
 """Rows that stages read before they write them: the newest counts. Of all others the first does
@@ -58,6 +59,12 @@ class BatchRows:
             if row_type is ShortTermRow:
                 self._drop_expired()
         return cast("RowT | None", self._stored.rows[row_type][key])
+
+    def privacy_of(self, scope: str) -> dict[str, PrivacyRow]:
+        """The privacy levels of a scope by person key, as the batch has left them."""
+        stored = self._stored.privacy_of(scope)
+        staged = {row.person_key: row for row in self.staged(PrivacyRow) if row.scope == scope}
+        return {**stored, **staged}
 
     def known(self, row_type: type[RowT]) -> list[RowT]:
         """All rows of a type that were read or staged."""

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeVar
 
+from palimpsest.schemas.privacy import PrivacyRow
 from palimpsest.schemas.rows import (
     FlagsRow,
     MemoryRow,
@@ -63,6 +64,12 @@ class StoredRows:
             parameters = [list(column) for column in zip(*missing, strict=True)]
         for row in self._select(row_type, where, parameters):
             known[row.key] = row
+
+    def privacy_of(self, scope: str) -> Mapping[str, PrivacyRow]:
+        """The stored privacy levels of a scope by person key."""
+        levels = self._shard.privacy.get(scope, {})
+        self.rows[PrivacyRow].update((row.key, row) for row in levels.values())
+        return levels
 
     def fetch_memories(
         self,

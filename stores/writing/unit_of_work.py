@@ -14,6 +14,7 @@ from typing import cast
 
 import duckdb
 
+from palimpsest.schemas.privacy import PrivacyRow
 from palimpsest.schemas.rows import (
     CommandRow,
     EdgeRow,
@@ -154,6 +155,7 @@ class UnitOfWork:
             short_term=None if session is None else self._rows.get(ShortTermRow, session),
             entities=self._entities(ask),
             flags=self._rows.get(FlagsRow, (ask.scope,)),
+            privacy=self._rows.privacy_of(ask.scope),
             settled=frozenset(
                 key[1] for key in _item_keys(ask) if self._rows.get(OutcomeRow, key) is not None
             ),
@@ -363,8 +365,7 @@ class UnitOfWork:
             {kept.embedding_key: kept.tokens for kept in self._newly_kept if kept.tokens}
         )
         self._shard.short_term.note(self._rows.expired, self._rows.staged(ShortTermRow))
-        for flags in self._rows.staged(FlagsRow):
-            self._shard.flags[flags.scope] = flags
+        self._shard.note_settings(self._rows.staged(FlagsRow), self._rows.staged(PrivacyRow))
 
     def _refresh_indexes(self) -> None:
         language = self._shard.options.search.language

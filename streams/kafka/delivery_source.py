@@ -16,7 +16,7 @@ from typing import Protocol
 from palimpsest.streams.logs.base import UNAVAILABLE_SECONDS, LogReader, LogUnavailable, Record
 from palimpsest.streams.runtime.fair_queue import Gathering
 from palimpsest.streams.runtime.pace import Pace
-from palimpsest.streams.runtime.source import Interrupted, Lease
+from palimpsest.streams.runtime.source import Interrupted, Lease, in_time_order
 
 FULL_BATCHES = 4
 """A topic is not fetched further while this many batches of it wait; it goes on at half."""
@@ -103,7 +103,7 @@ class DeliverySource:
             return []
         full = any(len(queue) >= self._pace.size for queue in self._queues.values())
         await self._gathering.wait(self._pace, full)
-        return [record for topic in self._queues for record in self._popped(topic)]
+        return in_time_order([self._popped(topic) for topic in self._queues])
 
     async def wait(self) -> None:
         if self._closed or any(self._queues.values()):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Protocol
 
 from palimpsest.streams.logs.base import LogReader, Position, Record
 from palimpsest.streams.runtime.pace import Pace
-from palimpsest.streams.runtime.source import Lease, Owned
+from palimpsest.streams.runtime.source import Lease, Owned, in_time_order
 
 IDLE_SECONDS = 1.0
 """How long an idle stage waits before it looks again by itself; new records wake it at once."""
@@ -49,13 +50,20 @@ class OffsetSource:
     async def take(self) -> list[Record]:
         if self._closed:
             return []
-        return [
-            record
-            for topic, offset in self.next_offsets.items()
-            for record in self._pace.taken(
+        taken = [
+            self._pace.taken(
                 self.log.read(topic, self._partition, offset, self._pace.size, self._max_bytes)
             )
+            for topic, offset in self.next_offsets.items()
         ]
+        some = [records for records in taken if records]
+        if len(some) < 2:
+            return [*chain(*some)]
+        return in_time_order(some, [records for records in some if self._has_more(records)])
+
+    def _has_more(self, records: Sequence[Record]) -> bool:
+        last = records[-1]
+        return self.log.end_offset(last.topic, self._partition) > last.offset + 1
 
     async def wait(self) -> None:
         if self._closed:

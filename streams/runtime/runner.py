@@ -1,9 +1,10 @@
 """The one processing loop of every stage, for the embedded log and for Kafka alike.
 
-A batch is some records of one partition of a stage's topics, each topic's together and in offset
-order. Its six steps: decode; deduplicate, that is, leave out what was done; ask the models; step;
-commit; send, and note how far the stage has come. A crash after any of them leaves a state from
-which the next run ends where an uninterrupted one would have.
+A batch is some records of one partition of a stage's topics, each topic's in offset order and, as
+far as their times tell, all in the order in which they came. Its six steps: decode; deduplicate,
+that is, leave out what was done; ask the models; step; commit; send, and note how far the stage has
+come. A crash after any of them leaves a state from which the next run ends where an uninterrupted
+one would have.
 
 A failure on one record ends that record: where a batch fails, its records are processed one by
 one, in order, and the one that fails alone becomes a dead letter. What concerns every record stops

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -51,8 +52,9 @@ class Source(Protocol):
     def next_offsets(self) -> Mapping[str, int]: ...
 
     async def take(self) -> Sequence[Record]:
-        """The next batch, of at most the pace's size a topic: each topic's records together, in
-        offset order, none left out. Empty where there is nothing now, and after `close`."""
+        """The next batch, of at most the pace's size a topic: each topic's records in offset order,
+        none left out, and all as far as it is known in the order in which they came. Empty where
+        there is nothing now, and after `close`."""
         ...
 
     async def wait(self) -> None:
@@ -80,3 +82,17 @@ class Interrupted(Exception):
 
 class Unsure(Exception):
     """Whether the partition is still ours is not known now: begin the batch again when it is."""
+
+
+def in_time_order(
+    by_topic: Sequence[Sequence[Record]], with_more: Sequence[Sequence[Record]] = ()
+) -> list[Record]:
+    """Records of several topics in the order of their times, each topic's in its own order: what
+    was asked for before something was said comes before it. Of `with_more` the log holds later
+    records, so what came after their last one waits for these."""
+    until = min((records[-1].timestamp for records in with_more), default=None)
+    return [
+        record
+        for record in heapq.merge(*by_topic, key=lambda record: record.timestamp)
+        if until is None or record.timestamp <= until
+    ]

@@ -130,6 +130,13 @@ SAMPLES: Final[dict[str, Sample]] = {
     "POST /api/sessions/{id}/end": Sample(
         "/api/sessions/s1/end", {"scope": "{scope}"}, wrong={"why": "x"}, asks=False
     ),
+    "GET /api/privacy": Sample("/api/privacy?scope={scope}", wrong="limit=0"),
+    "PUT /api/privacy": Sample(
+        "/api/privacy",
+        {"level": "partial", "person": "Zoe", "scope": "{scope}"},
+        wrong={"level": "all"},
+        asks=False,
+    ),
     "POST /api/documents": Sample(
         "/api/documents", {"text": "{text}", "scope": "{scope}"}, wrong={}, asks=False
     ),

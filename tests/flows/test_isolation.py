@@ -27,6 +27,7 @@ from palimpsest.ops.queries.requests import (
     GetRequest,
     HistoryRequest,
     ListRequest,
+    PrivacyRequest,
     RecallRequest,
     Request,
     SearchRequest,
@@ -126,6 +127,7 @@ async def everything(read: DirectQueries, scope: str, foreign: Sequence[str]) ->
         shown.append(await read.answer(SessionMemoryRequest(scope, session)))
         shown.append(await read.answer(ContextRequest(scope, "Ana", 2_000, session)))
     shown.append(await read.answer(SessionsRequest(scope)))
+    shown.append(await read.answer(PrivacyRequest(scope)))
     listed = await read.answer(ListRequest(scope, limit=100))
     assert isinstance(listed, dict)
     memories: Any = listed["memories"]

@@ -8,6 +8,7 @@ from palimpsest.ops.queries.dispatch import DirectQueries
 from palimpsest.ops.queries.requests import ContextRequest, SessionMemoryRequest
 from palimpsest.ops.service.running import sources_of
 from palimpsest.schemas.commands import RememberCommand, UpdateShortTermCommand
+from palimpsest.schemas.topics import CONVERSATION_TURNS
 from tests.messages import commanded, published, turn
 from tests.setting_lab import Case, Lab
 
@@ -79,6 +80,13 @@ async def teaching(lab: Lab) -> object:
         return None if error is None else str(error).partition(":")[0]
 
 
+async def raw_words_left(lab: Lab) -> object:
+    said = published(turn("under the flowerpot", 1, privacy="full"))
+    async with lab.ran(said) as seen:
+        [record] = seen.app.log.read(CONVERSATION_TURNS.name, 0, 0, 10)
+        return b"flowerpot" in (record.value or b"")
+
+
 CASES: dict[str, Case] = {
     "intent.phrases": Case(is_wish, ("please keep", "remember"), (0, 1)),
     "intent.more_phrases": Case(is_wish_in_german, ("souviens-toi", "merk dir"), (0, 1)),
@@ -89,5 +97,6 @@ CASES: dict[str, Case] = {
     "short_term.characters": Case(characters_kept, (100, 1_000), (100, 300)),
     "short_term.context_share": Case(session_is_shown, (0, 0.4), (False, True)),
     "short_term.nudge": Case(nudge_shown, ("Sum up.", "Say more."), ("Sum up.", "Say more.")),
+    "privacy.purge": Case(raw_words_left, ("true", "false"), (False, True)),
     "pipeline.self_teaching_enabled": Case(teaching, (False, True), ("forbidden", None)),
 }

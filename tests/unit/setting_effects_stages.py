@@ -197,7 +197,7 @@ async def fate_of_a_broken_stage(lab: Lab) -> object:
     def broken(message: Message, context: Context) -> Any:
         raise ZeroDivisionError(message.id)
 
-    def with_a_bug(settings: StageSettings) -> list[Stage]:
+    def with_a_bug(settings: StageSettings, _: object) -> list[Stage]:
         return [
             replace(stage, process=broken) if stage.name == "normalize" else stage
             for stage in stages(settings)

@@ -1,0 +1,174 @@
+"""The embedded log keeps nothing of turns that may not be kept but their count.
+
+apply-writes says which these are, in the order of the log. What it had to read until then lies in
+the log as it was sent: the raw record, and the intent that normalize made of it. Both lose all that
+was said once every stage that reads them is past them, and stay what they count as.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import Final
+
+import duckdb
+
+from palimpsest.schemas.codec import InvalidRecord, decode, encode
+from palimpsest.schemas.envelope import Envelope, Frozen
+from palimpsest.schemas.identity import items_of
+from palimpsest.schemas.messages import MemoryWrite, RawTurnIntent
+from palimpsest.schemas.privacy import PRIVACY_FULL
+from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_WRITES, Topic
+from palimpsest.schemas.withheld import says_withheld, withheld_value
+from palimpsest.stores.database.cursors import StoreClosed
+from palimpsest.stores.shard import Shard
+from palimpsest.streams.logs.base import LogError, Position, Record
+from palimpsest.streams.logs.embedded import EmbeddedLog
+from palimpsest.streams.privacy import rejected
+
+logger = logging.getLogger(__name__)
+
+CONSUMER: Final = "withholding"
+"""Whose position in the log tells how far records were looked through."""
+LOOK_SECONDS: Final = 1.0
+READ_RECORDS: Final = 500
+_WITHHELD: Final = (
+    "SELECT item_id FROM outcomes WHERE item_kind = 'turn' AND event = 'rejected' AND reason = ?"
+    " AND item_id IN (SELECT unnest(?))"
+)
+
+
+class Withholding:
+    """Takes out of an embedded log, opened for processing, what was said in turns that are not
+    kept. Records are changed before that is noted, so a crash between the two repeats it."""
+
+    def __init__(
+        self,
+        log: EmbeddedLog,
+        shards: Sequence[Shard],
+        wanted: bool,
+        wait: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._log = log
+        self._shards = shards
+        self._wanted = wanted
+        self._wait = wait
+        self._lock = threading.Lock()
+        self._marks: dict[int, tuple[int, int]] = {}
+
+    def once(self) -> int:
+        """How many records have lost what they said. Blocks; raises LogError."""
+        changed = 0
+        with self._lock:  # a round that was cancelled goes on in its thread
+            for partition in range(len(self._shards)):
+                changed += self._topic(CONVERSATION_TURNS, partition, self._raw_end(partition))
+                applied = self._log.position("apply-writes", MEMORY_WRITES.name, partition)
+                changed += self._topic(MEMORY_WRITES, partition, applied)
+        return changed
+
+    @contextlib.asynccontextmanager
+    async def going_on(self) -> AsyncIterator[None]:
+        """In the background, until the block ends, and once more at its end."""
+        if not self._wanted:
+            yield
+            return
+        task = asyncio.create_task(self._run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await self._once()
+
+    async def _run(self) -> None:
+        while True:
+            await self._once()
+            await self._wait(LOOK_SECONDS)
+
+    async def _once(self) -> None:
+        try:
+            await asyncio.to_thread(self.once)
+        except (LogError, StoreClosed, duckdb.Error) as error:
+            logger.warning("turns that are not kept stay in the log for now: %s", error)
+
+    def _raw_end(self, partition: int) -> int:
+        """Through where it is known of raw turns whether they are kept: apply-writes has all that
+        normalize had made of them when it was looked last."""
+        applied = self._log.position("apply-writes", MEMORY_WRITES.name, partition)
+        known, waited_for = self._marks.get(partition, (0, 0))
+        if applied < waited_for:
+            return 0
+        turns = CONVERSATION_TURNS.name
+        read = min(self._log.position(each, turns, partition) for each in ("normalize", "audit"))
+        # After the positions: it holds all that was sent before they were noted.
+        end = self._log.end_offset(MEMORY_WRITES.name, partition)
+        self._marks[partition] = (read, end)
+        return read if applied >= end else known
+
+    def _topic(self, topic: Topic, partition: int, end: int) -> int:
+        offset = self._log.position(CONSUMER, topic.name, partition)
+        changed = 0
+        while offset < end:
+            records = self._log.read(topic.name, partition, offset, READ_RECORDS)
+            read = [record for record in records if record.offset < end]
+            values = self._without_words(topic, partition, read)
+            if values:
+                changed += self._log.redact(topic.name, partition, values)
+                self._log.forget_bytes()
+            offset = read[-1].offset + 1 if len(read) == len(records) > 0 else end
+            self._log.seek(Position(CONSUMER, topic.name, partition, offset))
+        return changed
+
+    def _without_words(
+        self, topic: Topic, partition: int, records: Iterable[Record]
+    ) -> dict[int, bytes]:
+        """New values by offset, also of records that have them already: a crash may have left
+        bytes of theirs elsewhere in the log's files."""
+        shard = self._shards[partition]
+        turns = [
+            (record, message)
+            for record in records
+            if record.value is not None and (shard.privacy or says_withheld(record.value))
+            if (message := _turn(topic, record)) is not None
+        ]
+        ids = {record.offset: items_of(message).item_ids[0] for record, message in turns}
+        withheld = _withheld(shard, [*ids.values()])
+        return {
+            record.offset: _value(topic, record, message)
+            for record, message in turns
+            if ids[record.offset] in withheld
+        }
+
+
+def _turn(topic: Topic, record: Record) -> Envelope[Frozen] | None:
+    """The message, where it is a turn that says something."""
+    try:
+        message = decode(record.value, topic, record.timestamp)
+    except InvalidRecord:
+        return None
+    body = message.body
+    if isinstance(body, MemoryWrite) and not isinstance(body.write, RawTurnIntent):
+        return None
+    return message
+
+
+def _withheld(shard: Shard, item_ids: Sequence[str]) -> set[str]:
+    if not item_ids:
+        return set()
+    with shard.reading() as reader:
+        found = reader.execute(_WITHHELD, [PRIVACY_FULL, [*item_ids]]).fetchall()
+    return {item_id for (item_id,) in found}
+
+
+def _value(topic: Topic, record: Record, message: Envelope[Frozen]) -> bytes:
+    assert record.value is not None
+    if topic is CONVERSATION_TURNS:
+        return withheld_value(record.value)
+    body = message.body
+    assert isinstance(body, MemoryWrite)
+    assert isinstance(body.write, RawTurnIntent)
+    left = MemoryWrite(write=rejected(body.write.turn))
+    return encode(message.model_copy(update={"body": left}))

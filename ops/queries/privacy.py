@@ -1,0 +1,21 @@
+"""The privacy levels of a scope."""
+
+from __future__ import annotations
+
+from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.queries.requests import JsonObject, PrivacyRequest
+from palimpsest.ops.queries.sources import Sources, rows
+
+_LEVELS = (
+    "SELECT nullif(person, '') AS person, level, since, reason, changed_by FROM main.privacy_levels"
+    " WHERE scope = ? ORDER BY person_key"
+)
+
+
+def levels(sources: Sources, request: PrivacyRequest) -> JsonObject:
+    """`levels`: who has which, since when, by whom and why; the one of the whole scope, without a
+    `person`, first. Who is not among them has the level `none`."""
+    if not request.scope.strip():
+        raise RequestError("the scope is empty")
+    found = rows(sources.shard_of(request.scope), _LEVELS, [request.scope])
+    return {"scope": request.scope, "levels": [*found]}

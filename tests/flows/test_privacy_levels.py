@@ -1,0 +1,258 @@
+"""Privacy levels: of a speaker at `full` nothing but a count is kept, from the level on."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palimpsest.ops.maintenance.withholding import Withholding
+from palimpsest.schemas.commands import (
+    Actor,
+    RememberCommand,
+    SetPrivacyCommand,
+)
+from palimpsest.schemas.topics import MEMORY_WRITES
+from tests.erased_bytes import where
+from tests.harness import FULL, Pipeline, differing, pipeline_settings
+from tests.messages import published, turn
+
+SECRET = "The spare key lies under the third flowerpot"
+KEPT = "Ben works at a bakery in Ghent"
+AGENT = Actor(id="bot", type="agent")
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    with Pipeline(tmp_path / "live", pipeline_settings(FULL)) as running:
+        yield running
+
+
+def level(person: str | None, wanted: Any, reason: str = "asked for") -> SetPrivacyCommand:
+    return SetPrivacyCommand(person=person, level=wanted, reason=reason)
+
+
+def tidy(pipeline: Pipeline) -> int:
+    """What goes on beside the stages of a worker."""
+    return Withholding(pipeline.log, [pipeline.shard], wanted=True).once()
+
+
+def turns(pipeline: Pipeline) -> Counter[tuple[str, str]]:
+    rows = pipeline.rows("SELECT event, reason FROM outcomes WHERE item_kind = 'turn'")
+    return Counter((row["event"], row["reason"]) for row in rows)
+
+
+REJECTED = ("rejected", "privacy_full")
+STORED = ("created", "turn stored")
+
+
+def test_of_a_private_speaker_only_a_count_is_kept(pipeline: Pipeline) -> None:
+    pipeline.command(level("Ana", "full"))
+    pipeline.run()
+    pipeline.say(SECRET)
+    pipeline.say(KEPT, first=2, speaker="Ben")
+    pipeline.run()
+    tidy(pipeline)
+    pipeline.shard.vector_table().sync()
+    assert turns(pipeline) == {REJECTED: 1, STORED: 1}
+    assert where(pipeline.folder, SECRET, "flowerpot") == []
+    assert where(pipeline.folder, KEPT)
+    balance = pipeline.balance()
+    assert balance.holds
+    assert (balance.turns["rejected"], balance.turns["stored"]) == (1, 1)
+
+
+STAGES = ("normalize", "apply-writes", "extract", "decide")
+
+
+def words(pipeline: Pipeline) -> list[str]:
+    """Memories that are no turns."""
+    return pipeline.memories()
+
+
+@pytest.mark.parametrize("done", range(len(STAGES) + 1))
+@pytest.mark.parametrize("batch", [1, 256])
+def test_a_level_that_is_raised_while_turns_are_under_way(
+    done: int, batch: int, tmp_path: Path
+) -> None:
+    with Pipeline(tmp_path / "live", pipeline_settings(FULL), batch=batch) as pipeline:
+        pipeline.say("I live in Oslo.")
+        for stage in STAGES[:done]:
+            pipeline.run(stage)
+        pipeline.command(level("Ana", "full"))
+        pipeline.run("normalize")  # the level's place in memory-writes is before what follows
+        pipeline.say(SECRET, first=2)
+        assert pipeline.balance().holds
+        pipeline.run()
+        tidy(pipeline)
+        balance = pipeline.balance()
+        assert balance.holds
+        assert balance.turns["in_flight"] == balance.facts["in_flight"] == 0
+        # Also of the turn that was captured before, unless all was decided before the level.
+        is_decided = done == len(STAGES)
+        assert words(pipeline) == (["Ana lives in Oslo."] if is_decided else [])
+        assert where(pipeline.folder, SECRET, "flowerpot") == []
+        # The first turn was kept if its intent came before the level's.
+        is_before = pipeline.values("SELECT count(*) FROM memory_rows WHERE type = 'episodic'")
+        assert is_before == [int(done > 0 or turns(pipeline)[STORED] == 1)]
+        assert sum(turns(pipeline).values()) == 2
+        if not is_decided and turns(pipeline)[STORED]:
+            assert set(pipeline.facts_settled()) == {("skipped", "privacy_full")}
+
+
+def test_what_was_withheld_is_withheld_in_a_rebuild_too(tmp_path: Path) -> None:
+    with Pipeline(tmp_path / "live", pipeline_settings(FULL)) as pipeline:
+        pipeline.say("I live in Oslo.")
+        pipeline.run()
+        pipeline.command(level("Ana", "full"))
+        pipeline.clock.advance(seconds=1)
+        pipeline.say(SECRET, first=2)
+        pipeline.run()
+        pipeline.command(level("Ana", "none"), first=2)
+        pipeline.run()
+        pipeline.say("I like green tea.", first=3)
+        pipeline.run()
+        # Published again, it is the turn that was not kept: lowering brings nothing back.
+        pipeline.publish(published(turn(SECRET, 2), message_id="again"))
+        pipeline.run()
+        tidy(pipeline)
+        assert where(pipeline.folder, "flowerpot") == []
+        assert words(pipeline) == ["Ana likes green tea.", "Ana lives in Oslo."]
+        before = pipeline.state_by_table()
+        pipeline.close()
+        shutil.copytree(tmp_path / "live" / "log", tmp_path / "again" / "log")
+        clock = pipeline.clock
+        with Pipeline(tmp_path / "again", pipeline_settings(FULL), clock=clock) as again:
+            again.run("decide").run("apply-writes").run()
+            # Of what decide thinks of every fact anew, nothing depends: it is sent already.
+            assert set(differing(before, again.state_by_table())) <= {"proposals"}
+            assert again.balance().holds
+        # The records alone, without the level, tell the same of them.
+        intents = [m.body.write.intent for m in pipeline_messages(tmp_path / "again")]
+        assert intents.count("turn-rejected") == 2
+
+
+def pipeline_messages(folder: Path) -> list[Any]:
+    with Pipeline(folder, pipeline_settings(FULL)) as pipeline:
+        return pipeline.messages(MEMORY_WRITES)
+
+
+@pytest.mark.parametrize(
+    ("named", "speaker"),
+    [
+        ("Ana", "ana"),
+        ("ANA", "Ａｎａ"),
+        ("José", "Jose\u0301"),
+        ("山田 太郎", "山田\u3000太郎"),
+        ("タロウ", "ﾀﾛｳ"),
+        ("Straße", "STRASSE"),
+        ("Ana", " A\u200bna "),
+        (None, "Ana"),
+        (None, ""),
+    ],
+)
+def test_a_name_is_the_same_however_it_is_written(
+    named: str | None, speaker: str, pipeline: Pipeline
+) -> None:
+    pipeline.command(level(named, "full"))
+    pipeline.run()
+    pipeline.say(SECRET, speaker=speaker)
+    pipeline.run()
+    assert turns(pipeline) == {REJECTED: 1}
+
+
+@pytest.mark.parametrize("speaker", ["", "Anna", "Ana M", "Aná"])
+def test_another_name_is_another_person(speaker: str, pipeline: Pipeline) -> None:
+    pipeline.command(level("Ana", "full"))
+    pipeline.run()
+    pipeline.say(SECRET, speaker=speaker)
+    pipeline.say(SECRET, first=2, scope="ben")
+    pipeline.run()
+    assert turns(pipeline) == {STORED: 2}
+
+
+def test_a_turn_that_asks_for_it_itself_lies_nowhere(tmp_path: Path) -> None:
+    with Pipeline(tmp_path / "live", pipeline_settings(FULL)) as pipeline:
+        pipeline.say(SECRET, privacy="full", metadata={"where": "flowerpot"})
+        pipeline.run()
+        tidy(pipeline)
+        assert turns(pipeline) == {REJECTED: 1}
+        assert where(pipeline.folder, SECRET, "flowerpot") == []
+        assert pipeline.balance().holds
+
+
+def test_a_private_turn_that_is_no_valid_one_leaves_no_text_in_its_dead_letter(
+    pipeline: Pipeline,
+) -> None:
+    from palimpsest.schemas.topics import CONVERSATION_TURNS
+
+    pipeline.raw(
+        CONVERSATION_TURNS,
+        b'{"id":"x","schema":"conversation-turn/1","scope":"ana","correlation_id":"x",'
+        b'"body":{"turn_id":7,"privacy":"full","content":"under the flowerpot"}}',
+    )
+    pipeline.run()
+    assert len(pipeline.dead_letters()) == 1
+    assert "flowerpot" not in pipeline.dead_letters()[0].model_dump_json()
+    found = where(pipeline.folder, "flowerpot")
+    assert all(place.startswith("log") for place in found)
+
+
+def test_raising_a_level_offers_to_erase_and_twice_is_once(pipeline: Pipeline) -> None:
+    pipeline.say("I live in Oslo.")
+    pipeline.say("I like green tea.", first=2, speaker="ANA")
+    pipeline.say(KEPT, first=3, speaker="Ben")
+    pipeline.run()
+    pipeline.command(level("Ana", "full"), level("ana", "full"))
+    pipeline.run()
+    error, first = pipeline.result(1)
+    assert error is None
+    assert (first["status"], first["before"], first["memories"]) == ("set", "none", 4)
+    assert first["names"] == {"ANA": 2, "Ana": 2}
+    assert "4 memories" in first["offer"]
+    _, second = pipeline.result(2)
+    assert (second["status"], second["since"]) == ("no_changes", first["since"])
+    assert pipeline.values("SELECT person FROM privacy_rows") == ["Ana"]
+    pipeline.command(level("Ana", "none"), first=3)
+    pipeline.run()
+    assert pipeline.result(3)[1]["offer"] is None
+
+
+def test_only_a_person_lowers_a_level(pipeline: Pipeline) -> None:
+    pipeline.command(level("Ana", "full"), actor=AGENT)
+    pipeline.command(level("Ana", "none"), first=2, actor=AGENT)
+    pipeline.run()
+    assert pipeline.result(1)[0] is None
+    error, _ = pipeline.result(2)
+    assert error is not None
+    assert error.startswith("forbidden: only a person")
+    assert pipeline.values("SELECT level FROM privacy_rows") == ["full"]
+
+
+@pytest.mark.parametrize("name", ["", "  ", "\u200b"])
+def test_a_name_of_nothing_is_not_the_whole_scope(name: str, pipeline: Pipeline) -> None:
+    pipeline.command(level(name, "full"))
+    pipeline.run()
+    error, _ = pipeline.result(1)
+    assert error is not None
+    assert error.startswith("invalid_request: the person's name is empty")
+
+
+def test_what_agents_and_people_may_remember_of_a_private_person(pipeline: Pipeline) -> None:
+    pipeline.command(level("Ana", "partial"), level("Ben", "full"))
+    taught = RememberCommand(content="Ana likes tea", who="ANA", self_taught=True)
+    pipeline.command(taught, RememberCommand(content="Ana likes tea", who="Ana"), first=3)
+    pipeline.command(RememberCommand(content="Ben likes tea", who="ben"), first=5)
+    pipeline.command(RememberCommand(content="Ana likes oil", who="ana"), first=6, actor=AGENT)
+    pipeline.run("normalize", "apply-writes")
+    errors = [pipeline.result(number)[0] for number in (3, 4, 5, 6)]
+    assert [None if each is None else each.partition(":")[0] for each in errors] == [
+        "forbidden",
+        None,
+        "private",
+        "private",
+    ]
