@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from palimpsest.schemas.audit_rows import AcceptedRow, DeadLetterRow, HistoryRow
+from palimpsest.schemas.category_rows import CategoriesRow
 from palimpsest.schemas.document_rows import DocumentMemoryRow, DocumentRow
 from palimpsest.schemas.rows import (
     ArchiveRow,
@@ -48,4 +49,5 @@ ROW_TYPES: tuple[type[Row], ...] = (
     FlagsRow,
     DocumentRow,
     DocumentMemoryRow,
+    CategoriesRow,
 )

@@ -183,6 +183,13 @@ CREATE TABLE erasures (
     phase VARCHAR NOT NULL, memory_ids VARCHAR[] NOT NULL, texts VARCHAR NOT NULL)
 """
 
+_CATEGORIES: tuple[Statement, ...] = (
+    "CREATE TABLE scope_categories (scope VARCHAR PRIMARY KEY, names VARCHAR[] NOT NULL)",
+    """INSERT INTO scope_categories
+        SELECT scope, list(DISTINCT name ORDER BY name)
+        FROM (SELECT scope, unnest(categories) AS name FROM memory_rows) GROUP BY scope""",
+)
+
 
 MIGRATIONS: tuple[Migration, ...] = (
     Migration("0001-tables", FIRST_TABLES),
@@ -204,6 +211,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration("0009-documents", _DOCUMENTS),
     Migration("0010-sessions-and-short-term", _SESSIONS),
     Migration("0011-erasures", (_ERASURES,)),
+    Migration("0012-scope-categories", _CATEGORIES),
 )
 
 

@@ -14,6 +14,7 @@ from typing import cast
 
 import duckdb
 
+from palimpsest.schemas.category_rows import CategoriesRow
 from palimpsest.schemas.rows import (
     CommandRow,
     EdgeRow,
@@ -106,6 +107,7 @@ class UnitOfWork:
         held = [(item_id,) for load in loads for item_id in load.held_ids]
         self._stored.fetch(HeldRow, held)
         self._stored.fetch(FactRow, [(item_id,) for load in loads for item_id in load.fact_ids])
+        self._stored.fetch(CategoriesRow, [(load.scope,) for load in loads if load.categories])
         # New facts are searched for next; loading a scope's index is not for the event loop.
         for scope in {load.scope for load in loads if load.fact_ids}:
             self._shard.indexes.warm(scope)
@@ -160,6 +162,7 @@ class UnitOfWork:
                 item_id: row for item_id in ask.held_ids if (row := self._held(ask.scope, item_id))
             },
             facts={key: fact for key in ask.fact_ids if (fact := self._rows.get(FactRow, (key,)))},
+            categories=self._rows.categories(ask.scope) if ask.categories else (),
             derived=sources_of_derived(self._shard, self._rows, ask.scope, ask.derived_from),
         )
 
