@@ -15,7 +15,7 @@ from typing import Final
 import Stemmer
 
 MIN_JOINED: Final = 8
-"""Letters that names need in all to be the same without their underscores (`e_commerce`)."""
+"""Characters that names need in all to be the same without their underscores (`e_commerce`)."""
 
 _AMERICAN: Final = tuple(
     (re.compile(british), american)
@@ -54,7 +54,7 @@ def folded(names: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=16_384)
 def _keys(name: str) -> tuple[tuple[str, ...], ...]:
-    """Equal for names of the same words in any order, and for the same letters without a gap."""
+    """Equal for names of the same words in any order, and for the same text without a gap."""
     words = [_singular(_american(word)) for word in name.split("_") if word]
     joined = "".join(words)
     keys = [tuple(sorted(words))]

@@ -65,7 +65,7 @@ _NUMBERS: Final = re.compile(
     r"^\d{1,2}\. ?\d{1,2}\. ?\d{4}$|^\d{4}[./]\d{1,2}[./]\d{1,2}$|^\d{1,2}/\d{1,2}/\d{4}$|^\d.*:"
 )
 _DAY_ONLY: Final = re.compile(r"\d{4}-?\d{2}-?\d{2}|\d{4}-?W\d{2}-?\d")
-_LETTER: Final = re.compile(r"[^\W\d_]")
+_WORD: Final = re.compile(r"[^\W\d_]")
 
 
 def end_of(words: str, said_at: datetime) -> datetime | None:
@@ -127,7 +127,7 @@ def _read(text: str, now: datetime) -> datetime | None:
     ways = _TWO_WAYS.search(text)
     if ways is not None and max(map(int, ways.groups())) <= 12 and ways[1] != ways[2]:
         return None
-    if not (_LETTER.search(text) or _NUMBERS.match(text)):
+    if not (_WORD.search(text) or _NUMBERS.match(text)):
         return None
     # What has no word for a time is relative to nothing: the two readings never both succeed.
     for parser in ("relative-time", "absolute-time"):
