@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from palimpsest.schemas.audit_rows import AcceptedRow, DeadLetterRow, HistoryRow
+from palimpsest.schemas.category_rows import CategoriesRow
 from palimpsest.schemas.document_rows import DocumentMemoryRow, DocumentRow
 from palimpsest.schemas.privacy import PrivacyRow
 from palimpsest.schemas.promotion_rows import PromotionItemRow, PromotionPartRow, PromotionRow
@@ -56,4 +57,5 @@ ROW_TYPES: tuple[type[Row], ...] = (
     PromotionItemRow,
     PromotionPartRow,
     ShadowProposalRow,
+    CategoriesRow,
 )

@@ -13,6 +13,7 @@ from palimpsest.schemas.identity import fact_memory_id
 from palimpsest.schemas.messages import CommandIntent, Fact, Outcome, Proposal
 from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.rows import HeldRow, MemoryRow
+from palimpsest.streams.apply_categories import ScopeCategories
 from palimpsest.streams.command_work import (
     Refused,
     Work,
@@ -77,6 +78,7 @@ def held_step(
     loaded = yield _load(message.scope, tuple(first.held.values()))
     assert isinstance(loaded, Loaded)
     work = Work.begun(message, intent, settings, loaded)
+    categories = ScopeCategories.of(message.scope, loaded)
     try:
         refuse_frozen(work)
         if work.by_machine:
@@ -92,7 +94,8 @@ def held_step(
         elif isinstance(command, DismissProposalsCommand):
             results.append(_dismiss(work, held, command))
         else:
-            results.append(_apply(work, held, command, left))
+            results.append(_apply(work, held, command, left, categories))
+    work.writes += categories.writes()
     return done(work, command, results)
 
 
@@ -101,6 +104,7 @@ def _load(scope: str, held: tuple[HeldRow, ...]) -> Load:
         load_names(scope, [row.content for row in held]),
         memory_ids=tuple(key for row in held for key in (row.target_id, row.turn_memory_id)),
         content_hashes=tuple(content_hash(row.content) for row in held),
+        categories=True,
     )
 
 
@@ -110,7 +114,13 @@ def _dismiss(work: Work, held: HeldRow, command: DismissProposalsCommand) -> Jso
     return {"id": held.item_id, "status": "dismissed", "memory_id": held.target_id}
 
 
-def _apply(work: Work, held: HeldRow, command: ApplyProposalsCommand, left: Left) -> JsonValue:
+def _apply(
+    work: Work,
+    held: HeldRow,
+    command: ApplyProposalsCommand,
+    left: Left,
+    categories: ScopeCategories,
+) -> JsonValue:
     target = work.memories.get(held.target_id)
     source = work.memories.get(held.turn_memory_id)
     seen = (held.target_id, held.target_version)
@@ -141,7 +151,7 @@ def _apply(work: Work, held: HeldRow, command: ApplyProposalsCommand, left: Left
         return answer | {"status": status}
     if said.row is not None:
         work.writes += archive_writes(said, target, origin)
-        said = replace(said, row=work.put(said.row))
+        said = replace(said, row=work.put(categories.folded(said.row)))
         work.writes += edge_writes(said, target, held.turn_memory_id)
         if said.row is not None:
             answer["version"] = left[seen] = said.row.version

@@ -26,6 +26,7 @@ from palimpsest.schemas.portable import (
     RefusedLine,
 )
 from palimpsest.schemas.rows import FlagsRow, MemoryRow, OutcomeRow, Row, linked_text
+from palimpsest.streams.apply_categories import ScopeCategories
 from palimpsest.streams.command_work import (
     Refused,
     Work,
@@ -63,6 +64,7 @@ class _Import:
     ids: Ids
     sessions: set[str]
     settled: set[str]
+    categories: ScopeCategories
     taken: int = 0
     memories: int = 0
     refused: list[RefusedLine] = field(default_factory=list)
@@ -98,7 +100,9 @@ def import_step(
             raise Refused("forbidden: what is imported is taken as it says; that is for a person")
     except Refused as error:
         return refusal(message, intent, str(error))
-    taking = _Import(work, ids, set(), set(loaded.settled))
+    taking = _Import(
+        work, ids, set(), set(loaded.settled), ScopeCategories.of(message.scope, loaded)
+    )
     for session_id in _sessions(command):
         found = yield Load(message.scope, session_id=session_id)
         assert isinstance(found, Loaded)
@@ -114,6 +118,7 @@ def import_step(
 
 def _end(taking: _Import, command: ImportCommand) -> Step:
     work = taking.work
+    work.writes += taking.categories.writes()
     result = taking.result()
     told = {"taken": result.taken, "refused": len(result.refused)}
     work.tell("imported", None, f"from the scope {command.from_scope}", metadata={**told})
@@ -143,6 +148,7 @@ def _load(message: Message, command: ImportCommand, ids: Ids) -> Load:
         content_hashes=tuple(dict.fromkeys(map(content_hash, texts))),
         item_ids=tuple(dict.fromkeys(facts)),
         command_id=command_id(message),
+        categories=True,
     )
 
 
@@ -222,6 +228,7 @@ def _memory(taking: _Import, line: PortableMemory) -> None:
     if same is not None:
         raise NotTaken(f"memory {same} says the same: two active memories of a scope may not")
     row = work.put(row)
+    taking.categories.note(row)
     taking.memories += 1
     if row.type == "episodic":
         _settle_turn(taking, row)

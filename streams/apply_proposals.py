@@ -18,6 +18,7 @@ from palimpsest.schemas.messages import (
 from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.rows import MemoryRow, embedding_key
 from palimpsest.schemas.topics import FACTS_EXTRACTED
+from palimpsest.streams.apply_categories import ScopeCategories
 from palimpsest.streams.apply_held import held_row
 from palimpsest.streams.decision_rows import candidates_json
 from palimpsest.streams.erased_facts import still_proposed, unsaid
@@ -69,12 +70,14 @@ class _Work:
     memories: dict[str, MemoryRow]
     by_hash: dict[str, str]
     private: bool
+    categories: ScopeCategories
     writes: list[Write] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     sent_back: list[Proposal] = field(default_factory=list)
     touched: list[tuple[str, InvalidationKind]] = field(default_factory=list)
 
     def put(self, row: MemoryRow) -> None:
+        row = self.categories.folded(row)
         self.keep_embedding(row.content)
         self.writes.append(Put(row))
         kinds = kinds_of(self.memories.get(row.memory_id), row)
@@ -123,6 +126,7 @@ def proposals_step(
         _of_scope(message.scope, loaded),
         {digest: row.memory_id for digest, row in loaded.by_hash.items()},
         private,
+        ScopeCategories.of(message.scope, loaded),
     )
     for number, proposal in enumerate(intent.proposals):
         if proposal.item_id in loaded.settled:
@@ -131,7 +135,7 @@ def proposals_step(
         work.outcomes.append(_explained(outcome, work, proposal))
         if outcome.event != "reconsidered":
             work.writes.append(Put(outcome_row(message, outcome)))
-    return Step(writes=tuple(work.writes), emits=_emits(work))
+    return Step(writes=(*work.writes, *work.categories.writes()), emits=_emits(work))
 
 
 def _of_scope(scope: str, loaded: Loaded) -> dict[str, MemoryRow]:
@@ -152,6 +156,7 @@ def _load(message: Message, intent: ProposalsIntent, texts: tuple[str, ...]) -> 
         names=tuple(names),
         unspaced_text=" ".join(filter(None, map(unspaced_part, texts))),
         item_ids=tuple(p.item_id for p in intent.proposals),
+        categories=True,
     )
 
 

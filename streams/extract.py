@@ -13,7 +13,11 @@ from palimpsest.schemas.messages import (
 from palimpsest.schemas.redaction import is_mark
 from palimpsest.schemas.topics import FACTS_EXTRACTED, TURNS_NORMALIZED
 from palimpsest.streams.models.base import Reply
-from palimpsest.streams.prompting.prompts import EXTRACTION_PROMPT_VERSION, extraction_prompt
+from palimpsest.streams.prompting.prompts import (
+    EXTRACTION_PROMPT_VERSION,
+    extraction_prompt,
+    local_time,
+)
 from palimpsest.streams.prompting.replies import ExtractionDraft, MalformedReply, read_extraction
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Context, Emit, Failure, Generate, Message, Process, Stage, Step
@@ -27,6 +31,8 @@ def extract_stage(settings: StageSettings) -> Stage:
         assert isinstance(turn, NormalizedTurn)
         if is_mark(turn.content):  # erased since it was published
             return Step()
+        offset = turn.utc_offset_minutes or 0
+        said_at = local_time(message.occurred_at, offset)
         prompt = extraction_prompt(
             turn,
             message.occurred_at,
@@ -34,7 +40,7 @@ def extract_stage(settings: StageSettings) -> Stage:
             settings.extraction.max_input_characters,
             settings.extraction.max_output_tokens,
             lines=turn.published_content,
-            utc_offset_minutes=turn.utc_offset_minutes or 0,
+            utc_offset_minutes=offset,
         )
         why = ""
         raw = ""
@@ -44,7 +50,7 @@ def extract_stage(settings: StageSettings) -> Stage:
             assert isinstance(reply, Reply)
             raw = reply.text
             try:
-                draft = read_extraction(raw)
+                draft = read_extraction(raw, said_at)
             except MalformedReply as error:
                 why = str(error)
                 continue

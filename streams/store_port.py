@@ -79,7 +79,7 @@ class Load:
     without capitals, in which the store looks for the names it knows. `derived_from`: what was
     drawn from these memories is wanted. With `session_id` come the session, all open ones of the
     scope and the session's short-term memory. `whole_scope`: all memories of the scope that are
-    not erased are wanted, too."""
+    not erased are wanted, too; `categories`: all that the scope has."""
 
     scope: str
     memory_ids: tuple[str, ...] = ()
@@ -95,6 +95,7 @@ class Load:
     fact_ids: tuple[str, ...] = ()
     derived_from: tuple[str, ...] = ()
     whole_scope: bool = False
+    categories: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,7 @@ class Loaded:
     open_sessions: tuple[SessionRow, ...] = ()
     short_term: ShortTermRow | None = None
     privacy: Levels = field(default_factory=dict)
+    categories: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,9 @@ from pathlib import Path
 from palimpsest.schemas.messages import NormalizedTurn
 from palimpsest.schemas.normal_forms import storage_content
 from palimpsest.streams.prompting.prompts import extraction_prompt
-from palimpsest.streams.prompting.replies import ExtractionDraft, read_extraction
+from palimpsest.streams.prompting.replies import ExtractionDraft
 from palimpsest.streams.rules.model import answer
+from tests.unit.reply_texts import read_extraction
 
 AT = datetime(2026, 3, 4, 10, 0, tzinfo=UTC)
 GATE = 0.7

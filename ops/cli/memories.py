@@ -40,6 +40,7 @@ def recall(
     until: options.Until = None,
     as_of: options.AsOf = None,
     category: options.OfCategories = None,
+    valid_at: options.ValidAt = None,
     group: options.Grouped = True,
     explain: options.Explained = False,
     neighbours: options.Neighbours = 0,
@@ -68,6 +69,7 @@ def recall(
         until=options.in_utc(until),
         as_of=options.in_utc(as_of),
         categories=tuple(category or ()),
+        valid_at=options.in_utc(valid_at),
         group=group,
         explain=explain,
         neighbours=neighbours,
@@ -141,6 +143,9 @@ def list_(
     type: options.OfTypes = None,  # noqa: A002
     session: options.OfSession = None,
     who: options.ByPerson = None,
+    category: options.OfCategories = None,
+    temporal: options.Temporal = None,
+    valid_at: options.ValidAt = None,
     deleted: Annotated[bool, typer.Option("--deleted", help="Forgotten ones instead.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="Memories on a page.")] = 20,
     before: Annotated[
@@ -154,7 +159,18 @@ def list_(
     """
     from palimpsest.ops.queries.requests import ListRequest
 
-    request = ListRequest(scope, tuple(type or ()), session, who, deleted, limit, before)
+    request = ListRequest(
+        scope,
+        tuple(type or ()),
+        session,
+        who,
+        deleted,
+        limit,
+        before,
+        categories=tuple(category or ()),
+        temporal=temporal,
+        valid_at=options.in_utc(valid_at),
+    )
     answer = cast("dict[str, object]", cli.ask(request))
     if scope is not None and not answer["memories"]:
         tell_unknown(cli, scope)

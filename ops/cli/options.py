@@ -34,6 +34,14 @@ LeastImportance = Annotated[
 Since = Annotated[datetime | None, typer.Option(help="Not before (UTC).")]
 Until = Annotated[datetime | None, typer.Option(help="Before this time (UTC).")]
 AsOf = Annotated[datetime | None, typer.Option("--as-of", help="As known at this time (UTC).")]
+ValidAt = Annotated[
+    datetime | None,
+    typer.Option("--valid-at", help="Without what was so only until this time (UTC)."),
+]
+Temporal = Annotated[
+    bool | None,
+    typer.Option("--temporal/--persistent", help="Only what ends by itself, or only all else."),
+]
 Results = Annotated[int, typer.Option(min=1, max=1000, help="Results at most.")]
 Rows = Annotated[int, typer.Option(min=1, max=10_000, help="At most.")]
 Grouped = Annotated[bool, typer.Option(help="A fact with its turns as one result.")]

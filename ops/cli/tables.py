@@ -146,7 +146,7 @@ def print_recall(answer: object) -> None:
         out.print(
             f"[bold]{number}.[/] {text(result['content'])}"
             f"  [dim]({text(result['type'])}, {text(_whose(result))},"
-            f" {str(result['occurred_at'])[:10]})[/]"
+            f" {str(result['occurred_at'])[:10]}{_until(result)})[/]"
         )
         scores = cast("Json", result["scores"])
         parts = ", ".join(
@@ -159,6 +159,14 @@ def print_recall(answer: object) -> None:
         out.print(f"   [dim]id {result['id']}[/]")
     for each in cast("list[Json]", said.get("related") or []):
         out.print(f"\n[bold]+[/] {text(each['content'])}  [dim]({text(each['reason'])})[/]")
+
+
+def _until(result: Json) -> str:
+    """Until when it is so, where it is not for good."""
+    if result["valid_until"] is None:
+        return ""
+    over = "; over" if result["expired"] else ""
+    return f", until {str(result['valid_until'])[:10]}{over}"
 
 
 def _whose(result: Json) -> object:

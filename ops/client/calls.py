@@ -207,8 +207,10 @@ def _renamed(asked: Request, names: Mapping[str, str]) -> dict[str, object]:
 def _list(asked: ListRequest) -> Call:
     told = {"scope": asked.scope, "session": asked.session, "who": asked.who}
     more = {"type": [*asked.types], "limit": asked.limit, "cursor": asked.before}
-    ids = [*asked.memory_ids]
-    return _get("/api/memories", **told, **more, id=ids, deleted=asked.deleted)
+    narrow = {"id": [*asked.memory_ids], "category": [*asked.categories]}
+    valid_at = None if asked.valid_at is None else asked.valid_at.isoformat()
+    held = {"temporal": asked.temporal, "valid_at": valid_at}
+    return _get("/api/memories", **told, **more, **narrow, **held, deleted=asked.deleted)
 
 
 def _entities(asked: EntitiesRequest) -> Call:

@@ -62,6 +62,9 @@ class RecallBody(Said):
     since: UtcTime | None = Field(default=None, description="told then or later")
     until: UtcTime | None = Field(default=None, description="told before")
     as_of: UtcTime | None = Field(default=None, description="as it was known then")
+    valid_at: UtcTime | None = Field(
+        default=None, description="without what was so only until then"
+    )
     group: bool = Field(default=True, description="a turn and its facts are one result")
     explain: bool = Field(default=False, description="with the parts of each score")
     neighbours: int = Field(default=0, ge=0, le=20, description="turns around a turn, each side")
@@ -84,7 +87,7 @@ class RecallBody(Said):
 
 _SAME = (
     *("limit", "who", "pinned", "importance_min", "project", "session"),
-    *("since", "until", "as_of", "group", "explain", "neighbours", "rerank"),
+    *("since", "until", "as_of", "valid_at", "group", "explain", "neighbours", "rerank"),
 )
 """Fields that a query calls the same."""
 
@@ -106,6 +109,15 @@ class ListParameters(Said):
     type: Types = ()
     session: Name | None = None
     who: Name | None = Field(default=None, description="said by this person, or drawn from that")
+    category: tuple[Name, ...] = Field(
+        default=(), max_length=10, description="of any of these categories; may be repeated"
+    )
+    temporal: bool | None = Field(
+        default=None, description="only what ends by itself, or only all else"
+    )
+    valid_at: UtcTime | None = Field(
+        default=None, description="without what was so only until then"
+    )
     deleted: bool = Field(default=False, description="forgotten ones instead")
     limit: Limit = 20
     cursor: Cursor = None

@@ -72,6 +72,9 @@ async def memories(
         asked.limit,
         asked.cursor,
         asked.id,
+        asked.category,
+        asked.temporal,
+        asked.valid_at,
     )
     return JSONResponse(await service.ask(request))
 

@@ -34,6 +34,7 @@ class Filters(TypedDict, total=False):
     until: datetime
     as_of: datetime
     categories: Sequence[str]
+    valid_at: datetime
     group: bool
     explain: bool
     neighbours: int
@@ -104,7 +105,7 @@ def checked(kind: type[T], **given: Any) -> T:
         made: T = TypeAdapter(kind).validate_python(given)
     except ValidationError as error:
         raise RequestError(describe(error)) from None
-    for name in ("since", "until", "as_of"):
+    for name in ("since", "until", "as_of", "valid_at"):
         time = given.get(name)
         if isinstance(time, datetime) and time.tzinfo is None:
             raise RequestError(f"{name}: the time has no zone; give it one, as datetime.UTC")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Unpack, cast
 
 from palimpsest.ops.library.arguments import Filters, checked
@@ -145,16 +146,21 @@ class Asking(Opened):
         limit: int = 20,
         before: str | None = None,
         memory_ids: Sequence[str] = (),
+        categories: Sequence[str] = (),
+        temporal: bool | None = None,
+        valid_at: datetime | None = None,
         scope: str | None = None,
     ) -> Page:
-        """Memories, newest first, page by page; with `memory_ids` (whole ids) only of these.
+        """Memories, newest first, page by page; with `memory_ids` (whole ids) only of these, of
+        any of the `categories`, `temporal` ones or persistent, without what ended by `valid_at`.
 
         >>> sorted(each.content for each in (await memory.list(types=["fact"])).memories)
         ['Ana moved to Lisbon in March.', 'Ben works at a bakery in Ghent.']
         """
         told = {"types": types, "session": session, "who": who, "memory_ids": memory_ids}
         where = {"scope": self._in(scope), "limit": limit, "before": before}
-        request = checked(ListRequest, deleted=deleted, **told, **where)
+        more = {"categories": categories, "temporal": temporal, "valid_at": valid_at}
+        request = checked(ListRequest, deleted=deleted, **told, **more, **where)
         return typed(Page, await self._ask(request))
 
     async def history(

@@ -50,6 +50,8 @@ class Told:
     score: float | None = None
     confidence: float | None = None
     reason: str | None = None
+    valid_until: datetime | None = None
+    expired: bool = False
 
 
 @dataclass(frozen=True)
@@ -148,16 +150,24 @@ class MemoryTools:
         entity_name: Annotated[str | None, Field(description="Only if it names this.")] = None,
         after: Annotated[datetime | None, Field(description="Told at or after.")] = None,
         before: Annotated[datetime | None, Field(description="Told before.")] = None,
+        categories: Annotated[
+            tuple[str, ...], Field(description="Only of these, as family, work, food.")
+        ] = (),
+        valid_at: Annotated[
+            datetime | None, Field(description="Without what was so only until then.")
+        ] = None,
     ) -> Memories:
         """Search long-term memory by meaning and by words, the best first. Use it before you
         answer anything that earlier conversations may have settled."""
-        filters = Filters(types=types)
+        filters = Filters(types=types, categories=categories)
         if who is not None:
             filters["who"] = who
         if after is not None:
             filters["since"] = after
         if before is not None:
             filters["until"] = before
+        if valid_at is not None:
+            filters["valid_at"] = valid_at
         named = None
         if entity_name is not None:
             found = await self._memory.entity(entity_name, limit=1_000)
@@ -166,7 +176,11 @@ class MemoryTools:
         wanted = limit if named is None else 1_000
         recalled = await self._memory.recall(query, limit=wanted, **filters)
         results = [
-            Told(each.id, each.content, each.type, each.who, each.occurred_at, each.score)
+            Told(
+                *(each.id, each.content, each.type, each.who, each.occurred_at, each.score),
+                valid_until=each.valid_until,
+                expired=each.expired,
+            )
             for each in recalled.results
             if named is None or each.id in named
         ]

@@ -55,6 +55,8 @@ def list_memories(sources: Sources, request: ListRequest) -> JsonObject:
         ("scope = ?", request.scope),
         ("session_id = ?", request.session),
         (SAID_BY, request.who),
+        ("(temporal_kind = 'temporal') = ?", request.temporal),
+        ("(valid_until IS NULL OR valid_until > ?)", request.valid_at),
     ]
     values: list[object] = [*parameters]
     for condition, value in given:
@@ -64,6 +66,9 @@ def list_memories(sources: Sources, request: ListRequest) -> JsonObject:
     if request.types:
         conditions.append("type IN (SELECT unnest(?))")
         values.append(list(request.types))
+    if request.categories:
+        conditions.append("list_has_any(categories, ?)")
+        values.append(list(request.categories))
     if request.memory_ids:
         conditions.append("memory_id IN (SELECT unnest(?))")
         values.append(list(request.memory_ids))

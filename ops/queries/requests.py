@@ -54,7 +54,8 @@ class GetRequest:
 @dataclass(frozen=True, slots=True)
 class ListRequest:
     """Memories, newest first; `who` as in a recall; `before` is the `next` of the page before.
-    `memory_ids`: of these, by whole ids."""
+    `memory_ids`: of these, by whole ids. Of any of the `categories`; `temporal`, or persistent;
+    `valid_at`: without what was so only until then."""
 
     scope: str | None = None
     types: tuple[str, ...] = ()
@@ -64,6 +65,9 @@ class ListRequest:
     limit: int = 20
     before: str | None = None
     memory_ids: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    temporal: bool | None = None
+    valid_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

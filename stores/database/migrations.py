@@ -216,6 +216,13 @@ _PROMOTIONS = (
         payload VARCHAR NOT NULL, PRIMARY KEY (scope, plan_id, part))""",
 )
 
+_CATEGORIES: tuple[Statement, ...] = (
+    "CREATE TABLE scope_categories (scope VARCHAR PRIMARY KEY, names VARCHAR[] NOT NULL)",
+    """INSERT INTO scope_categories
+        SELECT scope, list(DISTINCT name ORDER BY name)
+        FROM (SELECT scope, unnest(categories) AS name FROM memory_rows) GROUP BY scope""",
+)
+
 
 MIGRATIONS: tuple[Migration, ...] = (
     Migration("0001-tables", FIRST_TABLES),
@@ -240,6 +247,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration("0012-promotions", _PROMOTIONS),
     Migration("0013-shadow-proposals", _SHADOW_PROPOSALS),
     Migration("0014-privacy-levels", (_PRIVACY,)),
+    Migration("0015-scope-categories", _CATEGORIES),
 )
 
 

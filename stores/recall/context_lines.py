@@ -37,7 +37,7 @@ def lines_of(
             sections["evidence"].append(_chunk_line(result))
             continue
         if result.type != "episodic":
-            sections["facts"].append(Line(result.id, result.content, result.occurred_at))
+            sections["facts"].append(Line(result.id, _held(result), result.occurred_at))
             continue
         turns: tuple[RecallResult | Neighbour, ...] = (result, *result.neighbours)
         for turn in turns:
@@ -111,6 +111,13 @@ def _profile_lines(
         for entity_id, name, kind, summary, at in rows
         if summary or relations.get(entity_id)
     ]
+
+
+def _held(result: RecallResult) -> str:
+    """The text of a fact, and since when it is no longer so."""
+    if not result.expired or result.valid_until is None:
+        return result.content
+    return f"{result.content} (until {result.valid_until.date()}; over now)"
 
 
 def _said(who: str, content: str) -> str:

@@ -81,10 +81,7 @@ def _wanted(index: ScopeIndex, segment: Segment, query: Query, places: int) -> M
         masks.append(meta["pinned"] == query.pinned)
     if query.importance_min is not None:
         masks.append(meta["importance"] >= query.importance_min)
-    if query.since is not None:
-        masks.append(meta["occurred"] >= microseconds(query.since))
-    if query.until is not None:
-        masks.append(meta["occurred"] < microseconds(query.until))
+    masks += _in_time(meta, query)
     if query.tags_any:
         masks.append(_lists(segment.tags[:places], _shares_one(query.tags_any)))
     if query.tags_all:
@@ -92,6 +89,17 @@ def _wanted(index: ScopeIndex, segment: Segment, query: Query, places: int) -> M
     if query.categories:
         masks.append(_lists(segment.categories[:places], _shares_one(query.categories)))
     return np.logical_and.reduce(masks) if masks else None
+
+
+def _in_time(meta: np.ndarray, query: Query) -> list[Mask]:
+    masks: list[Mask] = []
+    if query.since is not None:
+        masks.append(meta["occurred"] >= microseconds(query.since))
+    if query.until is not None:
+        masks.append(meta["occurred"] < microseconds(query.until))
+    if query.valid_at is not None:
+        masks.append(meta["ends"] > microseconds(query.valid_at))
+    return masks
 
 
 def _both(a: Mask | None, b: Mask | None) -> Mask | None:

@@ -33,6 +33,7 @@ _CONDITIONS: Final = {
     "tags_any": "list_has_any(m.tags, $tags_any)",
     "tags_all": "list_has_all(m.tags, $tags_all)",
     "categories": "list_has_any(m.categories, $categories)",
+    "valid_at": "(m.valid_until IS NULL OR m.valid_until > $valid_at)",
     "as_of": "m.created_at <= $as_of",
 }
 

@@ -23,7 +23,7 @@ class Query:
     `categories`; `who` said it, or said what it was drawn from (case ignored); `pinned`;
     `importance_min` and more; `project` and `session` (empty: of none); told at or after `since`
     and before `until`. `as_of` leaves out what was not yet stored then; what is found has its
-    present text. Times have a zone.
+    present text; `valid_at` what was so only until then. Times have a zone.
 
     `group`: a turn and the facts drawn from it are one result. `explain` tells the parts of each
     score. `neighbours`: turns of the session on each side, given with a result that is a turn.
@@ -45,6 +45,7 @@ class Query:
     until: datetime | None = None
     as_of: datetime | None = None
     categories: tuple[str, ...] = ()
+    valid_at: datetime | None = None
     group: bool = True
     explain: bool = False
     neighbours: int = 0
@@ -93,7 +94,8 @@ class Neighbour:
 @dataclass(frozen=True, slots=True)
 class RecallResult:
     """A memory that was found. `derived_from` are the ids of the memories that it was drawn from;
-    `source_ids` the source ids of these, a turn's own for a turn."""
+    `source_ids` the source ids of these, a turn's own for a turn. `valid_until` is until when it is
+    so, None for good; `expired` tells that this is past."""
 
     id: str
     content: str
@@ -114,6 +116,8 @@ class RecallResult:
     occurred_at: datetime
     created_at: datetime
     project: str | None = None
+    valid_until: datetime | None = None
+    expired: bool = False
     neighbours: tuple[Neighbour, ...] = ()
     explanation: Explanation | None = None
 

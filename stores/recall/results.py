@@ -10,7 +10,7 @@ import numpy as np
 
 from palimpsest.stores.index.analysis import asks
 from palimpsest.stores.index.scope_index import ScopeIndex
-from palimpsest.stores.index.segment import Floats, Segment, from_microseconds
+from palimpsest.stores.index.segment import NEVER, Floats, Segment, from_microseconds
 from palimpsest.stores.recall.filters import Allowed
 from palimpsest.stores.recall.query import Explanation, Neighbour, Query, RecallResult, Scores
 from palimpsest.stores.recall.ranking import top
@@ -22,15 +22,16 @@ WORDS_BEFORE: Final = 40
 
 
 def shown(
-    index: ScopeIndex, query: Query, rows: Ranking, allowed: Allowed
+    index: ScopeIndex, query: Query, rows: Ranking, allowed: Allowed, now: int
 ) -> tuple[RecallResult, ...]:
-    """The results in their order. One that was deleted meanwhile is no longer there."""
+    """The results in their order. One that was deleted meanwhile is no longer there. `now` (in
+    microseconds) tells what has expired."""
     ranks: Ranks = {}
     if query.explain:
         legs = {"keyword": rows.keyword, "vector": rows.vector}
         ranks = {leg: leg_ranks(scores, rows.ids) for leg, scores in legs.items()}
     with index.lock:
-        made = [_result(index, query, rows, head, allowed, ranks) for head in rows.results]
+        made = [_result(index, query, rows, head, allowed, ranks, now) for head in rows.results]
     return tuple(result for result in made if result is not None)
 
 
@@ -72,7 +73,13 @@ def leg_ranks(leg: Floats | None, ids: Sequence[str]) -> list[int | None]:
 
 
 def _result(
-    index: ScopeIndex, query: Query, rows: Ranking, head: int, allowed: Allowed, ranks: Ranks
+    index: ScopeIndex,
+    query: Query,
+    rows: Ranking,
+    head: int,
+    allowed: Allowed,
+    ranks: Ranks,
+    now: int,
 ) -> RecallResult | None:
     row, *others = rows.groups[head]
     found = index.find(rows.ids[row])
@@ -84,6 +91,7 @@ def _result(
     kind = segment.numbers.name(int(meta["kind"]))
     texts = [found] if kind == "episodic" else [s for i in drawn_from if (s := index.find(i))]
     said = (each.source_ids[there] for each, there in texts)
+    ends = int(meta["ends"])
     return RecallResult(
         id=rows.ids[row],
         content=segment.contents[place],
@@ -104,6 +112,8 @@ def _result(
         occurred_at=from_microseconds(int(meta["occurred"])),
         created_at=from_microseconds(int(meta["created"])),
         project=segment.numbers.name(int(meta["project"])) or None,
+        valid_until=None if ends == NEVER else from_microseconds(ends),
+        expired=ends <= now,
         neighbours=tuple(_neighbours(index, rows.ids[row], query.neighbours, allowed)),
         explanation=_explanation(rows, head, others, ranks) if ranks else None,
     )

@@ -88,9 +88,9 @@ class _Ranked:
     used: TimesUsed = "none"
 
     def results(self) -> tuple[RecallResult, ...]:
-        if self.rows is None:
+        if self.rows is None or self.context is None:
             return ()
-        return shown(self.allowed.index, self.query, self.rows, self.allowed)
+        return shown(self.allowed.index, self.query, self.rows, self.allowed, self.context.now)
 
     def readings(self) -> list[tuple[str, ...]]:
         return [] if self.rows is None else readings(self.allowed.index, self.rows)

@@ -6,6 +6,7 @@ from collections import defaultdict
 from datetime import UTC, datetime
 from typing import TypeVar, cast
 
+from palimpsest.schemas.category_rows import CategoriesRow
 from palimpsest.schemas.document_rows import DocumentRow
 from palimpsest.schemas.privacy import PrivacyRow
 from palimpsest.schemas.promotion_rows import PromotionItemRow, PromotionPartRow, PromotionRow
@@ -24,7 +25,7 @@ from palimpsest.stores.writing.stored_rows import Key, StoredRows
 
 REWRITTEN = (
     *(MemoryRow, SessionRow, OpenSessionsRow, ShortTermRow),
-    *(NameRow, RelationRow, FlagsRow, PrivacyRow, CommandRow, DocumentRow),
+    *(NameRow, RelationRow, FlagsRow, PrivacyRow, CommandRow, DocumentRow, CategoriesRow),
     *(PromotionRow, PromotionItemRow, PromotionPartRow),
 )
 """Rows that stages read before they write them: the newest counts. Of all others the first does
@@ -73,6 +74,11 @@ class BatchRows:
 
     def staged(self, row_type: type[RowT]) -> list[RowT]:
         return [cast("RowT", row) for row in self._staged[row_type].values()]
+
+    def categories(self, scope: str) -> tuple[str, ...]:
+        """All categories of a scope."""
+        row = self.get(CategoriesRow, (scope,))
+        return () if row is None else row.names
 
     @property
     def is_empty(self) -> bool:

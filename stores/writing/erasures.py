@@ -187,8 +187,14 @@ def _erase(connection: duckdb.DuckDBPyConnection, erase: Erase) -> None:
 
 
 def _forget_beside(connection: duckdb.DuckDBPyConnection, scope: str, ids: Sequence[str]) -> None:
-    """What tells of memories without being one: summaries of their sessions, and how documents are
-    called of which no chunk is left."""
+    """What tells of memories without being one: summaries of their sessions, categories that they
+    alone had, and how documents are called of which no chunk is left."""
+    connection.execute(
+        "UPDATE scope_categories SET names = (SELECT coalesce(list(DISTINCT name ORDER BY name),"
+        " []) FROM (SELECT unnest(categories) AS name FROM memory_rows WHERE scope = $scope))"
+        " WHERE scope = $scope",
+        {"scope": scope},
+    )
     connection.execute(
         "UPDATE short_term_rows SET summary = NULL, summary_by = NULL, summary_at = NULL,"
         " summary_expires_at = NULL, summarized_through = NULL WHERE scope = $scope"

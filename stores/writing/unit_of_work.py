@@ -14,6 +14,7 @@ from typing import cast
 
 import duckdb
 
+from palimpsest.schemas.category_rows import CategoriesRow
 from palimpsest.schemas.privacy import PrivacyRow
 from palimpsest.schemas.rows import (
     CommandRow,
@@ -108,6 +109,7 @@ class UnitOfWork:
         self._stored.fetch(OutcomeRow, items)
         self._stored.fetch(HeldRow, [(key,) for load in loads for key in load.held_ids])
         self._stored.fetch(FactRow, [(item_id,) for load in loads for item_id in load.fact_ids])
+        self._stored.fetch(CategoriesRow, [(load.scope,) for load in loads if load.categories])
         # New facts are searched for next; loading a scope's index is not for the event loop.
         for scope in {load.scope for load in loads if load.fact_ids}:
             self._shard.indexes.warm(scope)
@@ -165,6 +167,7 @@ class UnitOfWork:
                 item_id: row for item_id in ask.held_ids if (row := self._held(ask.scope, item_id))
             },
             facts={key: fact for key in ask.fact_ids if (fact := self._rows.get(FactRow, (key,)))},
+            categories=self._rows.categories(ask.scope) if ask.categories else (),
             derived=sources_of_derived(self._shard, self._rows, ask.scope, ask.derived_from),
         )
 

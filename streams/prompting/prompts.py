@@ -217,7 +217,7 @@ def _utc(value: datetime) -> datetime:
     return value.astimezone(UTC)
 
 
-def _local(value: datetime, utc_offset_minutes: int) -> datetime:
+def local_time(value: datetime, utc_offset_minutes: int) -> datetime:
     """`value` at the clock of who said it; in UTC where that clock has no such time."""
     try:
         return value.astimezone(timezone(timedelta(minutes=utc_offset_minutes)))
@@ -281,7 +281,7 @@ def extraction_prompt(
     (speaker, occurred_at in UTC, content).
     """
     content = cut(turn.content if lines is None else storage_lines(lines), max_characters)
-    occurred_at = _local(occurred_at, utc_offset_minutes)
+    occurred_at = local_time(occurred_at, utc_offset_minutes)
     earlier = [
         (before.speaker, before.occurred_at, cut(before.content, MAX_CONTEXT_CHARACTERS))
         for before in context

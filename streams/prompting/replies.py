@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from math import isnan
 from typing import Final, cast
 
@@ -20,6 +20,7 @@ from palimpsest.schemas.commands import Triple
 from palimpsest.schemas.messages import FACT_TYPES, Action, FactType, TemporalKind
 from palimpsest.streams.prompting.json_text import JsonObject, find_object
 from palimpsest.streams.prompting.prompts import MAX_CATEGORIES, MAX_FACTS, MAX_TRIPLES
+from palimpsest.streams.text.end_dates import end_of
 
 MIN_FACT_CHARACTERS: Final = 10
 MAX_FACT_CHARACTERS: Final = 2_000
@@ -33,7 +34,6 @@ MAX_ITEMS_READ: Final = 500
 DEFAULT_CONFIDENCE: Final = 0.5
 
 _ACTIONS: Final = ("ADD", "UPDATE", "DELETE", "NONE")
-_DAY_ONLY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _NOT_SNAKE: Final = re.compile(r"[\W_]+")
 
@@ -108,8 +108,9 @@ class _Warnings:
         return (*self.lines, *more)
 
 
-def read_extraction(text: str) -> ExtractionDraft:
-    """The facts and triples in a reply to an extraction prompt.
+def read_extraction(text: str, said_at: datetime) -> ExtractionDraft:
+    """The facts and triples in a reply to an extraction prompt about a turn of `said_at`, with the
+    offset from UTC of who said it: "next Friday" is counted from there.
 
     Raises MalformedReply when there is no object with a list `facts` or `entities`, or when
     such lists are there and hold nothing but what is no object.
@@ -122,11 +123,8 @@ def read_extraction(text: str) -> ExtractionDraft:
     entities = _list_of_objects(found.value, "entities", notes)
     if facts is None and entities is None:
         raise MalformedReply('neither "facts" nor "entities" of the reply is a usable list')
-    return ExtractionDraft(
-        facts=_facts(facts or (), notes),
-        triples=_triples(entities or (), notes),
-        warnings=notes.all(),
-    )
+    kept = _facts(facts or (), said_at, notes)
+    return ExtractionDraft(kept, _triples(entities or (), notes), notes.all())
 
 
 def _list_of_objects(
@@ -148,7 +146,9 @@ def _list_of_objects(
     return objects if objects or not items else None
 
 
-def _facts(items: Sequence[tuple[int, JsonObject]], notes: _Warnings) -> tuple[FactDraft, ...]:
+def _facts(
+    items: Sequence[tuple[int, JsonObject]], said_at: datetime, notes: _Warnings
+) -> tuple[FactDraft, ...]:
     kept: dict[str, FactDraft] = {}
     over = 0
     for number, item in items:
@@ -158,7 +158,7 @@ def _facts(items: Sequence[tuple[int, JsonObject]], notes: _Warnings) -> tuple[F
         elif len(kept) == MAX_FACTS and content[:MAX_FACT_CHARACTERS] not in kept:
             over += 1
         else:
-            fact = _fact(f"fact {number}", content, item, notes)
+            fact = _fact(f"fact {number}", content, item, said_at, notes)
             known = kept.get(fact.content)
             kept[fact.content] = fact if known is None else _merged(known, fact)
     if over:
@@ -166,17 +166,22 @@ def _facts(items: Sequence[tuple[int, JsonObject]], notes: _Warnings) -> tuple[F
     return tuple(kept.values())
 
 
-def _fact(where: str, content: str, item: JsonObject, notes: _Warnings) -> FactDraft:
+def _fact(
+    where: str, content: str, item: JsonObject, said_at: datetime, notes: _Warnings
+) -> FactDraft:
     if len(content) > MAX_FACT_CHARACTERS:
         notes.add(f"{where}: content cut to {MAX_FACT_CHARACTERS} characters")
         content = content[:MAX_FACT_CHARACTERS].rstrip()
-    valid_until = _moment(where, item.get("valid_until"), notes)
+    ends = _words(where, item.get("valid_until"), notes)
+    valid_until = end_of(ends, said_at)
+    if ends and valid_until is None:
+        notes.add(f"{where}: valid_until {_shown(ends)} is no time that can be read, left out")
     return FactDraft(
         content=content,
         type=_type(where, item.get("type"), notes),
         confidence=_confidence(where, item.get("confidence"), notes),
         importance=_importance(where, item.get("importance"), notes),
-        temporal_kind=_temporal(where, item.get("temporal"), valid_until, notes),
+        temporal_kind=_temporal(where, item.get("temporal"), bool(ends), valid_until, notes),
         valid_until=valid_until,
         categories=_categories(where, item.get("categories"), notes),
     )
@@ -352,30 +357,24 @@ def _type(where: str, value: JsonValue, notes: _Warnings) -> FactType:
 
 
 def _temporal(
-    where: str, value: JsonValue, valid_until: datetime | None, notes: _Warnings
+    where: str, value: JsonValue, ends: bool, valid_until: datetime | None, notes: _Warnings
 ) -> TemporalKind:
+    """`ends`: the model told an end, be it one that cannot be read."""
     name = _text(value).lower()
     if name not in ("persistent", "temporal"):
         if value is not None:
             notes.add(f"{where}: unknown temporal kind {_shown(value)}")
-        return "temporal" if valid_until else "persistent"
+        return "temporal" if ends else "persistent"
     # What ends at a known time is temporal, whatever the model called it.
     return "temporal" if valid_until or name == "temporal" else "persistent"
 
 
-def _moment(where: str, value: JsonValue, notes: _Warnings) -> datetime | None:
-    """An ISO 8601 time in UTC. A day counts to its end; a time without a zone is in UTC."""
+def _words(where: str, value: JsonValue, notes: _Warnings) -> str:
+    """What the model said of an end; empty where that is nothing."""
+    if value is not None and not isinstance(value, str):
+        notes.add(f"{where}: valid_until {_shown(value)} is no text, left out")
     text = _text(value)
-    if value is None or (isinstance(value, str) and text.lower() in ("", "null", "none")):
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-        if _DAY_ONLY.fullmatch(text):
-            moment += timedelta(days=1, seconds=-1)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError):
-        notes.add(f"{where}: valid_until {_shown(value)} is no ISO 8601 time, left out")
-        return None
+    return "" if text.lower() in ("null", "none") else text
 
 
 def _categories(where: str, value: JsonValue, notes: _Warnings) -> tuple[str, ...]:

@@ -9,8 +9,7 @@ said is lost should the reckoning be wrong.
 from __future__ import annotations
 
 import re
-from calendar import monthrange
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, timedelta
 from typing import Final
 
 _WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -22,7 +21,6 @@ _NUMBERS: Final = {
 } | {"a": 1, "an": 1, "a couple of": 2}
 _DAY: Final = "|".join(_WEEKDAYS)
 _COUNT: Final = "|".join(sorted(_NUMBERS, key=len, reverse=True))
-_ISO: Final = r"\d{4}-\d{2}-\d{2}"
 
 # Without ASCII a long s and a dotless i count as s and i in another case, and are in no table.
 _PLAIN: Final = re.IGNORECASE | re.ASCII
@@ -33,11 +31,6 @@ _RELATIVE: Final = re.compile(
     r"tomorrow|last night|this (?:morning|afternoon|evening))"
     rf"|(?P<which>last|next|this) (?:(?P<day>{_DAY})|(?P<span>week(?:end)?|month|year))"
     rf"|(?P<count>\d{{1,3}}|{_COUNT}) (?P<unit>day|week|month|year)s? ago)\b(?! \()",
-    _PLAIN,
-)
-_UNTIL: Final = re.compile(
-    rf"\b(?:until|till|expires(?: on)?|valid through) (?:the )?"
-    rf"(?P<when>today|tonight|tomorrow|end of (?:the )?(?:day|week|month|year)|{_DAY}|{_ISO})\b",
     _PLAIN,
 )
 _OFFSETS: Final = {
@@ -63,22 +56,6 @@ def with_dates(text: str, occurred_at: datetime) -> str:
             return match.group()
 
     return _RELATIVE.sub(dated, text)
-
-
-def valid_until(text: str, occurred_at: datetime) -> str | None:
-    """The end of what the text says to last "until …", as ISO 8601 in UTC; None when it says none.
-
-    A day lasts to its last second at the offset of `occurred_at`.
-    """
-    found = _UNTIL.search(text)
-    if found is None:
-        return None
-    try:
-        last = _last_day(found["when"].lower(), occurred_at.date())
-        end = datetime.combine(last, time(23, 59, 59), occurred_at.tzinfo).astimezone(UTC)
-    except (OverflowError, ValueError):
-        return None
-    return end.isoformat().replace("+00:00", "Z")
 
 
 def _resolve(match: re.Match[str], today: date) -> str:
@@ -129,19 +106,3 @@ def _month(today: date, step: int) -> str:
 def _year(year: int) -> str:
     """Four digits. Raises ValueError outside the calendar."""
     return f"{date(year, 1, 1).year:04d}"
-
-
-def _last_day(when: str, today: date) -> date:
-    if when in _WEEKDAYS:
-        return today + timedelta(days=(_WEEKDAYS.index(when) - today.weekday()) % 7 or 7)
-    if when == "tomorrow":
-        return today + timedelta(days=1)
-    if when.startswith("end of"):
-        if when.endswith("week"):
-            return today + timedelta(days=6 - today.weekday())
-        if when.endswith("year"):
-            return date(today.year, 12, 31)
-        if when.endswith("month"):
-            return today.replace(day=monthrange(today.year, today.month)[1])
-        return today
-    return today if when in ("today", "tonight") else date.fromisoformat(when)

@@ -18,7 +18,7 @@ from palimpsest.schemas.messages import FactType
 from palimpsest.streams.models.base import PermanentModelError, Prompt, Reply
 from palimpsest.streams.prompting.prompts import MAX_FACTS, MAX_TRIPLES, TRUNCATED
 from palimpsest.streams.prompting.replies import MIN_FACT_CHARACTERS
-from palimpsest.streams.rules.dates import valid_until, with_dates
+from palimpsest.streams.rules.dates import with_dates
 from palimpsest.streams.rules.passages import passages
 from palimpsest.streams.rules.quotes import Masked, masked, without_marks
 from palimpsest.streams.rules.sentences import (
@@ -28,6 +28,7 @@ from palimpsest.streams.rules.sentences import (
     sentences,
     statements,
 )
+from palimpsest.streams.rules.stated_ends import stated_end
 from palimpsest.streams.rules.triples import MAX_NAME_CHARACTERS, triples
 from palimpsest.streams.text.contradiction import contradicts
 
@@ -144,7 +145,7 @@ def _relations(found: Statement, speaker: str, hidden: Masked) -> list[JsonValue
 def _fact(
     found: Statement, occurred_at: datetime, explicit: bool, hidden: Masked
 ) -> dict[str, JsonValue]:
-    until = valid_until(found.text, occurred_at)
+    until = stated_end(found.text, occurred_at)
     words = _WORD.findall(found.text.lower())
     categories: list[JsonValue] = []
     categories += dict.fromkeys(_CATEGORIES[word] for word in words if word in _CATEGORIES)
@@ -154,7 +155,7 @@ def _fact(
         "confidence": found.confidence,
         "importance": EXPLICIT_IMPORTANCE if explicit else _IMPORTANCE[found.type],
         "temporal": "temporal" if until else "persistent",
-        "valid_until": until,
+        "valid_until": None if until is None else until.isoformat(),
         "categories": categories[:8],
     }
 

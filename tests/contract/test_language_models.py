@@ -25,7 +25,7 @@ from palimpsest.streams.models.base import (
 from palimpsest.streams.models.ollama import OllamaLanguageModel
 from palimpsest.streams.models.openai import OpenAILanguageModel
 from palimpsest.streams.prompting.prompts import extraction_prompt
-from palimpsest.streams.prompting.replies import MalformedReply, read_extraction
+from palimpsest.streams.prompting.replies import MalformedReply
 from palimpsest.streams.rules.model import RulesLanguageModel
 from tests.servers import (
     MODEL,
@@ -39,6 +39,7 @@ from tests.servers import (
     Trickle,
     fails,
 )
+from tests.unit.reply_texts import read_extraction
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(20)]
 

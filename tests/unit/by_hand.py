@@ -94,6 +94,7 @@ class Store:
     graph: Graph = field(default_factory=lambda: Graph({}, {}, {}, {}))
     replies: list[str | Exception | None] = field(default_factory=list)
     without_vectors: bool = False
+    categories: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, *rows: MemoryRow, **rest: Any) -> Store:
@@ -131,6 +132,7 @@ class Store:
             session=self.session,
             open_sessions=self.open_sessions,
             short_term=self.short_term,
+            categories=self.categories if ask.categories else (),
             entities={n: e for n, e in self.entities.items() if n in ask.names},
             flags=self.flags,
             settled=self.settled & {*ask.item_ids, *ask.turn_item_ids},

@@ -69,7 +69,7 @@ EFFECTS = {
     "uuid.uuid1",
     "uuid.uuid4",
 }
-PURE_PACKAGES = {"pydantic", "pydantic_core", "numpy", "stdnum"}
+PURE_PACKAGES = {"pydantic", "pydantic_core", "numpy", "stdnum", "dateparser", "Stemmer"}
 """Third-party packages that a stage or a helper of one may use; numpy.random is refused below."""
 EXCUSED = {("streams.store_port", "asyncio"): "names the type of a store's lock in a Protocol"}
 """(module, import) to why it is no effect."""

@@ -63,6 +63,10 @@ FILTERS: dict[str, tuple[dict[str, object], Passes]] = {
     "since": ({"since": BEGIN + at(10)}, lambda row, by: row.occurred_at >= BEGIN + at(10)),
     "until": ({"until": BEGIN + at(10)}, lambda row, by: row.occurred_at < BEGIN + at(10)),
     "as_of": ({"as_of": BEGIN + at(9)}, lambda row, by: row.created_at <= BEGIN + at(9)),
+    "valid at": (
+        {"valid_at": BEGIN + at(4)},
+        lambda row, by: row.valid_until is None or row.valid_until > BEGIN + at(4),
+    ),
 }
 
 
@@ -106,6 +110,7 @@ def _rows() -> list[Row]:
             "pinned": number % 4 < 2,
             "importance": (0.9, 0.7, 0.3)[number % 3],
             "project": ("boats", None)[number // 3 % 2],
+            "valid_until": (None, BEGIN + at(number), None)[number % 3],
         }
         text = f"the ferry harbour engine broke on trip {number}"
         said = turn(f"t{number:02}", text, 2 * number + 1, who=who, **fields)

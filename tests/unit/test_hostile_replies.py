@@ -11,13 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palimpsest.streams.prompting.json_text import MAX_REPLY_CHARACTERS, find_object
-from palimpsest.streams.prompting.replies import (
-    MalformedReply,
-    read_contradiction,
-    read_decision,
-    read_extraction,
-)
-from tests.unit.reply_texts import FACT, IDS, SLOW_S, TRIPLE, reply
+from palimpsest.streams.prompting.replies import MalformedReply, read_contradiction, read_decision
+from tests.unit.reply_texts import FACT, IDS, SLOW_S, TRIPLE, read_extraction, reply
 
 HOSTILE = {
     "brackets": "[" * 1_000_000,

@@ -24,7 +24,8 @@ from palimpsest.streams.prompting.prompts import (
     decision_prompt,
     extraction_prompt,
 )
-from palimpsest.streams.prompting.replies import read_decision, read_extraction
+from palimpsest.streams.prompting.replies import read_decision
+from tests.unit.reply_texts import read_extraction
 
 AT = datetime(2024, 3, 12, 9, 30, tzinfo=UTC)
 

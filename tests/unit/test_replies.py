@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
@@ -11,9 +11,8 @@ from palimpsest.streams.prompting.replies import (
     MalformedReply,
     read_contradiction,
     read_decision,
-    read_extraction,
 )
-from tests.unit.reply_texts import FACT, GOOD, IDS, TRIPLE, one, reply
+from tests.unit.reply_texts import FACT, GOOD, IDS, TRIPLE, one, read_extraction, reply
 
 
 def test_a_good_reply_is_read_without_warnings() -> None:
@@ -172,12 +171,34 @@ def test_valid_until_in_utc_makes_a_fact_temporal(given_: str, expected: datetim
 
 
 @pytest.mark.parametrize(
-    "given_", ["next Friday", "9999-12-31T23:59:59-14:00", "9999-12-31x", 17, ["2024"], {}]
+    "given_", ["when it is done", "9999-12-31T23:59:59-14:00", "9999-12-31x", 17, ["2024"], {}]
 )
 def test_another_valid_until_is_left_out_with_a_warning(given_: object) -> None:
     draft = one(valid_until=given_)
     assert draft.facts[0].valid_until is None
     assert len(draft.warnings) == 1
+
+
+def test_words_for_an_end_are_counted_from_the_turn() -> None:
+    [fact] = one(valid_until="until next Friday").facts
+    assert fact.valid_until == datetime(2024, 3, 15, 23, 59, 59, tzinfo=UTC)
+    tokyo = datetime(2024, 3, 15, 1, tzinfo=timezone(timedelta(hours=9)))  # a Friday there
+    text = reply({**FACT, "valid_until": "来週の金曜日"})
+    [fact] = read_extraction(text, tokyo).facts
+    assert fact.valid_until == datetime(2024, 3, 22, 14, 59, 59, tzinfo=UTC)
+    [fact] = read_extraction(reply({**FACT, "valid_until": "2024-03-16"}), tokyo).facts
+    assert fact.valid_until == datetime(2024, 3, 16, 14, 59, 59, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept"), [("temporal", "temporal"), (None, "temporal"), ("persistent", "persistent")]
+)
+def test_an_end_that_cannot_be_read_leaves_a_fact_temporal(kind: object, kept: str) -> None:
+    draft = one(valid_until="when the harvest is in", temporal=kind)
+    assert (draft.facts[0].temporal_kind, draft.facts[0].valid_until) == (kept, None)
+    assert draft.warnings == (
+        "fact 1: valid_until 'when the harvest is in' is no time that can be read, left out",
+    )
 
 
 @pytest.mark.parametrize("given_", [None, "", "null", "None"])

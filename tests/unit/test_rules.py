@@ -20,10 +20,11 @@ from palimpsest.streams.prompting.replies import (
     FactDraft,
     read_contradiction,
     read_decision,
-    read_extraction,
 )
-from palimpsest.streams.rules.dates import valid_until, with_dates
+from palimpsest.streams.rules.dates import with_dates
 from palimpsest.streams.rules.model import answer
+from palimpsest.streams.rules.stated_ends import stated_end
+from tests.unit.reply_texts import read_extraction
 
 AT = datetime(2023, 5, 8, 13, 56, tzinfo=UTC)  # a Monday
 
@@ -202,7 +203,8 @@ def test_simple_dates_are_resolved_and_the_words_kept(words: str, dated: str) ->
     ],
 )
 def test_until_gives_the_end(words: str, until: str | None) -> None:
-    assert valid_until(words, AT) == until
+    found = stated_end(words, AT)
+    assert found == (None if until is None else datetime.fromisoformat(until))
 
 
 def test_dates_at_the_edges_of_the_calendar_do_not_fail() -> None:
@@ -211,7 +213,7 @@ def test_dates_at_the_edges_of_the_calendar_do_not_fail() -> None:
     for words in ("yesterday", "tomorrow", "999 weeks ago", "next week", "999 years ago"):
         with_dates(words, first)
         with_dates(words, last)
-    valid_until("until tomorrow", last)
+    stated_end("until tomorrow", last)
 
 
 def test_what_is_temporal_ends() -> None:

@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from palimpsest.schemas.messages import ContextTurn, NormalizedTurn
 from palimpsest.schemas.normal_forms import storage_content
 from palimpsest.streams.prompting.prompts import TRUNCATED, extraction_prompt
-from palimpsest.streams.prompting.replies import ExtractionDraft, read_extraction
-from palimpsest.streams.rules.dates import valid_until, with_dates
+from palimpsest.streams.prompting.replies import ExtractionDraft
+from palimpsest.streams.rules.dates import with_dates
 from palimpsest.streams.rules.model import answer
 from palimpsest.streams.rules.passages import passages
 from palimpsest.streams.rules.quotes import masked
+from palimpsest.streams.rules.stated_ends import stated_end
+from tests.unit.reply_texts import read_extraction
 
 AT = datetime(2026, 3, 4, 10, 0, tzinfo=UTC)
 
@@ -290,7 +292,7 @@ def test_yesterday_is_counted_from_the_day_of_the_speaker() -> None:
 
 def test_until_ends_with_the_day_of_the_speaker() -> None:
     at = datetime(2026, 3, 2, 1, 0, tzinfo=timezone(timedelta(hours=9)))
-    assert valid_until("until tomorrow", at) == "2026-03-03T14:59:59Z"
+    assert stated_end("until tomorrow", at) == datetime(2026, 3, 3, 14, 59, 59, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("offset", [-1439, 0, 1439])

@@ -1,0 +1,122 @@
+"""What is so only until some time: read from a sentence, stored, listed, recalled, told as over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palimpsest import Client
+from palimpsest.ops.queries.requests import ContextRequest, ListRequest, RecallRequest
+from palimpsest.schemas.topics import CONVERSATION_TURNS
+from palimpsest.streams.rules.model import RulesLanguageModel
+from palimpsest.streams.runtime.output import outgoing
+from tests.flows.http_server import server
+from tests.flows.program import until
+from tests.harness import Pipeline
+from tests.messages import BEGIN, published, turn
+from tests.sessions_by_hand import ask
+
+FREEZE = "The freeze of the billing service lasts until Friday."
+LAST = datetime(2026, 3, 6, 23, 59, 59, tzinfo=UTC)
+"""BEGIN is a Sunday."""
+QUESTION = "how long does the freeze of the billing service last?"
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    with Pipeline(tmp_path) as made:
+        made.say(FREEZE, "I work at the bakery in Ghent.", speaker="Ana")
+        yield made.run()
+
+
+def listed(pipeline: Pipeline, **given: Any) -> list[str]:
+    page = ask(pipeline, ListRequest("ana", types=("fact", "decision", "procedural"), **given))
+    return sorted(row["content"] for row in page["memories"])
+
+
+def recalled(pipeline: Pipeline, **given: Any) -> dict[str, Any]:
+    answer = ask(pipeline, RecallRequest("ana", QUESTION, group=False, **given))
+    return {each["content"]: each for each in answer["results"] if each["type"] != "episodic"}
+
+
+def fact_of(pipeline: Pipeline) -> dict[str, Any]:
+    [row] = pipeline.rows("SELECT * FROM memory_rows WHERE temporal_kind = 'temporal'")
+    return row
+
+
+def test_the_end_is_stored_with_the_memory(pipeline: Pipeline) -> None:
+    assert fact_of(pipeline)["valid_until"] == LAST
+    [seen] = pipeline.rows(
+        "SELECT temporal_kind, valid_until FROM memories WHERE temporal_kind = 'temporal'"
+    )
+    assert seen == {"temporal_kind": "temporal", "valid_until": LAST}
+
+
+def test_friday_is_the_speaker_s_own(tmp_path: Path) -> None:
+    with Pipeline(tmp_path) as made:
+        record = json.loads(outgoing(CONVERSATION_TURNS, published(turn(FREEZE))).value or b"")
+        record["occurred_at"] = "2026-03-06T01:00:00+09:00"
+        made.raw(CONVERSATION_TURNS, json.dumps(record).encode())
+        made.run()
+        # There it is Friday: the next one is meant.
+        assert fact_of(made)["valid_until"] == datetime(2026, 3, 13, 14, 59, 59, tzinfo=UTC)
+
+
+def test_lists_are_narrowed(pipeline: Pipeline) -> None:
+    freeze, bakery = fact_of(pipeline)["content"], "Ana works at the bakery in Ghent."
+    assert listed(pipeline) == sorted([freeze, bakery])
+    assert listed(pipeline, temporal=True) == [freeze]
+    assert listed(pipeline, temporal=False) == [bakery]
+    assert listed(pipeline, categories=("work", "nothing")) == [bakery]
+    assert listed(pipeline, categories=("nothing",)) == []
+    assert listed(pipeline, valid_at=LAST) == [bakery]
+    assert listed(pipeline, valid_at=LAST - timedelta(seconds=1)) == sorted([freeze, bakery])
+
+
+def test_what_is_over_is_told_so_ranked_lower_or_left_out(pipeline: Pipeline) -> None:
+    content = fact_of(pipeline)["content"]
+    before = recalled(pipeline, as_of=BEGIN)[content]
+    after = recalled(pipeline, as_of=LAST)[content]
+    assert (before["expired"], after["expired"]) == (False, True)
+    assert before["valid_until"] == after["valid_until"] == "2026-03-06T23:59:59Z"
+    assert after["score"] < before["score"]
+    assert content not in recalled(pipeline, valid_at=LAST)
+    assert content in recalled(pipeline, valid_at=BEGIN)
+    block = ask(pipeline, ContextRequest("ana", QUESTION))["text"]
+    over = datetime.now(UTC) > LAST
+    assert ("(until 2026-03-06; over now)" in block) == over
+
+
+def test_rules_and_their_look_alikes_agree_with_the_words(pipeline: Pipeline) -> None:
+    pipeline.say("My friend May plays the piano every Friday until Sunday.", first=3)
+    pipeline.run()
+    assert isinstance(pipeline.language, RulesLanguageModel)
+    fact_of(pipeline)  # still the only one
+
+
+def test_http_and_client_narrow_alike(tmp_path: Path) -> None:
+    with server(tmp_path) as served, Client(served.address, scope="ana", wait_seconds=60) as client:
+        client.add(
+            [
+                {"content": "I work at the bakery until 2999-01-01.", "speaker": "Ana"},
+                {"content": "I work on the night train until 2150-01-01.", "speaker": "Ana"},
+            ]
+        )
+        until(lambda: len(client.list(types=["fact"]).memories) == 2)
+        later = datetime(2150, 6, 1, tzinfo=UTC)
+        assert {m.temporal_kind for m in client.list(categories=["work"], types=["fact"]).memories}
+        assert len(client.list(temporal=True).memories) == 1
+        assert client.list(temporal=True, valid_at=later).memories == ()
+        assert len(client.list(types=["fact"], temporal=False).memories) == 1
+        found = client.recall("the night train", types=["fact"], valid_at=later)
+        assert all("train" not in each.content for each in found.results)
+        [train] = [r for r in client.recall("the night train").results if "train" in r.content]
+        assert (train.valid_until, train.expired) == (
+            datetime(2150, 1, 1, 23, 59, 59, tzinfo=UTC),
+            False,
+        )
