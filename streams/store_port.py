@@ -14,6 +14,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from palimpsest.schemas.audit_rows import DeadLetterRow
 from palimpsest.schemas.document_rows import DocumentRow
 from palimpsest.schemas.messages import ScoredCandidate
 from palimpsest.schemas.rows import (
@@ -92,6 +93,7 @@ class Load:
     fact_ids: tuple[str, ...] = ()
     derived_from: tuple[str, ...] = ()
     whole_scope: bool = False
+    letter_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,7 @@ class Loaded:
     derived: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     open_sessions: tuple[SessionRow, ...] = ()
     short_term: ShortTermRow | None = None
+    dead_letter: DeadLetterRow | None = None
 
 
 @dataclass(frozen=True, slots=True)
