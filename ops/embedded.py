@@ -31,9 +31,10 @@ from palimpsest.ops.parts import (
 from palimpsest.ops.recorded_replies import model_port, recorded_replies
 from palimpsest.ops.replay.swap import finish_swap
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.schemas.topics import CONVERSATION_TURNS
+from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_CHANGES
+from palimpsest.stores.database.damage import REBUILD
 from palimpsest.stores.settings import ShardOptions
-from palimpsest.stores.shard import Shard
+from palimpsest.stores.shard import Shard, StoreError
 from palimpsest.streams.logs.base import LogInUse
 from palimpsest.streams.logs.embedded import EmbeddedLog, Mode
 from palimpsest.streams.models.base import EmbeddingModel, LanguageModel
@@ -263,8 +264,19 @@ def _open_shards(
     for partition in range(log.partitions(CONVERSATION_TURNS.name)):
         shard = open_shard(settings, partition, options)
         undo.callback(shard.close)
+        check_shard(log, partition, shard)
         shards.append(shard)
     return shards
+
+
+def check_shard(log: EmbeddedLog, partition: int, shard: Shard) -> None:
+    """Raises StoreError for a store without anything in it, where the log tells that there was one
+    with something. To go through the log once more would ask models again."""
+    if shard.is_untouched and log.end_offset(MEMORY_CHANGES.name, partition) > 0:
+        raise StoreError(
+            f"the store of partition {partition} in {shard.folder} is empty, and the log tells of"
+            f" one that was not: it was removed or lost; {REBUILD}"
+        )
 
 
 @dataclass(slots=True)

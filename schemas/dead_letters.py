@@ -1,4 +1,4 @@
-"""The message of a record that could not be processed."""
+"""The messages of a record that could not be processed, and of what became of it."""
 
 from __future__ import annotations
 
@@ -31,3 +31,10 @@ class DeadLetter(Frozen):
     last_failed_at: UtcTime
     item_kind: Literal["turn", "fact", "command", "change"] | None = None
     item_ids: tuple[str, ...] = ()
+
+
+class DeadLetterMark(Frozen):
+    """What somebody decided of the dead letter `letter_id`: it was sent again, or discarded."""
+
+    letter_id: str
+    status: Literal["redriven", "dropped"]

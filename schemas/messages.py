@@ -20,7 +20,7 @@ from palimpsest.schemas.commands import (
     StructuredEntity,
     Triple,
 )
-from palimpsest.schemas.dead_letters import DeadLetter
+from palimpsest.schemas.dead_letters import DeadLetter, DeadLetterMark
 from palimpsest.schemas.document_commands import DocumentTextCommand
 from palimpsest.schemas.envelope import Frozen, UtcTime
 from palimpsest.schemas.portable import ImportedGraph
@@ -378,5 +378,6 @@ SCHEMAS: dict[str, type[Frozen]] = {
     "history-event/1": HistoryEvent,
     "cache-invalidation/1": CacheInvalidation,
     "dead-letter/1": DeadLetter,
+    "dead-letter-mark/1": DeadLetterMark,
 }
 """Body class of every schema name and current version."""

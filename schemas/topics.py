@@ -40,7 +40,11 @@ MEMORY_HISTORY = Topic(
 CACHE_INVALIDATIONS = Topic(
     "cache-invalidations", ("cache-invalidation/1",), cleanup="delete", retention_days=1
 )
-DEAD_LETTERS = Topic("dead-letters", ("dead-letter/1",), keyed_by="the failed record's key")
+DEAD_LETTERS = Topic(
+    "dead-letters",
+    ("dead-letter/1", "dead-letter-mark/1"),
+    keyed_by="the failed record's key",
+)
 
 ALL_TOPICS: tuple[Topic, ...] = (
     CONVERSATION_TURNS,

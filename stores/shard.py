@@ -12,6 +12,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
+from palimpsest.stores.database.damage import REBUILD, StoreDamaged
 from palimpsest.stores.database.migrations import migrate
 from palimpsest.stores.database.rewriting import rewrite
 from palimpsest.stores.database.sql import MATCH_BM25, install_terms
@@ -43,11 +44,19 @@ class Shard(ShardState):
             connection, self.migrated = _ready(folder / DATABASE_FILE, options)
         except duckdb.Error as error:
             self._folder_lock.release()
-            raise StoreError(f"the store {folder} cannot be brought up to date: {error}") from error
+            raise StoreError(
+                f"the store {folder} cannot be brought up to date: {error}\nIf its file is damaged,"
+                f" {REBUILD}."
+            ) from error
         except BaseException:
             self._folder_lock.release()
             raise
-        super().__init__(connection, folder, options)
+        try:
+            super().__init__(connection, folder, options)
+        except (duckdb.Error, StoreDamaged) as error:
+            connection.close()
+            self._folder_lock.release()
+            raise StoreError(f"cannot read the store {folder}: {error}; {REBUILD}") from error
 
     def close(self) -> None:
         """Checkpoint and close; the folder may then be opened by another process.
@@ -130,7 +139,6 @@ def _connect(path: Path, options: ShardOptions) -> duckdb.DuckDBPyConnection:
     except duckdb.Error as error:
         raise StoreError(
             f"cannot open the store {path}: {error}\nIf it is open in another program, close it"
-            " there; if the file is damaged, move it away and run"
-            " `palimpsest run --once`: the log rebuilds it."
+            f" there; if the file is damaged, {REBUILD}."
         ) from error
     return connection

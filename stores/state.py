@@ -140,6 +140,11 @@ class ShardState:
         """The next offset that `stage` will process of this partition of `topic`."""
         return self._state_of(stage).cursors.get(topic, 0)
 
+    @property
+    def is_untouched(self) -> bool:
+        """Whether no stage has done anything with it yet."""
+        return not any(state.cursors for state in self._stages.values())
+
     def next_outbox_seq(self, stage: str) -> int:
         return self._state_of(stage).next_seq
 

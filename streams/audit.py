@@ -7,9 +7,10 @@ records were dead-lettered.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from palimpsest.schemas.audit_rows import AcceptedRow, DeadLetterRow, HistoryRow
-from palimpsest.schemas.dead_letters import DeadLetter
+from palimpsest.schemas.dead_letters import DeadLetter, DeadLetterMark
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.identity import UNREADABLE_SCOPE, turn_item_id, unreadable_item_id
 from palimpsest.schemas.messages import (
@@ -29,8 +30,8 @@ from palimpsest.schemas.topics import (
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.sensitive.admission import admission
 from palimpsest.streams.settings import PiiSettings
-from palimpsest.streams.stage import Context, Emit, Message, Salvaged, Stage, Step, without_asks
-from palimpsest.streams.store_port import Put
+from palimpsest.streams.stage import Context, Emit, Message, Process, Salvaged, Stage, Step
+from palimpsest.streams.store_port import Load, Loaded, Put
 
 DEFAULT_PII = PiiSettings()
 
@@ -40,14 +41,20 @@ def audit_stage(pii: PiiSettings = DEFAULT_PII) -> Stage:
     return Stage(
         name="audit",
         reads=(CONVERSATION_TURNS, MEMORY_CHANGES, GRAPH_CHANGES, DEAD_LETTERS),
-        process=without_asks(_process),
+        process=_process,
         stateful=True,
         on_invalid=_accept_unreadable,
         admit=admission(pii),
     )
 
 
-def _process(message: Message, context: Context) -> Step:
+def _process(message: Message, context: Context) -> Process:
+    if isinstance(message.body, DeadLetterMark):
+        return (yield from _marked(message, message.body))
+    return _step(message, context)
+
+
+def _step(message: Message, context: Context) -> Step:
     match message.body:
         case MemoryChange() as change:
             return _events(message, change.outcomes, change.session_id)
@@ -135,6 +142,14 @@ def _history_row(message: Message, event: HistoryEvent) -> HistoryRow:
         correlation_id=message.correlation_id,
         created_at=event.created_at,
     )
+
+
+def _marked(message: Message, mark: DeadLetterMark) -> Process:
+    """The dead letter lies before it in the same partition, if it is there."""
+    loaded = yield Load(message.scope, letter_id=mark.letter_id)
+    assert isinstance(loaded, Loaded)
+    row = loaded.dead_letter
+    return Step() if row is None else Step(writes=(Put(replace(row, status=mark.status)),))
 
 
 def _dead_letter_row(message: Message, dead_letter: DeadLetter) -> DeadLetterRow:

@@ -14,6 +14,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from palimpsest.schemas.audit_rows import DeadLetterRow
 from palimpsest.schemas.document_rows import DocumentRow
 from palimpsest.schemas.messages import ScoredCandidate
 from palimpsest.schemas.privacy import Levels
@@ -96,6 +97,7 @@ class Load:
     derived_from: tuple[str, ...] = ()
     whole_scope: bool = False
     categories: bool = False
+    letter_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,7 @@ class Loaded:
     short_term: ShortTermRow | None = None
     privacy: Levels = field(default_factory=dict)
     categories: tuple[str, ...] = ()
+    dead_letter: DeadLetterRow | None = None
 
 
 @dataclass(frozen=True, slots=True)

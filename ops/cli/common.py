@@ -52,6 +52,15 @@ Overrides = Annotated[
         rich_help_panel=PANEL,
     ),
 ]
+BranchName = Annotated[
+    str | None,
+    typer.Option(
+        "--branch",
+        metavar="NAME",
+        help="Read this branch instead of the live memory.",
+        rich_help_panel=PANEL,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Scope = Annotated[str, typer.Option("--scope", "-s", help="The memory space.")]
 
@@ -62,11 +71,12 @@ asked_json: contextvars.ContextVar[bool] = contextvars.ContextVar("asked_json", 
 
 @dataclass(frozen=True, slots=True)
 class Cli:
-    """The options that every command has."""
+    """The options that every command has. `branch` is read instead of the live memory."""
 
     data_dir: Path | None
     config: Path | None
     overrides: tuple[str, ...]
+    branch: str | None = None
 
     def load(self) -> Loaded:
         """The effective settings and where each is from. Raises SettingsError."""
@@ -76,7 +86,13 @@ class Cli:
 
     @property
     def settings(self) -> Settings:
-        return self.load().settings
+        """Those of the branch where one is named. Raises SettingsError and RequestError."""
+        live = self.load().settings
+        if self.branch is None:
+            return live
+        from palimpsest.ops.replay.branches import branch_settings, readable_branch
+
+        return branch_settings(live, readable_branch(live, self.branch))
 
     def ask(self, request: Request) -> object:
         """The answer of a running worker or, without one, of the folder itself."""
@@ -99,14 +115,16 @@ class Cli:
 
 
 def command(
-    app: typer.Typer, name: str | None = None, **options: object
+    app: typer.Typer, name: str | None = None, reads: bool = False, **options: object
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a function as a command. Its parameter `cli` is filled with a Cli, from options
-    that every command has; errors that say what to do are printed as they are."""
+    that every command has; errors that say what to do are printed as they are. `reads`: it changes
+    nothing, so that a branch can be read by it."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         text = as_shown(inspect.getdoc(function) or "")
-        app.command(name, help=text, **options)(_joined(function))  # type: ignore[arg-type]
+        joined = _joined(function, reads)
+        app.command(name, help=text, **options)(joined)  # type: ignore[arg-type]
         return function
 
     return register
@@ -141,7 +159,7 @@ def _shown(annotation: object) -> object:
     return Annotated[kind, info]
 
 
-def _joined(function: Callable[..., None]) -> Callable[..., None]:
+def _joined(function: Callable[..., None], reads: bool) -> Callable[..., None]:
     hints = get_type_hints(function, include_extras=True)
     own = [
         parameter.replace(
@@ -158,6 +176,7 @@ def _joined(function: Callable[..., None]) -> Callable[..., None]:
             ("data_dir", DataDir),
             ("config", ConfigFile),
             ("overrides", Overrides),
+            ("branch", BranchName),
         )
     ]
 
@@ -167,11 +186,14 @@ def _joined(function: Callable[..., None]) -> Callable[..., None]:
         data_dir: Path | None = None,
         config: Path | None = None,
         overrides: list[str] | None = None,
+        branch: str | None = None,
         **given: object,
     ) -> None:
         asked_json.set(bool(given.get("json")))
+        if branch is not None and not reads:
+            raise wrong_use("--branch is for commands that only read; this one is for what is live")
         with explained():
-            function(cli=Cli(data_dir, config, tuple(overrides or ())), **given)
+            function(cli=Cli(data_dir, config, tuple(overrides or ()), branch), **given)
 
     del run.__wrapped__  # typer would look through to the function's own parameters
     parameters = [*own, *shared]
@@ -200,6 +222,7 @@ def _text_of(error: Exception) -> str | None:
         ("palimpsest.streams.logs.base", ("LogError",)),
         ("palimpsest.stores.shard", ("StoreError",)),
         ("palimpsest.stores.database.snapshot", ("SnapshotError",)),
+        ("palimpsest.stores.database.damage", ("StoreDamaged",)),
         ("palimpsest.stores.lock", ("FolderInUse",)),
         ("palimpsest.ops.settings.sources", ("SettingsError",)),
         ("palimpsest.ops.parts", ("SetupError",)),

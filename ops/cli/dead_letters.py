@@ -35,8 +35,8 @@ def register(app: typer.Typer) -> None:
         help="Records that could not be processed: look, send again, or discard.",
         no_args_is_help=True,
     )
-    command(group, "list")(list_)
-    command(group)(show)
+    command(group, "list", reads=True)(list_)
+    command(group, reads=True)(show)
     command(group)(redrive)
     command(group)(discard)
     command(group, hidden=True)(drop)

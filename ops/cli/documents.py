@@ -27,8 +27,8 @@ def register(app: typer.Typer) -> None:
         no_args_is_help=True,
     )
     command(group)(add)
-    command(group, "list")(list_)
-    command(group)(show)
+    command(group, "list", reads=True)(list_)
+    command(group, reads=True)(show)
     command(group)(delete)
     app.add_typer(group, name="documents")
 

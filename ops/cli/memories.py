@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    command(app)(recall)
-    command(app)(context)
-    command(app)(get)
-    command(app, "list")(list_)
-    command(app)(history)
-    command(app)(explain)
+    command(app, reads=True)(recall)
+    command(app, reads=True)(context)
+    command(app, reads=True)(get)
+    command(app, "list", reads=True)(list_)
+    command(app, reads=True)(history)
+    command(app, reads=True)(explain)
 
 
 def recall(

@@ -13,7 +13,7 @@ from palimpsest.ops.cli.scopes import tell_unknown
 
 def register(app: typer.Typer) -> None:
     for function in (entity, weak, stats):
-        command(app)(function)
+        command(app, reads=True)(function)
 
 
 def entity(

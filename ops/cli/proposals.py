@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
         help="Changes that were held back: look, apply, or dismiss them.",
         no_args_is_help=True,
     )
-    command(group, "list")(list_)
+    command(group, "list", reads=True)(list_)
     command(group)(apply)
     command(group)(dismiss)
     app.add_typer(group, name="proposals")

@@ -10,7 +10,7 @@ from palimpsest.ops.cli.common import AsJson, Cli, command, complain, print_json
 
 
 def register(app: typer.Typer) -> None:
-    command(app)(scopes)
+    command(app, reads=True)(scopes)
 
 
 def scopes(cli: Cli, json: AsJson = False) -> None:

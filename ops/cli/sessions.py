@@ -17,8 +17,8 @@ OfScope = Annotated[str, typer.Option("--scope", "-s", help="The memory space.")
 
 
 def register(app: typer.Typer) -> None:
-    command(app)(sessions)
-    command(app, "session-memory")(session_memory)
+    command(app, reads=True)(sessions)
+    command(app, "session-memory", reads=True)(session_memory)
     command(app, "session-summary")(session_summary)
     command(app, "session-end")(session_end)
 

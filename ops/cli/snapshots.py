@@ -17,7 +17,7 @@ class Kind(StrEnum):
 
 
 def register(app: typer.Typer) -> None:
-    command(app)(snapshot)
+    command(app, reads=True)(snapshot)
     command(app)(restore)
 
 

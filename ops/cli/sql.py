@@ -47,7 +47,7 @@ SELECT "view", "column", type, meaning FROM (
 
 
 def register(app: typer.Typer) -> None:
-    command(app)(sql)
+    command(app, reads=True)(sql)
 
 
 def sql(

@@ -22,7 +22,7 @@ BLOCK_BYTES = 256 * 1024
 
 
 def register(app: typer.Typer) -> None:
-    command(app)(export)
+    command(app, reads=True)(export)
     command(app, "import")(import_scope)
 
 

@@ -26,6 +26,7 @@ from palimpsest.schemas.document_commands import AddDocumentCommand, DocumentTex
 from palimpsest.schemas.document_rows import DocumentRow
 from palimpsest.schemas.topics import MEMORY_COMMANDS, MEMORY_WRITES
 from palimpsest.stores.database.cursors import StoreClosed
+from palimpsest.stores.database.damage import StoreDamaged
 from palimpsest.stores.database.tables import select
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogError, LogReader, Outgoing
@@ -101,7 +102,7 @@ class Fetcher:
                     await self._look(partition, shard)
                 except StoreClosed:
                     continue  # the partition has moved on meanwhile
-                except (LogError, duckdb.Error) as error:
+                except (LogError, duckdb.Error, StoreDamaged) as error:
                     logger.warning("documents of partition %d wait: %s", partition, error)
             await asyncio.sleep(LOOK_SECONDS)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from palimpsest.ops.embedded import open_log
+from palimpsest.ops.embedded import check_shard, open_log
 from palimpsest.ops.log_folder import has_log, log_folder, log_lock
 from palimpsest.ops.maintenance.full_disk import full_disk
 from palimpsest.ops.parts import (
@@ -26,13 +26,15 @@ from palimpsest.ops.parts import (
 )
 from palimpsest.ops.queries.access import worker_runs
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.schemas.topics import MEMORY_CHANGES
+from palimpsest.stores.database.damage import REBUILD, StoreDamaged
+from palimpsest.stores.database.state_hash import state_hash
 from palimpsest.stores.lock import FolderInUse
-from palimpsest.stores.shard import StoreError
+from palimpsest.stores.shard import Shard, StoreError
 from palimpsest.streams.logs.base import LogError
 
 LEAST_FREE_BYTES = 512 * 1024 * 1024
 FULL_BYTES = 1024 * 1024
-REBUILT = "move the store's folder away and run `palimpsest run --once`: the log rebuilds it"
 PACKAGES = ("palimpsest", "duckdb", "pyarrow", "numpy", "pydantic")
 
 
@@ -156,6 +158,12 @@ def _cluster(settings: Settings) -> Finding:
 
 def _stores(settings: Settings) -> Finding:
     folders = sorted(shard_folder(settings, 0).parent.glob("[0-9]*"))
+    lost = _lost(settings, {int(folder.name) for folder in folders})
+    if lost:
+        told = (
+            f"the stores of partition {', '.join(map(str, lost))} are gone; the log tells of them"
+        )
+        return Finding("stores", False, told, REBUILD)
     if not folders:
         return Finding("stores", True, "none yet; `palimpsest run --once` makes them")
     try:
@@ -168,19 +176,19 @@ def _stores(settings: Settings) -> Finding:
     for folder in folders:
         try:
             shard = open_shard(settings, int(folder.name), shard_options(settings, model))
+            try:
+                before = _read_through(settings, shard, int(folder.name))
+            finally:
+                shard.close()
         except FolderInUse as error:
             if not expected:
                 return Finding("stores", False, str(error), "close what uses it")
             busy += 1
             continue
-        except StoreError as error:
+        except (StoreError, StoreDamaged) as error:
             if not isinstance(error.__cause__, OSError) and full_disk(error) is None:
-                return Finding("stores", False, str(error), _advice(folder, REBUILT))
+                return Finding("stores", False, str(error), _advice(folder, REBUILD))
             return Finding("stores", False, str(error), _advice(folder, "make room"))
-        try:
-            before = shard.state(EMBEDDING_STATE)
-        finally:
-            shard.close()
         if before not in (None, model.model):
             return Finding(
                 "stores",
@@ -203,6 +211,29 @@ def _stores(settings: Settings) -> Finding:
         True,
         f"{len(folders)} partition(s) open and close; the folder takes {size / 2**20:.1f} MiB",
     )
+
+
+def _lost(settings: Settings, there: set[int]) -> list[int]:
+    """The partitions of an embedded log that had a store and have none."""
+    if settings.log.kind == "kafka" or not has_log(settings):
+        return []
+    try:
+        with open_log(settings, "read") as log:
+            topic = MEMORY_CHANGES.name
+            missing = set(range(log.partitions(topic))) - there
+            return sorted(each for each in missing if log.end_offset(topic, each) > 0)
+    except LogError:
+        return []  # the finding of the log says it
+
+
+def _read_through(settings: Settings, shard: Shard, partition: int) -> str | None:
+    """Read all of a store; which model its vectors are by. Raises StoreError and StoreDamaged."""
+    if settings.log.kind != "kafka" and has_log(settings):
+        with open_log(settings, "read") as log:
+            check_shard(log, partition, shard)
+    with shard.reading() as reader:
+        state_hash(reader)
+    return shard.state(EMBEDDING_STATE)
 
 
 def _check_language(settings: Settings) -> Callable[[], Awaitable[str | None]]:

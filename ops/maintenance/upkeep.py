@@ -22,6 +22,7 @@ import duckdb
 
 from palimpsest.ops.maintenance.embedding_tracker import catch_up, missing_count
 from palimpsest.stores.database.cursors import StoreClosed
+from palimpsest.stores.database.damage import StoreDamaged
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogError
 from palimpsest.streams.memory_rows import effective
@@ -114,7 +115,7 @@ class Upkeep:
                     syncing += await self._keep(self._of(partition, shard))
                 except StoreClosed:
                     continue  # the partition has moved on meanwhile
-                except duckdb.Error as error:
+                except (duckdb.Error, StoreDamaged) as error:
                     logger.warning(
                         "upkeep of partition %d, to be tried again: %s", partition, error
                     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
 
@@ -17,13 +18,15 @@ from palimpsest.ops.queries.requests import (
 )
 from palimpsest.ops.queries.sources import Sources, from_all
 from palimpsest.schemas.codec import InvalidRecord, decode, encode
-from palimpsest.schemas.envelope import derived_id
+from palimpsest.schemas.dead_letters import DeadLetterMark
+from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
 from palimpsest.schemas.identity import items_of
-from palimpsest.schemas.topics import TOPICS
+from palimpsest.schemas.topics import DEAD_LETTERS, TOPICS
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.runtime.output import HEADERS, trace_parent
 from palimpsest.streams.sensitive.policy import Policy
 
+Mark: TypeAlias = Literal["redriven", "dropped"]
 COLUMNS = (
     "letter_id AS id, status, stage, failure, reason, scope, topic, partition, log_offset AS"
     " 'offset', attempts, item_kind, item_ids, first_failed_at, last_failed_at"
@@ -95,7 +98,7 @@ async def redrive(sources: Sources, request: RedriveRequest) -> JsonObject:
         if why is not None:
             refused.append({"id": row["id"], "reason": why})
             continue
-        sources.append([_again(row, value, partition)])
+        sources.append([_again(row, value, partition), _told(sources, row, partition, "redriven")])
         await _mark(sources, partition, str(row["id"]), "redriven")
         redriven.append(row["id"])
     return {"redriven": redriven, "refused": refused}
@@ -108,6 +111,7 @@ async def discard(sources: Sources, request: DiscardRequest) -> JsonObject:
         partition, row = _one(sources, dead_letter_id)
         if row["status"] == "redriven":
             raise RequestError(f"dead letter {row['id']} was redriven; it is not dead any more")
+        sources.append([_told(sources, row, partition, "dropped")])
         await _mark(sources, partition, str(row["id"]), "dropped")
         discarded.append(row["id"])
     return {"discarded": discarded}
@@ -162,7 +166,31 @@ def _again(row: JsonObject, value: bytes, partition: int) -> Outgoing:
     )
 
 
-async def _mark(sources: Sources, partition: int, identity: str, status: str) -> None:
+def _told(sources: Sources, row: JsonObject, partition: int, status: Mark) -> Outgoing:
+    """For the log, from which the mark is made again where the stores are."""
+    identity, scope, key = str(row["id"]), str(row["scope"]), row["key"]
+    mark_id = derived_id("dead-letter-mark", identity, status)
+    message = Envelope[Frozen](
+        id=mark_id,
+        schema="dead-letter-mark/1",
+        scope=scope,
+        occurred_at=sources.now(),
+        correlation_id=mark_id,
+        causation_id=identity,
+        body=DeadLetterMark(letter_id=identity, status=status),
+    )
+    return Outgoing(
+        DEAD_LETTERS.name,
+        scope,
+        (scope if key is None else str(key)).encode(),
+        encode(message),
+        HEADERS,
+        partition=partition,
+    )
+
+
+async def _mark(sources: Sources, partition: int, identity: str, status: Mark) -> None:
+    """At once: audit, which does the same later, may not be running."""
     shard = sources.shard(partition)
     async with shard.lock:
         with shard.writing() as connection:

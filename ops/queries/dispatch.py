@@ -72,6 +72,7 @@ from palimpsest.ops.queries.requests import (
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.queries.status import status
 from palimpsest.stores.database.cursors import StoreClosed
+from palimpsest.stores.database.damage import StoreDamaged
 from palimpsest.stores.database.snapshot import copy_shard
 from palimpsest.streams.logs.base import LogError, LogUnavailable
 
@@ -167,5 +168,5 @@ def _errors_told() -> Iterator[None]:
         yield
     except (StoreClosed, LogUnavailable) as error:
         raise NotOpenError(str(error)) from error
-    except LogError as error:
+    except (LogError, StoreDamaged) as error:
         raise RequestError(str(error)) from error

@@ -96,6 +96,17 @@ def read_branch(settings: Settings, name: str) -> Branch:
         raise RequestError(f"{path} is not the file of a branch: {describe(error)}") from error
 
 
+def readable_branch(settings: Settings, name: str) -> Branch:
+    """A branch to be read. Raises NotFoundError, and RequestError where stores are not all made."""
+    branch = read_branch(settings, name)
+    if branch.kind == "rebuild" and not branch.whole:
+        raise RequestError(
+            f"the branch {name} is not finished, so that it would not tell all: say the command"
+            " again that made it, and it goes on"
+        )
+    return branch
+
+
 def branches(settings: Settings) -> list[Branch]:
     """All that are there, by name."""
     files = sorted((settings.data_dir / "branches").glob(f"*/{BRANCH_FILE}"))

@@ -20,6 +20,7 @@ from palimpsest.ops.queries.errors import RequestError, UnavailableError
 from palimpsest.ops.replay.offsets import Offsets
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import MEMORY_CHANGES
+from palimpsest.stores.database.damage import StoreDamaged
 from palimpsest.stores.database.snapshot import copy_shard, cursors_of, opened
 from palimpsest.stores.database.view_columns import quoted
 from palimpsest.stores.lock import FolderInUse
@@ -127,7 +128,7 @@ def _of_folder(settings: Settings, partition: int, folder: Path) -> LiveCopy | N
         finally:
             with contextlib.suppress(duckdb.Error):
                 shard.close()
-    except (StoreError, duckdb.Error, OSError) as error:
+    except (StoreError, StoreDamaged, duckdb.Error, OSError) as error:
         for left in folder.glob(f"{path.name}*"):
             left.unlink()
         return NoLiveStore(partition, f"it cannot be read: {str(error).partition(chr(10))[0]}")

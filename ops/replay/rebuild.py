@@ -65,8 +65,9 @@ STOP_FIRST = (
 @dataclass(frozen=True, slots=True)
 class RebuildRequest:
     """`until`: an offset of memory-writes or a moment, up to which is folded; None for all that the
-    live stores have. `partition`: only this one. `swap`: put the stores in the place of the live
-    ones, where they hold the same; `anyway`: also where they do not."""
+    live stores have. `partition`: only this one; with an offset, that of which it is one. `swap`:
+    put the stores in the place of the live ones, where they hold the same; `anyway`: also where
+    they do not."""
 
     name: str = "rebuild"
     partition: int | None = None
@@ -195,7 +196,7 @@ class _Work:
 
     @property
     def partitions(self) -> list[int]:
-        if self.request.partition is not None:
+        if self.request.partition is not None and self.request.until is None:
             return [self.request.partition]
         return [*range(self.branch.partitions)]
 
@@ -238,14 +239,25 @@ class _Work:
         keep_branch(self.settings, self.branch)
 
     def _ends(self, copy: LiveCopy | NoLiveStore) -> Offsets:
-        until, partition = self.request.until, copy.partition
-        if isinstance(until, datetime):
-            until = offset_at(self.log, partition, until)
-        if until is not None:
-            return followed(self.log, partition, until)
+        if self.request.until is not None:
+            return followed(self.log, copy.partition, self._until(copy.partition))
         if isinstance(copy, LiveCopy):
             return copy.cursors()
-        return known_to_log(self.log, partition)
+        return known_to_log(self.log, copy.partition)
+
+    def _until(self, partition: int) -> int:
+        """The offset of memory-writes. Of other partitions than that of which it was named: what
+        they had when the record before it was appended."""
+        until, named = self.request.until, self.request.partition or 0
+        if isinstance(until, int):
+            if partition == named:
+                return until
+            before = self.log.read(MEMORY_WRITES.name, named, max(0, until - 1), 1)
+            if until == 0 or not before:
+                return 0
+            until = before[0].timestamp
+        assert until is not None
+        return offset_at(self.log, partition, until)
 
     async def _fold(
         self, copy: LiveCopy | NoLiveStore, stored: Sequence[LiveCopy], done: Rebuilt

@@ -10,10 +10,12 @@ from typing import Self
 import duckdb
 import numpy as np
 
+from palimpsest.schemas.redaction import MARK
 from palimpsest.schemas.rows import embedding_key
 from palimpsest.stores.database.snapshot import opened
 from palimpsest.stores.database.view_columns import quoted
 from palimpsest.streams.models.base import Embedding, EmbeddingModel, Vector, embeddings
+from palimpsest.streams.models.hashing import hashed
 
 
 class StoredEmbeddings:
@@ -49,6 +51,10 @@ class StoredEmbeddings:
         keys = [embedding_key(text) for text in texts]
         found = self._found(keys)
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
+        for key, text in [*missing.items()]:
+            if MARK.search(text):
+                # What is left of an erased memory, which is found by nothing: any vector will do.
+                found[key] = Embedding(hashed(missing.pop(key), self.dimensions))
         if missing:
             made = await embeddings(self._model, [*missing.values()])
             found |= dict(zip(missing, made, strict=True))

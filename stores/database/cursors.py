@@ -14,6 +14,7 @@ from typing import Protocol
 
 import duckdb
 
+from palimpsest.stores.database.damage import StoreDamaged, is_damage
 from palimpsest.stores.database.migrations import use_tables
 
 AGAIN_SECONDS = 0.01
@@ -61,7 +62,8 @@ class Readers:
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """A cursor of its own, also while a commit is under way; closed at the end of the block.
 
-        Raises StoreClosed, within the block too where `end` did not wait for its query.
+        Raises StoreClosed, within the block too where `end` did not wait for its query, and
+        StoreDamaged for what the file does not hold any more.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._closed or not self._paused)
@@ -74,6 +76,10 @@ class Readers:
         except duckdb.InterruptException as error:
             if self._closed or self._paused:
                 raise StoreClosed from error
+            raise
+        except duckdb.Error as error:
+            if is_damage(error):
+                raise StoreDamaged(error) from error
             raise
         finally:
             with self._changed:

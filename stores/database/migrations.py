@@ -253,7 +253,8 @@ MIGRATIONS: tuple[Migration, ...] = (
 
 _TAKEN = (
     "the store has tables in both schemas, main.{0} and internal.{0}: an older version of the"
-    " program worked on it after a newer one; move its folder away, and the log rebuilds it"
+    " program worked on it after a newer one; `palimpsest replay rebuild --swap` makes it again"
+    " from the log"
 )
 
 
@@ -285,7 +286,8 @@ def migrate(
     if unknown:
         raise ValueError(
             f"the store has migrations {', '.join(sorted(unknown))}, which this program does not"
-            " know; it was written by a newer version: upgrade the program"
+            " know; it was written by a newer version: upgrade the program, or let `palimpsest"
+            " replay rebuild --swap` make the store again for this one"
         )
     applied = []
     for position, migration in enumerate(MIGRATIONS):

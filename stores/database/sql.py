@@ -12,6 +12,7 @@ import pyarrow as pa
 from palimpsest.stores.database.arrow_errors import as_duckdb_error
 from palimpsest.stores.database.balance import install_balance
 from palimpsest.stores.database.cursors import Readable, interrupted_after
+from palimpsest.stores.database.damage import is_damage
 from palimpsest.stores.database.sql_check import QueryInvalid, QueryRefused, Reading, checked
 from palimpsest.stores.database.view_columns import PARTITION
 from palimpsest.stores.index.analysis import query_tokens
@@ -99,6 +100,8 @@ def _errors_told() -> Iterator[None]:
     except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow's: as rows are fetched
         known = as_duckdb_error(error)
         if isinstance(known, duckdb.InterruptException):
+            raise known from error
+        if is_damage(known):
             raise known from error
         if isinstance(known, duckdb.OutOfMemoryException):
             raise QueryTooLarge(f"the query needs more memory than it may have: {error}") from error

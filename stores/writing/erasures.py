@@ -89,9 +89,12 @@ _TABLES: Final = (
         "outcomes",
         ("item_kind", "item_id"),
         ("reason",),
-        "SELECT o.item_kind, o.item_id, o.event, o.memory_id, f.turn_memory_id, o.reason"
+        # What was decided of an erased turn's fact is the turn's, whatever memory it was about: so
+        # it is in the record of the decision.
+        "SELECT o.item_kind, o.item_id, o.event, f.turn_memory_id, o.reason,"
+        " CASE WHEN t.content_hash = '' THEN NULL ELSE o.memory_id END AS memory_id"
         " FROM outcomes o LEFT JOIN fact_rows f ON f.item_id = o.item_id AND o.item_kind = 'fact'"
-        " WHERE o.scope = $scope",
+        " LEFT JOIN memory_rows t ON t.memory_id = f.turn_memory_id WHERE o.scope = $scope",
     ),
     _Table(
         "history_rows",

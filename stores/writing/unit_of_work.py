@@ -14,6 +14,7 @@ from typing import cast
 
 import duckdb
 
+from palimpsest.schemas.audit_rows import DeadLetterRow
 from palimpsest.schemas.category_rows import CategoriesRow
 from palimpsest.schemas.privacy import PrivacyRow
 from palimpsest.schemas.rows import (
@@ -34,7 +35,7 @@ from palimpsest.stores.index.fulltext import write_postings
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.recall.candidates import CandidateSearch
 from palimpsest.stores.state import ShardState
-from palimpsest.stores.writing.batch_rows import BatchRows
+from palimpsest.stores.writing.batch_rows import BatchRows, RowT
 from palimpsest.stores.writing.derived_memories import sources_of_derived
 from palimpsest.stores.writing.embedding_columns import embedding_columns
 from palimpsest.stores.writing.erasures import BatchErasures
@@ -162,17 +163,18 @@ class UnitOfWork:
                 key[1] for key in _item_keys(ask) if self._rows.get(OutcomeRow, key) is not None
             ),
             write_seq=self.write_seq,
-            command=self._command(ask.command_id),
+            command=self._row(CommandRow, ask.command_id),
             held={
                 item_id: row for item_id in ask.held_ids if (row := self._held(ask.scope, item_id))
             },
             facts={key: fact for key in ask.fact_ids if (fact := self._rows.get(FactRow, (key,)))},
             categories=self._rows.categories(ask.scope) if ask.categories else (),
+            dead_letter=self._row(DeadLetterRow, ask.letter_id),
             derived=sources_of_derived(self._shard, self._rows, ask.scope, ask.derived_from),
         )
 
-    def _command(self, command_id: str | None) -> CommandRow | None:
-        return None if command_id is None else self._rows.get(CommandRow, (command_id,))
+    def _row(self, row_type: type[RowT], key: str | None) -> RowT | None:
+        return None if key is None else self._rows.get(row_type, (key,))
 
     def _held(self, scope: str, item_id: str) -> HeldRow | None:
         row = self._rows.get(HeldRow, (item_id,))
@@ -228,7 +230,7 @@ class UnitOfWork:
             relations=self._relations_among(set(ids)),
             texts={row.memory_id: self._texts.of(row) for row in rows if row is not None},
             naming=naming,
-            command=self._command(ask.command_id),
+            command=self._row(CommandRow, ask.command_id),
         )
 
     def _name(self, name_id: str) -> NameRow:

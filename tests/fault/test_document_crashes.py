@@ -147,6 +147,8 @@ def test_a_fetch_that_was_killed_is_begun_again_and_a_rebuild_fetches_nothing(
         # From the log alone: what is in it is not fetched again.
         before = program.json("sql", "SELECT * FROM document_memories ORDER BY ALL")
         shutil.rmtree(program.data / "shards")
+        assert "replay rebuild --swap" in program.fails("run", "--once")
+        program.ok("replay", "rebuild", "--swap")
         program.ok("run", "--once")
         assert listed(program) == [done]
         assert program.json("sql", "SELECT * FROM document_memories ORDER BY ALL") == before

@@ -1,0 +1,94 @@
+"""Stores made anew from the log hold what the live ones hold, whatever has happened to these."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from palimpsest.ops.replay.branches import branch_settings, read_branch
+from palimpsest.ops.replay.progress import Progress
+from palimpsest.ops.replay.rebuild import RebuildRequest, rebuild
+from palimpsest.schemas.topics import MEMORY_WRITES
+from tests.rebuilding import live_on, opened, rebuilt, settings_of, state_of
+
+ROUNDS = 11
+
+
+@pytest.fixture(scope="module")
+def past(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of a memory with a hundred commands and ten crashes behind it."""
+    folder = tmp_path_factory.mktemp("past")
+    assert live_on(folder, ROUNDS) >= ROUNDS - 1
+    return folder
+
+
+def test_a_rebuild_holds_what_is_live_also_when_it_is_interrupted(past: Path) -> None:
+    settings = settings_of(past)
+    told: list[Progress] = []
+
+    def batch_is_done() -> bool:
+        return any(each.unit == "records" for each in told)
+
+    runs = 0
+    while True:
+        told.clear()
+        runs += 1
+        done = asyncio.run(rebuild(settings, RebuildRequest(), told.append, batch_is_done))
+        if not done.stopped:
+            break
+        assert not read_branch(settings, "rebuild").whole
+    [partition] = done.partitions
+    assert runs > 3
+    assert partition.is_equal, partition
+    assert partition.rows > 500
+    assert read_branch(settings, "rebuild").whole
+
+
+def test_a_second_rebuild_goes_on_from_the_first(past: Path) -> None:
+    settings = settings_of(past)
+    assert rebuilt(settings, name="again").is_equal
+    live_on(past, 1, seed=2)
+    done = rebuilt(settings, name="again")
+    [partition] = done.partitions
+    assert partition.is_equal, partition
+    assert 0 < done.records < 300
+
+
+def test_a_store_that_was_changed_beside_the_log_is_found_to_differ(
+    past: Path, tmp_path: Path
+) -> None:
+    settings = settings_of(past)
+    with opened(past) as pipeline, pipeline.shard.writing() as connection:
+        key = "(SELECT min(memory_id) FROM memory_rows)"
+        [before] = connection.execute(
+            f"SELECT importance FROM memory_rows WHERE memory_id = {key}"
+        ).fetchall()
+        change = f"UPDATE memory_rows SET importance = ? WHERE memory_id = {key}"
+        connection.execute(change, [0.123])
+    try:
+        done = rebuilt(settings, swap=True)
+        [partition] = done.partitions
+        assert partition.differing == {"memory_rows": 2}
+        assert done.kept is None
+    finally:
+        with opened(past) as pipeline, pipeline.shard.writing() as connection:
+            connection.execute(change, [*before])
+
+
+def test_as_of_an_offset_it_is_what_was_there_then(tmp_path: Path) -> None:
+    then: list[tuple[int, str]] = []
+    for seed in range(3):
+        live_on(tmp_path, 1, seed=seed, commands=0)
+        with opened(tmp_path) as pipeline:
+            then.append((pipeline.log.end_offset(MEMORY_WRITES.name, 0), pipeline.state()))
+    settings = settings_of(tmp_path)
+    for number, (offset, _) in enumerate(then):
+        done = rebuilt(settings, name=f"then-{number}", until=offset)
+        assert done.partitions[0].offset == offset
+    states = [
+        state_of(branch_settings(settings, read_branch(settings, f"then-{number}")))
+        for number in range(len(then))
+    ]
+    assert states == [state for _, state in then]
