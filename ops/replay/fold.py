@@ -1,0 +1,197 @@
+"""Folding what one partition recorded into a shard: the engine of a rebuild.
+
+Each stage with a store goes through the records that it went through live, and changes the store by
+them. Decide is the exception: it decides nothing, its tables follow from the facts that it was
+given and the proposals that it sent. One stage after another, in an order in which each finds what
+it found live: what goes with a memory depends on the facts that are known, and what the graph
+takes from a memory on the memory.
+
+Every batch is committed with the stage's cursor, so that a fold that was interrupted, at any
+moment, goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+
+from palimpsest.ops.parts import utc_now
+from palimpsest.ops.replay.decisions import DecisionFold
+from palimpsest.ops.replay.folding import FoldingRunner, SendsNothing
+from palimpsest.ops.replay.outboxes import settle_outbox, unsent_in
+from palimpsest.ops.replay.progress import Progress, Report, unreported
+from palimpsest.ops.replay.recorded_decisions import DECIDE, RecordedDecisions
+from palimpsest.ops.replay.stored_embeddings import StoredEmbeddings
+from palimpsest.ops.settings.sections import Settings
+from palimpsest.schemas.topics import CONVERSATION_TURNS
+from palimpsest.stores.shard import Shard
+from palimpsest.streams.logs.base import LogReader
+from palimpsest.streams.models.base import EmbeddingModel
+from palimpsest.streams.rules.model import RulesLanguageModel
+from palimpsest.streams.runtime.model_port import ModelPort
+from palimpsest.streams.stage import Stage
+from palimpsest.streams.topology import stages
+
+BATCH_RECORDS = 8_192
+BATCH_BYTES = 64 * 1024 * 1024
+REPORT_SECONDS = 0.2
+LATE_RECORDS = 1_000
+"""So many of a topic's last records may have been processed and not sent, at least: of what
+follows from them the log is asked whether it is there."""
+
+Ends = Mapping[str, Mapping[str, int]]
+"""By stage and topic the next offset, through which the topic is folded."""
+
+
+def never() -> bool:
+    """For who lets a fold go on to its end."""
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class FoldResult:
+    """`records` were folded by this call, by stage, in so many `seconds`. `embedded` texts had no
+    stored vector and were embedded anew; `unread` are the files that no vector could be taken from.
+    `cursors` is where the shard is now; `whole` whether that is everywhere where it should be: not
+    after `stopping`, and not where decide's last results were never sent: there it is behind, and
+    decides them again when it runs."""
+
+    records: Mapping[str, int]
+    seconds: Mapping[str, float]
+    embedded: int
+    unread: tuple[Path, ...]
+    cursors: Ends
+    whole: bool
+
+
+@dataclass(slots=True)
+class _Told:
+    """Tells how far a stage has come, some times a second at most."""
+
+    report: Report
+    phase: str
+    total: int
+    done: int = 0
+    _last: float = field(default_factory=monotonic)
+
+    def add(self, records: int) -> None:
+        self.done += records
+        now = monotonic()
+        if now - self._last >= REPORT_SECONDS or self.done >= self.total:
+            self._last = now
+            self.report(Progress(self.phase, min(self.done, self.total), self.total))
+
+
+async def fold_partition(
+    settings: Settings,
+    log: LogReader,
+    partition: int,
+    shard: Shard,
+    ends: Ends,
+    stored: Sequence[Path],
+    embedding: EmbeddingModel,
+    report: Report = unreported,
+    stopping: Callable[[], bool] = never,
+) -> FoldResult:
+    """Fold the records of `partition` before `ends` into a new shard, or into one that was folded
+    in part. Vectors come from the DuckDB files `stored`, copies of stores that nobody writes to;
+    texts that none of them has are embedded. With `stopping` it ends after the batch under way.
+
+    Appends nothing to the log, and asks no language model. Raises LogError, duckdb.Error, and what
+    a stage raises that concerns every record.
+    """
+    by_name = {stage.name: stage for stage in stages(settings)}
+    with StoredEmbeddings(embedding, stored) as embeddings:
+        fold = _Fold(settings, log, partition, shard, ends, embeddings, report, stopping)
+        decisions = RecordedDecisions(log, partition, unsent_in(stored, DECIDE))
+        await fold.decide(DecisionFold(shard, log, partition, decisions))
+        for name in ("apply-writes", "graph-persist", "audit"):
+            await fold.stage(by_name[name])
+        return FoldResult(
+            fold.records,
+            fold.seconds,
+            embeddings.made,
+            embeddings.unread,
+            fold.cursors(),
+            fold.cursors() == {name: dict(topics) for name, topics in ends.items()},
+        )
+
+
+@dataclass(slots=True)
+class _Fold:
+    settings: Settings
+    log: LogReader
+    partition: int
+    shard: Shard
+    ends: Ends
+    embeddings: StoredEmbeddings
+    report: Report
+    stopping: Callable[[], bool]
+    records: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def cursors(self) -> dict[str, dict[str, int]]:
+        return {
+            stage: {topic: self.shard.cursor_of(stage, topic) for topic in topics}
+            for stage, topics in self.ends.items()
+        }
+
+    async def decide(self, decisions: DecisionFold) -> None:
+        began = monotonic()
+        told = self._told(DECIDE)
+        self.records[DECIDE] = 0
+        for topic, end in self.ends.get(DECIDE, {}).items():
+            while not self.stopping() and (cursor := self.shard.cursor_of(DECIDE, topic)) < end:
+                records = self.log.read(topic, self.partition, cursor, BATCH_RECORDS, BATCH_BYTES)
+                records = [record for record in records if record.offset < end]
+                folded = decisions.fold(records)
+                if not folded:
+                    break
+                self.records[DECIDE] += folded
+                told.add(folded)
+        self.seconds[DECIDE] = monotonic() - began
+
+    async def stage(self, stage: Stage) -> None:
+        """Fold the topics of a stage that does as it did live."""
+        began = monotonic()
+        ends = self.ends.get(stage.name, {})
+        late = max(LATE_RECORDS, self.settings.worker.batch_records)
+        runner = self._runner(stage, {topic: end - late for topic, end in ends.items()})
+        told = self._told(stage.name)
+        for topic, end in ends.items():
+            while not self.stopping() and (cursor := self.shard.cursor_of(stage.name, topic)) < end:
+                records = self.log.read(topic, self.partition, cursor, BATCH_RECORDS, BATCH_BYTES)
+                records = [record for record in records if record.offset < end]
+                if not records:
+                    break
+                await runner.process(records)
+                told.add(len(records))
+        settle_outbox(self.shard, stage.name, self.log, self.partition)
+        self.records[stage.name] = told.done
+        self.seconds[stage.name] = monotonic() - began
+
+    def _runner(self, stage: Stage, sent_before: Mapping[str, int]) -> FoldingRunner:
+        # The stages of a fold ask for embeddings only; the rules ask nobody if one should not.
+        models = ModelPort(RulesLanguageModel(), self.embeddings, embed_batch=BATCH_RECORDS)
+        return FoldingRunner(
+            stage,
+            self.partition,
+            models,
+            SendsNothing(),
+            self.shard,
+            utc_now,
+            monotonic,
+            max_record_bytes=self.settings.log.max_record_bytes,
+            partitions=self.log.partitions(CONVERSATION_TURNS.name),
+            max_failures=self.settings.worker.max_failures,
+            sent_before=sent_before,
+        )
+
+    def _told(self, stage: str) -> _Told:
+        topics = self.ends.get(stage, {})
+        left = sum(
+            max(0, end - self.shard.cursor_of(stage, topic)) for topic, end in topics.items()
+        )
+        return _Told(self.report, stage, left)

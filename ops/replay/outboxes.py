@@ -1,0 +1,67 @@
+"""What stages have committed and not sent: in copies of stores, and after a fold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import duckdb
+from pydantic_core import from_json
+
+from palimpsest.ops.replay.stored_embeddings import opened
+from palimpsest.stores.shard import Shard
+from palimpsest.streams.logs.base import LogReader
+from palimpsest.streams.runtime.output import LOOKED_BACK_RECORDS
+from palimpsest.streams.store_port import Outbound
+
+
+def unsent_in(files: Sequence[Path], stage: str) -> Iterator[Outbound]:
+    """The outboxes of a stage in copies of stores; of a file that cannot be read none."""
+    for file in files:
+        try:
+            with opened(file) as store:
+                rows = store.execute(
+                    "SELECT seq, topic, scope, record_key, value FROM internal.outbox"
+                    " WHERE stage = ? ORDER BY seq",
+                    [stage],
+                ).fetchall()
+        except duckdb.Error:
+            continue
+        yield from (Outbound(*row) for row in rows)
+
+
+def settle_outbox(shard: Shard, stage: str, log: LogReader, partition: int) -> None:
+    """Take out of a stage's outbox what the log has. What is left was never sent, and will be when
+    a worker starts."""
+    waiting = shard.unsent(stage)
+    sent: list[int] = []
+    for topic in {out.topic for out in waiting}:
+        of_topic = [out for out in waiting if out.topic == topic]
+        known = _newest_ids(log, topic, partition, len(of_topic) + LOOKED_BACK_RECORDS)
+        sent += [out.seq for out in of_topic if _id_of(out.value) in known]
+    if sent:
+        with shard.writing() as connection:
+            connection.execute(
+                "DELETE FROM outbox WHERE stage = ? AND seq IN (SELECT unnest(?))", [stage, sent]
+            )
+
+
+def _newest_ids(log: LogReader, topic: str, partition: int, count: int) -> set[str | None]:
+    """The ids of the messages in the last `count` records of a topic. By id, not by what they say:
+    a dead letter says when it was written."""
+    end = log.end_offset(topic, partition)
+    offset = max(0, end - count)
+    found: set[str | None] = set()
+    while records := log.read(topic, partition, offset, count):
+        offset = records[-1].offset + 1
+        found.update(_id_of(record.value) for record in records)
+    return found - {None}
+
+
+def _id_of(value: bytes | None) -> str | None:
+    try:
+        raw = from_json(value or b"")
+    except ValueError:
+        return None
+    found = raw.get("id") if isinstance(raw, dict) else None
+    return found if isinstance(found, str) else None
