@@ -106,9 +106,11 @@ async def fold_partition(
     with StoredEmbeddings(embedding, stored) as embeddings:
         fold = _Fold(settings, log, partition, shard, ends, embeddings, report, stopping)
         decisions = RecordedDecisions(log, partition, unsent_in(stored, DECIDE))
+        # What an erasure takes out of a table must be in it.
+        await fold.stage(by_name["audit"])
         await fold.decide(DecisionFold(shard, log, partition, decisions))
-        for name in ("apply-writes", "graph-persist", "audit"):
-            await fold.stage(by_name[name])
+        await fold.stage(by_name["apply-writes"])
+        await fold.stage(by_name["graph-persist"])
         return FoldResult(
             fold.records,
             fold.seconds,

@@ -9,8 +9,9 @@ import duckdb
 from pydantic_core import from_json
 
 from palimpsest.ops.replay.stored_embeddings import opened
+from palimpsest.schemas.topics import TOPICS
 from palimpsest.stores.shard import Shard
-from palimpsest.streams.logs.base import LogReader
+from palimpsest.streams.logs.base import LogReader, Record
 from palimpsest.streams.runtime.output import LOOKED_BACK_RECORDS
 from palimpsest.streams.store_port import Outbound
 
@@ -37,8 +38,12 @@ def settle_outbox(shard: Shard, stage: str, log: LogReader, partition: int) -> N
     sent: list[int] = []
     for topic in {out.topic for out in waiting}:
         of_topic = [out for out in waiting if out.topic == topic]
-        known = _newest_ids(log, topic, partition, len(of_topic) + LOOKED_BACK_RECORDS)
-        sent += [out.seq for out in of_topic if _id_of(out.value) in known]
+        names = _key_of if TOPICS[topic].cleanup == "compact" else _id_of
+        known = {
+            names(record.key, record.value)
+            for record in _newest(log, topic, partition, len(of_topic) + LOOKED_BACK_RECORDS)
+        }
+        sent += [out.seq for out in of_topic if names(out.key.encode(), out.value) in known]
     if sent:
         with shard.writing() as connection:
             connection.execute(
@@ -46,22 +51,23 @@ def settle_outbox(shard: Shard, stage: str, log: LogReader, partition: int) -> N
             )
 
 
-def _newest_ids(log: LogReader, topic: str, partition: int, count: int) -> set[str | None]:
-    """The ids of the messages in the last `count` records of a topic. By id, not by what they say:
-    a dead letter says when it was written."""
-    end = log.end_offset(topic, partition)
-    offset = max(0, end - count)
-    found: set[str | None] = set()
+def _newest(log: LogReader, topic: str, partition: int, count: int) -> Iterator[Record]:
+    """The last `count` records of a topic."""
+    offset = max(0, log.end_offset(topic, partition) - count)
     while records := log.read(topic, partition, offset, count):
         offset = records[-1].offset + 1
-        found.update(_id_of(record.value) for record in records)
-    return found - {None}
+        yield from records
 
 
-def _id_of(value: bytes | None) -> str | None:
+def _key_of(key: bytes | None, value: bytes | None) -> bytes | None:
+    """What tells the records of a compacted topic apart: what they said may be erased since."""
+    return key
+
+
+def _id_of(key: bytes | None, value: bytes | None) -> str | None:
+    """The message's id, not what it says: a dead letter says when it was written."""
     try:
         raw = from_json(value or b"")
     except ValueError:
         return None
-    found = raw.get("id") if isinstance(raw, dict) else None
-    return found if isinstance(found, str) else None
+    return raw.get("id") if isinstance(raw, dict) else None

@@ -40,8 +40,12 @@ class RecordedDecisions:
         self._next = 0
         self._dead = _dead_letters(log, partition)
         self._kept = {key: out for out in unsent if (key := _intent_id(out)) is not None}
-        self.known_through = max(self._dead, default=-1) + 1
+        self._sent_through = 0
+
+    @property
+    def known_through(self) -> int:
         """The offset of facts-extracted before which all that decide came to is in the log."""
+        return max(self._sent_through, max(self._dead, default=-1) + 1)
 
     def read(self, begin: int, end: int) -> None:
         """Read on until the decisions of all records before `end` are known or the log ends; those
@@ -49,7 +53,8 @@ class RecordedDecisions:
         self._intents = {
             key: found for key, found in self._intents.items() if found[0] >= begin
         }
-        while self.known_through < end:
+        # By the intents alone: a dead letter of a later record says nothing of those before it.
+        while self._sent_through < end:
             records = self._log.read(MEMORY_WRITES.name, self._partition, self._next, READ_RECORDS)
             if not records:
                 return
@@ -68,7 +73,7 @@ class RecordedDecisions:
         body = message.body
         if isinstance(body, MemoryWrite) and isinstance(body.write, ProposalsIntent):
             order = body.write.decision_order
-            self.known_through = max(self.known_through, order + 1)
+            self._sent_through = max(self._sent_through, order + 1)
             if order >= begin:
                 self._intents.setdefault(message.id, (order, body.write))
 
