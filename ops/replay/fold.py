@@ -12,7 +12,9 @@ moment, goes on where it stopped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -103,7 +105,7 @@ async def fold_partition(
     a stage raises that concerns every record.
     """
     by_name = {stage.name: stage for stage in stages(settings)}
-    with StoredEmbeddings(embedding, stored) as embeddings:
+    with StoredEmbeddings(embedding, stored) as embeddings, _collecting_by_batch():
         fold = _Fold(settings, log, partition, shard, ends, embeddings, report, stopping)
         decisions = RecordedDecisions(log, partition, unsent_in(stored, DECIDE))
         # What an erasure takes out of a table must be in it.
@@ -119,6 +121,19 @@ async def fold_partition(
             fold.cursors(),
             fold.cursors() == {name: dict(topics) for name, topics in ends.items()},
         )
+
+
+@contextlib.contextmanager
+def _collecting_by_batch() -> Iterator[None]:
+    """The collector of cycles goes through all objects again and again while a large batch makes
+    them: it is left to `_Fold` to call it between batches."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 @dataclass(slots=True)
@@ -151,6 +166,7 @@ class _Fold:
                 folded = decisions.fold(records)
                 if not folded:
                     break
+                gc.collect()
                 self.records[DECIDE] += folded
                 told.add(folded)
         self.seconds[DECIDE] = monotonic() - began
@@ -169,6 +185,7 @@ class _Fold:
                 if not records:
                     break
                 await runner.process(records)
+                gc.collect()
                 told.add(len(records))
         settle_outbox(self.shard, stage.name, self.log, self.partition)
         self.records[stage.name] = told.done

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from palimpsest.streams.logs.base import Outgoing, Position, Record
 from palimpsest.streams.runtime.batch_record import RecordRun
+from palimpsest.streams.runtime.offload import P, T
 from palimpsest.streams.runtime.runner import StageRunner
 
 
@@ -33,6 +34,10 @@ class FoldingRunner(StageRunner):
         ]
         # By name: a dataclass with slots is another class than the one that `super()` looks for.
         return StageRunner._output(self, late)
+
+    async def _in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """At once: nobody else waits for the event loop."""
+        return call(*args, **kwargs)
 
     async def _send(
         self, records: Sequence[Record], outgoing: Sequence[Outgoing], last: int | None, done: int
