@@ -28,6 +28,7 @@ from palimpsest.stores.index.stored_scopes import StoredScopes
 from palimpsest.stores.index.token_reader import CopiedTokens, TokenReader
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.writing.known_names import NameCache
+from palimpsest.stores.writing.newest_facts import NewestFacts
 from palimpsest.stores.writing.short_term_sweep import ShortTermSweep
 from palimpsest.streams.store_port import Outbound, Progress
 
@@ -67,6 +68,7 @@ class ShardState:
         )
         self.names = NameCache(self.reading)
         self.known = KnownKeys(self.reading)
+        self.newest_facts = NewestFacts(self.reading)
         self.short_term = ShortTermSweep(self.reading)
         self.flags = self._read_flags()
         """The flags of scopes that have any, by scope; changed only by commits."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from palimpsest.schemas.identity import aspect_id, entity_id
@@ -63,7 +63,7 @@ def imported_names(imported: ImportedGraph | None) -> Iterator[str]:
 
 def imported_rows(
     scope: str, imported: ImportedGraph, graph: Graph
-) -> tuple[Iterable[Row], ImportResult]:
+) -> tuple[Sequence[Row], ImportResult]:
     """The rows of the lines, but for names and relations that are there already, which stay; and
     what became of all lines of the command."""
     taking = _Taking(

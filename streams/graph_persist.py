@@ -6,7 +6,7 @@ It has its own transaction after the memory's; what goes wrong here never revert
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
@@ -21,6 +21,7 @@ from palimpsest.schemas.rows import (
     MentionRow,
     NameRow,
     RelationRow,
+    Row,
 )
 from palimpsest.schemas.topics import GRAPH_CHANGES, MEMORY_CHANGES
 from palimpsest.streams.graph_import import imported_names, imported_rows
@@ -150,6 +151,7 @@ def _persist(work: _Work, given: GraphWork) -> None:
     if given.imported is not None:
         rows, result = imported_rows(work.message.scope, given.imported, work.graph)
         work.structure += map(Put, rows)
+        _link_imported(work, rows)
         _answer(work, given.command_id, None, result.model_dump(mode="json"))
 
 
@@ -251,12 +253,32 @@ def _new_name(work: _Work, shown: str, entity_type: str, mentions: int) -> NameR
         updated_at=work.message.recorded,
     )
     work.entities_inserted += 1
-    for memory_id in work.graph.naming.get(name, ()):
-        for text in work.graph.texts.get(memory_id, ()):
-            told = names_in(text.text, name)
-            if told is not None:
-                _mention(work, memory_id, text, row, told)
+    for mention in _mentions_before(work, row):
+        _mention(work, *mention)
     return work.keep(row)
+
+
+def _mentions_before(
+    work: _Work, row: NameRow
+) -> Iterator[tuple[str, MemoryText, NameRow, str]]:
+    """Of the memories that had a name before it was known: memory, text, name, and as what the
+    text has it."""
+    for memory_id in work.graph.naming.get(row.canonical_name, ()):
+        for text in work.graph.texts.get(memory_id, ()):
+            told = names_in(text.text, row.canonical_name)
+            if told is not None:
+                yield memory_id, text, row, told
+
+
+def _link_imported(work: _Work, rows: Sequence[Row]) -> None:
+    """Link memories that were here before an imported name was; what the import says of mentions
+    stays as it is."""
+    told = {row.key for row in rows if isinstance(row, MentionRow)}
+    for row in rows:
+        if isinstance(row, NameRow):
+            for memory_id, text, name, shown in _mentions_before(work, row):
+                if (memory_id, text.key, name.name_id) not in told:
+                    _mention(work, memory_id, text, name, shown)
 
 
 # --- names that mean the same -----------------------------------------------------------------

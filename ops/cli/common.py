@@ -52,7 +52,7 @@ Overrides = Annotated[
         rich_help_panel=PANEL,
     ),
 ]
-BranchName = Annotated[
+ReadBranch = Annotated[
     str | None,
     typer.Option(
         "--branch",
@@ -176,8 +176,10 @@ def _joined(function: Callable[..., None], reads: bool) -> Callable[..., None]:
             ("data_dir", DataDir),
             ("config", ConfigFile),
             ("overrides", Overrides),
-            ("branch", BranchName),
+            ("read_branch", ReadBranch),
         )
+        # Who makes a branch says so by an option of the same name.
+        if given != "read_branch" or all(parameter.name != "branch" for parameter in own)
     ]
 
     @functools.wraps(function)
@@ -186,14 +188,14 @@ def _joined(function: Callable[..., None], reads: bool) -> Callable[..., None]:
         data_dir: Path | None = None,
         config: Path | None = None,
         overrides: list[str] | None = None,
-        branch: str | None = None,
+        read_branch: str | None = None,
         **given: object,
     ) -> None:
         asked_json.set(bool(given.get("json")))
-        if branch is not None and not reads:
+        if read_branch is not None and not reads:
             raise wrong_use("--branch is for commands that only read; this one is for what is live")
         with explained():
-            function(cli=Cli(data_dir, config, tuple(overrides or ()), branch), **given)
+            function(cli=Cli(data_dir, config, tuple(overrides or ()), read_branch), **given)
 
     del run.__wrapped__  # typer would look through to the function's own parameters
     parameters = [*own, *shared]

@@ -1,52 +1,89 @@
-"""Folding the recorded topics of a partition into a store, without asking a language model.
+"""Folding what one partition recorded into a shard: the engine of a rebuild.
 
-apply-writes, graph-persist and audit work as they do live, on what the log has, and append
-nothing. What decide keeps of its work is taken from what it said when it decided.
+Each stage with a store goes through the records that it went through live, and changes the store by
+them. Decide is the exception: it decides nothing, its tables follow from the facts that it was
+given and the proposals that it sent. One stage after another, in an order in which each finds what
+it found live: what goes with a memory depends on the facts that are known, and what the graph
+takes from a memory on the memory.
+
+Every batch is committed with the stage's cursor, so that a fold that was interrupted, at any
+moment, goes on where it stopped.
 """
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import contextlib
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 
 from palimpsest.ops.parts import utc_now
-from palimpsest.ops.replay.decided import recorded_decide_stage
+from palimpsest.ops.replay.decisions import DecisionFold
+from palimpsest.ops.replay.folding import FoldingRunner, SendsNothing
+from palimpsest.ops.replay.outboxes import settle_outbox, unsent_in
 from palimpsest.ops.replay.progress import Progress, Report, unreported
-from palimpsest.ops.replay.recorded import names_of, recorded
-from palimpsest.ops.replay.stored_vectors import StoredEmbeddings
+from palimpsest.ops.replay.recorded_decisions import DECIDE, RecordedDecisions
+from palimpsest.ops.replay.stored_embeddings import StoredEmbeddings
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.schemas.topics import MEMORY_CHANGES, MEMORY_WRITES
+from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.stores.shard import Shard
-from palimpsest.stores.writing.erasures import redact_tables, redaction_of, unfinished
-from palimpsest.streams.logs.base import LogReader, Outgoing, Position, Record
+from palimpsest.streams.logs.base import LogReader
 from palimpsest.streams.models.base import EmbeddingModel
 from palimpsest.streams.rules.model import RulesLanguageModel
 from palimpsest.streams.runtime.model_port import ModelPort
-from palimpsest.streams.runtime.runner import StageRunner
 from palimpsest.streams.stage import Stage
 from palimpsest.streams.topology import stages
 
-BATCH_RECORDS = 500
+BATCH_RECORDS = 8_192
+BATCH_BYTES = 64 * 1024 * 1024
+REPORT_SECONDS = 0.2
+LATE_RECORDS = 1_000
+"""So many of a topic's last records may have been processed and not sent, at least: of what
+follows from them the log is asked whether it is there."""
+
 Ends = Mapping[str, Mapping[str, int]]
-"""By stage and topic the next offset: what is before is folded."""
+"""By stage and topic the next offset, through which the topic is folded."""
 
 
 def never() -> bool:
-    """For who does not stop."""
+    """For who lets a fold go on to its end."""
     return False
 
 
 @dataclass(frozen=True, slots=True)
 class FoldResult:
-    """`records` were folded now; `embedded` texts had no stored vector. `stopped`: not all that
-    was wanted is folded yet."""
+    """`records` were folded by this call, by stage, in so many `seconds`. `embedded` texts had no
+    stored vector and were embedded anew; `unread` are the files that no vector could be taken from.
+    `cursors` is where the shard is now; `whole` whether that is everywhere where it should be: not
+    after `stopping`, and not where decide's last results were never sent: there it is behind, and
+    decides them again when it runs."""
 
-    records: int
+    records: Mapping[str, int]
+    seconds: Mapping[str, float]
     embedded: int
-    stopped: bool
+    unread: tuple[Path, ...]
+    cursors: Ends
+    whole: bool
+
+
+@dataclass(slots=True)
+class _Told:
+    """Tells how far a stage has come, some times a second at most."""
+
+    report: Report
+    phase: str
+    total: int
+    done: int = 0
+    _last: float = field(default_factory=monotonic)
+
+    def add(self, records: int) -> None:
+        self.done += records
+        now = monotonic()
+        if now - self._last >= REPORT_SECONDS or self.done >= self.total:
+            self._last = now
+            self.report(Progress(self.phase, min(self.done, self.total), self.total))
 
 
 async def fold_partition(
@@ -60,23 +97,46 @@ async def fold_partition(
     report: Report = unreported,
     stopping: Callable[[], bool] = never,
 ) -> FoldResult:
-    """Fold from where the shard is to `ends`. Every batch is one transaction with its cursors, so
-    that it may be ended at any moment and goes on from there. Raises LogError, StoreError and what
-    the embedding model raises."""
-    with StoredEmbeddings.opened(stored, embedding) as embeddings:
+    """Fold the records of `partition` before `ends` into a new shard, or into one that was folded
+    in part. Vectors come from the DuckDB files `stored`, copies of stores that nobody writes to;
+    texts that none of them has are embedded. With `stopping` it ends after the batch under way.
+
+    Appends nothing to the log, and asks no language model. Raises LogError, duckdb.Error, and what
+    a stage raises that concerns every record.
+    """
+    by_name = {stage.name: stage for stage in stages(settings)}
+    with StoredEmbeddings(embedding, stored) as embeddings, _collecting_by_batch():
         fold = _Fold(settings, log, partition, shard, ends, embeddings, report, stopping)
-        await fold.run()
-        return FoldResult(fold.records, embeddings.made, fold.stopped)
+        decisions = RecordedDecisions(log, partition, unsent_in(stored, DECIDE))
+        # What an erasure takes out of a table must be in it.
+        await fold.stage(by_name["audit"])
+        await fold.decide(DecisionFold(shard, log, partition, decisions))
+        await fold.stage(by_name["apply-writes"])
+        await fold.stage(by_name["graph-persist"])
+        return FoldResult(
+            fold.records,
+            fold.seconds,
+            embeddings.made,
+            embeddings.unread,
+            fold.cursors(),
+            fold.cursors() == {name: dict(topics) for name, topics in ends.items()},
+        )
 
 
-class _Unsent:
-    """A LogSender that appends nothing: all of it was appended when it was said first."""
+@contextlib.contextmanager
+def _collecting_by_batch() -> Iterator[None]:
+    """The collector of cycles goes through all objects again and again while a large batch makes
+    them: it is left to `_Fold` to call it between batches."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
-    async def commit(self, outgoing: Sequence[Outgoing], positions: Sequence[Position]) -> None:
-        """Nothing."""
 
-
-@dataclass
+@dataclass(slots=True)
 class _Fold:
     settings: Settings
     log: LogReader
@@ -86,97 +146,71 @@ class _Fold:
     embeddings: StoredEmbeddings
     report: Report
     stopping: Callable[[], bool]
-    records: int = 0
-    stopped: bool = False
-    _applied: set[str] = field(default_factory=set)
+    records: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
 
-    async def run(self) -> None:
-        models = ModelPort(RulesLanguageModel(), self.embeddings)
-        decide = recorded_decide_stage(self.log, self.partition, self.shard)
-        live = {stage.name: stage for stage in stages(self.settings)}
-        self._runners = {
-            stage.name: self._runner(stage, models)
-            for stage in (decide, live["apply-writes"], live["graph-persist"], live["audit"])
-        }
-        await self._fold_topics("decide")
-        await self._fold_memory()
-        await self._fold_topics("graph-persist")
-        await self._fold_topics("audit")
-        if not self.stopped:
-            await asyncio.to_thread(self._redact)
-
-    def _runner(self, stage: Stage, models: ModelPort) -> StageRunner:
-        return StageRunner(
-            stage=stage,
-            partition=self.partition,
-            models=models,
-            sender=_Unsent(),
-            store=self.shard,
-            now=utc_now,
-            monotonic=time.perf_counter,
-            max_record_bytes=self.settings.log.max_record_bytes,
-            partitions=self.log.partitions(MEMORY_WRITES.name),
-        )
-
-    def _batches(self, stage: str, topic: str) -> Iterator[list[Record]]:
-        end = self.ends.get(stage, {}).get(topic, 0)
-        while (offset := self.shard.cursor_of(stage, topic)) < end:
-            found = self.log.read(topic, self.partition, offset, min(BATCH_RECORDS, end - offset))
-            records = [record for record in found if record.offset < end]
-            if not records or self.stopping():
-                self.stopped |= bool(records)
-                return
-            yield records
-
-    async def _fold_topics(self, stage: str) -> None:
-        for topic in self._runners[stage].stage.reads:
-            for records in self._batches(stage, topic.name):
-                await self._process(stage, records)
-
-    async def _fold_memory(self) -> None:
-        """Memory, and after each batch the graph of it: each sees what the other wrote."""
-        topic = MEMORY_WRITES.name
-        done = self.shard.cursor_of("apply-writes", topic)
-        self._note(recorded(self.log, topic, self.partition, 0, done))
-        for records in self._batches("apply-writes", topic):
-            await self._process("apply-writes", records)
-            self._note(records)
-            await self._fold_graph()
-
-    def _note(self, records: Iterable[Record]) -> None:
-        self._applied.update(names_of(record).id or "" for record in records)
-
-    async def _fold_graph(self) -> None:
-        for records in self._batches("graph-persist", MEMORY_CHANGES.name):
-            told = []
-            for record in records:
-                if (names_of(record).cause or "") not in self._applied:
-                    break
-                told.append(record)
-            if not told:
-                return
-            await self._process("graph-persist", told)
-
-    async def _process(self, stage: str, records: Sequence[Record]) -> None:
-        await self._runners[stage].process(records)
-        self.records += len(records)
-        self.report(Progress(f"folding partition {self.partition}", self._done(), self._total()))
-
-    def _total(self) -> int:
-        return sum(end for topics in self.ends.values() for end in topics.values())
-
-    def _done(self) -> int:
-        return sum(
-            min(end, self.shard.cursor_of(stage, topic))
+    def cursors(self) -> dict[str, dict[str, int]]:
+        return {
+            stage: {topic: self.shard.cursor_of(stage, topic) for topic in topics}
             for stage, topics in self.ends.items()
-            for topic, end in topics.items()
+        }
+
+    async def decide(self, decisions: DecisionFold) -> None:
+        began = monotonic()
+        told = self._told(DECIDE)
+        self.records[DECIDE] = 0
+        for topic, end in self.ends.get(DECIDE, {}).items():
+            while not self.stopping() and (cursor := self.shard.cursor_of(DECIDE, topic)) < end:
+                records = self.log.read(topic, self.partition, cursor, BATCH_RECORDS, BATCH_BYTES)
+                records = [record for record in records if record.offset < end]
+                folded = decisions.fold(records)
+                if not folded:
+                    break
+                gc.collect()
+                self.records[DECIDE] += folded
+                told.add(folded)
+        self.seconds[DECIDE] = monotonic() - began
+
+    async def stage(self, stage: Stage) -> None:
+        """Fold the topics of a stage that does as it did live."""
+        began = monotonic()
+        ends = self.ends.get(stage.name, {})
+        late = max(LATE_RECORDS, self.settings.worker.batch_records)
+        runner = self._runner(stage, {topic: end - late for topic, end in ends.items()})
+        told = self._told(stage.name)
+        for topic, end in ends.items():
+            while not self.stopping() and (cursor := self.shard.cursor_of(stage.name, topic)) < end:
+                records = self.log.read(topic, self.partition, cursor, BATCH_RECORDS, BATCH_BYTES)
+                records = [record for record in records if record.offset < end]
+                if not records:
+                    break
+                await runner.process(records)
+                gc.collect()
+                told.add(len(records))
+        settle_outbox(self.shard, stage.name, self.log, self.partition)
+        self.records[stage.name] = told.done
+        self.seconds[stage.name] = monotonic() - began
+
+    def _runner(self, stage: Stage, sent_before: Mapping[str, int]) -> FoldingRunner:
+        # The stages of a fold ask for embeddings only; the rules ask nobody if one should not.
+        models = ModelPort(RulesLanguageModel(), self.embeddings, embed_batch=BATCH_RECORDS)
+        return FoldingRunner(
+            stage,
+            self.partition,
+            models,
+            SendsNothing(),
+            self.shard,
+            utc_now,
+            monotonic,
+            max_record_bytes=self.settings.log.max_record_bytes,
+            partitions=self.log.partitions(CONVERSATION_TURNS.name),
+            max_failures=self.settings.worker.max_failures,
+            sent_before=sent_before,
         )
 
-    def _redact(self) -> None:
-        """What was recorded after an erasure may quote what it took out of the tables before."""
-        with self.shard.writing() as connection:
-            for erasure in unfinished(connection):
-                if erasure.phase == "log":
-                    connection.execute("BEGIN")
-                    redact_tables(connection, redaction_of(connection, erasure))
-                    connection.execute("COMMIT")
+    def _told(self, stage: str) -> _Told:
+        topics = self.ends.get(stage, {})
+        left = sum(
+            max(0, end - self.shard.cursor_of(stage, topic)) for topic, end in topics.items()
+        )
+        return _Told(self.report, stage, left)

@@ -9,7 +9,7 @@ whole numbers and what decides row by row, so neither depends on what stands bes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -40,6 +40,7 @@ from palimpsest.stores.index.segment import (
 from palimpsest.stores.index.vector_column import Vector
 from palimpsest.stores.recall.ranking import keyword_coverage
 from palimpsest.stores.settings import ShardOptions
+from palimpsest.stores.writing.newest_facts import Newest, NewestFacts
 from palimpsest.streams.store_port import Candidates, FindCandidates, NearDuplicates
 
 POOL = 20
@@ -51,14 +52,27 @@ class SearchShard(Protocol):
     def indexes(self) -> IndexCache: ...
     @property
     def options(self) -> ShardOptions: ...
+    @property
+    def newest_facts(self) -> NewestFacts: ...
 
 
 @dataclass(slots=True)
 class _Overlay:
-    """What a batch sees over the committed index: new documents, and ids that these hide."""
+    """What a batch sees over the committed index: new documents, and ids that these hide. What is
+    `waiting` joins them when the scope is searched, which it mostly is not."""
 
     segment: Segment
     hidden: set[str]
+    waiting: list[tuple[MemoryRow, Vector | None]] = field(default_factory=list)
+    newest: Newest = field(default_factory=Newest)
+
+    def put_waiting(self, language: str) -> None:
+        for row, vector in self.waiting:
+            self.hidden.add(row.memory_id)
+            self.segment.remove(row.memory_id)
+            if not row.is_deleted:
+                self.segment.put(row, terms_of(row, language), vector)
+        self.waiting.clear()
 
 
 class CandidateSearch:
@@ -72,11 +86,9 @@ class CandidateSearch:
         """Let later searches of the batch see a staged row."""
         if row.type in SOURCE_TYPES:
             return
-        overlay = self._overlay(row.scope)
-        overlay.hidden.add(row.memory_id)
-        overlay.segment.remove(row.memory_id)
-        if not row.is_deleted:
-            overlay.segment.put(row, terms_of(row, self._shard.options.search.language), vector)
+        overlay = self._waiting(row.scope)
+        overlay.waiting.append((row, vector))
+        overlay.newest.note(row)
 
     def candidates(self, ask: FindCandidates, as_of: int) -> Candidates:
         """Up to `limit` active memories by the blended score, best first, ties by id.
@@ -92,6 +104,9 @@ class CandidateSearch:
 
     def near_duplicates(self, ask: NearDuplicates, as_of: int) -> Candidates:
         """Memories that the decision could not have seen and that nearly say the same."""
+        newest = (self._waiting(ask.scope).newest, self._shard.newest_facts.of(ask.scope))
+        if not any(each.may_be_unseen(ask) for each in newest):
+            return Candidates((), as_of)
         found: list[ScoredCandidate] = []
         index = self._shard.indexes.search(self._need(ask))
         with index.lock:
@@ -213,6 +228,11 @@ class CandidateSearch:
         ]
 
     def _overlay(self, scope: str) -> _Overlay:
+        overlay = self._waiting(scope)
+        overlay.put_waiting(self._shard.options.search.language)
+        return overlay
+
+    def _waiting(self, scope: str) -> _Overlay:
         overlay = self._overlays.get(scope)
         if overlay is None:
             overlay = _Overlay(Segment(self._shard.options.dimensions), set())

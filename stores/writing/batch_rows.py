@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import TypeVar, cast
 
@@ -42,6 +43,7 @@ class BatchRows:
         self._stored = stored
         self._staged: dict[type[Row], dict[Key, Row]] = defaultdict(dict)
         self._anticipated: dict[Key, MemoryRow] = {}
+        self._relations_from: dict[str, set[Key]] = defaultdict(set)
         self.expired: datetime | None = None
         """Short-term memories that end then or before have gone, but for those staged since."""
         self._first = LATEST
@@ -71,6 +73,18 @@ class BatchRows:
         """All rows of a type that were read or staged."""
         rows = {**self._stored.rows[row_type], **self._staged[row_type]}.values()
         return [cast("RowT", row) for row in rows if row is not None]
+
+    def relations_among(self, name_ids: Collection[str]) -> list[RelationRow]:
+        """All relations between these names that were read or staged."""
+        keys = {
+            key
+            for name_id in name_ids
+            for known in (self._stored.relations_from, self._relations_from)
+            for key in known.get(name_id, ())
+            if key[1] in name_ids
+        }
+        found = (self.get(RelationRow, key) for key in sorted(keys, key=str))
+        return [row for row in found if row is not None]
 
     def staged(self, row_type: type[RowT]) -> list[RowT]:
         return [cast("RowT", row) for row in self._staged[row_type].values()]
@@ -146,6 +160,8 @@ class BatchRows:
             rows.setdefault(row.key, row)
         if isinstance(row, ShortTermRow):
             self._first = min(self._first, row.expires_at)
+        if isinstance(row, RelationRow):
+            self._relations_from[row.source_name_id].add(row.key)
         if isinstance(row, MemoryRow):
             self._stored.rows[MemoryRow].setdefault(row.key, None)
 

@@ -5,7 +5,7 @@ Names, not the entities that they mean: which of them mean the same changes noth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from palimpsest.schemas.rows import NameRow
 from palimpsest.stores.database.cursors import Reading
@@ -46,6 +46,10 @@ class NameView:
         self._cache = cache
         self._staged: dict[str, dict[str, str]] = {}
         self._rows: list[NameRow] = []
+
+    def committed(self, scope: str) -> Collection[str]:
+        """Canonical names that were known before the batch."""
+        return self._cache.of(scope).keys()
 
     def match(self, scope: str, names: Sequence[str], unspaced_text: str) -> dict[str, str]:
         """Ids of those `names` that are known, and of known names whose characters stand in

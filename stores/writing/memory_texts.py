@@ -41,6 +41,7 @@ class TextSearch:
         self._search = search
         self._naming: dict[tuple[str, str], tuple[str, ...]] = {}
         self._archived: dict[str, list[MemoryText]] = {}
+        self._with_archive: set[str] | None = None
 
     def naming(self, scope: str, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Ids of the memories of the scope, tombstones included, one of whose texts may have the
@@ -85,6 +86,11 @@ class TextSearch:
     def _in_archive(self, scope: str, names: Sequence[str]) -> dict[str, set[str]]:
         found: dict[str, set[str]] = defaultdict(set)
         with self._shard.reading() as reader:
+            if self._with_archive is None:
+                scopes = reader.execute("SELECT DISTINCT scope FROM memory_archive").fetchall()
+                self._with_archive = {of for (of,) in scopes}
+            if scope not in self._with_archive:
+                return found
             rows = reader.execute(
                 """WITH texts AS (
                     SELECT memory_id, lower(content) AS text, lower(who) AS speaker,

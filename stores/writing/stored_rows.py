@@ -38,6 +38,8 @@ class StoredRows:
     def __init__(self, shard: ShardState) -> None:
         self._shard = shard
         self.rows: dict[type[Row], dict[Key, Row | None]] = defaultdict(dict)
+        self.relations_from: dict[str, set[Key]] = defaultdict(set)
+        """Keys of the relations that were read, by their source name."""
         self._related: set[str] = set()
 
     def fetch(self, row_type: type[Row], keys: Sequence[Key]) -> None:
@@ -115,6 +117,7 @@ class StoredRows:
             [pool, pool],
         ):
             self.rows[RelationRow].setdefault(row.key, row)
+            self.relations_from[row.source_name_id].add(row.key)
 
     def fetch_names_of(self, entity_ids: Sequence[str]) -> None:
         """All names that are stored as names of these entities."""

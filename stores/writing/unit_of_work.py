@@ -221,7 +221,9 @@ class UnitOfWork:
         wanted = sorted({*ask.memory_ids, *(key for keys in naming.values() for key in keys)})
         rows = [self._rows.get(MemoryRow, (key,)) for key in wanted]
         self._texts.read_archive(wanted)
-        self._stored.fetch_relations(ids)
+        # What is said of names that came with this batch is in it.
+        committed = self._names.committed(ask.scope)
+        self._stored.fetch_relations([known[name] for name in sorted(known) if name in committed])
         names = {name: self._name(name_id) for name, name_id in known.items()}
         same = {names[name].entity_id for name in ask.same if name in names}
         names.update((row.canonical_name, row) for row in self._names_of(same))
@@ -249,8 +251,7 @@ class UnitOfWork:
     def _relations_among(self, ids: set[str]) -> dict[tuple[str, str, str], RelationRow]:
         return {
             (row.source_name_id, row.target_name_id, row.relation_type): row
-            for row in self._rows.known(RelationRow)
-            if {row.source_name_id, row.target_name_id} <= ids
+            for row in self._rows.relations_among(ids)
         }
 
     # --- writing ---------------------------------------------------------------------------
@@ -360,6 +361,7 @@ class UnitOfWork:
     def _note_keys(self) -> None:
         """Tell the shard what can be looked for now."""
         memories = self._rows.staged(MemoryRow)
+        self._shard.newest_facts.note(memories)
         known = self._shard.known
         known.add("memory_id", [row.memory_id for row in memories])
         known.add("dedup_key", [row.dedup_key for row in memories if row.dedup_key is not None])

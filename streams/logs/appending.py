@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
+from pydantic_core import from_json
+
 from palimpsest.schemas.topics import TOPICS, Topic
 from palimpsest.streams.logs import compaction
 from palimpsest.streams.logs.base import LogError, Outgoing, Position
@@ -141,5 +143,5 @@ def unpack_headers(packed: str | None) -> dict[str, bytes]:
     """What `pack_headers` took."""
     if packed is None:
         return {}
-    items: dict[str, str] = json.loads(packed)
+    items: dict[str, str] = from_json(packed)
     return {name: value.encode("latin-1") for name, value in items.items()}

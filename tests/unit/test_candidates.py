@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
+import duckdb
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,6 +21,7 @@ from palimpsest.stores.index.scoring import (
     row_products,
 )
 from palimpsest.stores.recall.candidates import CandidateSearch
+from palimpsest.stores.writing.newest_facts import NewestFacts
 from palimpsest.streams.store_port import FindCandidates, NearDuplicates, Vector
 from tests.memory_rows import DIMENSIONS, SCOPE, embed, memory, options, vector_of
 
@@ -36,10 +39,23 @@ class OneScope:
         return self.index
 
 
+def unread() -> AbstractContextManager[duckdb.DuckDBPyConnection]:
+    raise AssertionError("there is no store")
+
+
+class NothingRead(NewestFacts):
+    """Knows of what it is told only."""
+
+    def __init__(self) -> None:
+        super().__init__(unread)
+        self._scopes = {}
+
+
 @dataclass
 class FakeShard:
     indexes: OneScope = field(default_factory=OneScope)
     options: object = field(default_factory=options)
+    newest_facts: NewestFacts = field(default_factory=NothingRead)
 
 
 @st.composite
@@ -67,6 +83,7 @@ def split(rows: list[MemoryRow], at: int) -> CandidateSearch:
     shard = FakeShard()
     for row in rows[:at]:
         shard.indexes.index.put_row(row, kept_vector(row), "english")
+    shard.newest_facts.note(rows[:at])
     search = CandidateSearch(shard)  # type: ignore[arg-type]
     for row in rows[at:]:
         search.show(row, kept_vector(row))

@@ -1,0 +1,177 @@
+"""What was recorded is folded into another store: it holds what the live one holds."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from palimpsest.ops.maintenance.erasing import carry_out_in
+from palimpsest.schemas.topics import DEAD_LETTERS, FACTS_EXTRACTED, MEMORY_CHANGES, MEMORY_WRITES
+from palimpsest.streams.runtime.runner import STEPS
+from palimpsest.streams.topology import STAGE_NAMES
+from tests.harness import Crash, Pipeline, differing
+from tests.folded_history import TALK, beside, ends_of, fold, hashes, live, recorded
+from tests.spoken_model import ScriptedModel
+
+STATEFUL = ("decide", "apply-writes", "graph-persist", "audit")
+MARKS = 4
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
+    """A history that was lived, with all its files."""
+    with recorded(tmp_path_factory.mktemp("lived")) as pipeline:
+        live(pipeline)
+        assert pipeline.balance().holds
+        yield pipeline
+
+
+def asked(pipeline: Pipeline) -> int:
+    """How often the language model was."""
+    assert isinstance(pipeline.language, ScriptedModel)
+    return len(pipeline.language.prompts)
+
+
+def test_the_history_has_everything(lived: Pipeline) -> None:
+    lived.reopen()
+    outcomes = set(lived.values("SELECT DISTINCT event FROM outcomes"))
+    assert outcomes >= {"created", "modified", "none", "blocked", "skipped", "shadowed", "dropped"}
+    events = set(lived.values("SELECT DISTINCT event FROM history_rows"))
+    assert events >= {"recovered", "deleted", "purged", "imported", "session-ended", "flags"}
+    for table in ("memory_archive", "held_proposals", "short_term_rows", "dead_letter_rows"):
+        assert lived.values(f"SELECT count(*) FROM {table}")[0], table
+
+
+@pytest.mark.parametrize("with_vectors", [True, False])
+def test_all_tables_are_the_same(lived: Pipeline, tmp_path: Path, with_vectors: bool) -> None:
+    before = hashes(lived.reopen())
+    questions = asked(lived)
+    with beside(lived, tmp_path) as folded:
+        ends = ends_of(folded)
+        result = fold(folded, ends, *[lived.folder] * with_vectors)
+        assert differing(hashes(folded), before) == []
+        assert result.whole
+        assert result.cursors == ends
+        # What stands for an erased text is no text of a memory.
+        assert (result.embedded <= MARKS) == with_vectors
+        assert asked(lived) == questions
+        assert ends_of(folded) == ends  # nothing was appended
+        assert [folded.shard.unsent(stage) for stage in STATEFUL] == [[], [], [], []]
+        assert folded.balance().holds
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_an_erasure_that_was_not_carried_out(seed: int, tmp_path: Path) -> None:
+    """The log has the text still; afterwards nothing has."""
+    with recorded(tmp_path / "lived", seed) as lived:
+        live(lived, carry_out=False)
+        with beside(lived, tmp_path / "folded") as folded:
+            fold(folded, ends_of(folded), lived.folder)
+            carry_out_in(folded.log, 0, folded.shard)
+            carry_out_in(lived.reopen().log, 0, lived.shard)
+            assert differing(hashes(folded), hashes(lived)) == []
+
+
+def test_it_goes_on_where_it_stopped(
+    lived: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = hashes(lived.reopen())
+    monkeypatch.setattr("palimpsest.ops.replay.fold.BATCH_RECORDS", 7)
+    chance = random.Random(1)
+    with beside(lived, tmp_path) as folded:
+        ends = ends_of(folded)
+        records: Counter[str] = Counter()
+        stops = 0
+        whole = False
+        while not whole:
+            looks = iter([False] * chance.randint(1, 20))
+            result = fold(folded, ends, lived.folder, stopping=lambda of=looks: next(of, True))
+            folded.reopen()
+            records.update(result.records)
+            whole = result.whole
+            stops += 1
+        assert stops > 5
+        assert records == {stage: sum(topics.values()) for stage, topics in ends.items()}
+        assert fold(folded, ends).records == dict.fromkeys(STATEFUL, 0)
+        assert differing(hashes(folded), before) == []
+
+
+def test_a_worker_goes_on_with_it(lived: Pipeline, tmp_path: Path) -> None:
+    """What comes afterwards comes to the same in both."""
+    with beside(lived, tmp_path / "folded") as folded:
+        fold(folded, ends_of(folded), lived.folder)
+        with beside(lived, tmp_path / "other") as other:
+            fold(other, ends_of(other))
+            for pipeline in (folded, other):
+                pipeline.run()  # finds nothing to do
+                assert ends_of(pipeline) == ends_of(lived.reopen())
+                pipeline.say(TALK[0], TALK[2], "Now Ana likes blue tea", first=500)
+                pipeline.say(TALK[4], first=501, scope="dora")
+                pipeline.run()
+                assert pipeline.balance().holds
+            assert differing(folded.state_by_table(), other.state_by_table()) == []
+            memories = folded.memories()
+    lived.run()
+    lived.close()
+    with Pipeline(tmp_path / "folded", lived.settings, lived.language) as again:
+        assert again.memories() == memories
+
+
+@pytest.mark.parametrize("stage", STATEFUL)
+@pytest.mark.parametrize("step", ["commit", "send"])
+def test_what_a_crash_left_unsent_is_sent(stage: str, step: str, tmp_path: Path) -> None:
+    """Committed by a process that was killed then: its store is lost, or a copy of it is there."""
+    assert {stage} <= {*STAGE_NAMES} and step in STEPS
+    with recorded(tmp_path / "lived") as lived:
+        lived.say(*TALK)
+        lived.crash_at(stage, step, 2)
+        with pytest.raises(Crash):
+            lived.run()
+        lived.disarm()
+        for known in (False, True):
+            with beside(lived, tmp_path / f"folded-{known}") as folded:
+                fold(folded, ends_of(folded), *[lived.folder] * known)
+                folded.run()
+                balance = folded.balance()
+                assert balance.holds
+                assert (balance.turns["in_flight"], balance.facts["in_flight"]) == (0, 0)
+                assert _ids_are_unique(folded)
+                state = hashes(folded)
+        lived.reopen().run()
+        # Log times differ: what was missing was appended by each.
+        assert lived.memories() and state.keys() == hashes(lived).keys()
+        with Pipeline(tmp_path / "folded-True", lived.settings, lived.language) as folded:
+            assert differing(folded.state_by_table(), lived.state_by_table()) == []
+
+
+def _ids_are_unique(pipeline: Pipeline) -> bool:
+    """Nothing was sent twice."""
+    for topic in (MEMORY_WRITES, FACTS_EXTRACTED, MEMORY_CHANGES, DEAD_LETTERS):
+        ids = [message.id for message in pipeline.messages(topic)]
+        if len(set(ids)) != len(ids):
+            return False
+    return True
+
+
+def test_a_partition_without_records(tmp_path: Path) -> None:
+    with recorded(tmp_path) as pipeline:
+        result = fold(pipeline, ends_of(pipeline))
+        assert result.whole
+        assert result.records == dict.fromkeys(STATEFUL, 0)
+        assert pipeline.balance().holds
+
+
+def test_files_that_cannot_be_read_have_no_vectors(lived: Pipeline, tmp_path: Path) -> None:
+    before = hashes(lived.reopen())
+    broken = tmp_path / "broken" / "shard" / "memory.duckdb"
+    broken.parent.mkdir(parents=True)
+    broken.write_bytes(b"no store" * 1000)
+    with beside(lived, tmp_path / "folded") as folded:
+        result = fold(folded, ends_of(folded), tmp_path / "broken", tmp_path / "gone", lived.folder)
+        assert len(result.unread) == 2
+        assert result.embedded <= MARKS
+        assert differing(hashes(folded), before) == []
