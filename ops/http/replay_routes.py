@@ -3,9 +3,7 @@ its own; and the branches that they make."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final
-
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
@@ -24,9 +22,6 @@ from palimpsest.ops.replay.orders import Order
 
 routes: APIRouter = router("replays")
 
-MAX_ID: Final = 64
-ReplayId = Annotated[str, Path(max_length=MAX_ID)]
-
 
 class Replays(BaseModel):
     """The newest first."""
@@ -42,12 +37,12 @@ class Dropped(BaseModel):
     dropped: str
 
 
-@routes.post("/replays", response_model=Replay, status_code=202, responses=errors(*WITH_BODY))
+@routes.post("/replays", response_model=Replay, status_code=201, responses=errors(*WITH_BODY))
 async def start(service: ServiceOf, _: Administrator, order: Order) -> Response:
     """Begin a replay; it goes on by itself, also when this service stops. The same order goes on
     with what one before has left."""
     given = order.model_dump(mode="json", exclude_none=True)
-    return JSONResponse(await service.ask(StartReplayRequest(given)), 202)
+    return JSONResponse(await service.ask(StartReplayRequest(given)), 201)
 
 
 @routes.get("/replays", response_model=Replays)
@@ -57,13 +52,13 @@ async def replays(service: ServiceOf, _: Administrator) -> Response:
 
 
 @routes.get("/replays/{id}", response_model=Replay, responses=errors("not_found"))
-async def replay(service: ServiceOf, _: Administrator, id: ReplayId) -> Response:  # noqa: A002
+async def replay(service: ServiceOf, _: Administrator, id: str) -> Response:  # noqa: A002
     """How far a replay is, or how it ended."""
     return JSONResponse(await service.ask(ReplayRequest(id)))
 
 
 @routes.post("/replays/{id}/stop", response_model=Replay, responses=errors("not_found"))
-async def stop(service: ServiceOf, _: Administrator, id: ReplayId) -> Response:  # noqa: A002
+async def stop(service: ServiceOf, _: Administrator, id: str) -> Response:  # noqa: A002
     """Stop a replay where it is."""
     return JSONResponse(await service.ask(StopReplayRequest(id)))
 
@@ -75,8 +70,6 @@ async def branches(service: ServiceOf, _: Administrator) -> Response:
 
 
 @routes.delete("/branches/{name}", response_model=Dropped, responses=errors("not_found"))
-async def drop(
-    service: ServiceOf, _: Administrator, name: Annotated[str, Path(max_length=MAX_ID)]
-) -> Response:
+async def drop(service: ServiceOf, _: Administrator, name: str) -> Response:
     """Remove a branch with its files."""
     return JSONResponse(await service.ask(DropBranchRequest(name)))

@@ -15,7 +15,8 @@ from palimpsest.ops.queries.replay_requests import (
 )
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.replay import jobs
-from palimpsest.ops.replay.branches import branches, drop_branch
+from palimpsest.ops.replay.branches import branches
+from palimpsest.ops.replay.standing import drop_unused
 from palimpsest.ops.settings.sections import Settings
 
 
@@ -25,7 +26,7 @@ def list_branches(settings: Settings, _: BranchesRequest) -> JsonObject:
 
 def drop(settings: Settings, request: DropBranchRequest) -> JsonObject:
     """Raises NotFoundError."""
-    drop_branch(settings, request.name)
+    drop_unused(settings, request.name)
     return {"dropped": request.name}
 
 

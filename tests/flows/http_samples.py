@@ -1,7 +1,8 @@
 """A request that is right for every route of the HTTP service, and one that is wrong.
 
 `{scope}` and `{id}` stand for a memory space and a memory in it, `{command}` for a command that was
-carried out there, `{document}` for a document; `{text}` for a text that is new.
+carried out there, `{document}` for a document, `{replay}` for a replay that was started and
+`{branch}` for a branch; `{text}` for a text that is new.
 """
 
 from __future__ import annotations
@@ -167,6 +168,19 @@ SAMPLES: Final[dict[str, Sample]] = {
     "GET /api/diagnostics": Sample("/api/diagnostics", of_all=True),
     "GET /api/diagnostics/{domain}": Sample("/api/diagnostics/queue", of_all=True),
     "GET /api/stats": Sample("/api/stats?scope={scope}", wrong="scope=%20"),
+    "POST /api/replays": Sample(
+        "/api/replays",
+        {"kind": "diff", "branch": "nothing"},
+        status=201,
+        of_all=True,
+        asks=False,
+        wrong={"kind": "diff", "branch": "A b"},
+    ),
+    "GET /api/replays": Sample("/api/replays", of_all=True, asks=False),
+    "GET /api/replays/{id}": Sample("/api/replays/{replay}", of_all=True, asks=False),
+    "POST /api/replays/{id}/stop": Sample("/api/replays/{replay}/stop", of_all=True, asks=False),
+    "GET /api/branches": Sample("/api/branches", of_all=True, asks=False),
+    "DELETE /api/branches/{name}": Sample("/api/branches/{branch}", of_all=True, asks=False),
     "GET /metrics": Sample("/metrics", of_all=True, asks=False),
     "GET /health": Sample("/health", asks=False),
     "GET /ready": Sample("/ready"),

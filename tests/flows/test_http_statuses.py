@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ import pytest
 
 from palimpsest.ops.http.application import document
 from palimpsest.ops.http.gate import PUBLIC_PATHS, Gate
+from palimpsest.ops.replay.branches import Branch, keep_branch
+from palimpsest.ops.settings.sections import Settings
 from palimpsest.streams import apply_import
 from tests.flows.http_samples import SAMPLES, Sample
 from tests.flows.http_server import Served, problem, server
@@ -24,7 +27,10 @@ from tests.flows.program import until
 from tests.flows.test_http_gateway import AWAY, gateway
 
 NOBODY = "00000000-0000-5000-8000-000000000000"
-NOWHERE = {"id": NOBODY, "command": NOBODY, "document": NOBODY}
+NOWHERE = {"id": NOBODY, "command": NOBODY, "document": NOBODY, "replay": "none", "branch": "none"}
+BRANCH = Branch(
+    name="made", kind="rebuild", created_at=datetime(2026, 3, 1, tzinfo=UTC), partitions=1
+)
 NUMBERS = itertools.count(1)
 LARGE = 2**20 + 1
 """Bytes of a body that is too large for every route."""
@@ -88,7 +94,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Two scopes, a token for each and one for all."""
     many = [f"http.{kind}_per_minute=1000000" for kind in RATED]
     many += [f"http.max_import_bytes={LARGE // 2}", f"documents.max_bytes={LARGE // 2}"]
-    with server(tmp_path_factory.mktemp("statuses"), *many) as running, running.client() as client:
+    folder = tmp_path_factory.mktemp("statuses")
+    with server(folder, *many) as running, running.client() as client:
+        keep_branch(Settings(data_dir=folder), BRANCH)
         for scope in ("ana", "ben"):
             turn = {"turn_id": "t1", "session_id": "s1", "scope": scope, "speaker": "Ana"}
             turn["content"] = f"I live in Oslo with a {scope}fish."
@@ -117,7 +125,19 @@ def fresh(client: httpx.Client, scope: str, sample: Sample | None = None) -> dic
         given = {"text": f"A document of the {scope}fish, {next(NUMBERS)}.", "scope": scope}
         added = client.post("/api/documents", json=given).json()
         found["document"] = str(added["result"]["id"])
+    if sample is not None and "{replay}" in sample.path:
+        found["replay"] = replay_of(client)
+    found["branch"] = BRANCH.name
     return found
+
+
+def replay_of(client: httpx.Client) -> str:
+    """The first that was started."""
+    started = client.get("/api/replays").json()["replays"]
+    if not started:
+        order = {"kind": "diff", "branch": "nothing"}
+        started = [client.post("/api/replays", json=order).json()]
+    return str(started[-1]["id"])
 
 
 def sent(client: httpx.Client, name: str, request: dict[str, Any]) -> httpx.Response:
@@ -337,6 +357,8 @@ async def test_no_worker_is_told_with_when_to_ask_again(tmp_path: Path) -> None:
                 assert int(answer.headers["retry-after"]) >= 1
             else:
                 expected = 202 if name in COMMANDS else sample.status
+                if "{replay}" in sample.path or "{branch}" in sample.path:
+                    expected = 404
                 assert answer.status_code == expected, (name, answer.text)
 
 
