@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Generator, Mapping
 from dataclasses import replace
@@ -193,8 +194,15 @@ def set_privacy(work: Work, command: SetPrivacyCommand, known: Counter[str]) -> 
 
 
 def _offer(scope: str, names: list[str], count: int) -> str:
-    whose = " or ".join(f"who={name!r}" for name in names) or "the whole scope"
+    """How to have forgotten for good what is there; names are quoted for a shell."""
+    at = f"--scope {shlex.quote(scope)}"
+    how = f"palimpsest erase {at} --all --preview"
+    if names:
+        how = " and ".join(
+            f"palimpsest forget --who {shlex.quote(name)} {at} --hard --cascade --preview"
+            for name in names
+        )
     return (
-        f"{count} memories from before are still kept; to erase them, look at a preview of erasing"
-        f" {whose} in scope {scope!r} and give its token"
+        f"{count} memories from before are still kept; to erase them, look at a preview ({how}, or"
+        " POST /api/memory/erase) and give its token"
     )

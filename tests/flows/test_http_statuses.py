@@ -55,7 +55,9 @@ PUBLIC = [name for name in OPERATIONS if route_of(name) in PUBLIC_PATHS]
 GUARDED = [name for name in OPERATIONS if name not in PUBLIC]
 WITH_BODY = [name for name, each in OPERATIONS.items() if "requestBody" in each]
 COMMANDS = [name for name in declaring(202) if name != "POST /api/turns"]
-FREEZABLE = [name for name in COMMANDS if name != "POST /api/sessions/{id}/end"]
+FREEZABLE = [
+    name for name in COMMANDS if name not in ("POST /api/sessions/{id}/end", "PUT /api/privacy")
+]
 """What changes memory; that a session is over is no change."""
 WITHOUT_KEY = {"POST /api/scopes/{scope}/import"}
 """A command that is many: what has been taken is known by its ids."""
