@@ -85,7 +85,8 @@ class Application:
     async def run(self, until_drained: bool) -> None:
         """Process until `stop`, or until all is processed."""
         # LanceDB and all that a worker needs, and a reader does not.
-        from palimpsest.ops.documents.fetcher import Fetcher, takes_documents
+        from palimpsest.ops.maintenance.partition_timer import applies_commands
+        from palimpsest.ops.maintenance.publishing import Publishing
         from palimpsest.ops.maintenance.purge import Purge
         from palimpsest.ops.maintenance.upkeep import Expiry, Upkeep
 
@@ -98,13 +99,13 @@ class Application:
             expiry.going_on(unless=flags.autonomous_frozen),
             upkeep.going_on(),
             purge.going_on(),
-            contextlib.AsyncExitStack() as fetching,
+            contextlib.AsyncExitStack() as timers,
         ):
-            if takes_documents(self.worker.stages):
-                append = self.log.append
-                fetcher = Fetcher(lambda: shards, self.log, append, self.settings, self.clock)
-                self.worker.busy = fetcher.busy
-                await fetching.enter_async_context(fetcher.going_on(self._end_worker))
+            if applies_commands(self.worker.stages):
+                known = (self.settings, self.clock, self.models)
+                publishing = Publishing(lambda: shards, self.log, self.log.append, *known)
+                self.worker.busy = publishing.busy
+                await timers.enter_async_context(publishing.going_on(self._end_worker))
             await self._work(until_drained)
         if self.worker.drained:
             self.finished = await upkeep.finish(self._stopped)

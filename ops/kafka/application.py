@@ -12,7 +12,7 @@ from datetime import datetime
 
 import duckdb
 
-from palimpsest.ops.documents.fetcher import Fetcher
+from palimpsest.ops.maintenance.publishing import Publishing
 from palimpsest.ops.maintenance.upkeep import Upkeep
 from palimpsest.ops.parts import (
     ModelGate,
@@ -174,10 +174,11 @@ class KafkaApplication:
     made: dict[tuple[str, int], StageRunner] = field(default_factory=dict)
     clock: Callable[[], datetime] = utc_now
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
-    _fetcher: Fetcher = field(init=False)
+    _publishing: Publishing = field(init=False)
 
     def __post_init__(self) -> None:
-        self._fetcher = Fetcher(self.shards.now, self.log, self.append, self.settings, self.clock)
+        known = (self.settings, self.clock, self.models)
+        self._publishing = Publishing(self.shards.now, self.log, self.append, *known)
 
     @property
     def runners(self) -> list[StageRunner]:
@@ -198,7 +199,7 @@ class KafkaApplication:
         if until_drained:
             tasks.append(asyncio.create_task(self._until_drained()))
         upkeep = Upkeep(self.shards.now, self.embedding, self.settings.pipeline)
-        async with upkeep.going_on(), self._fetcher.going_on(self.stop):
+        async with upkeep.going_on(), self._publishing.going_on(self.stop):
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             self.stop()
             results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -224,7 +225,7 @@ class KafkaApplication:
 
     async def _until_drained(self) -> None:
         while not self._stop.is_set():
-            if await asyncio.to_thread(self.log.drained) and not self._fetcher.busy():
+            if await asyncio.to_thread(self.log.drained) and not self._publishing.busy():
                 self.finished = True
                 if self.on_drained is not None:
                     await self.on_drained()
