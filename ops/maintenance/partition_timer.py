@@ -24,6 +24,8 @@ from palimpsest.streams.stage import Stage
 
 logger = logging.getLogger(__name__)
 
+SOON_SECONDS = 0.5
+"""After which it is looked again whether what was on its way is applied."""
 PUBLISHED = (CONVERSATION_TURNS.name, MEMORY_COMMANDS.name)
 
 
@@ -37,7 +39,7 @@ class _Seen:
 
 class PartitionTimer(ABC):
     """Looks at all shards that `shards` tells as open, which may change at any time, every
-    `seconds`; `wait` passes them. `what` names it in warnings."""
+    `seconds`, sooner where something waits; `wait` passes them. `what` names it in warnings."""
 
     what: str
     seconds: float
@@ -88,7 +90,7 @@ class PartitionTimer(ABC):
                     continue  # the partition has moved on meanwhile
                 except (LogError, duckdb.Error) as error:
                     logger.warning("%s of partition %d wait: %s", self.what, partition, error)
-            await self._wait(self.seconds)
+            await self._wait(SOON_SECONDS if self._seen else self.seconds)
 
     async def look(self, partition: int, shard: Shard) -> None:
         """Act, once all is applied that was in the log when there first was something to do."""
