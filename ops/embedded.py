@@ -97,8 +97,9 @@ class Application:
     async def run(self, until_drained: bool) -> None:
         """Process until `stop`, or until all is processed."""
         # LanceDB and all that a worker needs, and a reader does not.
-        from palimpsest.ops.documents.fetcher import Fetcher, takes_documents
         from palimpsest.ops.maintenance.earning import Earning, any_busy
+        from palimpsest.ops.maintenance.partition_timer import applies_commands
+        from palimpsest.ops.maintenance.publishing import Publishing
         from palimpsest.ops.maintenance.purge import Purge
         from palimpsest.ops.maintenance.upkeep import Upkeep, expiring
         from palimpsest.ops.maintenance.withholding import Withholding
@@ -115,16 +116,17 @@ class Application:
             upkeep.going_on(),
             purge.going_on(),
             withholding.going_on(),
-            contextlib.AsyncExitStack() as fetching,
+            contextlib.AsyncExitStack() as timers,
         ):
-            if takes_documents(self.worker.stages):
+            if applies_commands(self.worker.stages):
                 append = self.log.append
-                fetcher = Fetcher(lambda: shards, self.log, append, self.settings, self.clock)
+                known = (self.settings, self.clock, self.models)
+                publishing = Publishing(lambda: shards, self.log, append, *known)
                 earning = Earning(lambda: shards, append, flags, self.clock)
-                self.worker.busy = any_busy(fetcher.busy, self.deciding.busy, earning.once)
-                await fetching.enter_async_context(fetcher.going_on(self._end_worker))
-                await fetching.enter_async_context(self.deciding.going_on())
-                await fetching.enter_async_context(earning.going_on())
+                self.worker.busy = any_busy(publishing.busy, self.deciding.busy, earning.once)
+                await timers.enter_async_context(publishing.going_on(self._end_worker))
+                await timers.enter_async_context(self.deciding.going_on())
+                await timers.enter_async_context(earning.going_on())
             await self._work(until_drained)
         if self.worker.drained:
             self.finished = await upkeep.finish(self._stopped)

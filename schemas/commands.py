@@ -216,19 +216,24 @@ class ImportCommand(Frozen):
 
 
 class SessionEndCommand(Frozen):
-    """End a session: what it said is complete."""
+    """End a session: what it said is complete. `after_turn`: by silence after this turn (its
+    memory); where another turn has followed it goes on."""
 
     command: Literal["session-end"] = "session-end"
     session_id: str = Field(min_length=1, max_length=256)
     reason: str = ""
+    after_turn: str | None = None
 
 
 class UpdateShortTermCommand(Frozen):
-    """Keep a summary of a session for some hours, in the place of the one before."""
+    """Keep a summary of a session for some hours, in the place of the one before. `turns`: it was
+    made by a model from these (their memories, oldest first), and is kept only where none of them
+    was forgotten, nobody else wrote one and the user's last turn is no wish to be remembered."""
 
     command: Literal["update-short-term-memory"] = "update-short-term-memory"
     session_id: str = Field(max_length=256)
     summary: str
+    turns: tuple[str, ...] | None = Field(default=None, min_length=1, max_length=500)
 
 
 Command = Annotated[

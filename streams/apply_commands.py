@@ -149,7 +149,9 @@ def _load(message: Message, command: Command, texts: tuple[str, ...]) -> Load:
         ids = (command.memory_id,)
     elif isinstance(command, RememberCommand) and command.source_id is not None:
         sources = (command.source_id,)
-    elif isinstance(command, SessionEndCommand | UpdateShortTermCommand):
+    elif isinstance(command, UpdateShortTermCommand):
+        session_id, ids = command.session_id, command.turns or ()
+    elif isinstance(command, SessionEndCommand):
         session_id = command.session_id
     return replace(
         load_names(message.scope, texts if isinstance(command, RememberCommand) else ()),

@@ -77,12 +77,11 @@ def _looked_through(
     message: Message, session_id: str, begins: bool, loaded: Loaded, settings: SessionSettings
 ) -> tuple[list[SessionRow], list[str]]:
     """The open sessions that have ended by now, and the ids of the others."""
-    silence = timedelta(minutes=settings.silence_minutes)
     ended, still = [], []
     for session in loaded.open_sessions:
-        silent_at = (session.last_recorded_at or session.last_at) + silence
-        if silent_at <= message.recorded:
-            ended.append(as_ended(session, "silence", silent_at))
+        silent = silent_at(session, settings)
+        if silent <= message.recorded:
+            ended.append(as_ended(session, "silence", silent))
         elif begins and session.session_id != session_id:
             ended.append(as_ended(session, "new-session", message.recorded))
         else:
@@ -114,6 +113,12 @@ def _with_turn(
 
 def as_ended(session: SessionRow, by: EndedBy, at: datetime) -> SessionRow:
     return replace(session, ended_at=at, ended_by=by, ends=session.ends + 1)
+
+
+def silent_at(session: SessionRow, settings: SessionSettings) -> datetime:
+    """When silence ends the session, unless another turn of it comes before."""
+    last = session.last_recorded_at or session.last_at
+    return last + timedelta(minutes=settings.silence_minutes)
 
 
 def told_end(session: SessionRow) -> dict[str, JsonValue]:
@@ -186,8 +191,9 @@ def summarized(
     by: str,
     known: ShortTermRow | None,
     settings: ShortTermSettings,
+    through: str | None = None,
 ) -> ShortTermRow:
-    """The short-term memory with a summary of the turns so far."""
+    """The short-term memory with a summary of the turns so far, or (`through`) until one."""
     until = message.recorded + timedelta(hours=settings.summary_hours)
     before = alive(known, message.recorded) or ShortTermRow(
         scope=message.scope, session_id=session_id, expires_at=until
@@ -198,7 +204,7 @@ def summarized(
         summary_by=by,
         summary_at=message.recorded,
         summary_expires_at=until,
-        summarized_through=before.turns[-1] if before.turns else None,
+        summarized_through=through or (before.turns[-1] if before.turns else None),
         expires_at=max(until, before.expires_at),
     )
 

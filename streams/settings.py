@@ -27,8 +27,7 @@ class SessionSettings(Section):
     silence_minutes: float = Field(
         default=30.0,
         gt=0,
-        description="silence after which a session has ended, in minutes; a later turn of the scope"
-        " brings it to light",
+        description="silence after which a session has ended, in minutes",
     )
 
 
@@ -56,6 +55,14 @@ class ShortTermSettings(Section):
         ge=100,
         le=1_000_000,
         description="of the conversation, and of a summary, at most, in characters",
+    )
+    summarize: bool = Field(
+        default=True,
+        description="on: a language model, where one is set (not the rules), sums up a session"
+        " that is idle or has ended, unless an application does",
+    )
+    idle_minutes: float = Field(
+        default=10.0, gt=0, description="silence after which a session is summed up, in minutes"
     )
     context_share: float = Field(
         default=0.4,

@@ -12,8 +12,8 @@ from datetime import datetime
 
 import duckdb
 
-from palimpsest.ops.documents.fetcher import Fetcher
 from palimpsest.ops.maintenance.earning import Earning
+from palimpsest.ops.maintenance.publishing import Publishing
 from palimpsest.ops.maintenance.shadow_deciding import ShadowDeciding
 from palimpsest.ops.maintenance.upkeep import Upkeep, expiring
 from palimpsest.ops.parts import (
@@ -180,13 +180,13 @@ class KafkaApplication:
     made: dict[tuple[str, int], StageRunner] = field(default_factory=dict)
     clock: Callable[[], datetime] = utc_now
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
-    _fetcher: Fetcher = field(init=False)
+    _publishing: Publishing = field(init=False)
     deciding: ShadowDeciding = field(init=False)
     _earning: Earning = field(init=False)
 
     def __post_init__(self) -> None:
         given = (self.log, self.append, self.settings, self.clock)
-        self._fetcher = Fetcher(self.shards.now, *given)
+        self._publishing = Publishing(self.shards.now, *given, self.models)
         self.deciding = ShadowDeciding(self.shards.now, *given, self.replies)
         self._earning = Earning(self.shards.now, self.append, self.settings.pipeline, self.clock)
 
@@ -213,7 +213,7 @@ class KafkaApplication:
         async with (
             expiring((self.replies,), self.clock, seconds, unless=flags.autonomous_frozen),
             upkeep.going_on(),
-            self._fetcher.going_on(self.stop),
+            self._publishing.going_on(self.stop),
             self.deciding.going_on(),
             self._earning.going_on(),
         ):
@@ -239,7 +239,7 @@ class KafkaApplication:
 
     def _busy(self) -> bool:
         """Whether something beside the stages will still publish."""
-        return self._fetcher.busy() or self.deciding.busy() or self._earning.once()
+        return self._publishing.busy() or self.deciding.busy() or self._earning.once()
 
     def _tasks(self) -> Iterator[PartitionTask]:
         return (task for role in self.roles for task in role.tasks.values())

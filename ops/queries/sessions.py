@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC
+from datetime import UTC, datetime
 
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.pages import cursor
@@ -12,7 +12,9 @@ from palimpsest.ops.queries.sources import Sources, rfc3339, rows
 from palimpsest.schemas.session_rows import ShortTermRow
 from palimpsest.stores.database.tables import select
 from palimpsest.stores.recall.short_term import Said, ShortTerm, within
+from palimpsest.stores.shard import Shard
 from palimpsest.streams.sessions import alive
+from palimpsest.streams.settings import ShortTermSettings
 
 _SESSIONS = """
 SELECT session_id, scope, first_turn, last_turn, turns, first_at AS began_at, last_at,
@@ -86,18 +88,24 @@ def session_memory(sources: Sources, request: SessionMemoryRequest) -> JsonObjec
 
 
 def short_term(sources: Sources, scope: str, session_id: str) -> ShortTerm | None:
-    """What is alive of a session's short-term memory. Its texts are those of the turns' memories as
+    """What is alive of a session's short-term memory now."""
+    settings, shard = sources.settings.short_term, sources.shard_of(scope)
+    return short_term_of(shard, settings, sources.now(), scope, session_id)
+
+
+def short_term_of(
+    shard: Shard, settings: ShortTermSettings, at: datetime, scope: str, session_id: str
+) -> ShortTerm | None:
+    """What is alive of it at a time. Its texts are those of the turns' memories as
     they are now; one that was forgotten is not among them, and a summary that was written after
     such a turn is not shown."""
-    shard = sources.shard_of(scope)
     with shard.reading() as reader:
         found = select(reader, ShortTermRow, "scope = ? AND session_id = ?", [scope, session_id])
-        row = alive(found[0] if found else None, sources.now())
+        row = alive(found[0] if found else None, at)
         if row is None:
             return None
         told = reader.execute(_TURNS, [scope, list(row.turns)]).fetchall()
     known = {said[0]: Said(said[0], said[1], said[2], said[3].astimezone(UTC)) for said in told}
-    settings = sources.settings.short_term
     position = -1
     if row.summarized_through in row.turns:
         position = row.turns.index(row.summarized_through)

@@ -85,6 +85,11 @@ class Settings(BaseSettings):
         return "rules" if self.llm.provider == "rules" else "model"
 
     @property
+    def summarizes(self) -> bool:
+        """Whether a language model sums up sessions."""
+        return self.short_term.summarize and self.llm.provider != "rules"
+
+    @property
     def embedding_model(self) -> str:
         """The name of the embedding model; nobody needs to set it."""
         return self.embedding.model_for(self.search.language)

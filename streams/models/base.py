@@ -38,8 +38,8 @@ class PermanentModelError(ModelError):
 class Prompt:
     """What to ask. `schema` is a JSON Schema for the reply, used where a provider can constrain.
 
-    `purpose` is `extract`, `decide` or `contradict`. `subject` carries the same question as
-    plain data for deterministic providers that read no prose.
+    `purpose` is `extract`, `decide`, `contradict` or `summarize`. `subject` carries the same
+    question as plain data for deterministic providers that read no prose.
     """
 
     purpose: str

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from palimpsest.ops.maintenance.session_summaries import SummaryTimer
 from palimpsest.ops.queries.dispatch import DirectQueries
 from palimpsest.ops.queries.requests import ContextRequest, SessionMemoryRequest
 from palimpsest.ops.service.running import sources_of
 from palimpsest.schemas.commands import RememberCommand, UpdateShortTermCommand
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from tests.messages import commanded, published, turn
-from tests.setting_lab import Case, Lab
+from tests.setting_lab import REMOTE_LLM, Case, Lab
 
 WISH = "Merk dir: Ana may like tea~0.5"
 
@@ -57,6 +58,19 @@ async def summary_kept(lab: Lab) -> object:
     return await kept_of(lab, 3, order) is not None
 
 
+async def model_sums_up(lab: Lab) -> object:
+    return lab.settings.summarizes
+
+
+async def is_idle(lab: Lab) -> object:
+    """Whether a session of three turns is to be summed up after 20 minutes."""
+    async with lab.ran("one", "two", "three") as seen:
+        app, shards = seen.app, dict(enumerate(seen.app.shards))
+        known = (app.log, app.log.append, app.settings, lab.clock, app.models)
+        lab.clock.advance(minutes=20)
+        return SummaryTimer(lambda: shards, *known).waits(shards[0])
+
+
 async def context_of(lab: Lab) -> Any:
     async with lab.ran("I like tea", "and milk") as seen:
         request = ContextRequest("ana", "what about tea?", session="s1")
@@ -95,6 +109,8 @@ CASES: dict[str, Case] = {
     "short_term.summary_hours": Case(summary_kept, (2, 24), (False, True)),
     "short_term.turns": Case(turns_kept, (2, 40), (2, 3)),
     "short_term.characters": Case(characters_kept, (100, 1_000), (100, 300)),
+    "short_term.summarize": Case(model_sums_up, ("false", "true"), (False, True), REMOTE_LLM),
+    "short_term.idle_minutes": Case(is_idle, (30, 10), (False, True)),
     "short_term.context_share": Case(session_is_shown, (0, 0.4), (False, True)),
     "short_term.nudge": Case(nudge_shown, ("Sum up.", "Say more."), ("Sum up.", "Say more.")),
     "privacy.purge": Case(raw_words_left, ("true", "false"), (False, True)),

@@ -1,0 +1,120 @@
+"""What looks at every open partition again and again beside the stages, and publishes.
+
+Its only traces are records of the log. What is on its way there already is waited for: only when
+all that was in the log is applied does a partition's store tell what is still to be done, also
+where it is rebuilt or was not worked on for days.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import duckdb
+
+from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
+from palimpsest.stores.database.cursors import StoreClosed
+from palimpsest.stores.database.damage import StoreDamaged
+from palimpsest.stores.shard import Shard
+from palimpsest.streams.logs.base import LogError, LogReader
+from palimpsest.streams.stage import Stage
+
+logger = logging.getLogger(__name__)
+
+SOON_SECONDS = 0.5
+"""After which it is looked again whether what was on its way is applied."""
+PUBLISHED = (CONVERSATION_TURNS.name, MEMORY_COMMANDS.name)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """How far a partition's stages have to come, before what its store tells is how it is."""
+
+    published: Mapping[str, int]
+    writes: int | None = None
+
+
+class PartitionTimer(ABC):
+    """Looks at all shards that `shards` tells as open, which may change at any time, every
+    `seconds`, sooner where something waits; `wait` passes them. `what` names it in warnings."""
+
+    what: str
+    seconds: float
+
+    def __init__(
+        self,
+        shards: Callable[[], Mapping[int, Shard]],
+        log: LogReader,
+        wait: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._shards = shards
+        self._log = log
+        self._wait = wait
+        self._seen: dict[int, _Seen] = {}
+
+    @abstractmethod
+    def waits(self, shard: Shard) -> bool:
+        """Whether there seems to be something to do; what is on its way may settle it."""
+
+    @abstractmethod
+    async def act(self, shard: Shard) -> None:
+        """Do what is to be done, now that the store knows all that was in the log."""
+
+    @contextlib.asynccontextmanager
+    async def going_on(self, stop: Callable[[], None]) -> AsyncIterator[None]:
+        """In the background, until the block ends. What it fails for is raised at the end of the
+        block, which `stop` brings about."""
+        task = asyncio.create_task(self._run())
+        task.add_done_callback(lambda done: None if done.cancelled() else stop())
+        try:
+            yield
+        finally:
+            task.cancel()
+            [failure] = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(failure, Exception):
+            raise failure
+
+    def busy(self) -> bool:
+        """Whether there is something to do in some partition."""
+        return any(self.waits(shard) for shard in self._shards().values())
+
+    async def _run(self) -> None:
+        while True:
+            for partition, shard in self._shards().items():
+                try:
+                    await self.look(partition, shard)
+                except StoreClosed:
+                    continue  # the partition has moved on meanwhile
+                except (LogError, duckdb.Error, StoreDamaged) as error:
+                    logger.warning("%s of partition %d wait: %s", self.what, partition, error)
+            await self._wait(SOON_SECONDS if self._seen else self.seconds)
+
+    async def look(self, partition: int, shard: Shard) -> None:
+        """Act, once all is applied that was in the log when there first was something to do."""
+        if not await asyncio.to_thread(self.waits, shard):
+            self._seen.pop(partition, None)
+        elif await asyncio.to_thread(self._is_applied, partition, shard):
+            del self._seen[partition]
+            await self.act(shard)
+
+    def _is_applied(self, partition: int, shard: Shard) -> bool:
+        writes = MEMORY_WRITES.name
+        seen = self._seen.get(partition)
+        if seen is None:
+            ends = {topic: self._log.end_offset(topic, partition) for topic in PUBLISHED}
+            seen = self._seen[partition] = _Seen(ends)
+        if seen.writes is None:
+            for topic, end in seen.published.items():
+                if self._log.position("normalize", topic, partition) < end:
+                    return False
+            seen.writes = self._log.end_offset(writes, partition)
+        return shard.cursor_of("apply-writes", writes) >= seen.writes
+
+
+def applies_commands(stages: Sequence[Stage]) -> bool:
+    """Whether what is published here gets into the store by these stages."""
+    return {"normalize", "apply-writes"} <= {stage.name for stage in stages}
