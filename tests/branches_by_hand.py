@@ -76,9 +76,7 @@ class Lab:
         self, extraction: Extraction, *texts: str, name: str = "better", scope: str = "ana"
     ) -> Branch:
         """The branch with these turns, as if it had read all of the live log."""
-        branch = Branch(
-            name=name, kind="reextraction", created_at=BEGIN, partitions=1, whole=True
-        )
+        branch = Branch(name=name, kind="reextraction", created_at=BEGIN, partitions=1, whole=True)
         keep_branch(self.settings, branch)
         own = branch_settings(self.settings, branch)
         self.publish(own, enumerate(texts, 1), scope)
@@ -97,9 +95,7 @@ class Lab:
         keep_branch(self.settings, branch)
         return branch
 
-    async def command(
-        self, *commands: Command, scope: str = "ana", actor: Actor = HUMAN
-    ) -> None:
+    async def command(self, *commands: Command, scope: str = "ana", actor: Actor = HUMAN) -> None:
         """Give the commands, and have all carried out that waits."""
         records = []
         for command in commands:
@@ -139,8 +135,6 @@ def record(message: Any) -> Any:
 
 async def run_all(settings: Settings, model: ScriptedModel) -> None:
     """Process what lies in the log, with this model."""
-    with mock.patch.object(embedded, "language_model", lambda _: model):
+    with mock.patch.object(embedded, "language_model", return_value=model):
         async with embedded.application(settings) as app:
             await app.run(until_drained=True)
-
-

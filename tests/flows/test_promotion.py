@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
-
-from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.replay.diff import DiffRequest, diff
 from palimpsest.ops.replay.promotion import PromoteRequest, promote
 from palimpsest.ops.replay.promotions import RollbackRequest, promotions, rollback
@@ -50,8 +47,17 @@ def test_promote_and_roll_back(tmp_path: Path) -> None:
         found = await diff(made.settings, DiffRequest("better"))
         print(found.totals())
         for each in found.facts():
-            print(each.kind, each.keep, each.similarity, each.live and each.live.content, "->", each.branch and each.branch.content, each.evidence)
-        for s in found.scopes: print(s.graph, s.decisions, s.live, s.branch)
+            print(
+                each.kind,
+                each.keep,
+                each.similarity,
+                each.live and each.live.content,
+                "->",
+                each.branch and each.branch.content,
+                each.evidence,
+            )
+        for s in found.scopes:
+            print(s.graph, s.decisions, s.live, s.branch)
         end = await promote(made.settings, PromoteRequest("better"))
         print(end)
         await made.run()
@@ -64,4 +70,5 @@ def test_promote_and_roll_back(tmp_path: Path) -> None:
         await made.run()
         print(await made.facts() == before)
         print(await promotions(made.settings))
+
     asyncio.run(trying())
