@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from pydantic import JsonValue, TypeAdapter
 
@@ -18,8 +18,6 @@ from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.messages import (
     CommandIntent,
     GraphWork,
-    MemoryChange,
-    Outcome,
     OutcomeEvent,
 )
 from palimpsest.schemas.normal_forms import content_hash, storage_content
@@ -34,12 +32,10 @@ from palimpsest.schemas.promotion_commands import (
 )
 from palimpsest.schemas.promotion_rows import (
     PROMOTION,
-    PromotionItemRow,
     PromotionPartRow,
     PromotionRow,
 )
 from palimpsest.schemas.rows import MemoryRow, embedding_key
-from palimpsest.schemas.topics import MEMORY_CHANGES
 from palimpsest.streams.command_work import (
     Refused,
     Work,
@@ -59,51 +55,13 @@ from palimpsest.streams.promoted_rows import (
     revived,
     tombstone,
 )
+from palimpsest.streams.promotion_work import Promoting, split_outcomes
 from palimpsest.streams.settings import StageSettings
-from palimpsest.streams.stage import Answer, Ask, Embed, Embedded, Emit, Message, Step
+from palimpsest.streams.stage import Answer, Ask, Embed, Embedded, Message, Step
 from palimpsest.streams.store_port import KeepVector, Load, Loaded, LoadPromotion, Promotions, Put
 
-TOLD_BYTES = 128 * 1024
-"""Of what one record tells of changes: a log takes records of 1 MiB, and of less where it is set
-so."""
 _CHANGES = TypeAdapter[tuple[PromotionChange, ...]](tuple[PromotionChange, ...])
 Asking = Generator[Ask, Answer, Step]
-
-
-@dataclass(slots=True)
-class Promoting:
-    """A promotion while it is carried out. `facts` are those that the store knows already."""
-
-    work: Work
-    command: PromoteCommand
-    facts: frozenset[str] = frozenset()
-    items: list[PromotionItemRow] = field(default_factory=list)
-    graph: list[GraphWork] = field(default_factory=list)
-
-    @property
-    def told(self) -> dict[str, JsonValue]:
-        return {"promotion_id": self.command.promotion_id, "branch": self.command.branch}
-
-    def item(
-        self,
-        change: str,
-        memory_id: str,
-        why: str = "",
-        before: MemoryRow | None = None,
-        after: MemoryRow | None = None,
-        counterpart: str | None = None,
-    ) -> None:
-        row = PromotionItemRow(
-            promotion_id=self.command.promotion_id,
-            memory_id=memory_id,
-            scope=self.work.message.scope,
-            change=change,
-            why=why,
-            counterpart=counterpart,
-            version_before=None if before is None else before.version,
-            version_after=None if after is None else after.version,
-        )
-        self.items.append(row)
 
 
 def promote_step(
@@ -404,22 +362,3 @@ def _result(row: PromotionRow) -> dict[str, JsonValue]:
         "lost": row.lost,
         "kept": row.kept,
     }
-
-
-def split_outcomes(work: Work, graph: Sequence[GraphWork] = ()) -> None:
-    """Let what is told of the changes be records that any log takes."""
-    groups: list[list[Outcome]] = [[]]
-    size = 0
-    for outcome in work.outcomes:
-        length = len(outcome.model_dump_json())
-        if groups[-1] and size + length > TOLD_BYTES:
-            groups.append([])
-            size = 0
-        groups[-1].append(outcome)
-        size += length
-    work.outcomes = groups[0]
-    told = [MemoryChange(outcomes=tuple(group)) for group in groups[1:]]
-    told += [MemoryChange(outcomes=(), graph=each) for each in graph]
-    work.emits += [
-        Emit(MEMORY_CHANGES, change, f"change-{number}") for number, change in enumerate(told, 1)
-    ]

@@ -12,7 +12,6 @@ from palimpsest.schemas.messages import CommandIntent
 from palimpsest.schemas.promotion_commands import RollbackPromotionCommand
 from palimpsest.schemas.promotion_rows import PromotionItemRow, PromotionRow
 from palimpsest.schemas.rows import MemoryRow
-from palimpsest.streams.apply_promotion import split_outcomes
 from palimpsest.streams.command_work import (
     Refused,
     Work,
@@ -25,6 +24,7 @@ from palimpsest.streams.command_work import (
 from palimpsest.streams.memory_rows import archived, is_erased
 from palimpsest.streams.outcomes import load_names
 from palimpsest.streams.promoted_rows import memory_of, returned, tombstone
+from palimpsest.streams.promotion_work import split_outcomes
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Answer, Ask, Message, Step
 from palimpsest.streams.store_port import Load, Loaded, LoadPromotion, Promotions, Put

@@ -135,6 +135,6 @@ def record(message: Any) -> Any:
 
 async def run_all(settings: Settings, model: ScriptedModel) -> None:
     """Process what lies in the log, with this model."""
-    with mock.patch.object(embedded, "language_model", lambda _: model):
+    with mock.patch.object(embedded, "language_model", return_value=model):
         async with embedded.application(settings) as app:
             await app.run(until_drained=True)

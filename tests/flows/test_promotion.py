@@ -3,72 +3,307 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from palimpsest.ops.queries.access import queries
+from palimpsest.ops.queries.errors import NotFoundError, RequestError
+from palimpsest.ops.queries.requests import GetRequest, HistoryRequest
+from palimpsest.ops.replay.branches import Selection, keep_branch, read_branch
 from palimpsest.ops.replay.diff import DiffRequest, diff
+from palimpsest.ops.replay.differences import FactDifference
 from palimpsest.ops.replay.promotion import PromoteRequest, promote
-from palimpsest.ops.replay.promotions import RollbackRequest, promotions, rollback
+from palimpsest.ops.replay.promotions import (
+    RollbackRequest,
+    alone,
+    promotions,
+    rollback,
+    unfinished,
+)
+from palimpsest.schemas.commands import (
+    ConfirmCommand,
+    ForgetCommand,
+    MemoryPatch,
+    ModifyCommand,
+    RecoverCommand,
+    RememberCommand,
+)
 from tests.branches_by_hand import Lab
+from tests.messages import BEGIN
 
 TEXTS = (
     "Ana likes green tea. Ana lives in Oslo now.",
     "Ana has a dog named Rex.",
     "Ana does not like coffee.",
 )
+FIRST = {
+    TEXTS[0]: ["Ana likes tea", "Ana lives in Oslo"],
+    TEXTS[1]: ["Ana has a dog named Rex", "Rex is loud"],
+    TEXTS[2]: ["Ana likes coffee"],
+}
+SECOND = {
+    TEXTS[0]: ["Ana likes green tea", "Ana lives in Oslo"],
+    TEXTS[1]: ["Ana has a dog named Rex", "Ana owns Rex"],
+    TEXTS[2]: ["Ana does not like coffee"],
+}
+NEW = ["Ana does not like coffee", "Ana has a dog named Rex", "Ana likes green tea"]
+NEW += ["Ana lives in Oslo", "Ana owns Rex"]
 
 
-def first(text: str) -> list[str]:
-    return {
-        TEXTS[0]: ["Ana likes tea", "Ana lives in Oslo"],
-        TEXTS[1]: ["Ana has a dog named Rex", "Rex is loud"],
-        TEXTS[2]: ["Ana likes coffee"],
-    }.get(text, [text])
+def said(by: dict[str, list[str]]) -> Callable[[str], list[str]]:
+    return lambda text: by.get(text, [text])
 
 
-def second(text: str) -> list[str]:
-    return {
-        TEXTS[0]: ["Ana likes green tea", "Ana lives in Oslo"],
-        TEXTS[1]: ["Ana has a dog named Rex", "Ana owns_a Rex"],
-        TEXTS[2]: ["Ana does not like coffee"],
-    }.get(text, [text])
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A live memory with a branch, to be copied."""
+    folder = tmp_path_factory.mktemp("made")
+
+    async def making() -> None:
+        made = Lab(folder, said(FIRST))
+        await made.say(*TEXTS)
+        await made.branch(said(SECOND), *TEXTS)
+
+    asyncio.run(making())
+    return folder
 
 
-async def lab(folder: Path) -> Lab:
-    made = Lab(folder, first)
-    await made.say(*TEXTS)
-    await made.branch(second, *TEXTS)
-    return made
+@pytest.fixture
+def made(made_once: Path, tmp_path: Path) -> Lab:
+    shutil.copytree(made_once, tmp_path / "data")
+    return Lab(tmp_path / "data", said(FIRST))
 
 
-def test_promote_and_roll_back(tmp_path: Path) -> None:
+async def promoted(made: Lab, **fields: Any) -> dict[str, int]:
+    """What became of the only scope. The first answer is that it waits for a worker."""
+    request = PromoteRequest("better", **fields)
+    await promote(made.settings, request)
+    await made.run()
+    [end] = (await promote(made.settings, request)).scopes
+    assert end.status in ("applied", "nothing"), end
+    return end.counts
+
+
+def shown(each: FactDifference) -> tuple[str, str | None, str | None, str | None]:
+    live, branch = each.live, each.branch
+    return (
+        each.kind,
+        each.keep,
+        None if live is None else live.content,
+        None if branch is None else branch.content,
+    )
+
+
+def test_what_differs_is_told_side_by_side(made: Lab) -> None:
     async def trying() -> None:
-        made = await lab(tmp_path)
+        [scope] = (found := await diff(made.settings, DiffRequest("better"))).scopes
+        assert found.totals() == {"same": 2, "changed": 1, "gained": 2, "lost": 2}
+        assert {shown(each) for each in scope.facts} == {
+            ("changed", None, "Ana likes tea", "Ana likes green tea"),
+            ("lost", None, "Rex is loud", None),
+            ("lost", None, "Ana likes coffee", None),
+            ("gained", None, None, "Ana does not like coffee"),
+            ("gained", None, None, "Ana owns Rex"),
+        }
+        assert {each.evidence for each in scope.facts} == {(f"Ana: {text}",) for text in TEXTS}
+        graph = {(part.kind, part.name) for part in scope.graph if part.what == "relation"}
+        assert ("gained", "Ana > owns > Rex") in graph
+        assert ("lost", "Ana > likes > coffee") in graph
+        assert (scope.live.turns, scope.branch.input_tokens) == (3, 30)
+        assert await diff(made.settings, DiffRequest("better")) == found
+
+    asyncio.run(trying())
+
+
+def test_promoted_rolled_back_and_promoted_again(made: Lab) -> None:
+    async def trying() -> None:
         before = await made.facts()
-        found = await diff(made.settings, DiffRequest("better"))
-        print(found.totals())
-        for each in found.facts():
-            print(
-                each.kind,
-                each.keep,
-                each.similarity,
-                each.live and each.live.content,
-                "->",
-                each.branch and each.branch.content,
-                each.evidence,
+        planned = await promote(made.settings, PromoteRequest("better", dry_run=True))
+        assert planned.scopes[0].counts == {"gain": 2, "replace": 1, "lose": 2, "keep": 0}
+        assert await made.facts() == before
+        for _ in range(2):
+            assert await promoted(made) == {"gained": 2, "changed": 1, "lost": 2, "kept": 0}
+            after = await made.facts()
+            assert [*after] == NEW
+            for same in ("Ana lives in Oslo", "Ana has a dog named Rex"):
+                assert after[same] == before[same]
+            assert after["Ana likes green tea"] == before["Ana likes tea"]
+            assert not unfinished(made.settings, "better").exists()
+            assert (await diff(made.settings, DiffRequest("better"))).totals()["same"] == 5
+            newest = (await promotions(made.settings))[0]
+            assert (newest.status, newest.branch, newest.scopes) == ("applied", "better", ("ana",))
+            undo = RollbackRequest(newest.promotion_id[:8])
+            assert (await rollback(made.settings, undo)).scopes[0].status == "waiting"
+            await made.run()
+            assert await made.facts() == before
+            assert await made.holds()
+        assert [each.status for each in await promotions(made.settings)] == ["rolled-back"] * 2
+
+    asyncio.run(trying())
+
+
+def test_what_is_promoted_is_explained(made: Lab) -> None:
+    async def trying() -> None:
+        await promoted(made, reason="a better model")
+        owns = (await made.facts())["Ana owns Rex"]
+        async with queries(made.settings) as asked:
+            memory: Any = await asked.answer(GetRequest(owns))
+            history: Any = await asked.answer(HistoryRequest(owns))
+        [event] = [each for each in history["events"] if each["event"] == "created"]
+        assert event["reason"] == "a better model"
+        assert event["metadata"]["branch"] == "better"
+        assert event["metadata"]["extraction_model"] == "second-2"
+        assert memory["extraction_model"] == "second-2"
+        [relation] = await made.rows("SELECT * FROM relations WHERE relation_type = 'owns'")
+        assert relation["mentions"] == 1
+
+    asyncio.run(trying())
+
+
+def test_what_people_did_stays(tmp_path: Path) -> None:
+    """Modified, pinned, confirmed and recovered ones stay; what was forgotten does not come back
+    in other words, and what was erased not at all."""
+    first = {"t": ["Ana sings well", "Ana runs far", "Ana reads books", "Ana paints doors red"]}
+    first["u"] = ["Ana is afraid of big dogs", "Ana swims daily", "Ana hides a key"]
+    second = {"t": ["Ana sings very well", "Ana runs very far", "Ana reads many books"]}
+    second["u"] = ["Ana is very afraid of big dogs", "A key is under the mat"]
+
+    async def trying() -> None:
+        made = Lab(tmp_path, said(first))
+        await made.say("t", "u")
+        ids = await made.facts()
+        patch = MemoryPatch(memory_id=ids["Ana sings well"], content="Ana sings in a choir")
+        pin = MemoryPatch(memory_id=ids["Ana runs far"], pinned=True)
+        swims = ids["Ana swims daily"]
+        await made.command(
+            ModifyCommand(patches=(patch, pin), reason="mine"),
+            ConfirmCommand(memory_id=ids["Ana reads books"]),
+            ForgetCommand(memory_ids=(ids["Ana is afraid of big dogs"], swims), reason="mine"),
+            RecoverCommand(memory_id=swims),
+            ForgetCommand(memory_ids=(ids["Ana hides a key"],), reason="mine", hard=True),
+            RememberCommand(content="Ana was born in Bergen"),
+        )
+        await made.branch(said(second), "t", "u")
+        [scope] = (await diff(made.settings, DiffRequest("better"))).scopes
+        assert {shown(each) for each in scope.facts} >= {
+            ("changed", "curated", "Ana runs far", "Ana runs very far"),
+            ("changed", "curated", "Ana reads books", "Ana reads many books"),
+            ("lost", "curated", "Ana swims daily", None),
+            ("lost", None, "Ana paints doors red", None),
+            ("gained", "suppressed", None, "Ana is very afraid of big dogs"),
+            ("gained", "erased", None, "A key is under the mat"),
+        }
+        await promoted(made)
+        kept = {"Ana sings in a choir", "Ana runs far", "Ana reads books", "Ana swims daily"}
+        assert kept <= {*await made.facts()}
+        assert "Ana was born in Bergen" in await made.facts()
+        items = await made.rows("SELECT why, count(*) AS n FROM promotion_items GROUP BY why")
+        told = {row["why"]: row["n"] for row in items}
+        assert (told["curated"], told["suppressed"], told["erased"]) == (4, 1, 1)
+        assert not any("afraid" in fact or "key" in fact for fact in await made.facts())
+        assert "Ana paints doors red" not in await made.facts()
+
+    asyncio.run(trying())
+
+
+def test_turns_that_came_since_keep_their_own_facts(made: Lab) -> None:
+    async def trying() -> None:
+        await made.say("Ana moved to Bergen", first=9)
+        end = await promote(made.settings, PromoteRequest("better"))
+        assert end.behind > 0
+        await made.run()
+        assert [*await made.facts()] == sorted([*NEW, "Ana moved to Bergen"])
+
+    asyncio.run(trying())
+
+
+def test_only_what_was_extracted_anew_is_promoted(made: Lab) -> None:
+    async def trying() -> None:
+        later = BEGIN.replace(year=BEGIN.year + 1)
+        for selection in (Selection(scope="ben"), Selection(since=later)):
+            branch = read_branch(made.settings, "better").model_copy(
+                update={"selection": selection}
             )
-        for s in found.scopes:
-            print(s.graph, s.decisions, s.live, s.branch)
+            keep_branch(made.settings, branch)
+            [scope] = (await diff(made.settings, DiffRequest("better"))).scopes
+            assert (scope.facts, scope.decisions, scope.branch.turns) == ((), (), 0)
+            assert (await promote(made.settings, PromoteRequest("better"))).scopes[0].status == (
+                "nothing"
+            )
+
+    asyncio.run(trying())
+
+
+def test_what_cannot_be_promoted_is_told(made: Lab) -> None:
+    async def trying() -> None:
+        branch = read_branch(made.settings, "better")
+
+        async def refused(why: str, **changed: Any) -> None:
+            keep_branch(made.settings, branch.model_copy(update=changed))
+            with pytest.raises(RequestError, match=why):
+                await promote(made.settings, PromoteRequest("better", most_behind=2))
+
+        await refused("is not whole", whole=False)
+        await refused("only what was extracted anew", kind="rebuild")
+        await refused("records behind the live log", read_through={})
+        with alone(made.settings):
+            await refused("another promotion or rollback is under way")
+        for request in (PromoteRequest("none"), PromoteRequest("better", scopes=("none",))):
+            with pytest.raises(NotFoundError):
+                await promote(made.settings, request)
+        with pytest.raises(NotFoundError):
+            await rollback(made.settings, RollbackRequest("0" * 36))
+        assert await promotions(made.settings) == []
+        caught = read_branch(made.settings, "better").model_copy(update={"whole": False})
+        keep_branch(made.settings, caught)
+
+        async def catch_up(_: Any) -> Any:
+            return branch
+
+        end = await promote(made.settings, PromoteRequest("better"), catch_up=catch_up)
+        assert end.scopes[0].status == "waiting"
+
+    asyncio.run(trying())
+
+
+def test_a_refused_scope_is_told_and_promoted_once_that_is_over(made: Lab) -> None:
+    """The fact was changed between the comparison and the command: only that one is kept."""
+
+    async def trying() -> None:
+        ids = await made.facts()
+        await promote(made.settings, PromoteRequest("better"))
+        begun = unfinished(made.settings, "better").read_text()
+        # The command lies in the log; what comes after it in the log is carried out after it.
+        patch = MemoryPatch(memory_id=ids["Ana likes tea"], content="Ana loves tea", if_version=1)
+        await made.command(ModifyCommand(patches=(patch,), reason="mine"))
         end = await promote(made.settings, PromoteRequest("better"))
-        print(end)
-        await made.run()
-        print(await made.facts())
-        end = await promote(made.settings, PromoteRequest("better"))
-        print(end)
-        print(await promotions(made.settings))
-        print(await made.holds())
-        end = await rollback(made.settings, RollbackRequest(end.promotion_id[:8]))
-        await made.run()
-        print(await made.facts() == before)
-        print(await promotions(made.settings))
+        assert (end.promotion_id, end.scopes[0].status) == (begun, "applied")
+        assert [*await made.facts()] == NEW
+        newest = await promotions(made.settings)
+        assert len(newest) == 1
+
+    asyncio.run(trying())
+
+
+def test_questions_are_asked_of_both(made: Lab) -> None:
+    async def trying() -> None:
+        file = made.folder / "questions.jsonl"
+        asked = [
+            {"scope": "ana", "question": "Who owns Rex?", "expected": ["Ana owns Rex"]},
+            {"scope": "ana", "question": "What does Ana drink?", "expected": ["t1"]},
+        ]
+        file.write_text("\n".join(json.dumps(each) for each in asked))
+        found = await diff(made.settings, DiffRequest("better", questions=file))
+        assert found.recall[0].live is None
+        assert found.recall[0].branch is not None
+        assert found.recall[1].live is not None
+        file.write_text('{"scope": "ana"}')
+        with pytest.raises(RequestError, match="line 1 is no question"):
+            await diff(made.settings, DiffRequest("better", questions=file))
 
     asyncio.run(trying())
