@@ -10,6 +10,7 @@ in the live log: what is fed again after a crash is known already.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -59,13 +60,20 @@ class Pacing:
     monotonic: Callable[[], float] = time.monotonic
     _free_at: float = 0.0
 
-    def seconds(self, turns: int) -> float:
-        """How long to wait after this many turns."""
-        if self.rate is None:
-            return 0.0
-        now = self.monotonic()
-        self._free_at = max(self._free_at, now) + turns / self.rate
-        return self._free_at - now
+    @property
+    def records(self) -> int:
+        """What to feed at a time: about a second's, so that models are asked evenly."""
+        return FED_RECORDS if self.rate is None else min(FED_RECORDS, math.ceil(self.rate))
+
+    def note(self, turns: int) -> None:
+        """So many were fed."""
+        if self.rate is not None:
+            self._free_at = max(self._free_at, self.monotonic()) + turns / self.rate
+
+    @property
+    def seconds(self) -> float:
+        """How long to wait before the next."""
+        return max(0.0, self._free_at - self.monotonic())
 
 
 @dataclass(slots=True)
@@ -96,6 +104,7 @@ class Feeding:
     report: Report
     stopping: asyncio.Event
     fed: Fed = field(default_factory=Fed)
+    _undone: bool = True
     _models_at_work: bool = False
     _total: int = 0
     _done: int = 0
@@ -129,9 +138,12 @@ class Feeding:
         return await self._settled(range(self.branch.partitions))
 
     async def _settled(self, partitions: Sequence[int]) -> bool:
+        """Carry out what was fed; whether that came to its end."""
+        if not self._undone:
+            return not self.stopping.is_set()
         if not await self.drain():
             return False
-        self._models_at_work = False
+        self._undone = self._models_at_work = False
         for number in partitions:
             self.curation(number).settle()
         return True
@@ -139,9 +151,11 @@ class Feeding:
     async def _partition(self, number: int, end: int, unextracted: str | None) -> bool:
         offset = self.branch.read_through.get(number, 0)
         while offset < end:
+            await self._pause(self.pacing.seconds)
             if self.stopping.is_set():
                 return False
-            upto = min(end, (offset // FED_RECORDS + 1) * FED_RECORDS)
+            size = self.pacing.records
+            upto = min(end, (offset // size + 1) * size)
             records = await asyncio.to_thread(
                 self.live.reader.read, MEMORY_WRITES.name, number, offset, upto - offset
             )
@@ -194,7 +208,7 @@ class Feeding:
             return None
         self.fed.turns += turns
         self.report(Progress("extracting", self._done, self._total, "records"))
-        await self._pause(self.pacing.seconds(turns))
+        self.pacing.note(turns)
         return ended
 
     async def _commanded(
@@ -210,6 +224,7 @@ class Feeding:
         if group:
             self.clock.time = group[-1][0]
             self.app.log.append_at(group)
+            self._undone = True
             group.clear()
 
     def _note(self, read_through: dict[int, int], whole: bool) -> None:
