@@ -129,12 +129,12 @@ class Feeding:
         return True
 
     async def _leftovers(self) -> bool:
-        """Carry out what an earlier run has fed and not seen to its end."""
-        for number in range(self.branch.partitions):
-            end = self.app.log.end_offset(MEMORY_WRITES.name, number)
-            last = self.app.log.read(MEMORY_WRITES.name, number, end - 1, 1) if end else []
-            if last and self.app.log.position("apply-writes", MEMORY_WRITES.name, number) < end:
-                self.clock.time = last[0].timestamp
+        """Carry out what an earlier run has fed and not seen to its end, at the time of what was
+        fed last: of several partitions the earliest, for in none does time go back."""
+        log, topic = self.app.log, MEMORY_WRITES.name
+        ends = [(number, log.end_offset(topic, number)) for number in range(self.branch.partitions)]
+        last = [log.read(topic, number, end - 1, 1)[0].timestamp for number, end in ends if end]
+        self.clock.time = min([self.clock.time, *last])
         return await self._settled(range(self.branch.partitions))
 
     async def _settled(self, partitions: Sequence[int]) -> bool:
@@ -201,6 +201,8 @@ class Feeding:
                 if not await self._settled([number]):
                     return None
             turns += _is_turn(message)
+            if message is not None:
+                record = self.live.without_erased(record, message)  # noqa: PLW2901
             group.append((record.timestamp, _copied(record, message)))
             self._models_at_work |= _asks_models(message)
         self._append(group)

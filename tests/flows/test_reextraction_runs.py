@@ -39,6 +39,14 @@ from tests.replayed import Live, facts, live_settings, provider, rows, said_of, 
 CALL_TOKENS = 120
 
 
+async def without_files(live: Live) -> None:
+    """Process all, and carry out nothing of what erasures are in files."""
+    async with application(live.settings) as app:
+        while not app.worker.drained:
+            app.worker = app.worker.resumed()
+            await app.worker.run(until_drained=True)
+
+
 async def test_a_budget_is_not_passed_and_a_larger_one_goes_on(tmp_path: Path) -> None:
     async with provider({"old": OLD, "new": NEW}) as server:
         live = Live(live_settings(tmp_path, server.url, extraction={"max_output_tokens": 256}))
@@ -106,6 +114,28 @@ async def test_what_is_erased_live_is_erased_in_the_branch_when_it_is_fed(tmp_pa
         await live.branch("later")
         assert [said_of(call) for call in server.posts[asked:]] == [TURNS[0]]
         assert where(branch_folder(live.settings, "later"), turn, fact, "gout") == []
+
+
+async def test_what_the_log_still_says_of_an_erased_turn_reaches_no_model(tmp_path: Path) -> None:
+    """As on Kafka, where single records stay what they were."""
+    turn = "My doctor says I have gout"
+    async with provider({"old": {turn: ["Ana has gout"], **OLD}, "new": NEW}) as server:
+        live = Live(live_settings(tmp_path, server.url))
+        live.say(turn, *TURNS[:2])
+        live.say(TURNS[2], scope="ben", first=9)
+        live.command(RememberCommand(content="Ana sees Dr Gout on Mondays"))
+        await live.run()
+        ids = [key for (key,) in live.rows("SELECT memory_id FROM memory_rows WHERE scope = 'ana'")]
+        live.command(EraseScopeCommand(reason="x", confirm_token=erase_token("ana", len(ids))))
+        await without_files(live)
+        live.say(TURNS[4], first=20)
+        await without_files(live)
+        assert where(tmp_path / "log", turn)
+        asked = len(server.posts)
+        await live.branch()
+        prompts = [said_of(call) for call in server.posts[asked:]]
+        assert sorted(filter(None, prompts)) == sorted([TURNS[2], TURNS[4]])
+        assert where(branch_folder(live.settings, "new"), turn, "gout") == []
 
 
 async def test_a_fact_that_was_erased_does_not_come_back_from_its_turn(tmp_path: Path) -> None:
@@ -262,6 +292,6 @@ async def test_a_stop_ends_it_and_the_rate_is_kept(tmp_path: Path) -> None:
 
         done = await live.branch(report=report, stopping=stopping, rate=0.01)
         assert done.ended == "stopped"
-        assert told[0].total == 16
+        assert told == [Progress("extracting", 1, 32)]
         assert (await live.branch()).ended == "done"
     assert set(facts(live.of_branch())) == {text for turn in TURNS for text in NEW[turn]}
