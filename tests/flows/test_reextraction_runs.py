@@ -238,7 +238,7 @@ async def test_an_estimate_tells_what_a_run_takes_and_does_nothing(tmp_path: Pat
         assert told.cost == pytest.approx(1600 * 10e-6 + 320 * 100e-6)
         assert told.seconds == pytest.approx(8.0)
         some = estimate(live.settings, Reextraction("new", own, Selection(sample=4)))
-        assert (some.turns, some.all_turns, some.tokens) == (4, 16, 4 * CALL_TOKENS)
+        assert (some.turns, some.all_turns, some.output_tokens) == (4, 16, 80)
         assert (live.unchanged(), len(server.posts)) == (before, asked)
         assert standings(live.settings) == []
 
