@@ -118,7 +118,7 @@ def _tell_estimate(found: Estimate, json: bool) -> None:
     if found.seconds is not None:
         typer.echo(f"time: about {duration(found.seconds)}")
     if found.cost is not None:
-        typer.echo(f"cost: about {found.cost:,.2f}")
+        typer.echo(f"cost: about {found.cost:,.4f}")
     typer.echo("nothing was done: without --dry-run it is")
 
 

@@ -8,7 +8,7 @@ what the branch drew from the turns, from the branch's store.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from palimpsest.ops.replay.curated import MatchedBy
@@ -190,7 +190,7 @@ class Counterparts:
         return [text for text in found if text and not is_mark(text)]
 
     def _equal(self, scope: str, texts: Iterable[str]) -> list[Match]:
-        """The active memory of the scope that says one of these, letter by letter."""
+        """The active memory of the scope that says just one of these."""
         hashes = [content_hash(storage_content(text)) for text in texts]
         with self.shard.reading() as reader:
             rows = reader.execute(
@@ -209,8 +209,7 @@ class Counterparts:
 def _facts(rows: Iterable[tuple[str, str, str, bool, bool]]) -> dict[str, Fact]:
     texts: dict[str, dict[str, None]] = {}
     turns: dict[str, set[str]] = {}
-    state: Mapping[str, tuple[bool, bool]] = {}
-    found: dict[str, tuple[bool, bool]] = dict(state)
+    found: dict[str, tuple[bool, bool]] = {}
     for memory_id, turn, content, is_deleted, is_erased in rows:
         if not is_mark(content):
             texts.setdefault(memory_id, {})[content] = None

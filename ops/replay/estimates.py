@@ -51,10 +51,6 @@ class Estimate:
     seconds: float | None
     cost: float | None
 
-    @property
-    def tokens(self) -> int:
-        return self.input_tokens + self.output_tokens
-
 
 @dataclass(slots=True)
 class _Calls:

@@ -10,6 +10,7 @@ in the live log: what is fed again after a crash is known already.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -64,13 +65,20 @@ class Pacing:
     monotonic: Callable[[], float] = time.monotonic
     _free_at: float = 0.0
 
-    def seconds(self, turns: int) -> float:
-        """How long to wait after this many turns."""
-        if self.rate is None:
-            return 0.0
-        now = self.monotonic()
-        self._free_at = max(self._free_at, now) + turns / self.rate
-        return self._free_at - now
+    @property
+    def records(self) -> int:
+        """What to feed at a time: about a second's, so that models are asked evenly."""
+        return FED_RECORDS if self.rate is None else min(FED_RECORDS, math.ceil(self.rate))
+
+    def note(self, turns: int) -> None:
+        """So many were fed."""
+        if self.rate is not None:
+            self._free_at = max(self._free_at, self.monotonic()) + turns / self.rate
+
+    @property
+    def seconds(self) -> float:
+        """How long to wait before the next."""
+        return max(0.0, self._free_at - self.monotonic())
 
 
 @dataclass(slots=True)
@@ -101,6 +109,7 @@ class Feeding:
     report: Report
     stopping: asyncio.Event
     fed: Fed = field(default_factory=Fed)
+    _undone: bool = True
     _models_at_work: bool = False
     _total: int = 0
     _done: int = 0
@@ -125,18 +134,21 @@ class Feeding:
         return True
 
     async def _leftovers(self) -> bool:
-        """Carry out what an earlier run has fed and not seen to its end."""
-        for number in range(self.branch.partitions):
-            end = self.app.log.end_offset(MEMORY_WRITES.name, number)
-            last = self.app.log.read(MEMORY_WRITES.name, number, end - 1, 1) if end else []
-            if last and self.app.log.position("apply-writes", MEMORY_WRITES.name, number) < end:
-                self.clock.time = last[0].timestamp
+        """Carry out what an earlier run has fed and not seen to its end, at the time of what was
+        fed last: of several partitions the earliest, for in none does time go back."""
+        log, topic = self.app.log, MEMORY_WRITES.name
+        ends = [(number, log.end_offset(topic, number)) for number in range(self.branch.partitions)]
+        last = [log.read(topic, number, end - 1, 1)[0].timestamp for number, end in ends if end]
+        self.clock.time = min([self.clock.time, *last])
         return await self._settled(range(self.branch.partitions))
 
     async def _settled(self, partitions: Sequence[int]) -> bool:
+        """Carry out what was fed; whether that came to its end."""
+        if not self._undone:
+            return not self.stopping.is_set()
         if not await self.drain():
             return False
-        self._models_at_work = False
+        self._undone = self._models_at_work = False
         for number in partitions:
             self.curation(number).settle()
         return True
@@ -144,9 +156,11 @@ class Feeding:
     async def _partition(self, number: int, end: int, unextracted: str | None) -> bool:
         offset = self.branch.read_through.get(number, 0)
         while offset < end:
+            await self._pause(self.pacing.seconds)
             if self.stopping.is_set():
                 return False
-            upto = min(end, (offset // FED_RECORDS + 1) * FED_RECORDS)
+            size = self.pacing.records
+            upto = min(end, (offset // size + 1) * size)
             records = await asyncio.to_thread(
                 self.live.reader.read, MEMORY_WRITES.name, number, offset, upto - offset
             )
@@ -192,6 +206,8 @@ class Feeding:
                 if not await self._settled([number]):
                     return None
             turns += _is_turn(message)
+            if message is not None:
+                record = self.live.without_erased(record, message)  # noqa: PLW2901
             group.append((record.timestamp, _copied(record, message)))
             self._models_at_work |= _asks_models(message)
         self._append(group)
@@ -199,7 +215,7 @@ class Feeding:
             return None
         self.fed.turns += turns
         self.report(Progress("extracting", self._done, self._total, "records"))
-        await self._pause(self.pacing.seconds(turns))
+        self.pacing.note(turns)
         return ended
 
     async def _commanded(
@@ -215,6 +231,7 @@ class Feeding:
         if group:
             self.clock.time = group[-1][0]
             self.app.log.append_at(group)
+            self._undone = True
             group.clear()
 
     def _note(self, read_through: dict[int, int], whole: bool) -> None:

@@ -22,12 +22,13 @@ CREATE TABLE IF NOT EXISTS scanned (
 CREATE TABLE IF NOT EXISTS extracted (
     cause TEXT PRIMARY KEY, partition INTEGER, offset INTEGER) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS told (
-    partition INTEGER, offset INTEGER, cause TEXT, event TEXT, memory_id TEXT, turn_id TEXT,
-    item_id TEXT);
+    partition INTEGER, offset INTEGER, scope TEXT, cause TEXT, event TEXT, memory_id TEXT,
+    turn_id TEXT, item_id TEXT);
 CREATE INDEX IF NOT EXISTS told_by_cause ON told (cause);
 CREATE INDEX IF NOT EXISTS told_by_memory ON told (memory_id);
 CREATE INDEX IF NOT EXISTS told_by_turn ON told (turn_id);
 CREATE INDEX IF NOT EXISTS told_by_item ON told (item_id);
+CREATE INDEX IF NOT EXISTS told_of_scope ON told (scope) WHERE memory_id IS NULL;
 CREATE TABLE IF NOT EXISTS sampled (message_id TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS spent (calls INTEGER, input_tokens INTEGER, output_tokens INTEGER);
 CREATE TABLE IF NOT EXISTS curated (
@@ -48,6 +49,7 @@ class Told:
 
     partition: int
     offset: int
+    scope: str
     cause: str | None
     event: str
     memory_id: str | None
@@ -128,7 +130,8 @@ class Ledger:
     ) -> None:
         with self._transaction() as connection:
             connection.executemany(
-                "INSERT INTO told VALUES (?, ?, ?, ?, ?, ?, ?)", [astuple(each) for each in found]
+                "INSERT INTO told VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                [astuple(each) for each in found],
             )
             _note_scanned(connection, topic, partition, next_offset)
 
@@ -142,9 +145,15 @@ class Ledger:
     def told_by(self, cause: str) -> list[Told]:
         return self._told("cause = ?", cause)
 
-    def told_of_memory(self, memory_id: str, before: int) -> list[Told]:
-        """In order, what was told of a memory before an offset of memory-changes."""
+    def told_of_memory(self, memory_id: str, before: int | None = None) -> list[Told]:
+        """In order, what was told of a memory: all, or before an offset of memory-changes."""
+        if before is None:
+            return self._told("memory_id = ?", memory_id)
         return self._told("memory_id = ? AND offset < ?", memory_id, before)
+
+    def told_of_scope(self, scope: str) -> list[Told]:
+        """In order, what was told of a scope as a whole."""
+        return self._told("memory_id IS NULL AND scope = ?", scope)
 
     def told_of_turn(self, turn_id: str, before: int) -> list[Told]:
         """In order, what was told of the facts of a turn before an offset of memory-changes."""

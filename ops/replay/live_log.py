@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from palimpsest.ops.embedded import open_log
 from palimpsest.ops.replay.ledger import Ledger, Told
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import InvalidRecord, decode
-from palimpsest.schemas.identity import turn_memory_id
-from palimpsest.schemas.messages import FactsExtracted, MemoryChange, NormalizedTurn, Outcome
+from palimpsest.schemas.commands import RememberCommand
+from palimpsest.schemas.identity import command_memory_id, turn_memory_id
+from palimpsest.schemas.messages import (
+    CommandIntent,
+    FactsExtracted,
+    MemoryChange,
+    MemoryWrite,
+    NormalizedTurn,
+    Outcome,
+    RawTurnIntent,
+)
+from palimpsest.schemas.redaction import Redaction
 from palimpsest.schemas.topics import (
     FACTS_EXTRACTED,
     MEMORY_CHANGES,
@@ -20,10 +31,13 @@ from palimpsest.schemas.topics import (
     TURNS_NORMALIZED,
     Topic,
 )
+from palimpsest.streams.command_work import command_id
 from palimpsest.streams.logs.base import LogReader, Record
 from palimpsest.streams.stage import Message
 
-BLOCK_RECORDS = 256
+ERASED: Final = "purged"
+"""The outcome by which texts are gone."""
+BLOCK_RECORDS: Final = 256
 """Read at once: what is asked for by offset is mostly asked for in order."""
 
 
@@ -99,6 +113,22 @@ class LiveLog:
         body = None if found is None else found.body
         return body if isinstance(body, FactsExtracted) else None
 
+    def without_erased(self, record: Record, message: Message) -> Record:
+        """The record of a turn, or of a remembered text, without what the live memory has erased
+        since: on Kafka, and for a moment in an embedded log, it still says so."""
+        memory_id = _memory_of(message)
+        told = [] if memory_id is None else self.ledger.told_of_memory(memory_id)
+        if memory_id is None or not told or record.value is None:
+            return record
+        scope = self.ledger.told_of_scope(message.scope)
+        erased = any(each.event == ERASED for each in told) or any(
+            each.event == ERASED and each.offset > told[0].offset for each in scope
+        )
+        if not erased:
+            return record
+        redaction = Redaction(message.scope, frozenset({memory_id}), {})
+        return replace(record, value=redaction.value(record.value))
+
     def outcomes(self, told: Told) -> Sequence[Outcome]:
         """All outcomes of the record in which this one stands."""
         message = self._message(MEMORY_CHANGES, told.partition, told.offset)
@@ -135,6 +165,16 @@ def decoded(record: Record) -> Message | None:
         return None
 
 
+def _memory_of(message: Message) -> str | None:
+    """The memory that a message makes with what it says."""
+    write = message.body.write if isinstance(message.body, MemoryWrite) else None
+    if isinstance(write, RawTurnIntent):
+        return turn_memory_id(message.scope, write.turn.turn_id)
+    if isinstance(write, CommandIntent) and isinstance(write.command, RememberCommand):
+        return command_memory_id(message.scope, command_id(message))
+    return None
+
+
 def _extracted(record: Record) -> Iterator[str]:
     """What an extraction is found by: the message that caused it, and the memory it was of."""
     message = decoded(record)
@@ -154,6 +194,7 @@ def _told(record: Record) -> Iterator[Told]:
         yield Told(
             partition=record.partition,
             offset=record.offset,
+            scope=message.scope,
             cause=message.causation_id,
             event=outcome.event,
             memory_id=outcome.memory_id,

@@ -11,7 +11,6 @@ import contextlib
 import heapq
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Literal
 
@@ -37,6 +36,8 @@ from palimpsest.ops.replay.progress import Report, unreported
 from palimpsest.ops.replay.recorded_extraction import Recorded, recorded_extraction
 from palimpsest.ops.replay.selecting import chosen_turns, hashed_order, is_among
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.schemas.messages import NormalizedTurn
+from palimpsest.schemas.redaction import is_mark
 from palimpsest.schemas.topics import DEAD_LETTERS
 from palimpsest.streams.models.base import LanguageModel, Vector
 from palimpsest.streams.models.recorded import RecordedReplies
@@ -46,7 +47,6 @@ from palimpsest.streams.stage import Message, Stage
 
 UNTOLD: Final = "api_key"
 """How the names of settings end that are never shown."""
-BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ def the_branch(settings: Settings, asked: Reextraction, partitions: int) -> Bran
         branch = Branch(
             name=asked.branch,
             kind="reextraction",
-            created_at=datetime.now(UTC),
+            created_at=utc_now(),
             partitions=partitions,
             settings=asked.overrides,
             selection=asked.selection,
@@ -199,7 +199,7 @@ async def _branch_application(
     settings: Settings, branch: Branch, live: LiveLog, budget: Budget
 ) -> AsyncIterator[tuple[Application, FedClock]]:
     """The branch's own stages on its own log. Raises SetupError for a model that cannot be used."""
-    clock = FedClock(BEGIN)
+    clock = FedClock(utc_now())
     selection = branch.selection or Selection()
 
     def recorded(message: Message) -> Recorded | None:
@@ -207,7 +207,9 @@ async def _branch_application(
             selection.sample is None or live.ledger.is_sampled(message.id)
         ):
             return None
-        return Recorded(live.extracted(message))
+        body = message.body
+        is_erased = isinstance(body, NormalizedTurn) and is_mark(body.content)
+        return Recorded(None if is_erased else live.extracted(message))
 
     def adapted(stage: Stage) -> Stage:
         return recorded_extraction(stage, recorded) if stage.name == "extract" else stage

@@ -45,7 +45,8 @@ async def test_what_people_did_is_done_again_in_other_words(tmp_path: Path) -> N
         live = Live(live_settings(tmp_path, server.url))
         live.say(*TURNS)
         await live.run()
-        ids = [live.facts()[f"Ana is fond of {topic}"] for topic in TOPICS]
+        known = live.facts()
+        ids = [known[f"Ana is fond of {topic}"] for topic in TOPICS]
         for number in range(5):
             live.command(modify(ids[number], importance=0.77, tags=("seen",)))
         for number in range(5, 10):
