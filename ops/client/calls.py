@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.ops.queries.requests import (
+    AgreementRequest,
     CommandRequest,
     ContextRequest,
     DocumentRequest,
@@ -223,6 +224,7 @@ _ASKED: Final[Mapping[type, Callable[[Any], Call]]] = {
     ),
     CommandRequest: lambda asked: _get(f"/api/commands/{_part(asked.command_id)}"),
     ScopesRequest: lambda _: _get("/api/scopes"),
+    AgreementRequest: lambda asked: _get("/api/replay/agreement", scope=asked.scope),
     StatsRequest: lambda asked: _get("/api/stats", scope=asked.scope),
     StatusRequest: lambda _: _get("/api/pipeline/status"),
     SessionsRequest: lambda asked: _get(
