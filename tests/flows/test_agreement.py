@@ -38,7 +38,7 @@ EARN = ("pipeline.earn_update_delete=true", "pipeline.earn_proposals=2")
 SYSTEM = Actor(id="earning", type="system")
 
 
-class Story:
+class Scene:
     """What people do in a scope, one thing after another."""
 
     def __init__(self, settings: Settings) -> None:
@@ -105,15 +105,15 @@ def dismiss(*ids: str) -> DismissProposalsCommand:
 async def test_deciders_are_compared_with_the_live_one_and_with_people(tmp_path: Path) -> None:
     async with ScriptedProvider() as server:
         named = f"pipeline.shadow_deciders=rules,{of(server)}"
-        story = Story(settings_of(tmp_path, named))
-        await story.changed_their_mind("coffee", "tea")
-        first, second = await story.held()
-        await story.goes_on(apply(first), dismiss(second))
-        assert sorted(await story.verdicts()) == [
+        scene = Scene(settings_of(tmp_path, named))
+        await scene.changed_their_mind("coffee", "tea")
+        first, second = await scene.held()
+        await scene.goes_on(apply(first), dismiss(second))
+        assert sorted(await scene.verdicts()) == [
             ("UPDATE", "applied", True),
             ("UPDATE", "dismissed", False),
         ]
-        async with application(story.settings, clock=story.clock) as app:
+        async with application(scene.settings, clock=scene.clock) as app:
             found = await agreement(app)
             assert await agreement(app, "ana") == found
             assert await agreement(app, "nobody") == {}
@@ -128,22 +128,23 @@ async def test_deciders_are_compared_with_the_live_one_and_with_people(tmp_path:
 
 async def test_what_people_do_to_a_memory_judges_what_made_it(tmp_path: Path) -> None:
     """The first thing done after a decision; what is no verdict (tags) does not count."""
-    story = Story(settings_of(tmp_path, "pipeline.allow_update_delete=true"))
-    await story.changed_their_mind("coffee", "tea", "beer")
-    memories = await story.found(
+    scene = Scene(settings_of(tmp_path, "pipeline.allow_update_delete=true"))
+    await scene.changed_their_mind("coffee", "tea", "beer")
+    memories = await scene.found(
         "SELECT memory_id, content FROM main.memories WHERE type <> 'episodic' ORDER BY created_at"
     )
     coffee, tea, beer = (row["memory_id"] for row in memories)
     tagged = MemoryPatch(memory_id=coffee, tags=("drinks",))
     corrected = MemoryPatch(memory_id=tea, content="Ana stopped drinking tea")
-    await story.goes_on(
+    await scene.goes_on(
         ModifyCommand(patches=(tagged,), reason="sorted"),
         ConfirmCommand(memory_id=coffee, reason="I know it"),
         ModifyCommand(patches=(corrected,), reason="better said"),
         ForgetCommand(memory_ids=(beer,), reason="not so"),
     )
-    await story.goes_on(RecoverCommand(memory_id=beer, reason="it was so"))
-    assert sorted(await story.verdicts()) == [
+    await scene.goes_on(RecoverCommand(memory_id=beer, reason="it was so"))
+    # The first statement of each came at the same time: what came of it was changed before.
+    assert sorted(await scene.verdicts()) == [
         ("UPDATE", "confirmed", True),
         ("UPDATE", "corrected", False),
         ("UPDATE", "forgotten", False),
@@ -151,57 +152,57 @@ async def test_what_people_do_to_a_memory_judges_what_made_it(tmp_path: Path) ->
 
 
 async def test_a_scope_earns_it_and_loses_it(tmp_path: Path) -> None:
-    story = Story(settings_of(tmp_path, *EARN, "pipeline.earn_margin=0.3"))
-    await story.changed_their_mind("coffee", "tea")
-    assert await story.earned() is None
-    await story.goes_on(apply(*await story.held()))
-    assert await story.earned() is True
-    [told] = await story.found(
+    scene = Scene(settings_of(tmp_path, *EARN, "pipeline.earn_margin=0.3"))
+    await scene.changed_their_mind("coffee", "tea")
+    assert await scene.earned() is None
+    await scene.goes_on(apply(*await scene.held()))
+    assert await scene.earned() is True
+    [told] = await scene.found(
         "SELECT changed_by, actor_type, reason FROM main.memory_history WHERE event = 'flags'"
     )
     assert told["changed_by"] == "earning"
     assert told["reason"] == "people agreed with 2 of the last 2 proposals: at least 90%"
     # It is carried out now, unasked; one correction of the last two is too many.
-    await story.changed_their_mind("beer")
-    assert await story.held() == []
-    [beer] = await story.found(
+    await scene.changed_their_mind("beer")
+    assert await scene.held() == []
+    [beer] = await scene.found(
         "SELECT memory_id FROM main.memories WHERE content LIKE '%beer%' AND type <> 'episodic'"
     )
-    await story.goes_on(ForgetCommand(memory_ids=(beer["memory_id"],), reason="not so"))
-    assert await story.earned() is False
-    await story.changed_their_mind("milk")
-    assert len(await story.held()) == 1
+    await scene.goes_on(ForgetCommand(memory_ids=(beer["memory_id"],), reason="not so"))
+    assert await scene.earned() is False
+    await scene.changed_their_mind("milk")
+    assert len(await scene.held()) == 1
 
 
 async def test_what_a_person_set_stays_and_frozen_is_frozen(tmp_path: Path) -> None:
-    story = Story(settings_of(tmp_path, *EARN))
-    await story.changed_their_mind("coffee", "tea")
-    await story.goes_on(SetFlagsCommand(autonomous_frozen=True), apply(*await story.held()))
-    assert await story.earned() is None
-    await story.goes_on(SetFlagsCommand(autonomous_frozen=False, allow_update_delete=False))
-    assert await story.earned() is None
+    scene = Scene(settings_of(tmp_path, *EARN))
+    await scene.changed_their_mind("coffee", "tea")
+    await scene.goes_on(SetFlagsCommand(autonomous_frozen=True), apply(*await scene.held()))
+    assert await scene.earned() is None
+    await scene.goes_on(SetFlagsCommand(autonomous_frozen=False, allow_update_delete=False))
+    assert await scene.earned() is None
     # Also where the two meet: the person's word is looked at first.
-    await story.goes_on(SetFlagsCommand(earned_update_delete=True), actor=SYSTEM)
-    assert await story.earned() is True
-    await story.changed_their_mind("beer")
-    assert len(await story.held()) == 1
-    await story.goes_on(SetFlagsCommand(earned_update_delete=False))
-    refused = await story.found("SELECT error FROM command_results WHERE error IS NOT NULL")
+    await scene.goes_on(SetFlagsCommand(earned_update_delete=True), actor=SYSTEM)
+    assert await scene.earned() is True
+    await scene.changed_their_mind("beer")
+    assert len(await scene.held()) == 1
+    await scene.goes_on(SetFlagsCommand(earned_update_delete=False))
+    refused = await scene.found("SELECT error FROM command_results WHERE error IS NOT NULL")
     assert [row["error"].partition(":")[0] for row in refused] == ["forbidden"]
-    assert await story.earned() is True
+    assert await scene.earned() is True
 
 
 async def test_switched_off_it_is_taken_back(tmp_path: Path) -> None:
-    story = Story(settings_of(tmp_path, *EARN))
-    await story.changed_their_mind("coffee", "tea")
-    await story.goes_on(apply(*await story.held()))
-    assert await story.earned() is True
-    story.settings = settings_of(tmp_path)
-    await story.goes_on("I like the sea.")
-    assert await story.earned() is False
-    story.settings = settings_of(tmp_path, *EARN)
-    await story.goes_on("I like the hills.")
-    assert await story.earned() is True
+    scene = Scene(settings_of(tmp_path, *EARN))
+    await scene.changed_their_mind("coffee", "tea")
+    await scene.goes_on(apply(*await scene.held()))
+    assert await scene.earned() is True
+    scene.settings = settings_of(tmp_path)
+    await scene.goes_on("I like the sea.")
+    assert await scene.earned() is False
+    scene.settings = settings_of(tmp_path, *EARN)
+    await scene.goes_on("I like the hills.")
+    assert await scene.earned() is True
 
 
 @given(
