@@ -193,10 +193,7 @@ async def application(
     """
     check_stages(only)
     async with contextlib.AsyncExitStack() as undo:
-        language = (make_language or language_model)(settings.llm)
-        undo.push_async_callback(language.close)
-        embedding = embedding_model(settings)
-        undo.push_async_callback(embedding.close)
+        language, embedding = _models(settings, make_language or language_model, undo)
         log = undo.enter_context(_processing_log(settings, clock))
         options = shard_options(settings, embedding)
         shards = _open_shards(settings, log, options, undo)
@@ -219,24 +216,14 @@ async def application(
         chosen = [adapted(s) for s in flow if not only or s.name in only]
         asking = model_stages(settings)
         worker = Worker(log, chosen, len(shards), runner, settings.worker, asking, after_batch)
-        deciding = ShadowDeciding(
-            lambda: dict(enumerate(shards)), log, log.append, settings, clock, replies or own
-        )
+        opened = dict(enumerate(shards))
+        given = (log, log.append, settings, clock, replies or own)
+        deciding = ShadowDeciding(lambda: opened, *given)
         undo.push_async_callback(deciding.close)
         erasing = FileErasing(log, shards, own)
+        models_used = (language, embedding, models, gate)
         joined = Application(
-            settings,
-            log,
-            language,
-            embedding,
-            models,
-            gate,
-            shards,
-            worker,
-            erasing,
-            own,
-            deciding,
-            clock,
+            settings, log, *models_used, shards, worker, erasing, own, deciding, clock
         )
         await check_embedding(embedding)
         for shard in shards:
@@ -244,6 +231,19 @@ async def application(
         if any(stage.name == "extract" for stage in chosen):
             gate.unusable = await language.check()
         yield joined
+
+
+def _models(
+    settings: Settings,
+    make_language: Callable[[LlmSettings], LanguageModel],
+    undo: contextlib.AsyncExitStack,
+) -> tuple[LanguageModel, EmbeddingModel]:
+    """The models as set; `undo` will close them."""
+    language = make_language(settings.llm)
+    undo.push_async_callback(language.close)
+    embedding = embedding_model(settings)
+    undo.push_async_callback(embedding.close)
+    return language, embedding
 
 
 def _processing_log(settings: Settings, clock: Callable[[], datetime]) -> EmbeddedLog:

@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from palimpsest.ops.cli import (
     agents,
+    agreement,
     bench,
     changing,
     dead_letters,
@@ -91,6 +92,7 @@ GROUPS = (
     documents,
     dead_letters,
     proposals,
+    agreement,
     setup,
     topics,
     gateway,

@@ -18,6 +18,7 @@ from palimpsest.ops.queries.replay_requests import (
     StopReplayRequest,
 )
 from palimpsest.ops.queries.requests import (
+    AgreementRequest,
     CommandRequest,
     ContextRequest,
     DocumentRequest,
@@ -238,6 +239,7 @@ _ASKED: Final[Mapping[type, Callable[[Any], Call]]] = {
     ),
     CommandRequest: lambda asked: _get(f"/api/commands/{_part(asked.command_id)}"),
     ScopesRequest: lambda _: _get("/api/scopes"),
+    AgreementRequest: lambda asked: _get("/api/replay/agreement", scope=asked.scope),
     StatsRequest: lambda asked: _get("/api/stats", scope=asked.scope),
     StatusRequest: lambda _: _get("/api/pipeline/status"),
     SessionsRequest: lambda asked: _get(

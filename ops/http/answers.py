@@ -194,6 +194,10 @@ class Health(BaseModel):
     domains: dict[str, Domain]
 
 
+class Agreement(BaseModel):
+    deciders: list[results.DeciderAgreement]
+
+
 class Stats(BaseModel):
     scope: str | None
     active: int

@@ -12,7 +12,12 @@ from palimpsest.ops.http.memory_routes import named_scope
 from palimpsest.ops.http.problems import unavailable
 from palimpsest.ops.http.routing import ALWAYS, errors, router
 from palimpsest.ops.http.service import Administrator, Recaller, ServiceOf
-from palimpsest.ops.queries.requests import DiagnosticsRequest, StatsRequest, StatusRequest
+from palimpsest.ops.queries.requests import (
+    AgreementRequest,
+    DiagnosticsRequest,
+    StatsRequest,
+    StatusRequest,
+)
 
 routes: APIRouter = router("operation")
 watched = APIRouter(tags=["operation"], responses=errors(*ALWAYS))
@@ -71,3 +76,13 @@ async def stats(
 ) -> Response:
     """How much is remembered: of a scope, or of all for those who see all."""
     return JSONResponse(await service.ask(StatsRequest(named_scope(caller, asked.scope))))
+
+
+@routes.get("/replay/agreement", response_model=answers.Agreement, responses=errors("not_found"))
+async def agreement(
+    service: ServiceOf,
+    caller: Recaller,
+    asked: Annotated[bodies.StatsParameters, Query()],
+) -> Response:
+    """How often deciders agree: with the live one, and with what people did afterwards."""
+    return JSONResponse(await service.ask(AgreementRequest(named_scope(caller, asked.scope))))

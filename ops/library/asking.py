@@ -11,6 +11,7 @@ from palimpsest.ops.library.opened import Opened
 from palimpsest.ops.library.results import (
     Added,
     ContextBlock,
+    DeciderAgreement,
     Entity,
     EntityPage,
     Event,
@@ -24,6 +25,7 @@ from palimpsest.ops.library.results import (
 )
 from palimpsest.ops.queries.errors import no_memory
 from palimpsest.ops.queries.requests import (
+    AgreementRequest,
     ContextRequest,
     EntitiesRequest,
     EntityRequest,
@@ -242,6 +244,15 @@ class Asking(Opened):
         {'episodic': 2, 'fact': 2}
         """
         return typed(Stats, await self._ask(StatsRequest(self._in(scope))))
+
+    async def agreement(self, *, scope: str | None = None) -> tuple[DeciderAgreement, ...]:
+        """How often deciders agree with the live one, and with what people did afterwards.
+
+        >>> [(each.decider, each.judged) for each in await memory.agreement()]
+        [('live', 0)]
+        """
+        answer = cast("JsonObject", await self._ask(AgreementRequest(self._in(scope))))
+        return typed(tuple[DeciderAgreement, ...], answer["deciders"])
 
     async def sql(
         self, query: str, *, partition: int | None = None, seconds: float = 30.0

@@ -94,6 +94,7 @@ class BlockingMethods:
     weak = blocking(Methods.weak)
     scopes = blocking(Methods.scopes)
     stats = blocking(Methods.stats)
+    agreement = blocking(Methods.agreement)
     sql = blocking(Methods.sql)
     remember = blocking(Methods.remember)
     modify = blocking(Methods.modify)

@@ -292,6 +292,23 @@ class Stats:
     types: dict[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class DeciderAgreement:
+    """Of the `proposals` that a decider was asked for in a scope, how many failed, named the same
+    action as the live one, and also the same memory; of those that a person judged, how many it
+    had with people. `earned`: whether the scope has earned to update and delete."""
+
+    scope: str
+    decider: str
+    proposals: int
+    failed: int
+    same_action: int
+    agrees: int
+    judged: int
+    with_people: int
+    earned: bool
+
+
 def typed(kind: type[T], answer: Any) -> T:
     """The JSON of a query as a result."""
     result: T = _adapter(cast("Any", kind)).validate_python(answer)

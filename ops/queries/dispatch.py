@@ -12,6 +12,7 @@ import pyarrow as pa
 from pydantic import JsonValue
 
 from palimpsest.ops.queries import (
+    agreement,
     command_results,
     dead_letters,
     diagnostics,
@@ -35,6 +36,7 @@ from palimpsest.ops.queries import (
 from palimpsest.ops.queries.errors import NotOpenError, RequestError
 from palimpsest.ops.queries.replays import ABOUT_REPLAYS
 from palimpsest.ops.queries.requests import (
+    AgreementRequest,
     CommandRequest,
     ContextRequest,
     DeadLetterRequest,
@@ -97,6 +99,7 @@ READS: Final[Mapping[type[Request], Callable[[Sources, Any], JsonValue]]] = {
     EntityRequest: entities.entity,
     WeakRequest: memories.weak,
     StatsRequest: stats.stats,
+    AgreementRequest: agreement.agreement,
     DiagnosticsRequest: diagnostics.diagnostics,
     DeadLettersRequest: dead_letters.list_dead_letters,
     DeadLetterRequest: dead_letters.show,

@@ -152,6 +152,13 @@ class StatsRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class AgreementRequest:
+    """How often deciders agree: in a scope, or in all."""
+
+    scope: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DiagnosticsRequest:
     """How healthy the memory is: of one domain, or of all."""
 
@@ -325,6 +332,7 @@ Request: TypeAlias = (
     | EntityRequest
     | WeakRequest
     | StatsRequest
+    | AgreementRequest
     | DiagnosticsRequest
     | StatusRequest
     | DeadLettersRequest
@@ -359,6 +367,7 @@ REQUESTS: dict[str, type[Request]] = {
     "entity": EntityRequest,
     "weak": WeakRequest,
     "stats": StatsRequest,
+    "agreement": AgreementRequest,
     "diagnostics": DiagnosticsRequest,
     "status": StatusRequest,
     "dead-letters": DeadLettersRequest,

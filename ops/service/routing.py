@@ -11,7 +11,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pydantic import JsonValue
 
+from palimpsest.ops.queries import agreement
 from palimpsest.ops.queries.diagnostics import judged
 from palimpsest.ops.queries.errors import (
     NotFoundError,
@@ -31,6 +32,7 @@ from palimpsest.ops.queries.errors import (
 from palimpsest.ops.queries.pages import paged
 from palimpsest.ops.queries.replays import ABOUT_REPLAYS
 from palimpsest.ops.queries.requests import (
+    AgreementRequest,
     CommandRequest,
     ContextRequest,
     DeadLettersRequest,
@@ -198,6 +200,7 @@ class RoutedQueries:
                 | ListRequest(scope=str())
                 | DocumentsRequest(scope=str())
                 | StatsRequest(scope=str())
+                | AgreementRequest(scope=str())
             ):
                 number = partition_for(str(request.scope), self._partitions)
                 return await self._persisted(number, lambda owner: owner.answer(request))
@@ -208,12 +211,8 @@ class RoutedQueries:
                 said = await self._from_all(request)
                 listed = [cast("list[JsonObject]", part["scopes"]) for part in said]
                 return {"scopes": newest_first([*chain.from_iterable(listed)])}
-            case StatsRequest():
-                return _stats(await self._from_all(request))
-            case DiagnosticsRequest():
-                return _diagnostics(await self._from_all(request))
-            case StatusRequest():
-                return _status(await self._from_all(request))
+            case StatsRequest() | AgreementRequest() | DiagnosticsRequest() | StatusRequest():
+                return JOINED[type(request)](await self._from_all(request))
             case DeadLettersRequest():
                 return _dead_letters(await self._from_all(request), request.limit)
             case HeldProposalsRequest():
@@ -387,6 +386,19 @@ def _status(answers: Sequence[JsonObject]) -> JsonObject:
     }
 
 
+def _agreement(answers: Sequence[JsonObject]) -> JsonObject:
+    return agreement.joined(_list(answer, "deciders") for answer in answers)
+
+
 def _added(parts: Sequence[dict[str, int]]) -> JsonObject:
     names = dict.fromkeys(name for part in parts for name in part)
     return {name: sum(part.get(name, 0) for part in parts) for name in names}
+
+
+JOINED: Mapping[type[Request], Callable[[Sequence[JsonObject]], JsonObject]] = {
+    StatsRequest: _stats,
+    AgreementRequest: _agreement,
+    DiagnosticsRequest: _diagnostics,
+    StatusRequest: _status,
+}
+"""How the answers of all workers become one."""

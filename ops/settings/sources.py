@@ -25,7 +25,7 @@ OTHER_VARIABLES = ("PALIMPSEST_TOKEN", "PALIMPSEST_REQUIRE_KAFKA", "PALIMPSEST_H
 MASK = "********"
 LISTS = (
     *("intent.phrases", "intent.more_phrases", "extraction.roles", "pii.kinds"),
-    *("kafka.workers", "http.allowed_hosts"),
+    *("kafka.workers", "http.allowed_hosts", "pipeline.shadow_deciders"),
 )
 """Settings that hold several values; on one line they are separated by commas."""
 

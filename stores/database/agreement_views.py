@@ -5,13 +5,15 @@ from __future__ import annotations
 from palimpsest.stores.database.view_columns import View
 
 _CARRIED_OUT = """
-    SELECT p.scope, p.item_id, p.action, p.target_id, o.memory_id, o.recorded_at AS at
+    SELECT p.scope, p.item_id, p.action, p.target_id, o.memory_id, o.recorded_at AS at,
+        row(o.recorded_at, p.as_of, p.action <> 'ADD', p.item_id) AS place
     FROM internal.outcomes o
     JOIN internal.proposals p ON p.item_id = o.item_id
         AND p.round = (SELECT max(round) FROM internal.proposals l WHERE l.item_id = o.item_id)
     WHERE o.item_kind = 'fact' AND o.event IN ('created', 'modified', 'deleted')
       AND NOT EXISTS (FROM internal.held_proposals h WHERE h.item_id = o.item_id)"""
-"""What was done without asking anybody. A row of `held_proposals` stays when it is settled."""
+"""What was done without asking anybody, and its place in the order of decisions: those of one
+commit have the same time. A row of `held_proposals` stays when it is settled."""
 
 _PEOPLE = """
     SELECT memory_id, created_at AS at, CASE
@@ -66,7 +68,7 @@ AGREEMENT_VIEWS: dict[str, View] = {
            FROM ({_CARRIED_OUT}) d JOIN ({_PEOPLE}) e
              ON e.memory_id = d.memory_id AND e.at >= d.at
            WHERE NOT EXISTS (FROM ({_CARRIED_OUT}) l WHERE l.memory_id = d.memory_id
-               AND l.item_id <> d.item_id AND l.at > d.at AND l.at <= e.at)
+               AND l.place > d.place AND l.at <= e.at)
            GROUP BY ALL""",
         {
             "action": "what the live decider proposed",

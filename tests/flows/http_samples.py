@@ -167,6 +167,7 @@ SAMPLES: Final[dict[str, Sample]] = {
     "GET /api/pipeline/status": Sample("/api/pipeline/status", of_all=True),
     "GET /api/diagnostics": Sample("/api/diagnostics", of_all=True),
     "GET /api/diagnostics/{domain}": Sample("/api/diagnostics/queue", of_all=True),
+    "GET /api/replay/agreement": Sample("/api/replay/agreement?scope={scope}", wrong="scope=%20"),
     "GET /api/stats": Sample("/api/stats?scope={scope}", wrong="scope=%20"),
     "POST /api/replays": Sample(
         "/api/replays",

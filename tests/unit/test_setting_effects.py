@@ -1,6 +1,6 @@
 """Every setting changes something that can be seen: a case for each, with what two values do.
 
-The cases stand with what they look at, in `setting_effects_documents`, `_http`, `_logs`, `_models`,
+The cases stand with what they look at, in `setting_effects_deciders`, `_documents`, `_http`, `_logs`, `_models`,
 `_sessions`, `_stages`, `_stores`.
 """
 
@@ -14,6 +14,7 @@ from palimpsest.ops.settings.sources import reference
 from tests.servers import ScriptedProvider
 from tests.setting_lab import Case, Lab, free_port
 from tests.unit import (
+    setting_effects_deciders,
     setting_effects_documents,
     setting_effects_http,
     setting_effects_logs,
@@ -24,6 +25,7 @@ from tests.unit import (
 )
 
 CASES = {
+    **setting_effects_deciders.CASES,
     **setting_effects_documents.CASES,
     **setting_effects_http.CASES,
     **setting_effects_logs.CASES,
