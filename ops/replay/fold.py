@@ -144,13 +144,13 @@ class _Fold:
             await self._fold_graph()
 
     def _note(self, records: Iterable[Record]) -> None:
-        self._applied.update(names_of(record).id or "" for record in records)
+        self._applied.update(names_of(record).id for record in records)
 
     async def _fold_graph(self) -> None:
         for records in self._batches("graph-persist", MEMORY_CHANGES.name):
             told = []
             for record in records:
-                if (names_of(record).cause or "") not in self._applied:
+                if names_of(record).cause not in self._applied:
                     break
                 told.append(record)
             if not told:
