@@ -6,6 +6,7 @@ from collections import defaultdict
 from datetime import UTC, datetime
 from typing import TypeVar, cast
 
+from palimpsest.schemas.audit_rows import DeadLetterRow
 from palimpsest.schemas.document_rows import DocumentRow
 from palimpsest.schemas.rows import (
     CommandRow,
@@ -22,7 +23,7 @@ from palimpsest.stores.writing.stored_rows import Key, StoredRows
 
 REWRITTEN = (
     *(MemoryRow, SessionRow, OpenSessionsRow, ShortTermRow),
-    *(NameRow, RelationRow, FlagsRow, CommandRow, DocumentRow),
+    *(NameRow, RelationRow, FlagsRow, CommandRow, DocumentRow, DeadLetterRow),
 )
 """Rows that stages read before they write them: the newest counts. Of all others the first does
 unless it was read, so that a repeat under another message id changes nothing."""

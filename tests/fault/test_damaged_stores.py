@@ -54,8 +54,10 @@ def asked(settings: Settings) -> object:
 
 
 def store_files(folder: Path) -> list[Path]:
+    """The database first."""
     shard = folder / "shards" / "0"
-    return sorted(each for each in shard.rglob("*") if each.is_file() and each.suffix != ".lock")
+    copies = sorted(each for each in (shard / "vectors.lance").rglob("*") if each.is_file())
+    return [shard / "memory.duckdb", *copies]
 
 
 def test_a_store_cut_anywhere_says_what_is_right_or_what_to_do(sound: Path, tmp_path: Path) -> None:
@@ -65,7 +67,8 @@ def test_a_store_cut_anywhere_says_what_is_right_or_what_to_do(sound: Path, tmp_
     for number in range(TRIES):
         folder = tmp_path / str(number)
         shutil.copytree(sound, folder)
-        file = chance.choice(store_files(folder))
+        database, *copies = store_files(folder)
+        file = chance.choice(copies) if number % 4 == 0 else database
         os.truncate(file, chance.randrange(file.stat().st_size or 1))
         why = ""
         try:
@@ -76,7 +79,7 @@ def test_a_store_cut_anywhere_says_what_is_right_or_what_to_do(sound: Path, tmp_
         assert not why or TOLD in why, (file, why)
         refused += bool(why)
         shutil.rmtree(folder)
-    assert refused > 10
+    assert TRIES / 2 < refused < TRIES
 
 
 @pytest.mark.parametrize("damage", ["cut", "removed", "emptied"])
