@@ -3,11 +3,11 @@ followed from all before an offset of memory-writes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from datetime import datetime
 
 from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.replay.recorded import names_of, recorded
+from palimpsest.ops.replay.recorded import is_of_turn, names_of, recorded
 from palimpsest.schemas.codec import InvalidRecord, decode
 from palimpsest.schemas.dead_letters import DeadLetter
 from palimpsest.schemas.topics import (
@@ -17,6 +17,7 @@ from palimpsest.schemas.topics import (
     GRAPH_CHANGES,
     MEMORY_CHANGES,
     MEMORY_WRITES,
+    TURNS_NORMALIZED,
     Topic,
 )
 from palimpsest.streams.logs.base import LogReader, Record
@@ -75,7 +76,7 @@ def _carried_out(
         end = log.end_offset(following.name, partition)
         first = max(0, end - LOOKED_BACK_RECORDS)
         causes |= {
-            names_of(record).cause or ""
+            names_of(record).cause
             for record in recorded(log, following.name, partition, first, end)
         }
     end = log.end_offset(topic.name, partition)
@@ -116,50 +117,64 @@ def followed(log: LogReader, partition: int, writes: int) -> Offsets:
         raise RequestError(
             f"memory-writes[{partition}] ends at offset {end}; --until {writes} lies past it"
         )
-    causes, correlations = set(), set()
-    for record in recorded(log, MEMORY_WRITES.name, partition, writes, end):
-        names = names_of(record)
-        causes.add(names.cause or "")
-        correlations.add(names.correlation or "")
-    turns = _before(log, partition, CONVERSATION_TURNS, causes, by="id")
-    facts = _before(log, partition, FACTS_EXTRACTED, correlations, by="correlation")
-    changes = _caused(log, partition, MEMORY_CHANGES, MEMORY_WRITES, writes)
-    graph = _caused(log, partition, GRAPH_CHANGES, MEMORY_CHANGES, changes)
+    later = {names_of(record) for record in recorded(log, MEMORY_WRITES.name, partition, writes)}
+    written = {names.id for names in later}
+    normalized = _first_of(log, partition, TURNS_NORMALIZED, causes=written)
+    unextracted = {
+        names_of(record).id
+        for record in recorded(log, TURNS_NORMALIZED.name, partition, normalized)
+    }
+    decided = {names.cause for names in later} - {""}
+    facts = _first_of(log, partition, FACTS_EXTRACTED, decided, written | unextracted)
+    changes = _first_of(log, partition, MEMORY_CHANGES, causes=written)
+    changed = {
+        names_of(record).id for record in recorded(log, MEMORY_CHANGES.name, partition, changes)
+    }
+    graph = _first_of(log, partition, GRAPH_CHANGES, causes=changed)
+    turns = _first_turn(log, partition, writes)
     read = {
         CONVERSATION_TURNS.name: turns,
+        TURNS_NORMALIZED.name: normalized,
         FACTS_EXTRACTED.name: facts,
         MEMORY_WRITES.name: writes,
         MEMORY_CHANGES.name: changes,
+        GRAPH_CHANGES.name: graph,
     }
-    later = recorded(log, MEMORY_WRITES.name, partition, writes, end)
-    first_later = next(later, None)
-    dead = _dead_letters(log, partition, read, correlations, first_later)
+    first_later = next(recorded(log, MEMORY_WRITES.name, partition, writes), None)
+    dead = _dead_letters(log, partition, read, first_later)
     return offsets(writes, facts, changes, graph, turns, dead)
 
 
-def _before(log: LogReader, partition: int, topic: Topic, later: set[str], by: str) -> int:
-    """The first offset of the topic of which something came later."""
+def _first_of(
+    log: LogReader,
+    partition: int,
+    topic: Topic,
+    ids: Container[str] = (),
+    causes: Container[str] = (),
+) -> int:
+    """The first offset of the topic at which lies one of `ids`, or what one of `causes` caused."""
     end = log.end_offset(topic.name, partition)
-    if not later:
-        return end
     for record in recorded(log, topic.name, partition, 0, end):
-        if getattr(names_of(record), by) in later:
+        names = names_of(record)
+        if names.id in ids or names.cause in causes:
             return record.offset
     return end
 
 
-def _caused(log: LogReader, partition: int, topic: Topic, cause: Topic, before: int) -> int:
-    """The first offset of the topic that was caused by a record of `cause` at `before` or later.
-    Consequences come in the order of their causes, so that one of both is held at a time."""
-    end = log.end_offset(topic.name, partition)
-    if before == log.end_offset(cause.name, partition):
-        return end
-    later = {names_of(record).id for record in recorded(log, cause.name, partition, before)} - {
-        None
-    }
-    for record in recorded(log, topic.name, partition, 0, end):
-        if names_of(record).cause in later:
-            return record.offset
+def _first_turn(log: LogReader, partition: int, writes: int) -> int:
+    """The first offset of conversation-turns of which a write lies at `writes` or later. Turns and
+    their writes are held against each other in their order: a producer may give an id twice."""
+    end = log.end_offset(CONVERSATION_TURNS.name, partition)
+    told = recorded(log, CONVERSATION_TURNS.name, partition, 0, end)
+    known: set[str] = set()
+    for record in recorded(log, MEMORY_WRITES.name, partition):
+        names = names_of(record)
+        if names.id in known or not is_of_turn(record):
+            continue  # what came before is a repeat after a crash
+        known.add(names.id)
+        offset = next((turn.offset for turn in told if names_of(turn).id == names.cause), end)
+        if record.offset >= writes or offset == end:
+            return offset
     return end
 
 
@@ -167,25 +182,20 @@ def _dead_letters(
     log: LogReader,
     partition: int,
     read: Mapping[str, int],
-    later: set[str],
     first_later: Record | None,
 ) -> int:
     end = log.end_offset(DEAD_LETTERS.name, partition)
     for record in recorded(log, DEAD_LETTERS.name, partition, 0, end):
-        if _is_later(record, read, later, first_later):
+        if _is_later(record, read, first_later):
             return record.offset
     return end
 
 
-def _is_later(
-    record: Record, read: Mapping[str, int], later: set[str], first_later: Record | None
-) -> bool:
+def _is_later(record: Record, read: Mapping[str, int], first_later: Record | None) -> bool:
     try:
         body = decode(record.value, DEAD_LETTERS, record.timestamp).body
     except InvalidRecord:
         body = None
     if isinstance(body, DeadLetter) and body.topic in read:
         return body.offset >= read[body.topic]
-    if names_of(record).correlation in later:
-        return True
     return first_later is not None and record.timestamp > first_later.timestamp

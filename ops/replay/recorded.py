@@ -10,28 +10,37 @@ from pydantic_core import from_json
 from palimpsest.streams.logs.base import LogReader, Record
 
 READ_RECORDS = 1_000
+TURN_INTENTS = ("turn", "turn-rejected")
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """How a record calls itself, what it was caused by and what all began with; None where it
-    does not say."""
+    """How a record calls itself, and what it was caused by; empty where it does not say."""
 
-    id: str | None
-    cause: str | None
-    correlation: str | None
+    id: str
+    cause: str
 
 
 def names_of(record: Record) -> Names:
     """Of any record, also of one that is no message."""
+    raw = _parsed(record)
+    said = (raw.get(name) for name in ("id", "causation_id"))
+    return Names(*(each if isinstance(each, str) else "" for each in said))
+
+
+def is_of_turn(record: Record) -> bool:
+    """Whether a record of memory-writes is that of a turn which was told."""
+    body = _parsed(record).get("body")
+    write = body.get("write") if isinstance(body, dict) else None
+    return isinstance(write, dict) and write.get("intent") in TURN_INTENTS
+
+
+def _parsed(record: Record) -> dict[str, object]:
     try:
         raw = from_json(record.value or b"")
     except ValueError:
-        raw = None
-    if not isinstance(raw, dict):
-        return Names(None, None, None)
-    said = (raw.get(name) for name in ("id", "causation_id", "correlation_id"))
-    return Names(*(each if isinstance(each, str) else None for each in said))
+        return {}
+    return raw if isinstance(raw, dict) else {}
 
 
 def recorded(

@@ -62,9 +62,10 @@ def _carry_out(data_dir: Path) -> None:
         if live.exists():
             _moved(live, kept)
         _moved(new, live)
+    # Before all is said to be done: the branch has no stores any more.
+    shutil.rmtree(data_dir / BRANCHES / swap.branch, ignore_errors=True)
     path.unlink()
     _synced(data_dir)
-    shutil.rmtree(data_dir / BRANCHES / swap.branch, ignore_errors=True)
 
 
 def _moved(source: Path, target: Path) -> None:

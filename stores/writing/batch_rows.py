@@ -7,6 +7,7 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import TypeVar, cast
 
+from palimpsest.schemas.audit_rows import DeadLetterRow
 from palimpsest.schemas.category_rows import CategoriesRow
 from palimpsest.schemas.document_rows import DocumentRow
 from palimpsest.schemas.privacy import PrivacyRow
@@ -27,7 +28,7 @@ from palimpsest.stores.writing.stored_rows import Key, StoredRows
 REWRITTEN = (
     *(MemoryRow, SessionRow, OpenSessionsRow, ShortTermRow),
     *(NameRow, RelationRow, FlagsRow, PrivacyRow, CommandRow, DocumentRow, CategoriesRow),
-    *(PromotionRow, PromotionItemRow, PromotionPartRow),
+    *(PromotionRow, PromotionItemRow, PromotionPartRow, DeadLetterRow),
 )
 """Rows that stages read before they write them: the newest counts. Of all others the first does
 unless it was read, so that a repeat under another message id changes nothing."""

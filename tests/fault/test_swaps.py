@@ -1,0 +1,90 @@
+"""Folders of stores exchanged for others: killed at any step, and at any step of going on."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from palimpsest.ops.replay import swap
+from palimpsest.ops.replay.swap import Swap, finish_swap, swap_folders
+
+FOLDERS = ("shards/0", "shards/1", "shards/2")
+STEPS = 20
+"""More than there are."""
+
+
+def made(folder: Path) -> Path:
+    """Two live folders and one that is missing, and all three of a branch."""
+    for place in ("shards/0", "shards/1", *(f"branches/new/{each}" for each in FOLDERS)):
+        (folder / place).mkdir(parents=True)
+        (folder / place / "memory.duckdb").write_text(place)
+    return folder
+
+
+def contents(folder: Path) -> dict[str, str]:
+    files = sorted(folder.rglob("memory.duckdb"))
+    return {str(each.relative_to(folder).parent): each.read_text() for each in files}
+
+
+BEFORE = {
+    **{f"branches/new/{each}": f"branches/new/{each}" for each in FOLDERS},
+    **{each: each for each in FOLDERS[:2]},
+}
+AFTER = {
+    **{each: f"branches/new/{each}" for each in FOLDERS},
+    **{f"branches/kept/{each}": each for each in FOLDERS[:2]},
+}
+
+
+def killed_at(folder: Path, step: int, doing: str) -> bool:
+    """Do it in a process that is killed at its n-th write to the disk; whether it was."""
+    child = os.fork()
+    if child == 0:
+        left = [step]
+        real = os.fsync
+
+        def synced(descriptor: int) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            real(descriptor)
+
+        os.fsync = synced  # type: ignore[assignment]
+        if doing == "swap":
+            swap_folders(folder, Swap(branch="new", kept="kept", folders=FOLDERS))
+        else:
+            finish_swap(folder)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.WIFSIGNALED(status)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("again", [0, 1, 3])
+def test_all_are_exchanged_or_none_wherever_it_is_killed(tmp_path: Path, again: int) -> None:
+    ends = []
+    for step in range(STEPS):
+        folder = made(tmp_path / str(step))
+        killed = killed_at(folder, step, "swap")
+        decided = (folder / swap.SWAP_FILE).exists()
+        killed_at(folder, again, "finish")
+        finish_swap(folder)
+        found = contents(folder)
+        assert found == AFTER or (found == BEFORE and not decided), step
+        assert not (folder / swap.SWAP_FILE).exists()
+        ends.append(found == AFTER)
+        if not killed:
+            break
+    assert ends[0] is False
+    assert ends == sorted(ends)
+    assert len(ends) > 2 * len(FOLDERS)
+
+
+def test_without_an_exchange_under_way_nothing_is_done(tmp_path: Path) -> None:
+    folder = made(tmp_path / "data")
+    finish_swap(folder)
+    assert contents(folder) == BEFORE
+    assert not (folder / swap.LOCK_FILE).exists()
