@@ -10,6 +10,7 @@ import os
 import queue
 import resource
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from palimpsest.ops.settings.sections import Settings
 from palimpsest.streams.logs.base import LogReader
 
 PHASE = "folding"
+KIB = 1024
 LOOK_SECONDS = 0.2
 """How often it is looked whether to stop."""
 
@@ -48,9 +50,11 @@ class FoldJob:
 
 @dataclass(frozen=True, slots=True)
 class FoldedPartition:
-    """What came of a job, and the most memory that its process had, in bytes."""
+    """What came of a job, the seconds of processor that it took, and the most memory that its
+    process had so far, in bytes."""
 
     result: FoldResult
+    processor_seconds: float
     peak_bytes: int
 
 
@@ -130,6 +134,7 @@ def _begin(told: Told, stop: Event) -> None:
 
 def _carry_out(job: FoldJob) -> FoldedPartition:
     told, stop, parent = _edges["parent"]
+    began = time.process_time()
     result = asyncio.run(
         fold_job(
             job,
@@ -137,7 +142,8 @@ def _carry_out(job: FoldJob) -> FoldedPartition:
             lambda: stop.is_set() or os.getppid() != parent,
         )
     )
-    return FoldedPartition(result, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB
+    return FoldedPartition(result, time.process_time() - began, peak)
 
 
 async def fold_job(
