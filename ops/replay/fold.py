@@ -29,7 +29,7 @@ from palimpsest.ops.replay.stored_embeddings import StoredEmbeddings
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.stores.shard import Shard
-from palimpsest.streams.logs.base import LogReader
+from palimpsest.streams.logs.base import LogReader, Record
 from palimpsest.streams.models.base import EmbeddingModel
 from palimpsest.streams.rules.model import RulesLanguageModel
 from palimpsest.streams.runtime.model_port import ModelPort
@@ -44,7 +44,7 @@ LATE_RECORDS = 1_000
 follows from them the log is asked whether it is there."""
 
 Ends = Mapping[str, Mapping[str, int]]
-"""By stage and topic the next offset, through which the topic is folded."""
+"""By stage and topic the next offset: what is before is folded."""
 
 
 def never() -> bool:
@@ -54,18 +54,22 @@ def never() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FoldResult:
-    """`records` were folded by this call, by stage, in so many `seconds`. `embedded` texts had no
-    stored vector and were embedded anew; `unread` are the files that no vector could be taken from.
-    `cursors` is where the shard is now; `whole` whether that is everywhere where it should be: not
-    after `stopping`, and not where decide's last results were never sent: there it is behind, and
-    decides them again when it runs."""
+    """`records` were folded by this call, `by_stage` of them, in so many `seconds` each. `embedded`
+    texts had no stored vector and were embedded anew; `unread` are the files that no vector could
+    be taken from. `cursors` is where the shard is now. `stopped`: not all that was wanted is folded
+    yet. Decide may also be behind for good, where its last results were never sent: it decides
+    these again when it runs."""
 
-    records: Mapping[str, int]
+    by_stage: Mapping[str, int]
     seconds: Mapping[str, float]
     embedded: int
     unread: tuple[Path, ...]
     cursors: Ends
-    whole: bool
+    stopped: bool
+
+    @property
+    def records(self) -> int:
+        return sum(self.by_stage.values())
 
 
 @dataclass(slots=True)
@@ -119,14 +123,14 @@ async def fold_partition(
             embeddings.made,
             embeddings.unread,
             fold.cursors(),
-            fold.cursors() == {name: dict(topics) for name, topics in ends.items()},
+            fold.stopped,
         )
 
 
 @contextlib.contextmanager
 def _collecting_by_batch() -> Iterator[None]:
     """The collector of cycles goes through all objects again and again while a large batch makes
-    them: it is left to `_Fold` to call it between batches."""
+    them: it is called between batches."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -148,6 +152,7 @@ class _Fold:
     stopping: Callable[[], bool]
     records: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    stopped: bool = False
 
     def cursors(self) -> dict[str, dict[str, int]]:
         return {
@@ -156,40 +161,47 @@ class _Fold:
         }
 
     async def decide(self, decisions: DecisionFold) -> None:
-        began = monotonic()
-        told = self._told(DECIDE)
-        self.records[DECIDE] = 0
-        for topic, end in self.ends.get(DECIDE, {}).items():
-            while not self.stopping() and (cursor := self.shard.cursor_of(DECIDE, topic)) < end:
-                records = self.log.read(topic, self.partition, cursor, BATCH_RECORDS, BATCH_BYTES)
-                records = [record for record in records if record.offset < end]
-                folded = decisions.fold(records)
-                if not folded:
-                    break
-                gc.collect()
-                self.records[DECIDE] += folded
-                told.add(folded)
-        self.seconds[DECIDE] = monotonic() - began
+        with self._counted(DECIDE) as told:
+            for topic in self.ends.get(DECIDE, {}):
+                for records in self._batches(DECIDE, topic):
+                    folded = decisions.fold(records)
+                    told.add(folded)
+                    if folded < len(records):
+                        break  # what came of the next one is not known
 
     async def stage(self, stage: Stage) -> None:
         """Fold the topics of a stage that does as it did live."""
-        began = monotonic()
         ends = self.ends.get(stage.name, {})
         late = max(LATE_RECORDS, self.settings.worker.batch_records)
         runner = self._runner(stage, {topic: end - late for topic, end in ends.items()})
-        told = self._told(stage.name)
-        for topic, end in ends.items():
-            while not self.stopping() and (cursor := self.shard.cursor_of(stage.name, topic)) < end:
-                records = self.log.read(topic, self.partition, cursor, BATCH_RECORDS, BATCH_BYTES)
-                records = [record for record in records if record.offset < end]
-                if not records:
-                    break
-                await runner.process(records)
-                gc.collect()
-                told.add(len(records))
-        settle_outbox(self.shard, stage.name, self.log, self.partition)
-        self.records[stage.name] = told.done
-        self.seconds[stage.name] = monotonic() - began
+        with self._counted(stage.name) as told:
+            for topic in ends:
+                for records in self._batches(stage.name, topic):
+                    await runner.process(records)
+                    told.add(len(records))
+            settle_outbox(self.shard, stage.name, self.log, self.partition)
+
+    def _batches(self, stage: str, topic: str) -> Iterator[Sequence[Record]]:
+        """What is left of a topic, from the stage's cursor on, as that moves."""
+        end = self.ends[stage][topic]
+        while (cursor := self.shard.cursor_of(stage, topic)) < end:
+            records = self.log.read(topic, self.partition, cursor, BATCH_RECORDS, BATCH_BYTES)
+            records = [record for record in records if record.offset < end]
+            if not records:
+                return
+            if self.stopping():
+                self.stopped = True
+                return
+            yield records
+            gc.collect()
+
+    @contextlib.contextmanager
+    def _counted(self, stage: str) -> Iterator[_Told]:
+        began = monotonic()
+        told = self._told(stage)
+        yield told
+        self.records[stage] = told.done
+        self.seconds[stage] = monotonic() - began
 
     def _runner(self, stage: Stage, sent_before: Mapping[str, int]) -> FoldingRunner:
         # The stages of a fold ask for embeddings only; the rules ask nobody if one should not.

@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 from pydantic_core import from_json
 
-from palimpsest.ops.replay.stored_embeddings import opened
+from palimpsest.ops.replay.stored_embeddings import opened, table_in
 from palimpsest.schemas.topics import TOPICS
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogReader, Record
@@ -22,8 +22,8 @@ def unsent_in(files: Sequence[Path], stage: str) -> Iterator[Outbound]:
         try:
             with opened(file) as store:
                 rows = store.execute(
-                    "SELECT seq, topic, scope, record_key, value FROM internal.outbox"
-                    " WHERE stage = ? ORDER BY seq",
+                    "SELECT seq, topic, scope, record_key, value"
+                    f" FROM {table_in(store, 'outbox')} WHERE stage = ? ORDER BY seq",
                     [stage],
                 ).fetchall()
         except duckdb.Error:

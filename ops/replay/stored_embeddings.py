@@ -9,12 +9,14 @@ from typing import Self
 import duckdb
 import numpy as np
 
+from palimpsest.schemas.redaction import is_mark
 from palimpsest.schemas.rows import embedding_key
 from palimpsest.stores.shard import BLOCK_BYTES
 from palimpsest.streams.models.base import Embedding, EmbeddingModel, Vector, embeddings
+from palimpsest.streams.models.hashing import hashed
 
 _EMBEDDINGS = (
-    "SELECT embedding_key, vector, tokens FROM internal.embeddings WHERE model = ?"
+    "SELECT embedding_key, vector, tokens FROM {table} WHERE model = ?"
     " AND embedding_key IN (SELECT unnest(?))"
 )
 
@@ -52,9 +54,14 @@ class StoredEmbeddings:
     async def embed_with_tokens(self, texts: Sequence[str]) -> list[Embedding]:
         keys = [embedding_key(text) for text in texts]
         found = self.stored(keys)
-        missing = list(
-            dict.fromkeys(text for text, key in zip(texts, keys, strict=True) if key not in found)
-        )
+        missing = []
+        for text, key in zip(texts, keys, strict=True):
+            if key not in found and is_mark(text):
+                # It says nothing, and its memory is erased: any vector will do.
+                found[key] = Embedding(hashed(text, self.dimensions))
+            elif key not in found:
+                missing.append(text)
+        missing = list(dict.fromkeys(missing))
         if missing:
             made = await embeddings(self._asked, missing)
             self.made += len(missing)
@@ -73,7 +80,9 @@ class StoredEmbeddings:
 
     def _read(self, file: Path, keys: Sequence[str]) -> dict[str, Embedding]:
         try:
-            rows = self._stores[file].execute(_EMBEDDINGS, [self.model, keys]).to_arrow_table()
+            store = self._stores[file]
+            query = _EMBEDDINGS.format(table=table_in(store, "embeddings"))
+            rows = store.sql(query, params=[self.model, list(keys)]).to_arrow_table()
         except duckdb.Error:
             self._stores.pop(file).close()
             self._unread.append(file)
@@ -105,3 +114,15 @@ def opened(file: Path) -> duckdb.DuckDBPyConnection:
     return duckdb.connect(
         str(file), read_only=True, config={"threads": 1, "default_block_size": BLOCK_BYTES}
     )
+
+
+def table_in(store: duckdb.DuckDBPyConnection, name: str) -> str:
+    """A table of a store's file with its schema, which is another in a copy. Raises duckdb.Error
+    where there is none."""
+    found = store.execute(
+        "SELECT schema_name FROM duckdb_tables() WHERE table_name = ?", [name]
+    ).fetchall()
+    if not found:
+        return name
+    schema = str(found[0][0]).replace('"', '""')
+    return f'"{schema}".{name}'

@@ -1,0 +1,185 @@
+"""Folding partitions at the same time, each in a process of its own: one interpreter uses one
+core."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import os
+import queue
+import resource
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import TypeAlias
+
+from palimpsest.ops.embedded import open_log
+from palimpsest.ops.parts import embedding_model, note_embedding, open_shard, shard_options
+from palimpsest.ops.replay.fold import Ends, FoldResult, fold_partition, never
+from palimpsest.ops.replay.progress import Progress, Report, unreported
+from palimpsest.ops.settings.sections import Settings
+from palimpsest.streams.logs.base import LogReader
+
+PHASE = "folding"
+KIB = 1024
+LOOK_SECONDS = 0.2
+"""How often it is looked whether to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoldJob:
+    """One partition: the log of `live` is folded into the shard of `own`. For the rest see
+    `fold_partition`."""
+
+    live: Settings
+    own: Settings
+    partition: int
+    ends: Ends
+    stored: tuple[Path, ...] = ()
+
+    @property
+    def records(self) -> int:
+        """Through how many offsets it goes, by all stages."""
+        return sum(sum(topics.values()) for topics in self.ends.values())
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedPartition:
+    """What came of a job, the seconds of processor that it took, and the most memory that its
+    process had so far, in bytes."""
+
+    result: FoldResult
+    processor_seconds: float
+    peak_bytes: int
+
+
+Told: TypeAlias = "multiprocessing.Queue[tuple[int, Progress]]"
+
+
+def fold_partitions(
+    jobs: Sequence[FoldJob],
+    report: Report = unreported,
+    stopping: Callable[[], bool] = never,
+    processes: int | None = None,
+) -> list[FoldedPartition]:
+    """Carry out jobs, in so many `processes` (None: one a core), and wait for all; in order. A
+    process whose parent is gone ends after the batch under way. Raises what a job raises; those
+    under way end after their batch then."""
+    context = multiprocessing.get_context("spawn")
+    told: Told = context.Queue()
+    stop = context.Event()
+    count = min(processes or os.cpu_count() or 1, max(1, len(jobs)))
+    with (
+        _relayed(told, jobs, report),
+        ProcessPoolExecutor(
+            count, mp_context=context, initializer=_begin, initargs=(told, stop)
+        ) as pool,
+    ):
+        under_way = [pool.submit(_carry_out, job) for job in jobs]
+        try:
+            while _waiting(under_way):
+                if stopping():
+                    stop.set()
+            return [each.result() for each in under_way]
+        finally:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+
+
+def _waiting(under_way: Sequence[Future[FoldedPartition]]) -> bool:
+    """Whether any is left to wait for. Raises what a job raised."""
+    done, left = wait(under_way, LOOK_SECONDS)
+    for each in done:
+        each.result()
+    return bool(left)
+
+
+@contextlib.contextmanager
+def _relayed(told: Told, jobs: Sequence[FoldJob], report: Report) -> Iterator[None]:
+    """Report what all processes tell, as one."""
+    total = sum(job.records for job in jobs)
+    ended = threading.Event()
+    done: dict[tuple[int, str], int] = {}
+
+    def relay() -> None:
+        while not ended.is_set():
+            with contextlib.suppress(queue.Empty):
+                partition, progress = told.get(timeout=LOOK_SECONDS)
+                done[partition, progress.phase] = progress.done
+                report(Progress(PHASE, min(sum(done.values()), total), total))
+
+    thread = threading.Thread(target=relay, name="fold-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+# --- in the process ---------------------------------------------------------------------------
+
+_edges: dict[str, tuple[Told, Event, int]] = {}
+"""What the process was begun with: where to tell, when to stop, and who its parent is."""
+
+
+def _begin(told: Told, stop: Event) -> None:
+    _edges["parent"] = (told, stop, os.getppid())
+
+
+def _carry_out(job: FoldJob) -> FoldedPartition:
+    told, stop, parent = _edges["parent"]
+    began = time.process_time()
+    result = asyncio.run(
+        fold_job(
+            job,
+            lambda progress: told.put((job.partition, progress)),
+            lambda: stop.is_set() or os.getppid() != parent,
+        )
+    )
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB
+    return FoldedPartition(result, time.process_time() - began, peak)
+
+
+async def fold_job(
+    job: FoldJob, report: Report = unreported, stopping: Callable[[], bool] = never
+) -> FoldResult:
+    """Carry out a job in this process. Raises LogError, StoreError, FolderInUse, and what
+    `fold_partition` raises."""
+    with reading_log(job.live) as log:
+        embedding = embedding_model(job.own)
+        shard = open_shard(job.own, job.partition, shard_options(job.own, embedding))
+        try:
+            note_embedding(shard, embedding.model)
+            return await fold_partition(
+                job.own,
+                log,
+                job.partition,
+                shard,
+                job.ends,
+                job.stored,
+                embedding,
+                report,
+                stopping,
+            )
+        finally:
+            shard.close()
+            await embedding.close()
+
+
+@contextlib.contextmanager
+def reading_log(settings: Settings) -> Iterator[LogReader]:
+    """The log, by a reader of its own: no position is noted and no group is joined."""
+    if settings.log.kind == "kafka":
+        from palimpsest.streams.kafka.log import KafkaLog
+
+        with KafkaLog.open(settings.cluster) as log:
+            yield log
+        return
+    with open_log(settings, "read") as embedded:
+        yield embedded
