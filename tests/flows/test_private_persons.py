@@ -20,7 +20,7 @@ from palimpsest.schemas.commands import (
 from palimpsest.schemas.document_commands import AddDocumentCommand
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.messages import MemoryWrite, RawTurnIntent
-from palimpsest.schemas.portable import NumberedLine, PortableMemory
+from palimpsest.schemas.portable import NumberedLine, PortableMemory, PortablePrivacy
 from palimpsest.streams.apply_writes import apply_writes_stage
 from palimpsest.streams.logs.base import LogError, Position
 from palimpsest.streams.normalize import normalized
@@ -188,3 +188,20 @@ def test_nothing_is_withheld_that_is_not_settled(pipeline: Pipeline) -> None:
     pipeline.run()
     assert tidy(pipeline) == 1
     assert where(pipeline.folder, "flowerpot") == []
+
+
+@pytest.mark.parametrize(
+    ("here", "told", "after"),
+    [(None, "full", "full"), ("partial", "full", "full"), ("full", "partial", "full")],
+)
+def test_levels_of_an_imported_scope_hold_unless_stricter_ones_do(
+    here: Any, told: Any, after: str, pipeline: Pipeline
+) -> None:
+    if here is not None:
+        pipeline.command(level("Ana", here))
+        pipeline.run()
+    line = PortablePrivacy(person="ANA", level=told, recorded_at=BEGIN)
+    lines = (NumberedLine(number=1, line=line),)
+    pipeline.command(ImportCommand(from_scope="other", lines=lines), first=2)
+    pipeline.run()
+    assert pipeline.values("SELECT level FROM privacy_levels") == [after]
