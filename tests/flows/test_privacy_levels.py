@@ -155,19 +155,21 @@ def test_a_turn_that_asks_for_it_itself_lies_nowhere(tmp_path: Path) -> None:
         assert pipeline.balance().holds
 
 
-def test_a_private_turn_that_is_no_valid_one_leaves_no_text_in_its_dead_letter(
-    pipeline: Pipeline,
-) -> None:
-    pipeline.raw(
-        CONVERSATION_TURNS,
-        b'{"id":"x","schema":"conversation-turn/1","scope":"ana","correlation_id":"x",'
-        b'"body":{"turn_id":7,"privacy":"full","content":"under the flowerpot"}}',
-    )
-    pipeline.run()
-    assert len(pipeline.dead_letters()) == 1
-    assert "flowerpot" not in pipeline.dead_letters()[0].model_dump_json()
-    found = where(pipeline.folder, "flowerpot")
-    assert all(place.startswith("log") for place in found)
+@pytest.mark.parametrize("own", ['"privacy":"full"', '"speaker":"ＡＮＡ"'])
+def test_a_private_turn_that_is_no_valid_one_leaves_no_text(own: str, tmp_path: Path) -> None:
+    with Pipeline(tmp_path / "live", pipeline_settings(FULL)) as pipeline:
+        pipeline.command(level("Ana", "full"))
+        pipeline.run()
+        record = (
+            '{"id":"x","schema":"conversation-turn/1","scope":"ana","correlation_id":"x",'
+            f'"body":{{"turn_id":7,{own},"content":"under the flowerpot"}}}}'
+        )
+        pipeline.raw(CONVERSATION_TURNS, record.encode())
+        pipeline.run()
+        assert tidy(pipeline) == 1
+        assert len(pipeline.dead_letters()) == 1
+        assert pipeline.balance().holds
+        assert where(pipeline.folder, "flowerpot") == []
 
 
 def test_raising_a_level_offers_to_erase_and_twice_is_once(pipeline: Pipeline) -> None:
