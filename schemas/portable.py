@@ -12,6 +12,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, JsonValue
 
 from palimpsest.schemas.envelope import Frozen, UtcTime
+from palimpsest.schemas.privacy import Privacy
 
 FORMAT: Final = "palimpsest-scope"
 FORMAT_VERSION: Final = 1
@@ -263,6 +264,17 @@ class PortableFlags(Frozen):
     autonomous_frozen: bool | None = None
 
 
+class PortablePrivacy(Frozen):
+    """A privacy level of the scope; of a person, or without a name of all."""
+
+    kind: Literal["privacy"] = "privacy"
+    person: Word = ""
+    level: Privacy
+    reason: str = ""
+    changed_by: Word = ""
+    recorded_at: UtcTime
+
+
 GRAPH_LINES: Final = (
     *(PortableName, PortableRelation, PortableMention, PortableAspect, PortableAttribute),
 )
@@ -279,7 +291,8 @@ Line = Annotated[
     | PortableMention
     | PortableAspect
     | PortableAttribute
-    | PortableFlags,
+    | PortableFlags
+    | PortablePrivacy,
     Field(discriminator="kind"),
 ]
 

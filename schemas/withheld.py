@@ -60,6 +60,26 @@ def says_withheld(value: bytes) -> bool:
     return isinstance(body, dict) and body.get("privacy") == "full"
 
 
+def unread_speaker(value: bytes) -> tuple[str, str] | None:
+    """Scope and speaker of a record that cannot be read as a turn, where it says who spoke; None of
+    one that is a turn."""
+    try:
+        raw: JsonValue = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    body = raw.get("body") if isinstance(raw, dict) else None
+    if not isinstance(raw, dict) or not isinstance(body, dict):
+        return None
+    scope, speaker = raw.get("scope"), body.get("speaker", "")
+    if not isinstance(scope, str) or not isinstance(speaker, str):
+        return None
+    try:
+        decode(value, CONVERSATION_TURNS, None)
+    except InvalidRecord:
+        return scope, speaker
+    return None
+
+
 def _unread(value: bytes) -> bytes:
     """Of a record that cannot be read as a turn."""
     try:

@@ -21,6 +21,7 @@ from palimpsest.schemas.portable import (
     PortableFlags,
     PortableMemory,
     PortableMention,
+    PortablePrivacy,
     PortableSession,
     PortableState,
     RefusedLine,
@@ -44,6 +45,7 @@ from palimpsest.streams.imported_rows import (
     memory_row,
     session_row,
     state_row,
+    stricter_row,
 )
 from palimpsest.streams.outcomes import load_names
 from palimpsest.streams.privacy import is_withheld
@@ -204,6 +206,8 @@ def _take(taking: _Import, given: NumberedLine) -> None:
             _fact(taking, line)
         case PortableFlags():
             _flags(taking, line)
+        case PortablePrivacy():
+            taking.put(*stricter_row(taking.ids.scope, line, taking.work.loaded.privacy))
     taking.taken += 1
 
 

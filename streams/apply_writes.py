@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 
 from palimpsest.schemas.commands import (
     ApplyProposalsCommand,
@@ -42,6 +42,7 @@ from palimpsest.streams.models.base import Embedding
 from palimpsest.streams.outcomes import changes, link_writes, outcome_row
 from palimpsest.streams.privacy import is_withheld, rejected
 from palimpsest.streams.prompting.prompts import MAX_CONTEXT_CHARACTERS, cut
+from palimpsest.streams.sensitive.admission import KnownPrivate, nobody
 from palimpsest.streams.sessions import TurnSettings, session_step
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import (
@@ -62,14 +63,6 @@ from palimpsest.streams.text.linker import candidate_names, unspaced_part
 
 QUOTED_CHARACTERS = 500
 """Of each text in the reason of a refusal; the dead letter holds the record whole."""
-
-
-KnownPrivate = Callable[[str, str], bool]
-"""Whether a speaker of a scope is known to keep nothing, before the store is asked in order."""
-
-
-def nobody(scope: str, speaker: str) -> bool:
-    return False
 
 
 def apply_writes_stage(settings: StageSettings, is_known_private: KnownPrivate = nobody) -> Stage:

@@ -21,10 +21,12 @@ from palimpsest.schemas.portable import (
     PortableFact,
     PortableHeld,
     PortableMemory,
+    PortablePrivacy,
     PortableProposal,
     PortableSession,
     PortableState,
 )
+from palimpsest.schemas.privacy import LEVELS, Levels, PrivacyRow, person_key
 from palimpsest.schemas.rows import (
     ArchiveRow,
     EdgeRow,
@@ -196,3 +198,22 @@ def _held(ids: Ids, fact: FactRow, told: PortableHeld) -> HeldRow:
     of_fact = {name: value for name, value in asdict(fact).items() if name in known}
     of_change = same_fields(told, HeldRow, "target_id")
     return HeldRow(**{**of_fact, **of_change}, target_id=ids.of(told.target_id))
+
+
+def stricter_row(scope: str, line: PortablePrivacy, known: Levels) -> tuple[PrivacyRow, ...]:
+    """The level of a line, unless one that is as strict is set here already."""
+    key = person_key(line.person)
+    own = known.get(key)
+    here = "none" if own is None else own.level
+    if LEVELS.index(line.level) <= LEVELS.index(here) or (line.person and not key):
+        return ()
+    row = PrivacyRow(
+        scope=scope,
+        person_key=key,
+        person=line.person,
+        level=line.level,
+        reason=line.reason,
+        changed_by=line.changed_by,
+        recorded_at=line.recorded_at,
+    )
+    return (row,)

@@ -36,7 +36,7 @@ from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMOR
 from palimpsest.streams.document_intents import why_not_added, why_not_taken, with_text
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.rules.explicit_intent import PHRASES, asks_to_remember
-from palimpsest.streams.sensitive.admission import admission
+from palimpsest.streams.sensitive.admission import KnownPrivate, admission, nobody
 from palimpsest.streams.sensitive.policy import PII_REJECTED, WHY_REFUSED, Policy, redactions
 from palimpsest.streams.sensitive.spans import placeholders_in
 from palimpsest.streams.settings import IntentSettings, PiiSettings
@@ -56,7 +56,9 @@ FORGOTTEN_UNCONFIRMED = 25
 
 
 def normalize_stage(
-    pii: PiiSettings = DEFAULT_PII, intent: IntentSettings = DEFAULT_INTENT
+    pii: PiiSettings = DEFAULT_PII,
+    intent: IntentSettings = DEFAULT_INTENT,
+    is_known_private: KnownPrivate = nobody,
 ) -> Stage:
     """The stage. What a turn leads to depends on the scope's flags and on the turns before it, so
     it is for apply-writes to say."""
@@ -74,7 +76,7 @@ def normalize_stage(
         process=without_asks(process),
         stateful=False,
         on_invalid=_refused_command,
-        admit=admission(pii),
+        admit=admission(pii, is_known_private),
     )
 
 

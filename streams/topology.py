@@ -18,12 +18,13 @@ that owns the shard.
 
 from __future__ import annotations
 
-from palimpsest.streams.apply_writes import KnownPrivate, apply_writes_stage, nobody
+from palimpsest.streams.apply_writes import apply_writes_stage
 from palimpsest.streams.audit import audit_stage
 from palimpsest.streams.decide import decide_stage
 from palimpsest.streams.extract import extract_stage
 from palimpsest.streams.graph_persist import graph_persist_stage
 from palimpsest.streams.normalize import normalize_stage
+from palimpsest.streams.sensitive.admission import KnownPrivate, nobody
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Stage
 
@@ -31,9 +32,10 @@ STAGE_NAMES = ("normalize", "extract", "decide", "apply-writes", "graph-persist"
 
 
 def stages(settings: StageSettings, is_known_private: KnownPrivate = nobody) -> tuple[Stage, ...]:
-    """The stages in the order of the flow. `is_known_private` as in `apply_writes_stage`."""
+    """The stages in the order of the flow. `is_known_private` as in `admission`
+    and `apply_writes_stage`."""
     return (
-        normalize_stage(settings.pii, settings.intent),
+        normalize_stage(settings.pii, settings.intent, is_known_private),
         extract_stage(settings),
         decide_stage(settings),
         apply_writes_stage(settings, is_known_private),

@@ -17,6 +17,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Self
 
+from palimpsest.ops.parts import known_private
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import decode
 from palimpsest.schemas.commands import Actor, Command
@@ -223,7 +224,7 @@ class Pipeline:
                 after=self._after,
             )
 
-        run = [s for s in map(self.spoiled, stages(self.settings)) if not only or s.name in only]
+        run = [s for s in map(self.spoiled, self._stages()) if not only or s.name in only]
         worker = Worker(self.log, run, 1, runner, WorkerSettings(stop_seconds=0.0))
         for driven in worker._driven:
             size = self.batch
@@ -232,6 +233,9 @@ class Pipeline:
             pace.seconds, pace.most, pace.rounds = math.inf, most, most
         self.runners = worker.runners
         return worker
+
+    def _stages(self) -> tuple[Stage, ...]:
+        return stages(self.settings, known_private({0: self.shard}))
 
     async def drain(self, *only: str) -> None:
         await self.worker(*only).run(until_drained=True)

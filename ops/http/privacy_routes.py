@@ -68,7 +68,7 @@ async def levels(
     response_model=Carried,
     responses={**ACCEPTED, **REFUSED, **errors(*WITH_BODY)},
 )
-async def set_level(desk: DeskOf, caller: Modifier, body: LevelBody) -> Response:
+async def set_privacy(desk: DeskOf, caller: Modifier, body: LevelBody) -> Response:
     """Set the privacy level of a person, or of the whole scope.
 
     Of a speaker at full nothing is kept from then on. Raising a level tells how many memories are

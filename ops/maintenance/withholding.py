@@ -22,12 +22,12 @@ from palimpsest.schemas.identity import items_of
 from palimpsest.schemas.messages import MemoryWrite, RawTurnIntent
 from palimpsest.schemas.privacy import PRIVACY_FULL
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_WRITES, Topic
-from palimpsest.schemas.withheld import says_withheld, withheld_value
+from palimpsest.schemas.withheld import says_withheld, unread_speaker, withheld_value
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogError, Position, Record
 from palimpsest.streams.logs.embedded import EmbeddedLog
-from palimpsest.streams.privacy import rejected
+from palimpsest.streams.privacy import is_withheld, rejected
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ class Withholding:
         return changed
 
     def _without_words(
-        self, topic: Topic, partition: int, records: Iterable[Record]
+        self, topic: Topic, partition: int, records: Sequence[Record]
     ) -> dict[int, bytes]:
         """New values by offset, also of records that have them already: a crash may have left
         bytes of theirs elsewhere in the log's files."""
@@ -136,7 +136,8 @@ class Withholding:
         ]
         ids = {record.offset: items_of(message).item_ids[0] for record, message in turns}
         withheld = _withheld(shard, [*ids.values()])
-        return {
+        unread = {} if topic is not CONVERSATION_TURNS else _unread(shard, records)
+        return unread | {
             record.offset: _value(topic, record, message)
             for record, message in turns
             if ids[record.offset] in withheld
@@ -153,6 +154,22 @@ def _turn(topic: Topic, record: Record) -> Envelope[Frozen] | None:
     if isinstance(body, MemoryWrite) and not isinstance(body.write, RawTurnIntent):
         return None
     return message
+
+
+def _unread(shard: Shard, records: Iterable[Record]) -> dict[int, bytes]:
+    """What is no valid turn and says that it is private, or is of a private speaker."""
+    values = {}
+    for record in records:
+        if record.value is None or not (shard.privacy or says_withheld(record.value)):
+            continue
+        said = unread_speaker(record.value)
+        if said is None:
+            continue
+        scope, speaker = said
+        levels = shard.privacy.get(scope, {})
+        if says_withheld(record.value) or is_withheld(levels, speaker):
+            values[record.offset] = withheld_value(record.value)
+    return values
 
 
 def _withheld(shard: Shard, item_ids: Sequence[str]) -> set[str]:

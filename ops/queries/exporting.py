@@ -88,6 +88,9 @@ _LINES: Final[Mapping[str, str]] = {
     " r.kind AS attribute_kind, r.status, r.confidence, r.importance FROM attribute_rows r"
     " JOIN aspect_rows a USING (aspect_id) JOIN name_rows n USING (name_id)"
     f" WHERE r.scope = $scope AND r.{_OWN} ORDER BY entity, aspect, r.memory_id",
+    # After the memories: of a private person they are those of before.
+    "privacy": "SELECT person, level, reason, changed_by, recorded_at FROM privacy_rows"
+    " WHERE scope = $scope ORDER BY person_key",
     # Last: memory that may not be changed takes no lines.
     "flags": "SELECT enabled, shadow_mode, allow_update_delete, mutations_frozen,"
     " autonomous_frozen FROM scope_flags WHERE scope = $scope",

@@ -3,67 +3,26 @@
 from __future__ import annotations
 
 import shutil
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from palimpsest.ops.maintenance.withholding import Withholding
 from palimpsest.schemas.commands import (
-    Actor,
-    ImportCommand,
-    MemoryPatch,
-    ModifyCommand,
     RememberCommand,
-    SetFlagsCommand,
-    SetPrivacyCommand,
-    UpdateShortTermCommand,
 )
-from palimpsest.schemas.document_commands import AddDocumentCommand
-from palimpsest.schemas.envelope import derived_id
-from palimpsest.schemas.messages import MemoryWrite, RawTurnIntent
-from palimpsest.schemas.portable import NumberedLine, PortableMemory
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_WRITES
-from palimpsest.streams.apply_writes import apply_writes_stage
-from palimpsest.streams.logs.base import LogError, Position
-from palimpsest.streams.normalize import normalized
-from palimpsest.streams.stage import Stage
 from tests.erased_bytes import where
 from tests.harness import FULL, Pipeline, differing, pipeline_settings
-from tests.messages import BEGIN, published, redriven, turn
-from tests.spoken_model import ScriptedModel, spoken
-from tests.unit.by_hand import context, write_message
-
-SECRET = "The spare key lies under the third flowerpot"
-KEPT = "Ben works at a bakery in Ghent"
-AGENT = Actor(id="bot", type="agent")
+from tests.messages import published, turn
+from tests.privacy_by_hand import AGENT, KEPT, REJECTED, SECRET, STORED, level, tidy, turns, words
 
 
 @pytest.fixture
 def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
     with Pipeline(tmp_path / "live", pipeline_settings(FULL)) as running:
         yield running
-
-
-def level(person: str | None, wanted: Any, reason: str = "asked for") -> SetPrivacyCommand:
-    return SetPrivacyCommand(person=person, level=wanted, reason=reason)
-
-
-def tidy(pipeline: Pipeline) -> int:
-    """What goes on beside the stages of a worker."""
-    return Withholding(pipeline.log, [pipeline.shard], wanted=True).once()
-
-
-def turns(pipeline: Pipeline) -> Counter[tuple[str, str]]:
-    rows = pipeline.rows("SELECT event, reason FROM outcomes WHERE item_kind = 'turn'")
-    return Counter((row["event"], row["reason"]) for row in rows)
-
-
-REJECTED = ("rejected", "privacy_full")
-STORED = ("created", "turn stored")
 
 
 def test_of_a_private_speaker_only_a_count_is_kept(pipeline: Pipeline) -> None:
@@ -83,11 +42,6 @@ def test_of_a_private_speaker_only_a_count_is_kept(pipeline: Pipeline) -> None:
 
 
 STAGES = ("normalize", "apply-writes", "extract", "decide")
-
-
-def words(pipeline: Pipeline) -> list[str]:
-    """Memories that are no turns."""
-    return pipeline.memories()
 
 
 @pytest.mark.parametrize("done", range(len(STAGES) + 1))
@@ -201,19 +155,21 @@ def test_a_turn_that_asks_for_it_itself_lies_nowhere(tmp_path: Path) -> None:
         assert pipeline.balance().holds
 
 
-def test_a_private_turn_that_is_no_valid_one_leaves_no_text_in_its_dead_letter(
-    pipeline: Pipeline,
-) -> None:
-    pipeline.raw(
-        CONVERSATION_TURNS,
-        b'{"id":"x","schema":"conversation-turn/1","scope":"ana","correlation_id":"x",'
-        b'"body":{"turn_id":7,"privacy":"full","content":"under the flowerpot"}}',
-    )
-    pipeline.run()
-    assert len(pipeline.dead_letters()) == 1
-    assert "flowerpot" not in pipeline.dead_letters()[0].model_dump_json()
-    found = where(pipeline.folder, "flowerpot")
-    assert all(place.startswith("log") for place in found)
+@pytest.mark.parametrize("own", ['"privacy":"full"', '"speaker":"ＡＮＡ"'])
+def test_a_private_turn_that_is_no_valid_one_leaves_no_text(own: str, tmp_path: Path) -> None:
+    with Pipeline(tmp_path / "live", pipeline_settings(FULL)) as pipeline:
+        pipeline.command(level("Ana", "full"))
+        pipeline.run()
+        record = (
+            '{"id":"x","schema":"conversation-turn/1","scope":"ana","correlation_id":"x",'
+            f'"body":{{"turn_id":7,{own},"content":"under the flowerpot"}}}}'
+        )
+        pipeline.raw(CONVERSATION_TURNS, record.encode())
+        pipeline.run()
+        assert tidy(pipeline) == 1
+        assert len(pipeline.dead_letters()) == 1
+        assert pipeline.balance().holds
+        assert where(pipeline.folder, "flowerpot") == []
 
 
 def test_raising_a_level_offers_to_erase_and_twice_is_once(pipeline: Pipeline) -> None:
@@ -270,154 +226,3 @@ def test_what_agents_and_people_may_remember_of_a_private_person(pipeline: Pipel
         "private",
         "private",
     ]
-
-
-def test_an_agent_may_not_change_a_fact_that_a_private_person_said(pipeline: Pipeline) -> None:
-    pipeline.say("I live in Oslo.")
-    pipeline.run()
-    pipeline.command(level("Ana", "partial"), SetFlagsCommand(self_teaching_enabled=True))
-    pipeline.run()
-    [fact] = pipeline.values("SELECT memory_id FROM memory_rows WHERE type <> 'episodic'")
-    patch = MemoryPatch(memory_id=fact, content="Ana lives in Bergen.")
-    taught = ModifyCommand(patches=(patch,), reason="heard", self_taught=True)
-    pipeline.command(taught, first=3, actor=AGENT)
-    pipeline.run()
-    error, _ = pipeline.result(3)
-    assert error is not None
-    assert error.startswith("private: agents may not write memories about them")
-    assert "tell the user" in error
-    # A person may: it is theirs to put right what is known.
-    pipeline.command(ModifyCommand(patches=(patch,), reason="she moved"), first=4)
-    pipeline.run()
-    assert words(pipeline) == ["Ana lives in Bergen."]
-
-
-def test_partial_keeps_what_the_person_says(pipeline: Pipeline) -> None:
-    pipeline.command(level("Ana", "partial"))
-    pipeline.run()
-    pipeline.say("I live in Oslo.")
-    pipeline.run()
-    assert words(pipeline) == ["Ana lives in Oslo."]
-
-
-def test_turns_of_before_are_no_context_of_others(tmp_path: Path) -> None:
-    model = ScriptedModel(spoken)
-    with Pipeline(tmp_path, language=model) as pipeline:
-        pipeline.say("Ana lives in Oslo")
-        pipeline.run()
-        pipeline.command(level("Ana", "full"))
-        pipeline.run()
-        model.prompts.clear()
-        pipeline.say("Ben sails often", first=2, speaker="Ben")
-        pipeline.run()
-        assert "Oslo" not in repr([prompt.subject for prompt in model.prompts])
-
-
-def test_a_text_that_is_known_not_to_be_kept_is_not_embedded() -> None:
-    asked: list[str] = []
-    stage = apply_writes_stage(pipeline_settings(), lambda scope, who: (scope, who) == ("ana", "Z"))
-    for who in ("Z", "Ana"):
-        intent = RawTurnIntent(turn=normalized("ana", turn(SECRET, 1, speaker=who)))
-        message = write_message(MemoryWrite(write=intent))
-        first = next(stage.process(message, context()))
-        asked.append(type(first).__name__)
-    assert asked == ["Load", "Embed"]
-
-
-def test_a_private_scope_takes_no_document_and_no_summary(pipeline: Pipeline) -> None:
-    pipeline.command(level(None, "full"))
-    pipeline.command(
-        AddDocumentCommand(kind="text", text=SECRET, title="keys"),
-        UpdateShortTermCommand(session_id="s1", summary=SECRET),
-        RememberCommand(content=SECRET),
-        first=2,
-    )
-    pipeline.run()
-    errors = [pipeline.result(number)[0] for number in (2, 3, 4)]
-    assert [str(each).partition(":")[0] for each in errors] == ["private"] * 3
-    assert pipeline.values("SELECT count(*) FROM memory_rows") == [0]
-
-
-def test_a_turn_that_is_sent_again_from_the_dead_letters_is_not_kept(tmp_path: Path) -> None:
-    def spoiled(stage: Stage) -> Stage:
-        def broken(message: Any, context: Any) -> Any:
-            raise ZeroDivisionError
-
-        return replace(stage, process=broken) if stage.name == "normalize" else stage
-
-    with Pipeline(tmp_path / "live", pipeline_settings(FULL), spoiled=spoiled) as pipeline:
-        pipeline.say(SECRET)
-        pipeline.run()
-        [dead] = pipeline.dead_letters()
-        pipeline.spoiled = lambda stage: stage
-        pipeline.command(level("Ana", "full"))
-        pipeline.run()
-        topic, again = redriven(dead)
-        pipeline.publish(again, topic=topic)
-        pipeline.run()
-        assert turns(pipeline) == {REJECTED: 1}
-        assert pipeline.values("SELECT count(*) FROM memory_rows") == [0]
-        assert pipeline.balance().holds
-
-
-def test_an_import_leaves_out_whom_nothing_is_kept_of(pipeline: Pipeline) -> None:
-    pipeline.command(level("Ana", "full"))
-    pipeline.run()
-    at = BEGIN
-    lines = tuple(
-        NumberedLine(
-            number=number,
-            line=PortableMemory.model_validate(
-                {
-                    "kind": "memory",
-                    "id": derived_id("imported", who),
-                    "type": "fact",
-                    "content": f"{who} likes tea",
-                    "who": who,
-                    "occurred_at": at,
-                    "created_at": at,
-                    "updated_at": at,
-                    "updated_by": "local",
-                    "importance": 0.5,
-                    "confidence": 0.5,
-                }
-            ),
-        )
-        for number, who in enumerate(("ANA", "Ben"), start=1)
-    )
-    pipeline.command(ImportCommand(from_scope="other", lines=lines), first=2)
-    pipeline.run()
-    error, result = pipeline.result(2)
-    assert error is None
-    assert words(pipeline) == ["Ben likes tea"]
-    [refused] = result["refused"]
-    assert refused["why"].startswith("private: ")
-
-
-def test_a_crash_before_it_is_noted_repeats_the_withholding(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pipeline.command(level("Ana", "full"))
-    pipeline.run()
-    pipeline.say(SECRET)
-    pipeline.run()
-
-    def crash(position: Position) -> None:
-        raise LogError("the disk is gone")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(pipeline.log, "seek", crash)
-        with pytest.raises(LogError):
-            tidy(pipeline)
-    assert tidy(pipeline) == 2
-    assert tidy(pipeline) == 0
-    assert where(pipeline.folder, "flowerpot") == []
-
-
-def test_nothing_is_withheld_that_is_not_settled(pipeline: Pipeline) -> None:
-    pipeline.say(SECRET, privacy="full")
-    pipeline.run("normalize", "audit")
-    assert tidy(pipeline) == 0  # apply-writes has yet to say what becomes of it
-    pipeline.run()
-    assert tidy(pipeline) == 1
-    assert where(pipeline.folder, "flowerpot") == []

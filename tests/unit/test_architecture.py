@@ -52,6 +52,7 @@ PURE_STDLIB = {
     "math",
     "operator",
     "re",
+    "shlex",
     "string",
     "struct",
     "textwrap",
