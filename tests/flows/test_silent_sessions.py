@@ -13,7 +13,6 @@ import pytest
 from palimpsest.ops.maintenance.session_timers import SilenceTimer
 from palimpsest.schemas.commands import SessionEndCommand, SetFlagsCommand
 from palimpsest.schemas.topics import MEMORY_COMMANDS, MEMORY_WRITES
-from palimpsest.streams.runtime.runner import STEPS
 from tests.harness import Pipeline
 from tests.messages import BEGIN, turn
 from tests.sessions_by_hand import ends_told, listed
@@ -152,8 +151,8 @@ def test_where_all_is_frozen_only_scopes_that_are_not_are_looked_at(pipeline: Pi
     assert (listed(pipeline), listed(pipeline, "ben")) == ({"a": None}, {"b": "silence"})
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_a_crash_at_any_step_ends_it_once(tmp_path: Path, step: str) -> None:
+@pytest.mark.parametrize("step", ["step", "commit", "send"])
+def test_a_crash_ends_it_once(tmp_path: Path, step: str) -> None:
     with Pipeline(tmp_path) as pipeline:
         say(pipeline, "a", "one")
         pipeline.run()
