@@ -16,6 +16,7 @@ from palimpsest.ops.queries.requests import SqlRequest, StatusRequest
 from palimpsest.ops.replay.branches import Branch, branch_settings, keep_branch, read_branch
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import Actor, Command
+from palimpsest.streams.logs.settings import LogSettings
 from palimpsest.streams.models.base import Prompt
 from palimpsest.streams.models.settings import EmbeddingSettings
 from palimpsest.streams.runtime.output import outgoing
@@ -50,12 +51,14 @@ class Lab:
 
     folder: Path
     live: Extraction
+    partitions: int | None = None
     given: int = 0
     settings: Settings = field(init=False)
 
     def __post_init__(self) -> None:
         self.settings = Settings(
             data_dir=self.folder,
+            log=LogSettings(partitions=self.partitions),
             embedding=EmbeddingSettings(provider="hashing", dimensions=256),
             decision=DecisionSettings(decider="rules", exact=0.98, near=0.98),
         )
@@ -119,8 +122,8 @@ class Lab:
         return {row["content"]: row["memory_id"] for row in found}
 
     async def holds(self) -> bool:
-        [row] = await self.rows("SELECT * FROM pipeline_total")
-        return bool(row["holds"] and row["facts_in_flight"] == 0)
+        rows = await self.rows("SELECT * FROM pipeline_total")
+        return all(row["holds"] and row["facts_in_flight"] == 0 for row in rows)
 
 
 def outgoing_turn(number: int, text: str, scope: str) -> Any:

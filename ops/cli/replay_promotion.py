@@ -257,7 +257,9 @@ def _tell_end(end: PromotionEnd, json: bool) -> None:
             for each in end.scopes
         ]
         names = ("scope", "status", "done", "kept because", "error")
-        console().print(f"promotion {end.promotion_id} of branch {end.branch}")
+        is_done = any(each.status not in ("planned", "nothing") for each in end.scopes)
+        if is_done:
+            console().print(f"promotion {end.promotion_id} of branch {end.branch}")
         console().print(table(names, rows) if rows else "there is no scope in both memories")
         if end.behind:
             typer.echo(

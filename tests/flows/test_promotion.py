@@ -32,8 +32,10 @@ from palimpsest.schemas.commands import (
     ModifyCommand,
     RecoverCommand,
     RememberCommand,
+    SetFlagsCommand,
 )
 from tests.branches_by_hand import Lab
+from tests.erased_bytes import where
 from tests.messages import BEGIN
 
 TEXTS = (
@@ -271,8 +273,9 @@ def test_what_cannot_be_promoted_is_told(made: Lab) -> None:
     asyncio.run(trying())
 
 
-def test_a_refused_scope_is_told_and_promoted_once_that_is_over(made: Lab) -> None:
-    """The fact was changed between the comparison and the command: only that one is kept."""
+def test_what_waits_in_the_log_is_done_once(made: Lab) -> None:
+    """Promoted again before a worker came: what was changed after the command lay in the log is
+    changed after it was carried out."""
 
     async def trying() -> None:
         ids = await made.facts()
@@ -305,5 +308,62 @@ def test_questions_are_asked_of_both(made: Lab) -> None:
         file.write_text('{"scope": "ana"}')
         with pytest.raises(RequestError, match="line 1 is no question"):
             await diff(made.settings, DiffRequest("better", questions=file))
+
+    asyncio.run(trying())
+
+
+def test_what_is_erased_after_a_promotion_leaves_the_log_too(made: Lab) -> None:
+    async def trying() -> None:
+        await promoted(made)
+        ids = [(await made.facts())[fact] for fact in ("Ana owns Rex", "Ana likes green tea")]
+        texts = ("Ana owns Rex", "Ana likes tea")
+        assert where(made.folder / "log", *texts)
+        await made.command(ForgetCommand(memory_ids=tuple(ids), reason="mine", hard=True))
+        assert where(made.folder / "log", *texts) == []
+        assert where(made.folder / "shards", *texts) == []
+        [done] = await promotions(made.settings)
+        await rollback(made.settings, RollbackRequest(done.promotion_id))
+        await made.run()
+        assert not {"Ana owns Rex", "Ana likes tea", "Ana likes green tea"} & {*await made.facts()}
+        assert {"Rex is loud", "Ana likes coffee"} <= {*await made.facts()}
+        assert await made.holds()
+
+    asyncio.run(trying())
+
+
+def test_a_refused_scope_is_promoted_once_that_is_over(made: Lab) -> None:
+    async def trying() -> None:
+        await made.command(SetFlagsCommand(mutations_frozen=True))
+        await promote(made.settings, PromoteRequest("better"))
+        await made.run()
+        assert await promotions(made.settings) == []
+        await made.command(SetFlagsCommand(mutations_frozen=False))
+        assert (await promoted(made))["gained"] == 2
+
+    asyncio.run(trying())
+
+
+def test_scopes_in_several_partitions(tmp_path: Path) -> None:
+    """The branch has one partition, the live memory three; only the named scopes are promoted."""
+
+    async def trying() -> None:
+        made = Lab(tmp_path, said(FIRST), partitions=3)
+        scopes = ("ana", "ben", "it's", "zoë")
+        for scope in scopes:
+            made.publish(made.settings, enumerate(TEXTS, 1), scope)
+        await made.run()
+        for scope in scopes:
+            await made.branch(said(SECOND), *TEXTS, scope=scope)
+        request = PromoteRequest("better", scopes=scopes[1:])
+        end = await promote(made.settings, request)
+        assert [each.scope for each in end.scopes] == [*scopes[1:]]
+        await made.run()
+        end = await promote(made.settings, request)
+        assert {each.status for each in end.scopes} == {"applied"}
+        rows = await made.rows("SELECT scope, content FROM memories WHERE type <> 'episodic'")
+        found = {scope: {r["content"] for r in rows if r["scope"] == scope} for scope in scopes}
+        assert found["ana"] != {*NEW}
+        assert all(found[scope] == {*NEW} for scope in scopes[1:])
+        assert await made.holds()
 
     asyncio.run(trying())

@@ -1,0 +1,162 @@
+"""The program promotes a branch while a worker takes turns in, is killed, and goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from palimpsest.ops.bootstrap import publisher
+from palimpsest.ops.queries.access import queries
+from palimpsest.ops.queries.requests import RecallRequest, StatusRequest
+from tests.branches_by_hand import Lab, outgoing_turn
+from tests.flows.program import Program, until
+
+SCOPES = ("ana", "ben", 'eve\'s "own"')
+OLD = [f"turn number {number} of old" for number in range(8)]
+PER_SECOND = 20
+MOST_TURNS = 400
+"""A machine that is slow at promoting need not have a minute's turns to process after it."""
+
+
+def first(text: str) -> list[str]:
+    number = text.split()[2]
+    return [f"Thing {number} is old news", f"Place {number} was quiet then"]
+
+
+def second(text: str) -> list[str]:
+    number = text.split()[2]
+    return [f"Thing {number} is very old news", f"Somebody {number} came along"]
+
+
+class Traffic(threading.Thread):
+    """Publishes turns at a steady rate, and asks for what was said, until it is told to stop."""
+
+    def __init__(self, lab: Lab) -> None:
+        super().__init__()
+        self.lab = lab
+        self.stopped = threading.Event()
+        self.published = self.answered = 0
+
+    def run(self) -> None:
+        asyncio.run(self._run())
+
+    async def _run(self) -> None:
+        async with queries(self.lab.settings) as asked:
+            with publisher(self.lab.settings) as append:
+                while not self.stopped.is_set():
+                    began = time.monotonic()
+                    scope = SCOPES[self.published % len(SCOPES)]
+                    text = f"I like the new dish {self.published}."
+                    if self.published < MOST_TURNS:
+                        append([outgoing_turn(1_000 + self.published, text, scope)])
+                        self.published += 1
+                    if self.published % 5 == 0:
+                        answer: Any = await asked.answer(RecallRequest(scope, "turn number old"))
+                        assert answer["results"], scope
+                        self.answered += 1
+                    rest = 1 / PER_SECOND - (time.monotonic() - began)
+                    self.stopped.wait(max(0.0, rest))
+
+
+async def prepared(lab: Lab) -> None:
+    for scope in SCOPES:
+        lab.publish(lab.settings, enumerate(OLD, 1), scope)
+    await lab.run()
+    # The branch has the turns of all scopes.
+    await lab.branch(second, *OLD, scope=SCOPES[0])
+    for scope in SCOPES[1:]:
+        await lab.branch(second, *OLD, scope=scope)
+
+
+def rows(lab: Lab, query: str) -> list[dict[str, Any]]:
+    return asyncio.run(lab.rows(query))
+
+
+def drawn(lab: Lab) -> dict[str, list[str]]:
+    """Facts of the old turns by scope."""
+    found: dict[str, list[str]] = {}
+    for row in rows(
+        lab,
+        "SELECT scope, content FROM memories WHERE source_type = 'extraction'"
+        " AND content SIMILAR TO '(Thing|Place|Somebody) .*' ORDER BY ALL",
+    ):
+        found.setdefault(row["scope"], []).append(row["content"])
+    return found
+
+
+def is_settled(lab: Lab) -> bool:
+    async def asking() -> Any:
+        async with queries(lab.settings) as asked:
+            return await asked.answer(StatusRequest())
+
+    status = asyncio.run(asking())
+    return all(stage["lag"] == 0 for stage in status["stages"]) and status["balance"]["holds"]
+
+
+def killed_promotion(program: Program, lab: Lab) -> None:
+    """A promotion that is killed as soon as it has begun."""
+    begun = lab.settings.data_dir / "branches" / "better" / "promotion.id"
+    process = subprocess.Popen(
+        program.command("replay", "promote", "better"),
+        cwd=program.folder,
+        env=program.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    until(lambda: begun.exists() or process.poll() is not None)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def test_promoted_and_rolled_back_while_turns_come_in(tmp_path: Path) -> None:
+    program = Program(tmp_path, PALIMPSEST_EMBEDDING__DIMENSIONS="256")
+    lab = Lab(program.data, first)
+    asyncio.run(prepared(lab))
+    before = drawn(lab)
+    differs(program, tmp_path)
+    with program.worker():
+        traffic = Traffic(lab)
+        traffic.start()
+        try:
+            until(lambda: traffic.published >= 10)
+            killed_promotion(program, lab)
+            end = program.json("replay", "promote", "better")
+            until(lambda: traffic.published >= 30)
+        finally:
+            traffic.stopped.set()
+            traffic.join()
+        assert end["complete"]
+        assert {scope["status"] for scope in end["scopes"]} == {"applied"}
+        until(lambda: is_settled(lab))
+        expected = sorted(fact for text in OLD for fact in second(text))
+        assert drawn(lab) == dict.fromkeys(sorted(SCOPES), expected)
+        [row] = rows(lab, "SELECT count(*) AS n FROM turns")
+        assert row["n"] == traffic.published + len(OLD) * len(SCOPES)
+        assert traffic.answered >= 5
+        listed = program.ok("replay", "promotions")
+        assert end["promotion_id"][:8] in listed
+        assert f"{8 * len(SCOPES)}" in listed
+        back = program.json("replay", "rollback", end["promotion_id"][:8], "--reason", "worse")
+        assert {scope["status"] for scope in back["scopes"]} == {"rolled-back"}
+        assert drawn(lab) == before
+        [row] = rows(lab, "SELECT count(*) AS n FROM turns")
+        assert row["n"] == traffic.published + len(OLD) * len(SCOPES)
+
+
+def differs(program: Program, folder: Path) -> None:
+    """What the program tells of the differences, in each form."""
+    shown = program.ok("replay", "diff", "better", "--out", str(folder / "out"))
+    assert "Thing 3 is old news" in shown
+    facts = pq.read_table(folder / "out" / "facts.parquet").to_pylist()
+    assert {row["kind"] for row in facts} == {"changed", "gained", "lost"}
+    assert len(facts) == 3 * len(OLD) * len(SCOPES)
+    shown = program.ok("replay", "promote", "better", "--dry-run", "--scope", SCOPES[2])
+    assert "8 gain, 8 replace, 8 lose" in shown
