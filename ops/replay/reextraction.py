@@ -30,14 +30,14 @@ from palimpsest.ops.replay.counterparts import Counterparts
 from palimpsest.ops.replay.curation import Curation
 from palimpsest.ops.replay.feeding import FedClock, Feeding, Pacing
 from palimpsest.ops.replay.ledger import Ledger, Spent
-from palimpsest.ops.replay.live_log import LiveLog, live_log
+from palimpsest.ops.replay.live_log import LiveLog, check_whole, live_log
 from palimpsest.ops.replay.progress import Report, unreported
 from palimpsest.ops.replay.recorded_extraction import Recorded, recorded_extraction
 from palimpsest.ops.replay.selecting import chosen_turns, hashed_order, is_among
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.messages import NormalizedTurn
 from palimpsest.schemas.redaction import is_mark
-from palimpsest.schemas.topics import DEAD_LETTERS
+from palimpsest.schemas.topics import DEAD_LETTERS, MEMORY_WRITES
 from palimpsest.streams.models.base import LanguageModel, Vector
 from palimpsest.streams.models.settings import LlmSettings
 from palimpsest.streams.runtime.source import Interrupted
@@ -84,7 +84,8 @@ async def reextract(
     LogError, StoreError or FolderInUse, each saying what to do."""
     stop = stopping or asyncio.Event()
     with live_log(settings) as reader:
-        branch = the_branch(settings, asked, reader.partitions("memory-writes"))
+        branch = the_branch(settings, asked, reader.partitions(MEMORY_WRITES.name))
+        await asyncio.to_thread(check_whole, reader, branch.read_through)
         with Ledger.opened(branch_folder(settings, branch.name)) as ledger:
             live = LiveLog(reader, ledger)
             if branch.selection and branch.selection.sample and not ledger.has_sample:
