@@ -91,7 +91,7 @@ class Counterparts:
         fact accounts for."""
         live = self._live(live_id, before)
         if live is None or not live.turns:
-            return self._equal(scope, () if live is None else live.texts)
+            return self.equal(scope, () if live is None else live.texts)
         if not live.texts:
             return await self.unaccounted(scope, live.turns, before)
         drawn, others = self._compared(scope, live.turns, before)
@@ -105,7 +105,7 @@ class Counterparts:
         ]
         found.sort(key=lambda each: (each[1].is_deleted, -each[2].score, each[0]))
         matches = [Match(key, each.by, round(each.score, 6)) for key, _, each in found]
-        return matches or self._equal(scope, live.texts)
+        return matches or self.equal(scope, live.texts)
 
     async def unaccounted(self, scope: str, turns: Iterable[str], before: int) -> list[Match]:
         """What the branch drew from these turns alone and no live fact of theirs says."""
@@ -189,7 +189,7 @@ class Counterparts:
             break  # one record tells of all
         return [text for text in found if text and not is_mark(text)]
 
-    def _equal(self, scope: str, texts: Iterable[str]) -> list[Match]:
+    def equal(self, scope: str, texts: Iterable[str]) -> list[Match]:
         """The active memory of the scope that says just one of these."""
         hashes = [content_hash(storage_content(text)) for text in texts]
         with self.shard.reading() as reader:

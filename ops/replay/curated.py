@@ -28,9 +28,9 @@ Status = Literal[
 ]
 """`fed`: the branch has the command, and its result is not known yet. `re-applied`: the branch
 did it. `refused`: the branch did not, and `detail` says why. `suppressed`: the branch said a
-forgotten thing in other words, and forgot that, too. `no counterpart`: nothing in the branch
-corresponds. `not carried out`: the live memory had refused the command, so the branch was not
-asked."""
+forgotten or corrected thing in other words, and forgot that, too. `no counterpart`: nothing in the
+branch corresponds. `not carried out`: the live memory had refused the command, so the branch was
+not asked."""
 
 
 @dataclass(frozen=True, slots=True)

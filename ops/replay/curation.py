@@ -60,6 +60,7 @@ DONE: Final[Mapping[str, frozenset[str]]] = {
     "erase-scope": frozenset({"erased"}),
 }
 """Results by which a command has come to what was wished."""
+SAID_BY_IT: Final = "a memory that a person changed says the same"
 NOT_CARRIED_OUT: Final = "the live memory did not carry it out"
 
 
@@ -82,12 +83,21 @@ class Curation:
         if isinstance(command, EraseScopeCommand):
             return self._erasure(message, command, known)
         named: dict[str, list[str]] = {}
+        forgotten: list[str] = []
         for row in known:
-            if row.branch_id is not None:
+            if row.branch_id is None:
+                continue
+            if isinstance(command, ModifyCommand) and row.status == "suppressed":
+                forgotten.append(row.branch_id)
+            else:
                 named.setdefault(row.live_id, []).append(row.branch_id)
-        return [
+        said = [
             _said(message, each, number) for number, each in enumerate(_renamed(command, named))
         ]
+        if not forgotten:
+            return said
+        out_of_the_way = ForgetCommand(memory_ids=tuple(forgotten), reason=SAID_BY_IT, force=True)
+        return [_said(message, out_of_the_way, len(said)), *said]
 
     def settle(self) -> None:
         """Tell of all that the branch was told what became of it."""
@@ -145,7 +155,7 @@ class Curation:
     async def _matches(
         self, scope: str, command: Translated, live_id: str, before: int
     ) -> tuple[Match | None, list[Match]]:
-        """The counterpart, and for what is forgotten all else that says the same."""
+        """The counterpart, and all else that says what is forgotten, or corrected."""
         if isinstance(command, ApplyProposalsCommand | DismissProposalsCommand):
             return await self.counterparts.of_held(scope, live_id, before), []
         forgets = isinstance(command, ForgetCommand)
@@ -153,14 +163,33 @@ class Curation:
             others = (
                 await self.counterparts.unaccounted(scope, [live_id], before) if forgets else []
             )
-            return Match(live_id, "same id", None), others
+            match = Match(live_id, "same id", None)
+            return match, [*others, *self._in_the_way(scope, command, live_id, match)]
         found = await self.counterparts.of_fact(scope, live_id, before)
         first = self._earlier(scope, live_id) or next(
             (each for each in found if each.by != "erased"), None
         )
-        if not forgets:
+        if not forgets and not (first is not None and _texts(command, live_id)):
             return first, []
-        return first, [each for each in found if first is None or each.branch_id != first.branch_id]
+        others = [each for each in found if first is None or each.branch_id != first.branch_id]
+        if first is not None:
+            known = {each.branch_id for each in others}
+            more = self._in_the_way(scope, command, live_id, first)
+            others += [each for each in more if each.branch_id not in known]
+        return first, others
+
+    def _in_the_way(
+        self, scope: str, command: Translated, live_id: str, match: Match
+    ) -> list[Match]:
+        """The fact of the branch that says what a memory is changed to: two may not say the same,
+        and the one that a person has changed is kept."""
+        return [
+            each
+            for each in self.counterparts.equal(scope, _texts(command, live_id))
+            if each.branch_id != match.branch_id
+            and not self.counterparts.has_same_id(scope, each.branch_id)
+            and not self.live.ledger.curated("branch_id = ?", each.branch_id)
+        ]
 
     def _earlier(self, scope: str, live_id: str) -> Match | None:
         """The counterpart that an earlier command found."""
@@ -274,6 +303,13 @@ def _named(command: Translated, done: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(named))
 
 
+def _texts(command: Translated, live_id: str) -> list[str]:
+    """What the command lets a memory say instead."""
+    if not isinstance(command, ModifyCommand):
+        return []
+    return [p.content for p in command.patches if p.memory_id == live_id and p.content]
+
+
 def _guarded(command: Translated, live_id: str) -> bool:
     """Whether the live memory may have refused what another state would have allowed."""
     if isinstance(command, ModifyCommand):
@@ -338,7 +374,8 @@ def _settled(row: Curated, results: Mapping[str, str]) -> Curated:
         status = results.get("*", "")
     else:
         status = results.get(row.branch_id, results["*"])
-    if status in DONE[row.command] or status.startswith("not_deleted"):
+    wished = "forget" if row.status == "suppressed" else row.command
+    if status in DONE[wished] or status.startswith("not_deleted"):
         return replace(
             row, status="suppressed" if row.status == "suppressed" else "re-applied", detail=status
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -32,7 +32,7 @@ from palimpsest.schemas.topics import (
     Topic,
 )
 from palimpsest.streams.command_work import command_id
-from palimpsest.streams.logs.base import LogReader, Record
+from palimpsest.streams.logs.base import LogError, LogReader, Record
 from palimpsest.streams.stage import Message
 
 ERASED: Final = "purged"
@@ -52,6 +52,22 @@ def live_log(settings: Settings) -> Iterator[LogReader]:
         return
     with open_log(settings, "read") as log:
         yield log
+
+
+def check_whole(reader: LogReader, read_through: Mapping[int, int]) -> None:
+    """Raises LogError where what is to be read next was deleted from the live log."""
+    watermarks = getattr(reader, "watermarks", None)
+    if watermarks is None:
+        return  # an embedded log keeps memory-writes
+    topic = MEMORY_WRITES.name
+    places = [(topic, number) for number in range(reader.partitions(topic))]
+    for (_, number), found in watermarks(places).items():
+        if found.beginning > read_through.get(number, 0):
+            raise LogError(
+                f"{topic}[{number}] begins at offset {found.beginning}: what was before was"
+                " deleted (`palimpsest topics delete-records`, or a retention on the broker), and"
+                " no branch can be made of it any more"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,14 +31,16 @@ from palimpsest.ops.replay.counterparts import Counterparts
 from palimpsest.ops.replay.curation import Curation
 from palimpsest.ops.replay.feeding import FedClock, Feeding, Pacing
 from palimpsest.ops.replay.ledger import Ledger, Spent
-from palimpsest.ops.replay.live_log import LiveLog, live_log
+from palimpsest.ops.replay.live_log import LiveLog, check_whole, live_log
 from palimpsest.ops.replay.progress import Report, unreported
 from palimpsest.ops.replay.recorded_extraction import Recorded, recorded_extraction
 from palimpsest.ops.replay.selecting import chosen_turns, hashed_order, is_among
+from palimpsest.ops.replay.standing import drop_unused
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.settings.sources import with_overrides
 from palimpsest.schemas.messages import NormalizedTurn
 from palimpsest.schemas.redaction import is_mark
-from palimpsest.schemas.topics import DEAD_LETTERS
+from palimpsest.schemas.topics import DEAD_LETTERS, MEMORY_WRITES
 from palimpsest.streams.models.base import LanguageModel, Vector
 from palimpsest.streams.models.recorded import RecordedReplies
 from palimpsest.streams.models.settings import LlmSettings
@@ -84,9 +86,26 @@ async def reextract(
     """Make the branch, or go on with it, until all that the live memory has carried out is in it,
     `stopping` is set or the budget is used up. Raises RequestError, SetupError, SettingsError,
     LogError, StoreError or FolderInUse, each saying what to do."""
-    stop = stopping or asyncio.Event()
+    try:
+        return await _reextract(settings, asked, report, stopping or asyncio.Event())
+    except SetupError:
+        _drop_unfed(settings, asked.branch)
+        raise
+
+
+def _drop_unfed(settings: Settings, name: str) -> None:
+    """Leave no branch behind whose models could not be used: it would keep its name."""
+    with contextlib.suppress(RequestError):  # there is none, or another process feeds it
+        if not read_branch(settings, name).read_through:
+            drop_unused(settings, name)
+
+
+async def _reextract(
+    settings: Settings, asked: Reextraction, report: Report, stop: asyncio.Event
+) -> Reextracted:
     with live_log(settings) as reader:
-        branch = the_branch(settings, asked, reader.partitions("memory-writes"))
+        branch = the_branch(settings, asked, reader.partitions(MEMORY_WRITES.name))
+        await asyncio.to_thread(check_whole, reader, branch.read_through)
         with Ledger.opened(branch_folder(settings, branch.name)) as ledger:
             live = LiveLog(reader, ledger)
             if branch.selection and branch.selection.sample and not ledger.has_sample:
@@ -115,9 +134,11 @@ def differing(
     provider: str | None = None,
     model: str | None = None,
 ) -> tuple[str, ...]:
-    """The overrides of a branch whose turns this model reads. Raises RequestError where the live
+    """The overrides of a branch whose turns this model reads, by name; of a setting that is given
+    twice the last one. Raises RequestError where the live
     settings say of the live provider what would be wrong of another, and for what a branch cannot
     have of its own: it is kept in a file that anyone may read, and its log is the live one's."""
+    with_overrides(settings, overrides)
     given = {flag.partition("=")[0].strip() for flag in overrides}
     secret = sorted(key for key in given if key.endswith(UNTOLD))
     if secret:
@@ -140,7 +161,9 @@ def differing(
                 f" address of {provider} with --set llm.base_url=…"
             )
     own = (("llm.provider", provider), ("llm.model", model))
-    return (*overrides, *(f"{key}={value}" for key, value in own if value is not None))
+    flags = [*overrides, *(f"{key}={value}" for key, value in own if value is not None)]
+    values = {key.strip(): value for key, _, value in (flag.partition("=") for flag in flags)}
+    return tuple(f"{key}={value}" for key, value in sorted(values.items()))
 
 
 def the_branch(settings: Settings, asked: Reextraction, partitions: int) -> Branch:

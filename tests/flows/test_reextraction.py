@@ -166,6 +166,23 @@ async def test_a_correction_finds_what_an_earlier_command_has_changed(tmp_path: 
     assert list(facts(live.of_branch())) == ["Ana collects stamps of all things"]
 
 
+async def test_a_correction_that_the_model_knew_already_makes_one_memory(tmp_path: Path) -> None:
+    turn = "I paint boats"
+    new = {turn: ["Ana paints big boats", "Ana paints canoes"]}
+    async with provider({"old": {turn: ["Ana paints ships"]}, "new": new}) as server:
+        live = Live(live_settings(tmp_path, server.url, decision={"decider": "rules", "near": 0.3}))
+        live.say(turn)
+        await live.run()
+        [known] = live.facts().values()
+        live.command(modify(known, content="Ana paints canoes"), modify(known, pinned=True))
+        await live.run()
+        await live.branch()
+        kept = rows(live.of_branch(), "SELECT pinned FROM memory_rows WHERE dedup_key IS NOT NULL")
+    assert list(facts(live.of_branch())) == ["Ana paints canoes"]
+    assert kept == [(True,)]
+    assert [row.status for row in curated(live)] == ["re-applied", "suppressed", "re-applied"]
+
+
 @pytest.mark.parametrize("times", [1, 3])
 async def test_turns_outside_the_selection_keep_what_was_extracted(
     times: int, tmp_path: Path

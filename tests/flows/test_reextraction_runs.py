@@ -250,6 +250,7 @@ async def test_refusals_say_what_to_do(tmp_path: Path) -> None:
         await live.run()
         with pytest.raises(SetupError, match="model"):
             await live.branch("absent", model="nobody")
+        assert standings(live.settings) == []
         await live.branch()
         for wrong in ({"model": "old"}, {"selection": Selection(scope="ben")}):
             with pytest.raises(RequestError, match="was made with"):
