@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -85,6 +86,7 @@ class Earning:
         self._settings = settings
         self._clock = clock
         self._told: set[str] = set()
+        self._lock = threading.Lock()
 
     @contextlib.asynccontextmanager
     async def going_on(self) -> AsyncIterator[None]:
@@ -102,15 +104,17 @@ class Earning:
             await asyncio.sleep(LOOK_SECONDS)
 
     def once(self) -> bool:
-        """Append what has to change now; whether there was anything. Blocks."""
+        """Append what has to change now; whether there was anything. Blocks, also while another
+        thread does the same."""
         found = False
-        for partition, shard in self._shards().items():
-            try:
-                found |= self._look(shard)
-            except StoreClosed:
-                continue  # the partition has moved on meanwhile
-            except (LogError, duckdb.Error) as error:
-                logger.warning("what scopes of partition %d earn waits: %s", partition, error)
+        with self._lock:
+            for partition, shard in self._shards().items():
+                try:
+                    found |= self._look(shard)
+                except StoreClosed:
+                    continue  # the partition has moved on meanwhile
+                except (LogError, duckdb.Error) as error:
+                    logger.warning("what scopes of partition %d earn waits: %s", partition, error)
         return found
 
     def _look(self, shard: Shard) -> bool:
@@ -124,10 +128,10 @@ class Earning:
             changes = _count(shard, CHANGES, scope)
             record_id, record = own_command(scope, command, EARNING, self._clock(), changes)
             if record_id not in self._told:
-                self._told.add(record_id)
-                found.append(record)
+                found.append((record_id, record))
         if found:
-            self._append(found)
+            self._append([record for _, record in found])
+            self._told.update(record_id for record_id, _ in found)
         return bool(found)
 
     def _candidates(self, shard: Shard) -> list[tuple[str, bool, Judged]]:
