@@ -35,7 +35,7 @@ SLIGHTLY: Final = 1e-9
 """So that 9 of 10 are 0.9, however binary numbers see it."""
 
 JUDGED: Final = """
-SELECT scope, count(*) AS judged, sum(is_right::INTEGER) AS in_favour FROM (
+SELECT scope, count(*) AS judged, sum(is_right::INTEGER) AS agreed FROM (
     SELECT scope, is_right,
         row_number() OVER (PARTITION BY scope ORDER BY judged_at DESC, item_id) AS number
     FROM main.decision_verdicts WHERE action IN ('UPDATE', 'DELETE'))
@@ -49,10 +49,10 @@ class Judged:
     """Of the newest proposals that people judged, how many they agreed with."""
 
     proposals: int = 0
-    in_favour: int = 0
+    agreed: int = 0
 
     def __str__(self) -> str:
-        return f"people agreed with {self.in_favour} of the last {self.proposals} proposals"
+        return f"people agreed with {self.agreed} of the last {self.proposals} proposals"
 
 
 def change_of(judged: Judged, earned: bool, settings: PipelineSettings) -> str | None:
@@ -63,10 +63,10 @@ def change_of(judged: Judged, earned: bool, settings: PipelineSettings) -> str |
     bar = settings.earn_agreement
     if earned:
         lost = bar - settings.earn_margin
-        fell = judged.in_favour < lost * judged.proposals - SLIGHTLY
+        fell = judged.agreed < lost * judged.proposals - SLIGHTLY
         return f"{judged}: less than {lost:.0%}" if fell else None
     enough = judged.proposals >= settings.earn_proposals
-    if enough and judged.in_favour >= bar * judged.proposals - SLIGHTLY:
+    if enough and judged.agreed >= bar * judged.proposals - SLIGHTLY:
         return f"{judged}: at least {bar:.0%}"
     return None
 
