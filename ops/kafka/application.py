@@ -237,6 +237,9 @@ class KafkaApplication:
         """Records that wait for each stage here: of the log, those that were fetched."""
         return by_stage(self._tasks(), PartitionTask.left)
 
+    async def _drained(self) -> bool:
+        return await asyncio.to_thread(self.log.drained)
+
     def _busy(self) -> bool:
         """Whether something beside the stages will still publish."""
         return self._publishing.busy() or self.deciding.busy() or self._earning.once()
@@ -246,7 +249,8 @@ class KafkaApplication:
 
     async def _until_drained(self) -> None:
         while not self._stop.is_set():
-            if await asyncio.to_thread(self.log.drained) and not self._busy():
+            # Again at the end: what was beside the stages may have published before it was done.
+            if await self._drained() and not self._busy() and await self._drained():
                 self.finished = True
                 if self.on_drained is not None:
                     await self.on_drained()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -34,7 +35,7 @@ SLIGHTLY: Final = 1e-9
 """So that 9 of 10 are 0.9, however binary numbers see it."""
 
 JUDGED: Final = """
-SELECT scope, count(*) AS judged, sum(is_right::INTEGER) AS in_favour FROM (
+SELECT scope, count(*) AS judged, sum(is_right::INTEGER) AS agreed FROM (
     SELECT scope, is_right,
         row_number() OVER (PARTITION BY scope ORDER BY judged_at DESC, item_id) AS number
     FROM main.decision_verdicts WHERE action IN ('UPDATE', 'DELETE'))
@@ -48,10 +49,10 @@ class Judged:
     """Of the newest proposals that people judged, how many they agreed with."""
 
     proposals: int = 0
-    in_favour: int = 0
+    agreed: int = 0
 
     def __str__(self) -> str:
-        return f"people agreed with {self.in_favour} of the last {self.proposals} proposals"
+        return f"people agreed with {self.agreed} of the last {self.proposals} proposals"
 
 
 def change_of(judged: Judged, earned: bool, settings: PipelineSettings) -> str | None:
@@ -62,10 +63,10 @@ def change_of(judged: Judged, earned: bool, settings: PipelineSettings) -> str |
     bar = settings.earn_agreement
     if earned:
         lost = bar - settings.earn_margin
-        fell = judged.in_favour < lost * judged.proposals - SLIGHTLY
+        fell = judged.agreed < lost * judged.proposals - SLIGHTLY
         return f"{judged}: less than {lost:.0%}" if fell else None
     enough = judged.proposals >= settings.earn_proposals
-    if enough and judged.in_favour >= bar * judged.proposals - SLIGHTLY:
+    if enough and judged.agreed >= bar * judged.proposals - SLIGHTLY:
         return f"{judged}: at least {bar:.0%}"
     return None
 
@@ -85,6 +86,7 @@ class Earning:
         self._settings = settings
         self._clock = clock
         self._told: set[str] = set()
+        self._lock = threading.Lock()
 
     @contextlib.asynccontextmanager
     async def going_on(self) -> AsyncIterator[None]:
@@ -102,15 +104,17 @@ class Earning:
             await asyncio.sleep(LOOK_SECONDS)
 
     def once(self) -> bool:
-        """Append what has to change now; whether there was anything. Blocks."""
+        """Append what has to change now; whether there was anything. Blocks, also while another
+        thread does the same."""
         found = False
-        for partition, shard in self._shards().items():
-            try:
-                found |= self._look(shard)
-            except StoreClosed:
-                continue  # the partition has moved on meanwhile
-            except (LogError, duckdb.Error) as error:
-                logger.warning("what scopes of partition %d earn waits: %s", partition, error)
+        with self._lock:
+            for partition, shard in self._shards().items():
+                try:
+                    found |= self._look(shard)
+                except StoreClosed:
+                    continue  # the partition has moved on meanwhile
+                except (LogError, duckdb.Error) as error:
+                    logger.warning("what scopes of partition %d earn waits: %s", partition, error)
         return found
 
     def _look(self, shard: Shard) -> bool:
@@ -124,10 +128,10 @@ class Earning:
             changes = _count(shard, CHANGES, scope)
             record_id, record = own_command(scope, command, EARNING, self._clock(), changes)
             if record_id not in self._told:
-                self._told.add(record_id)
-                found.append(record)
+                found.append((record_id, record))
         if found:
-            self._append(found)
+            self._append([record for _, record in found])
+            self._told.update(record_id for record_id, _ in found)
         return bool(found)
 
     def _candidates(self, shard: Shard) -> list[tuple[str, bool, Judged]]:

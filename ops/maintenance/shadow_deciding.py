@@ -54,7 +54,8 @@ class _Read:
 
 
 class ShadowDeciding:
-    """For all shards that `shards` tells as open, which may change at any time."""
+    """Asks every shadow decider, for all shards that `shards` tells as open, which may change at
+    any time."""
 
     def __init__(
         self,

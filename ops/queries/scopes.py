@@ -18,6 +18,7 @@ FLAGS = (
     "autonomous_frozen",
     "self_teaching_enabled",
 )
+EARNED = "earned_update_delete"
 
 _SCOPES = "SELECT scope, turns, memories, facts, last_activity FROM main.scopes"
 
@@ -45,13 +46,17 @@ def flags(sources: Sources, request: FlagsRequest) -> JsonObject:
         raise RequestError("the scope is empty")
     stored = rows(
         sources.shard_of(request.scope),
-        f"SELECT {', '.join(FLAGS)} FROM main.scope_flags WHERE scope = ?",
+        f"SELECT {', '.join((*FLAGS, EARNED))} FROM main.scope_flags WHERE scope = ?",
         [request.scope],
     )
     own = stored[0] if stored else {}
+    earned = bool(own.pop(EARNED, False)) and own["allow_update_delete"] is None
     told: list[JsonValue] = []
     for name in FLAGS:
         given = own.get(name)
+        if name == "allow_update_delete" and earned:
+            told.append({"flag": name, "value": True, "from": "what this scope has earned"})
+            continue
         setting = bool(getattr(sources.settings.pipeline, name))
         told.append(
             {

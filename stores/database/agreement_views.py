@@ -74,7 +74,7 @@ AGREEMENT_VIEWS: dict[str, View] = {
             "action": "what the live decider proposed",
             "target_id": "the memory that it named",
             "verdict": "applied, dismissed, confirmed, corrected, forgotten or recovered",
-            "is_right": "whether that is in its favour: applied and confirmed are",
+            "is_right": "whether that agrees with it: applied and confirmed do",
             "judged_at": "when",
         },
     ),

@@ -167,8 +167,12 @@ class Worker:
     @property
     def idle(self) -> bool:
         """Whether every stage has begun, and nothing that was published is left to process."""
-        are_idle = all(driven.task.idle and not driven.source.left() for driven in self._driven)
-        return are_idle and not self.busy()
+        # Again at the end: what was beside the stages may have published just before it was done.
+        return self._are_idle and not self.busy() and self._are_idle
+
+    @property
+    def _are_idle(self) -> bool:
+        return all(driven.task.idle and not driven.source.left() for driven in self._driven)
 
 
 async def _wait_for(event: asyncio.Event) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from palimpsest.ops.cli.main import app as program
 from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.maintenance.earning import Judged, change_of
 from palimpsest.ops.queries.dispatch import DirectQueries
-from palimpsest.ops.queries.requests import AgreementRequest
+from palimpsest.ops.queries.requests import AgreementRequest, FlagsRequest
 from palimpsest.ops.service.running import sources_of
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import (
@@ -117,6 +121,10 @@ async def test_deciders_are_compared_with_the_live_one_and_with_people(tmp_path:
             found = await agreement(app)
             assert await agreement(app, "ana") == found
             assert await agreement(app, "nobody") == {}
+        words = ["replay", "agreement", "--json", "--data-dir", str(tmp_path)]
+        said = await asyncio.to_thread(CliRunner().invoke, program, words)
+        assert said.exit_code == 0, said.output
+        assert {row["decider"]: row for row in json.loads(said.stdout)["deciders"]} == found
         live, rules, model = found["live"], found["rules"], found[of(server)]
         assert (live["judged"], live["with_people"]) == (2, 1)
         assert (rules["judged"], rules["with_people"]) == (2, 1)
@@ -162,6 +170,11 @@ async def test_a_scope_earns_it_and_loses_it(tmp_path: Path) -> None:
     )
     assert told["changed_by"] == "earning"
     assert told["reason"] == "people agreed with 2 of the last 2 proposals: at least 90%"
+    async with application(scene.settings, clock=scene.clock) as app:
+        flags: Any = await DirectQueries(sources_of(app)).answer(FlagsRequest("ana"))
+    assert [row for row in flags["flags"] if row["flag"] == "allow_update_delete"] == [
+        {"flag": "allow_update_delete", "value": True, "from": "what this scope has earned"}
+    ]
     # It is carried out now, unasked; one correction of the last two is too many.
     await scene.changed_their_mind("beer")
     assert await scene.held() == []

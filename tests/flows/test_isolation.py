@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from palimpsest.ops.queries.dispatch import DirectQueries
 from palimpsest.ops.queries.errors import NotFoundError
 from palimpsest.ops.queries.requests import (
+    AgreementRequest,
     ContextRequest,
     EmbeddingsRequest,
     EntitiesRequest,
@@ -128,6 +129,7 @@ async def everything(read: DirectQueries, scope: str, foreign: Sequence[str]) ->
         shown.append(await read.answer(ContextRequest(scope, "Ana", 2_000, session)))
     shown.append(await read.answer(SessionsRequest(scope)))
     shown.append(await read.answer(PrivacyRequest(scope)))
+    shown.append(await read.answer(AgreementRequest(scope)))
     listed = await read.answer(ListRequest(scope, limit=100))
     assert isinstance(listed, dict)
     memories: Any = listed["memories"]

@@ -21,6 +21,7 @@ from palimpsest.ops.queries.errors import (
     SqlTooSlowError,
 )
 from palimpsest.ops.queries.requests import (
+    AgreementRequest,
     ContextRequest,
     DocumentsRequest,
     EntitiesRequest,
@@ -111,6 +112,11 @@ async def test_counts_of_a_scope_need_its_partition_and_counts_of_all_need_all(
         assert "'active': 2" in str(await routed.answer(StatsRequest("ana")))
         with pytest.raises(RequestError, match="no worker has the partitions"):
             await routed.answer(StatsRequest())
+        compared = await routed.answer(AgreementRequest("ana"))
+        assert isinstance(compared, dict)
+        assert isinstance(compared["deciders"], list)
+        with pytest.raises(RequestError, match="no worker has the partitions"):
+            await routed.answer(AgreementRequest())
 
 
 async def test_documents_of_a_scope_need_its_partition_and_those_of_all_need_all(

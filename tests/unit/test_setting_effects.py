@@ -1,7 +1,7 @@
 """Every setting changes something that can be seen: a case for each, with what two values do.
 
-The cases stand with what they look at, in `setting_effects_deciders`, `_documents`, `_http`, `_logs`, `_models`,
-`_sessions`, `_stages`, `_stores`.
+The cases stand with what they look at, in `setting_effects_deciders`, `_documents`, `_http`,
+`_logs`, `_models`, `_sessions`, `_stages`, `_stores`.
 """
 
 from __future__ import annotations

@@ -84,6 +84,21 @@ async def test_nothing_to_do_is_drained() -> None:
     await working.run(until_drained=True)
 
 
+async def test_what_is_published_while_it_is_asked_who_is_busy_is_processed() -> None:
+    """What works beside the stages publishes, and is not busy any more when it is asked."""
+    log, left = MemoryLog(), [2]
+
+    def busy() -> bool:
+        if left[0]:
+            left[0] -= 1
+            fill(log, 1, first=left[0])
+        return False
+
+    working, [first] = worker(log, stage("first"), busy=busy)
+    await working.run(until_drained=True)
+    assert first.counts.records == 2
+
+
 async def test_it_goes_on_from_the_noted_positions() -> None:
     log = MemoryLog()
     fill(log, 5)
