@@ -43,6 +43,10 @@ def rebuild(
     ] = False,
     until: Until = None,
     name: Name = "rebuild",
+    shards: Annotated[
+        int | None,
+        typer.Option(min=1, max=1024, help="Into another number of partitions, to be read."),
+    ] = None,
     anyway: Annotated[
         bool, typer.Option("--anyway", help="With --swap: also where they differ.")
     ] = False,
@@ -62,12 +66,21 @@ def rebuild(
     from palimpsest.ops.cli.replay_progress import replaying
     from palimpsest.ops.replay.rebuild import RebuildRequest
     from palimpsest.ops.replay.rebuild import rebuild as rebuilding
+    from palimpsest.ops.replay.resharding import ReshardRequest, reshard
 
     if anyway and not swap:
         raise wrong_use("--anyway is for --swap")
-    request = RebuildRequest(name, partition, _moment(until), swap, anyway)
+    if shards is not None and (swap or partition is not None):
+        raise wrong_use("--shards makes a branch of all partitions, which cannot be swapped in")
+    moment = _moment(until)
     with replaying() as (report, stopping):
-        done = asyncio.run(rebuilding(cli.settings, request, report, stopping))
+        if shards is None:
+            request = RebuildRequest(name, partition, moment, swap, anyway)
+            doing = rebuilding(cli.settings, request, report, stopping)
+        else:
+            dealing = ReshardRequest(name, shards, moment)
+            doing = reshard(cli.settings, dealing, report, stopping)
+        done = asyncio.run(doing)
     if json:
         print_json(as_json(done))
     else:
