@@ -127,7 +127,7 @@ def as_json(done: Rebuilt) -> dict[str, object]:
         "records": done.records,
         "turns": done.turns,
         "seconds": round(done.seconds, 3),
-        "turns_per_second": round(done.turns / done.seconds, 1) if done.seconds else None,
+        "turns_per_second": round(done.turns / done.seconds, 1) if done.records else None,
         "swapped": done.kept is not None,
         "kept": done.kept,
     }
@@ -136,7 +136,7 @@ def as_json(done: Rebuilt) -> dict[str, object]:
 def _tell(done: Rebuilt, swap: bool) -> None:
     for each in done.partitions:
         typer.echo(f"partition {each.partition}: {each.rows} rows, {_comparison(each)}")
-    rate = f", {done.turns / done.seconds:,.0f} turns a second" if done.seconds else ""
+    rate = f", {done.turns / done.seconds:,.0f} turns a second" if done.records else ""
     typer.echo(f"{done.records} records folded in {done.seconds:.1f} s{rate}")
     if done.stopped:
         complain("interrupted: the same command goes on from here")
