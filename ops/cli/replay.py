@@ -43,6 +43,10 @@ def rebuild(
     ] = False,
     until: Until = None,
     name: Name = "rebuild",
+    shards: Annotated[
+        int | None,
+        typer.Option(min=1, max=1024, help="Into another number of partitions, to be read."),
+    ] = None,
     anyway: Annotated[
         bool, typer.Option("--anyway", help="With --swap: also where they differ.")
     ] = False,
@@ -63,12 +67,21 @@ def rebuild(
     from palimpsest.ops.replay.answers import rebuilt_json
     from palimpsest.ops.replay.rebuild import RebuildRequest
     from palimpsest.ops.replay.rebuild import rebuild as rebuilding
+    from palimpsest.ops.replay.resharding import ReshardRequest, reshard
 
     if anyway and not swap:
         raise wrong_use("--anyway is for --swap")
-    request = RebuildRequest(name, partition, _moment(until), swap, anyway)
+    if shards is not None and (swap or partition is not None):
+        raise wrong_use("--shards makes a branch of all partitions, which cannot be swapped in")
+    moment = _moment(until)
     with replaying() as (report, stopping):
-        done = asyncio.run(rebuilding(cli.settings, request, report, stopping))
+        if shards is None:
+            request = RebuildRequest(name, partition, moment, swap, anyway)
+            doing = rebuilding(cli.settings, request, report, stopping)
+        else:
+            dealing = ReshardRequest(name, shards, moment)
+            doing = reshard(cli.settings, dealing, report, stopping)
+        done = asyncio.run(doing)
     if json:
         print_json(rebuilt_json(done))
     else:
@@ -96,7 +109,7 @@ def _moment(until: str | None) -> int | datetime | None:
 def _tell(done: Rebuilt, swap: bool) -> None:
     for each in done.partitions:
         typer.echo(f"partition {each.partition}: {each.rows} rows, {_comparison(each)}")
-    rate = f", {done.turns / done.seconds:,.0f} turns a second" if done.seconds else ""
+    rate = f", {done.turns / done.seconds:,.0f} turns a second" if done.records else ""
     typer.echo(f"{done.records} records folded in {done.seconds:.1f} s{rate}")
     if done.stopped:
         complain("interrupted: the same command goes on from here")

@@ -30,7 +30,7 @@ def rebuilt_json(done: Rebuilt) -> dict[str, object]:
         "records": done.records,
         "turns": done.turns,
         "seconds": round(done.seconds, 3),
-        "turns_per_second": round(done.turns / done.seconds, 1) if done.seconds else None,
+        "turns_per_second": round(done.turns / done.seconds, 1) if done.records else None,
         "swapped": done.kept is not None,
         "kept": done.kept,
     }

@@ -43,12 +43,13 @@ from palimpsest.ops.replay.live_stores import (
 from palimpsest.ops.replay.log_identity import note_log
 from palimpsest.ops.replay.offsets import Offsets, followed, known_to_log, offset_at
 from palimpsest.ops.replay.progress import Progress, Report, unreported
+from palimpsest.ops.replay.recorded import reading_log
 from palimpsest.ops.replay.swap import Swap, swap_folders
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_WRITES
 from palimpsest.stores.database.state_hash import differing_rows, row_count, state_hash
 from palimpsest.stores.lock import FolderInUse, FolderLock
-from palimpsest.stores.shard import DATABASE_FILE
+from palimpsest.stores.shard import DATABASE_FILE, Shard
 from palimpsest.streams.logs.base import LogInUse, LogReader
 from palimpsest.streams.logs.embedded import EmbeddedLog
 
@@ -135,19 +136,6 @@ async def rebuild(
                 await work.swap(done)
     done.seconds = time.monotonic() - began
     return done
-
-
-@contextlib.contextmanager
-def reading_log(settings: Settings) -> Iterator[LogReader]:
-    """The live log, by a reader of its own: no position is noted and no group is joined."""
-    if settings.log.kind == "kafka":
-        from palimpsest.streams.kafka.log import KafkaLog
-
-        with KafkaLog.open(settings.cluster) as log:
-            yield log
-        return
-    with open_log(settings, "read") as embedded:
-        yield embedded
 
 
 def _branch(settings: Settings, request: RebuildRequest, partitions: int) -> Branch:
@@ -267,10 +255,7 @@ class _Work:
         model = embedding_model(self.own)
         shard = open_shard(self.own, copy.partition, shard_options(self.own, model))
         try:
-            for stage, topics in ends.items():
-                for topic, end in topics.items():
-                    if shard.cursor_of(stage, topic) > end:
-                        raise self._other_moment()
+            self._check(copy, shard, ends)
             note_embedding(shard, model.model)
             note_log(shard, self.log)
             result = await fold_partition(
@@ -294,12 +279,21 @@ class _Work:
         offset = ends.get("apply-writes", {}).get(MEMORY_WRITES.name, 0)
         return await asyncio.to_thread(self._compared, copy, offset, result.embedded)
 
-    def _other_moment(self) -> RequestError:
+    def _check(self, copy: LiveCopy | NoLiveStore, shard: Shard, ends: Offsets) -> None:
+        """Raises RequestError where more is folded than is wanted. Where there is no live store to
+        ask, what was folded to where it was then is no less right."""
         name = self.branch.name
-        return RequestError(
-            f"the branch {name} holds more than is wanted now: it is as of a later moment. Choose"
-            f" another --name, or remove it with `palimpsest replay drop {name}`"
-        )
+        lost = isinstance(copy, NoLiveStore) and self.request.until is None
+        for stage, topics in ends.items():
+            for topic, end in topics.items():
+                done = shard.cursor_of(stage, topic)
+                if done > end and not lost:
+                    raise RequestError(
+                        f"the branch {name} holds more than is wanted now: it is as of a later"
+                        " moment. Choose another --name, or remove it with `palimpsest replay drop"
+                        f" {name}`"
+                    )
+                topics[topic] = max(done, end)
 
     def _compared(
         self, copy: LiveCopy | NoLiveStore, offset: int, embedded: int

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pydantic_core import from_json
 
+from palimpsest.ops.embedded import open_log
+from palimpsest.ops.settings.sections import Settings
 from palimpsest.streams.logs.base import LogReader, Record
 
 READ_RECORDS = 1_000
 TURN_INTENTS = ("turn", "turn-rejected")
+
+
+@contextlib.contextmanager
+def reading_log(settings: Settings) -> Iterator[LogReader]:
+    """The live log, by a reader of its own: no position is noted and no group is joined."""
+    if settings.log.kind == "kafka":
+        from palimpsest.streams.kafka.log import KafkaLog
+
+        with KafkaLog.open(settings.cluster) as log:
+            yield log
+        return
+    with open_log(settings, "read") as embedded:
+        yield embedded
 
 
 @dataclass(frozen=True, slots=True)
