@@ -116,7 +116,9 @@ def live(pipeline: Pipeline, carry_out: bool = True) -> None:
     _keep_documents(history)
     _redrive(history)
     for session in ("ana-2", "ana-3"):
-        history.say(TALK[0], "Ana adopted a cat called Miso / Ana > owns > Miso", session_id=session)
+        history.say(
+            TALK[0], "Ana adopted a cat called Miso / Ana > owns > Miso", session_id=session
+        )
         history.command(UpdateShortTermCommand(session_id=session, summary="They spoke of a cat."))
         history.run()
     history.command(SessionEndCommand(session_id="ana-3"))
@@ -131,7 +133,7 @@ def _curate(history: History) -> None:
     history.command(
         RememberCommand(content="critical: Ana's pin is 4711", who="Ana", tags=("bank",)),
         RememberCommand(content="[pin]: Nora never eats nuts", pinned=True),
-        RememberCommand(content="Ben's \"new\" job is in Ghent; DROP TABLE x", session_id="ana-1"),
+        RememberCommand(content='Ben\'s "new" job is in Ghent; DROP TABLE x', session_id="ana-1"),
         AliasCommand(name="Nora", alias="Eleonora"),
         AliasCommand(name="Nora", alias="Nora"),
     )
@@ -170,7 +172,9 @@ def _hold(history: History) -> None:
     history.command(SetFlagsCommand(allow_update_delete=True), scope="ben")
     history.command(SetFlagsCommand(shadow_mode=True), scope="cleo")
     for scope in SCOPES:
-        history.say("Now Ben likes white coffee", "Rex barks at Ben / Rex > likes > Ben", scope=scope)
+        history.say(
+            "Now Ben likes white coffee", "Rex barks at Ben / Rex > likes > Ben", scope=scope
+        )
     history.run()
     history.command(SetFlagsCommand(shadow_mode=False, enabled=False), scope="cleo")
     history.say("Cleo keeps bees on the roof", scope="cleo")

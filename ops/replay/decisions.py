@@ -57,9 +57,7 @@ class DecisionFold:
             self._commit(batch)
         return folded
 
-    def _fold(
-        self, batch: _Batch, record: Record, message: Message | None, done: set[str]
-    ) -> bool:
+    def _fold(self, batch: _Batch, record: Record, message: Message | None, done: set[str]) -> bool:
         """Whether it is known what came of the record."""
         is_recorded = record.offset < self._decisions.known_through
         if message is None:

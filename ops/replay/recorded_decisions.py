@@ -50,9 +50,7 @@ class RecordedDecisions:
     def read(self, begin: int, end: int) -> None:
         """Read on until the decisions of all records before `end` are known or the log ends; those
         of records before `begin` are not asked for any more."""
-        self._intents = {
-            key: found for key, found in self._intents.items() if found[0] >= begin
-        }
+        self._intents = {key: found for key, found in self._intents.items() if found[0] >= begin}
         # By the intents alone: a dead letter of a later record says nothing of those before it.
         while self._sent_through < end:
             records = self._log.read(MEMORY_WRITES.name, self._partition, self._next, READ_RECORDS)
