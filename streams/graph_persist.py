@@ -258,9 +258,7 @@ def _new_name(work: _Work, shown: str, entity_type: str, mentions: int) -> NameR
     return work.keep(row)
 
 
-def _mentions_before(
-    work: _Work, row: NameRow
-) -> Iterator[tuple[str, MemoryText, NameRow, str]]:
+def _mentions_before(work: _Work, row: NameRow) -> Iterator[tuple[str, MemoryText, NameRow, str]]:
     """Of the memories that had a name before it was known: memory, text, name, and as what the
     text has it."""
     for memory_id in work.graph.naming.get(row.canonical_name, ()):

@@ -28,8 +28,8 @@ from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.envelope import Envelope, Frozen
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.topics import CONVERSATION_TURNS
-from palimpsest.stores.database.state_hash import state_hash
 from palimpsest.stores.database.migrations import use_tables
+from palimpsest.stores.database.state_hash import state_hash
 from palimpsest.stores.shard import DATABASE_FILE
 from palimpsest.streams.logs.base import LogReader, Outgoing
 from palimpsest.streams.runtime.output import outgoing
@@ -110,9 +110,7 @@ async def _record(settings: Settings, recording: Recording) -> None:
         await app.run(until_drained=True)
 
 
-def _fold(
-    settings: Settings, recording: Recording, where: Path, report: Report
-) -> JsonObject:
+def _fold(settings: Settings, recording: Recording, where: Path, report: Report) -> JsonObject:
     new = where / FOLDED
     shutil.rmtree(new, ignore_errors=True)
     own = settings.model_copy(update={"data_dir": new})

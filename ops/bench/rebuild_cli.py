@@ -58,7 +58,7 @@ def _show(result: dict[str, object]) -> None:
     out.print(
         f"\n[bold]{result['turns_per_second']} turns/s[/]: {result['turns']} turns"
         f" ({result['records_per_second']} records/s) over {result['partitions']} partitions in"
-        f" {result['seconds']} s ({result['cpu_seconds']} s of processor); the largest process had {result['peak_mib']} MiB; what is stored"
-        f" is {same}"
+        f" {result['seconds']} s ({result['cpu_seconds']} s of processor)"
     )
+    out.print(f"The largest process had {result['peak_mib']} MiB; what is stored is {same}.")
     out.print("[dim]The seconds of a stage are the sum over processes that run at a time.[/]")

@@ -9,8 +9,8 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import palimpsest.ops.replay.fold as engine
+from tests.folded_history import ends_of, fold, recorded
 from tests.harness import Pipeline
-from tests.replayed import ends_of, fold, recorded
 
 BATCH = 9
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tests.fault.driver import processes
 from tests.fault.fold_driver import fold_and_kill, opened
+from tests.folded_history import beside, ends_of, fold, hashes, live
 from tests.harness import differing
-from tests.replayed import beside, fold, hashes, live, ends_of
 
 KILLS = 10
 

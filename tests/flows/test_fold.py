@@ -11,10 +11,8 @@ import pytest
 
 from palimpsest.ops.maintenance.erasing import carry_out_in
 from palimpsest.schemas.topics import DEAD_LETTERS, FACTS_EXTRACTED, MEMORY_CHANGES, MEMORY_WRITES
-from palimpsest.streams.runtime.runner import STEPS
-from palimpsest.streams.topology import STAGE_NAMES
-from tests.harness import Crash, Pipeline, differing
 from tests.folded_history import TALK, beside, ends_of, fold, hashes, live, recorded
+from tests.harness import Crash, Pipeline, differing
 from tests.spoken_model import ScriptedModel
 
 STATEFUL = ("decide", "apply-writes", "graph-persist", "audit")
@@ -125,7 +123,6 @@ def test_a_worker_goes_on_with_it(lived: Pipeline, tmp_path: Path) -> None:
 @pytest.mark.parametrize("step", ["commit", "send"])
 def test_what_a_crash_left_unsent_is_sent(stage: str, step: str, tmp_path: Path) -> None:
     """Committed by a process that was killed then: its store is lost, or a copy of it is there."""
-    assert {stage} <= {*STAGE_NAMES} and step in STEPS
     with recorded(tmp_path / "lived") as lived:
         lived.say(*TALK)
         lived.crash_at(stage, step, 2)
@@ -140,10 +137,8 @@ def test_what_a_crash_left_unsent_is_sent(stage: str, step: str, tmp_path: Path)
                 assert balance.holds
                 assert (balance.turns["in_flight"], balance.facts["in_flight"]) == (0, 0)
                 assert _ids_are_unique(folded)
-                state = hashes(folded)
         lived.reopen().run()
-        # Log times differ: what was missing was appended by each.
-        assert lived.memories() and state.keys() == hashes(lived).keys()
+        # Without the times of the log: what was missing was appended by each.
         with Pipeline(tmp_path / "folded-True", lived.settings, lived.language) as folded:
             assert differing(folded.state_by_table(), lived.state_by_table()) == []
 
