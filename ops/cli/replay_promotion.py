@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from palimpsest.ops.cli.common import AsJson, Cli, command, on_terminal, print_json, wrong_use
+from palimpsest.ops.cli.common import AsJson, Cli, command, print_json, wrong_use
+from palimpsest.ops.cli.replay_progress import shown
 
 if TYPE_CHECKING:
     from palimpsest.ops.replay.differences import Diff
-    from palimpsest.ops.replay.progress import Progress
     from palimpsest.ops.replay.promotions import PromotionEnd
 
 BranchName = Annotated[str, typer.Argument(metavar="NAME", help="The branch.")]
@@ -61,7 +61,8 @@ def diff(
     if questions is not None and not questions.is_file():
         raise wrong_use(f"there is no file {questions}")
     request = DiffRequest(name, tuple(scope or ()), questions)
-    found = asyncio.run(compare(cli.settings, request, _told))
+    with shown() as report:
+        found = asyncio.run(compare(cli.settings, request, report))
     written = [] if out is None else write_parquet(found, out)
     if json:
         print_json(diff_json(found))
@@ -79,6 +80,13 @@ def promote(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only tell what would be done.")
     ] = False,
+    catch_up: Annotated[
+        bool,
+        typer.Option(
+            "--catch-up/--no-catch-up",
+            help="First let the branch read what came in since, with its own model.",
+        ),
+    ] = True,
     most_behind: Annotated[
         int, typer.Option(min=0, help="Records of the log that the branch may not have read.")
     ] = 1_000,
@@ -104,10 +112,13 @@ def promote(
         tuple(scope or ()),
         reason,
         dry_run=dry_run,
+        catch_up=catch_up,
         most_behind=most_behind,
         wait_seconds=wait,
     )
-    _tell_end(asyncio.run(promoting(cli.settings, request, _told)), json)
+    with shown() as report:
+        end = asyncio.run(promoting(cli.settings, request, report))
+    _tell_end(end, json)
 
 
 def rollback(
@@ -131,7 +142,9 @@ def rollback(
     from palimpsest.ops.replay.promotions import rollback as undo
 
     request = RollbackRequest(promotion, reason, wait_seconds=wait)
-    _tell_end(asyncio.run(undo(cli.settings, request, _told)), json)
+    with shown() as report:
+        end = asyncio.run(undo(cli.settings, request, report))
+    _tell_end(end, json)
 
 
 def promotions(cli: Cli, json: AsJson = False) -> None:
@@ -163,13 +176,6 @@ def promotions(cli: Cli, json: AsJson = False) -> None:
 
 
 # --- what is shown ----------------------------------------------------------------------------
-
-
-def _told(progress: Progress) -> None:
-    if on_terminal():
-        told = f"{progress.phase} {progress.done} of {progress.total} {progress.unit}"
-        end = "\n" if progress.done == progress.total else ""
-        typer.echo(f"\r{told:<60}{end}", err=True, nl=False)
 
 
 def _print_diff(found: Diff) -> None:

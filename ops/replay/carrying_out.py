@@ -73,7 +73,7 @@ async def _diff(settings: Settings, order: DiffOrder, report: Report, _: asyncio
 async def _promote(
     settings: Settings, order: PromoteOrder, report: Report, _: asyncio.Event
 ) -> object:
-    request = PromoteRequest(order.branch, dry_run=order.dry_run)
+    request = PromoteRequest(order.branch, dry_run=order.dry_run, catch_up=order.catch_up)
     return asdict(await promote(settings, request, report))
 
 

@@ -55,11 +55,13 @@ class DiffOrder(_Order):
 
 
 class PromoteOrder(_Order):
-    """Carry a branch's differences over into the live memory."""
+    """Carry a branch's differences over into the live memory. `catch_up`: it first reads what came
+    in since."""
 
     kind: Literal["promote"] = "promote"
     branch: BranchName
     dry_run: bool = False
+    catch_up: bool = True
 
 
 class RollbackOrder(_Order):

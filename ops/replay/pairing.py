@@ -20,7 +20,7 @@ NEAR_COSINES: Final[Mapping[str, float]] = {
     "hashing": 0.40,
 }
 """From which cosine on two facts of one turn are one in other words, by how the model's name
-begins: models differ in how close they put any two texts. `ops/docs/x-promotion.md` tells
+begins: models differ in how close they put any two texts. `ops/docs/promotion.md` tells
 what was measured."""
 NEAR_COSINE: Final = 0.70
 """The same of models that were not measured."""

@@ -6,9 +6,8 @@ in a folder. Whatever is interrupted is begun again: what was promoted is not pr
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias, cast
+from typing import Final, cast
 
 from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.commanding import Commands, Order, commands_of
@@ -31,6 +30,7 @@ from palimpsest.ops.replay.promotions import (
     unfinished,
 )
 from palimpsest.ops.replay.reading import Record
+from palimpsest.ops.replay.reextraction import Reextraction, reextract
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import Actor
 
@@ -38,20 +38,19 @@ MOST_BEHIND: Final = 1_000
 """Records of the live log that a branch may not have read yet. What they say stays with the facts
 that the live memory drew from them."""
 
-CatchUp: TypeAlias = Callable[[Branch], Awaitable[Branch]]
-"""Feeds a branch with what the live log has beyond `read_through`; the branch as it is then."""
-
 
 @dataclass(frozen=True, slots=True)
 class PromoteRequest:
     """Promote this branch, in all scopes or in those that are named; with `dry_run` only tell what
-    would be done. `wait_seconds`: for the results of each scope."""
+    would be done. `catch_up`: let the branch read first what came in since, with its own model.
+    `wait_seconds`: for the results of each scope."""
 
     branch: str
     scopes: tuple[str, ...] = ()
     reason: str = ""
     actor: Actor = Actor()
     dry_run: bool = False
+    catch_up: bool = False
     most_behind: int = MOST_BEHIND
     wait_seconds: float = 600.0
 
@@ -60,19 +59,17 @@ async def promote(
     settings: Settings,
     request: PromoteRequest,
     report: Report = unreported,
-    catch_up: CatchUp | None = None,
 ) -> PromotionEnd:
     """Bring what the branch has other than the live memory into that, scope by scope, each at once.
 
-    With `catch_up` the branch first reads what came in since. Raises NotFoundError for an unknown
-    branch or scope, RequestError for a branch that cannot be promoted now, and while another
-    promotion is under way.
+    Raises NotFoundError for an unknown branch or scope, RequestError for a branch that cannot be
+    promoted now, and while another promotion is under way; of catching up what `reextract` does.
     """
     branch = read_branch(settings, request.branch)
     _check_kind(branch)
     with alone(settings):
-        if catch_up is not None:
-            branch = await catch_up(branch)
+        if request.catch_up and not request.dry_run:
+            branch = (await reextract(settings, Reextraction(branch.name), report)).branch
         if not branch.whole:
             raise RequestError(
                 f"the branch {branch.name} is not whole: not all that it read is carried out in"

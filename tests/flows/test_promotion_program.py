@@ -105,7 +105,7 @@ def killed_promotion(program: Program, lab: Lab) -> None:
     """A promotion that is killed as soon as it has begun."""
     begun = lab.settings.data_dir / "branches" / "better" / "promotion.id"
     process = subprocess.Popen(
-        program.command("replay", "promote", "better"),
+        program.command("replay", "promote", "better", "--no-catch-up"),
         cwd=program.folder,
         env=program.environment,
         stdout=subprocess.DEVNULL,
@@ -128,7 +128,7 @@ def test_promoted_and_rolled_back_while_turns_come_in(tmp_path: Path) -> None:
         try:
             until(lambda: traffic.published >= 10)
             killed_promotion(program, lab)
-            end = program.json("replay", "promote", "better")
+            end = program.json("replay", "promote", "better", "--no-catch-up")
             until(lambda: traffic.published >= 30)
         finally:
             traffic.stopped.set()
@@ -158,5 +158,7 @@ def differs(program: Program, folder: Path) -> None:
     facts = pq.read_table(folder / "out" / "facts.parquet").to_pylist()
     assert {row["kind"] for row in facts} == {"changed", "gained", "lost"}
     assert len(facts) == 3 * len(OLD) * len(SCOPES)
-    shown = program.ok("replay", "promote", "better", "--dry-run", "--scope", SCOPES[2])
+    shown = program.ok(
+        "replay", "promote", "better", "--no-catch-up", "--dry-run", "--scope", SCOPES[2]
+    )
     assert "8 gain, 8 replace, 8 lose" in shown
