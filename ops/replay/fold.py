@@ -7,12 +7,11 @@ nothing. What decide keeps of its work is taken from what it said when it decide
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from palimpsest.ops.parts import utc_now
+from palimpsest.ops.parts import folding_runner
 from palimpsest.ops.replay.decided import recorded_decide_stage
 from palimpsest.ops.replay.progress import Progress, Report, unreported
 from palimpsest.ops.replay.recorded import names_of, recorded
@@ -106,16 +105,10 @@ class _Fold:
             await asyncio.to_thread(self._redact)
 
     def _runner(self, stage: Stage, models: ModelPort) -> StageRunner:
-        return StageRunner(
-            stage=stage,
-            partition=self.partition,
-            models=models,
-            sender=_Unsent(),
-            store=self.shard,
-            now=utc_now,
-            monotonic=time.perf_counter,
-            max_record_bytes=self.settings.log.max_record_bytes,
-            partitions=self.log.partitions(MEMORY_WRITES.name),
+        partitions = self.log.partitions(MEMORY_WRITES.name)
+        sender = _Unsent()
+        return folding_runner(
+            self.settings, stage, self.partition, models, sender, self.shard, partitions
         )
 
     def _batches(self, stage: str, topic: str) -> Iterator[list[Record]]:
