@@ -32,6 +32,7 @@ from palimpsest.stores.database.state_hash import state_hash
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.shard import Shard, StoreError
 from palimpsest.streams.logs.base import LogError
+from palimpsest.streams.models.base import EmbeddingModel
 
 LEAST_FREE_BYTES = 512 * 1024 * 1024
 FULL_BYTES = 1024 * 1024
@@ -175,29 +176,14 @@ def _stores(settings: Settings) -> Finding:
     busy = 0
     for folder in folders:
         try:
-            shard = open_shard(settings, int(folder.name), shard_options(settings, model))
-            try:
-                before = _read_through(settings, shard, int(folder.name))
-            finally:
-                shard.close()
+            wrong = _store(settings, folder, model)
         except FolderInUse as error:
             if not expected:
                 return Finding("stores", False, str(error), "close what uses it")
             busy += 1
             continue
-        except (StoreError, StoreDamaged) as error:
-            if not isinstance(error.__cause__, OSError) and full_disk(error) is None:
-                return Finding("stores", False, str(error), _advice(folder, REBUILD))
-            return Finding("stores", False, str(error), _advice(folder, "make room"))
-        if before not in (None, model.model):
-            return Finding(
-                "stores",
-                False,
-                f"vectors of {folder} are of {before}, embedding is {model.model}: what is stored"
-                " is found by keywords only",
-                "set embedding.model to the model that the store was made with, or let `palimpsest"
-                " run` embed it anew",
-            )
+        if wrong is not None:
+            return wrong
     if busy:
         return Finding(
             "stores",
@@ -210,6 +196,30 @@ def _stores(settings: Settings) -> Finding:
         "stores",
         True,
         f"{len(folders)} partition(s) open and close; the folder takes {size / 2**20:.1f} MiB",
+    )
+
+
+def _store(settings: Settings, folder: Path, model: EmbeddingModel) -> Finding | None:
+    """What is wrong with a store. Raises FolderInUse."""
+    try:
+        shard = open_shard(settings, int(folder.name), shard_options(settings, model))
+        try:
+            before = _read_through(settings, shard, int(folder.name))
+        finally:
+            shard.close()
+    except (StoreError, StoreDamaged) as error:
+        if not isinstance(error.__cause__, OSError) and full_disk(error) is None:
+            return Finding("stores", False, str(error), _advice(folder, REBUILD))
+        return Finding("stores", False, str(error), _advice(folder, "make room"))
+    if before in (None, model.model):
+        return None
+    return Finding(
+        "stores",
+        False,
+        f"vectors of {folder} are of {before}, embedding is {model.model}: what is stored"
+        " is found by keywords only",
+        "set embedding.model to the model that the store was made with, or let `palimpsest"
+        " run` embed it anew",
     )
 
 
