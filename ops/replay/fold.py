@@ -12,27 +12,17 @@ moment, goes on where it stopped.
 
 from __future__ import annotations
 
-<<<<<<< HEAD
 import contextlib
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
-=======
-import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
->>>>>>> wt-rebuild
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 
-<<<<<<< HEAD
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.replay.decisions import DecisionFold
 from palimpsest.ops.replay.folding import FoldingRunner, SendsNothing
 from palimpsest.ops.replay.outboxes import settle_outbox, unsent_in
-=======
-from palimpsest.ops.parts import folding_runner
-from palimpsest.ops.replay.decided import recorded_decide_stage
->>>>>>> wt-rebuild
 from palimpsest.ops.replay.progress import Progress, Report, unreported
 from palimpsest.ops.replay.recorded_decisions import DECIDE, RecordedDecisions
 from palimpsest.ops.replay.stored_embeddings import StoredEmbeddings
@@ -170,7 +160,6 @@ class _Fold:
             for stage, topics in self.ends.items()
         }
 
-<<<<<<< HEAD
     async def decide(self, decisions: DecisionFold) -> None:
         with self._counted(DECIDE) as told:
             for topic in self.ends.get(DECIDE, {}):
@@ -179,14 +168,6 @@ class _Fold:
                     told.add(folded)
                     if folded < len(records):
                         break  # what came of the next one is not known
-=======
-    def _runner(self, stage: Stage, models: ModelPort) -> StageRunner:
-        partitions = self.log.partitions(MEMORY_WRITES.name)
-        sender = _Unsent()
-        return folding_runner(
-            self.settings, stage, self.partition, models, sender, self.shard, partitions
-        )
->>>>>>> wt-rebuild
 
     async def stage(self, stage: Stage) -> None:
         """Fold the topics of a stage that does as it did live."""
