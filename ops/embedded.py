@@ -114,7 +114,7 @@ class Application:
                 earning = Earning(lambda: shards, append, flags, self.clock)
                 self.worker.busy = any_busy(fetcher.busy, self.deciding.busy, earning.once)
                 await fetching.enter_async_context(fetcher.going_on(self._end_worker))
-                await fetching.enter_async_context(self.deciding.going_on())
+                await fetching.enter_async_context(self.deciding.going_on(self._end_worker))
                 await fetching.enter_async_context(earning.going_on())
             await self._work(until_drained)
         if self.worker.drained:
