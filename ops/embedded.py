@@ -125,7 +125,7 @@ class Application:
                 earning = Earning(lambda: shards, append, flags, self.clock)
                 self.worker.busy = any_busy(publishing.busy, self.deciding.busy, earning.once)
                 await timers.enter_async_context(publishing.going_on(self._end_worker))
-                await timers.enter_async_context(self.deciding.going_on())
+                await timers.enter_async_context(self.deciding.going_on(self._end_worker))
                 await timers.enter_async_context(earning.going_on())
             await self._work(until_drained)
         if self.worker.drained:

@@ -214,7 +214,7 @@ class KafkaApplication:
             expiring((self.replies,), self.clock, seconds, unless=flags.autonomous_frozen),
             upkeep.going_on(),
             self._publishing.going_on(self.stop),
-            self.deciding.going_on(),
+            self.deciding.going_on(self.stop),
             self._earning.going_on(),
         ):
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

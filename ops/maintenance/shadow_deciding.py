@@ -39,6 +39,8 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 0.5
 AT_ONCE: Final = 16
 """Records that are looked at together."""
+IN_A_COMMAND: Final = 50
+"""Proposals: with their reasons they must fit into a record."""
 STATE: Final = "shadow_deciders_next_offset"
 """Of a shard: the next offset of memory-writes to be shown; empty where there are none set."""
 SHADOW: Final = Actor(id="shadow-deciders", type="system")
@@ -75,16 +77,21 @@ class ShadowDeciding:
         self._next: dict[int, tuple[Shard, int]] = {}
 
     @contextlib.asynccontextmanager
-    async def going_on(self) -> AsyncIterator[None]:
-        """In the background, until the block ends."""
+    async def going_on(self, stop: Callable[[], None]) -> AsyncIterator[None]:
+        """In the background, until the block ends. What it fails for is raised at the end of the
+        block, which `stop` brings about."""
         for partition, shard in self._shards().items():
             await self._begin(partition, shard)
         task = asyncio.create_task(self._run())
+        if self._deciders:
+            task.add_done_callback(lambda done: None if done.cancelled() else stop())
         try:
             yield
         finally:
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            [failure] = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(failure, Exception):
+            raise failure
 
     async def close(self) -> None:
         """Let go of their models."""
@@ -101,7 +108,14 @@ class ShadowDeciding:
     async def _run(self) -> None:
         while self._deciders:
             found = False
-            for partition, shard in self._shards().items():
+            shards = self._shards()
+            # What is not open any more is not held on to.
+            self._next = {
+                number: known
+                for number, known in self._next.items()
+                if shards.get(number) is known[0]
+            }
+            for partition, shard in shards.items():
                 try:
                     found |= await self._look(partition, shard)
                 except StoreClosed:
@@ -158,19 +172,20 @@ class ShadowDeciding:
         for scope, proposal in zip(scopes, said, strict=True):
             by_scope[scope].append(proposal)
         records = [
-            own_command(
-                scope,
-                RecordShadowProposalsCommand(proposals=tuple(proposals)),
-                SHADOW,
-                self._clock(),
-            )[1]
+            self._record(scope, some)
             for scope, proposals in by_scope.items()
+            for some in _batched(proposals)
         ]
         # While nothing is erased: what is appended then is either redacted with the log, or it
         # was made from records that were.
         async with shard.lock:
             await asyncio.to_thread(self._keep, partition, shard, read, records)
         return True
+
+    def _record(self, scope: str, proposals: tuple[ShadowProposal, ...]) -> Outgoing:
+        command = RecordShadowProposalsCommand(proposals=proposals)
+        _, record = own_command(scope, command, SHADOW, self._clock())
+        return record
 
     def _read(self, partition: int, shard: Shard) -> _Read | None:
         start, topic = self._next_of(partition, shard), MEMORY_WRITES.name
@@ -214,6 +229,11 @@ class ShadowDeciding:
         with shard.writing():
             shard.set_state(STATE, str(read.next_offset))
         self._next[partition] = (shard, read.next_offset)
+
+
+def _batched(proposals: Sequence[ShadowProposal]) -> list[tuple[ShadowProposal, ...]]:
+    starts = range(0, len(proposals), IN_A_COMMAND)
+    return [tuple(proposals[start : start + IN_A_COMMAND]) for start in starts]
 
 
 def _erasures(shard: Shard) -> int:

@@ -8,6 +8,7 @@ from palimpsest.streams.models.settings import LlmSettings
 
 RULES = "rules"
 REMOTE = ("ollama", "openai", "anthropic")
+MOST_CHARACTERS = 512
 
 
 class DeciderName(NamedTuple):
@@ -25,7 +26,7 @@ def decider_name(text: str) -> DeciderName:
         return DeciderName(RULES)
     provider, _, rest = text.partition("/")
     model, at, address = rest.partition("@http")
-    if provider not in REMOTE or not model.strip():
+    if provider not in REMOTE or not model.strip() or len(text) > MOST_CHARACTERS:
         raise ValueError(
             f"{text!r} names no decider: write rules, or provider/model, or"
             " provider/model@http://host/path, the provider being one of " + ", ".join(REMOTE)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from palimpsest.ops.embedded import Application, application
+from palimpsest.ops.maintenance import shadow_deciding
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import SettingsError, load_settings
 from palimpsest.schemas.commands import ForgetCommand
@@ -138,6 +139,17 @@ def is_decided(app: Application, word: str) -> bool:
     """Whether a fact with the word was decided about."""
     query = "SELECT content FROM proposals JOIN fact_rows USING (item_id)"
     return any(word in row["content"] for row in rows(app, query))
+
+
+async def test_many_facts_at_once_are_many_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shadow_deciding, "IN_A_COMMAND", 2)
+    named = "pipeline.shadow_deciders=rules"
+    again = [f"I drink {thing} every morning." for thing in ("coffee", "coffees", "coffee too")]
+    async with ran(settings_of(tmp_path, named), *SAID, *again) as app:
+        [given] = rows(app, "SELECT count(*) AS n FROM command_results")
+        assert given["n"] == -(-len(shadows(app)) // 2) > 1
 
 
 async def test_its_time_is_over(tmp_path: Path) -> None:
