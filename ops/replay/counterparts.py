@@ -64,15 +64,19 @@ class Counterparts:
     embed: Embedding
     near: float
 
-    def has_same_id(self, scope: str, memory_id: str) -> bool:
-        """Whether the branch has this memory under its own id, whatever models say."""
+    def has_same_id(self, scope: str, memory_id: str, before: int) -> bool:
+        """Whether the branch has this memory under its own id, whatever models say: one that does
+        not come of a model's words, or that was imported."""
         with self.shard.reading() as reader:
             row = reader.execute(
-                "SELECT 1 FROM memory_rows WHERE memory_id = ? AND scope = ?"
-                " AND (source_type <> 'extraction' OR why <> 'extracted-fact')",
+                "SELECT source_type = 'extraction' AND why = 'extracted-fact' FROM memory_rows"
+                " WHERE memory_id = ? AND scope = ?",
                 [memory_id, scope],
             ).fetchone()
-        return row is not None
+        if row is None:
+            return False
+        told = self.live.ledger.told_of_memory(memory_id, before)
+        return not row[0] or all(each.turn_id is None for each in told)
 
     def has(self, scope: str, memory_id: str) -> bool:
         with self.shard.reading() as reader:

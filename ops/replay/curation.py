@@ -159,12 +159,12 @@ class Curation:
         if isinstance(command, ApplyProposalsCommand | DismissProposalsCommand):
             return await self.counterparts.of_held(scope, live_id, before), []
         forgets = isinstance(command, ForgetCommand)
-        if self.counterparts.has_same_id(scope, live_id):
+        if self.counterparts.has_same_id(scope, live_id, before):
             others = (
                 await self.counterparts.unaccounted(scope, [live_id], before) if forgets else []
             )
             match = Match(live_id, "same id", None)
-            return match, [*others, *self._in_the_way(scope, command, live_id, match)]
+            return match, [*others, *self._in_the_way(scope, command, live_id, match, before)]
         found = await self.counterparts.of_fact(scope, live_id, before)
         first = self._earlier(scope, live_id) or next(
             (each for each in found if each.by != "erased"), None
@@ -174,12 +174,12 @@ class Curation:
         others = [each for each in found if first is None or each.branch_id != first.branch_id]
         if first is not None:
             known = {each.branch_id for each in others}
-            more = self._in_the_way(scope, command, live_id, first)
+            more = self._in_the_way(scope, command, live_id, first, before)
             others += [each for each in more if each.branch_id not in known]
         return first, others
 
     def _in_the_way(
-        self, scope: str, command: Translated, live_id: str, match: Match
+        self, scope: str, command: Translated, live_id: str, match: Match, before: int
     ) -> list[Match]:
         """The fact of the branch that says what a memory is changed to: two may not say the same,
         and the one that a person has changed is kept."""
@@ -187,7 +187,7 @@ class Curation:
             each
             for each in self.counterparts.equal(scope, _texts(command, live_id))
             if each.branch_id != match.branch_id
-            and not self.counterparts.has_same_id(scope, each.branch_id)
+            and not self.counterparts.has_same_id(scope, each.branch_id, before)
             and not self.live.ledger.curated("branch_id = ?", each.branch_id)
         ]
 
@@ -206,7 +206,7 @@ class Curation:
 
     def _knows(self, scope: str, live_id: str, before: int) -> bool:
         known = self.counterparts
-        return known.has_same_id(scope, live_id) or known.known(live_id, before)
+        return known.has_same_id(scope, live_id, before) or known.known(live_id, before)
 
     # --- what the live memory did ------------------------------------------------------------
 

@@ -23,7 +23,11 @@ from palimpsest.ops.replay.curation import Curation, Translated, translated_comm
 from palimpsest.ops.replay.live_log import LiveLog, decoded
 from palimpsest.ops.replay.progress import Progress, Report
 from palimpsest.schemas.codec import encode
-from palimpsest.schemas.commands import RememberCommand
+from palimpsest.schemas.commands import (
+    RememberCommand,
+    SessionEndCommand,
+    UpdateShortTermCommand,
+)
 from palimpsest.schemas.document_commands import AddDocumentCommand, DocumentTextCommand
 from palimpsest.schemas.messages import (
     CommandIntent,
@@ -45,6 +49,13 @@ not depend on where the feeding was interrupted."""
 
 OF_LIVE_FACTS: Final = PromoteCommand | RollbackPromotionCommand | RecordShadowProposalsCommand
 """Commands that tell of facts as models drew them live: of these the branch has its own."""
+
+
+FREE: Final = (
+    *(RememberCommand, AddDocumentCommand, DocumentTextCommand),
+    *(SessionEndCommand, UpdateShortTermCommand),
+)
+"""Commands that need not wait for what models make of the turns before."""
 
 
 @dataclass(slots=True)
@@ -265,7 +276,7 @@ def _waits(message: Message | None) -> bool:
     write = message.body.write
     if not isinstance(write, CommandIntent):
         return False
-    return not isinstance(write.command, RememberCommand | AddDocumentCommand | DocumentTextCommand)
+    return not isinstance(write.command, FREE)
 
 
 def _is_turn(message: Message | None) -> bool:

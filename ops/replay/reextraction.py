@@ -115,7 +115,7 @@ async def _reextract(
                 feeding = _feeding(settings, asked, branch, live, app, clock, budget, report, stop)
                 async with _stopping(app, stop):
                     finished = await feeding.all()
-                    if finished:
+                    if finished and (feeding.fed.turns or feeding.fed.commands):
                         await _keep_up(app, stop)
                 return Reextracted(
                     branch=feeding.branch,

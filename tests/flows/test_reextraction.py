@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
-from palimpsest.ops.replay.branches import branch_folder
+from palimpsest.ops.replay.branches import Selection, branch_folder
 from palimpsest.ops.replay.curated import Curated
 from palimpsest.ops.replay.ledger import Ledger
 from palimpsest.schemas.commands import (
+    ConfirmCommand,
     ForgetCommand,
+    ImportCommand,
     MemoryPatch,
     ModifyCommand,
     RecoverCommand,
 )
+from palimpsest.schemas.portable import NumberedLine, PortableMemory
+from tests.messages import BEGIN
 from tests.replayed import Live, facts, live_settings, provider, rows, said_of
 
 TOPICS = (
@@ -183,19 +185,45 @@ async def test_a_correction_that_the_model_knew_already_makes_one_memory(tmp_pat
     assert [row.status for row in curated(live)] == ["re-applied", "suppressed", "re-applied"]
 
 
-@pytest.mark.parametrize("times", [1, 3])
-async def test_turns_outside_the_selection_keep_what_was_extracted(
-    times: int, tmp_path: Path
-) -> None:
-    from palimpsest.ops.replay.branches import Selection
+async def test_an_imported_fact_keeps_its_id(tmp_path: Path) -> None:
+    taken = PortableMemory(
+        id="11111111-1111-5111-8111-111111111111",
+        type="fact",
+        content="Ana keeps goats",
+        importance=0.5,
+        confidence=0.9,
+        why="extracted-fact",
+        source_type="extraction",
+        occurred_at=BEGIN,
+        created_at=BEGIN,
+        updated_at=BEGIN,
+    )
+    async with provider({"old": OLD, "new": NEW}) as server:
+        live = Live(live_settings(tmp_path, server.url))
+        lines = (NumberedLine(number=1, line=taken),)
+        live.command(ImportCommand(from_scope="ana", lines=lines))
+        live.command(
+            modify(taken.id, pinned=True), ForgetCommand(memory_ids=(taken.id,), reason="x")
+        )
+        live.command(ConfirmCommand(memory_id=taken.id))
+        await live.run()
+        await live.branch()
+    assert [(row.status, row.branch_id) for row in curated(live)] == [
+        ("re-applied", taken.id),
+        ("refused", taken.id),
+        ("re-applied", taken.id),
+    ]
+    assert list(facts(live.of_branch())) == ["Ana keeps goats"]
 
+
+async def test_turns_outside_the_selection_keep_what_was_extracted(tmp_path: Path) -> None:
     async with provider({"old": OLD, "new": NEW}) as server:
         live = Live(live_settings(tmp_path, server.url, log={"partitions": 2}))
         live.say(*TURNS[:4])
         live.say(*TURNS[4:8], scope="ben")
         await live.run()
         asked = len(server.posts)
-        for _ in range(times):
+        for _ in range(2):
             await live.branch(selection=Selection(scope="ben"))
         assert {said_of(call) for call in server.posts[asked:]} - {None} == set(TURNS[4:8])
         own = live.of_branch()
