@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from palimpsest.schemas.commands import (
@@ -27,6 +28,8 @@ from palimpsest.schemas.promotion_commands import (
     RollbackPromotionCommand,
 )
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES
+from palimpsest.stores.database.migrations import MIGRATIONS, migrate
+from palimpsest.stores.shard import DATABASE_FILE
 from tests.harness import Pipeline
 from tests.promotions_by_hand import changes, items, memory_id, parts, promoted, told, turn_ids
 
@@ -299,3 +302,16 @@ def test_many_changes_are_told_in_records_that_a_log_takes(tmp_path: Path) -> No
 
 def is_promoted(outcome: Any) -> bool:
     return str(outcome.memory_id).startswith("memory-m")
+
+
+def test_a_store_of_before_there_were_promotions(tmp_path: Path) -> None:
+    folder = tmp_path / "shard"
+    folder.mkdir()
+    names = [each.name for each in MIGRATIONS]
+    before = names[: next(n for n, name in enumerate(names) if name.endswith("-promotions"))]
+    with duckdb.connect(str(folder / DATABASE_FILE)) as connection:
+        migrate(connection, before)
+    with told(tmp_path) as pipeline:
+        pipeline.run()
+        assert give(pipeline, 1, *parts(changes(pipeline), 2))["gained"] == 2
+        assert pipeline.memories() == AFTER
