@@ -21,7 +21,7 @@ from palimpsest.streams.models.base import Prompt
 from palimpsest.streams.models.settings import EmbeddingSettings
 from palimpsest.streams.runtime.output import outgoing
 from palimpsest.streams.settings import DecisionSettings
-from tests.messages import BEGIN, HUMAN, commanded, published, turn
+from tests.messages import BEGIN, HUMAN, commanded, published, topic_of, turn
 from tests.spoken_model import ScriptedModel
 
 Extraction = Callable[[str], list[str]]
@@ -131,8 +131,6 @@ def outgoing_turn(number: int, text: str, scope: str) -> Any:
 
 
 def record(message: Any) -> Any:
-    from tests.messages import topic_of
-
     return outgoing(topic_of(message), message)
 
 
