@@ -19,9 +19,9 @@ from pydantic import JsonValue, ValidationError
 from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.command_kinds import CommandError, kind_of
 from palimpsest.ops.documents.records import fitted, text_record
-from palimpsest.ops.log_folder import has_log, log_lock
+from palimpsest.ops.log_folder import has_log, log_lock, worker_runs
 from palimpsest.ops.parts import utc_now
-from palimpsest.ops.queries.access import queries, worker_runs
+from palimpsest.ops.queries.access import queries
 from palimpsest.ops.queries.dispatch import Queries
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.requests import CommandRequest, JsonObject

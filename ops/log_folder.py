@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from pathlib import Path
 
 from palimpsest.ops.settings.sections import Settings
@@ -19,3 +21,18 @@ def has_log(settings: Settings) -> bool:
 def log_lock(settings: Settings) -> Path:
     """The file that a worker of the folder has locked."""
     return log_folder(settings) / LOCK_NAME
+
+
+def worker_runs(lock: Path) -> bool:
+    """Whether a process has the folder's log open for processing."""
+    try:
+        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -22,7 +22,6 @@ from palimpsest.streams.runtime.model_port import ModelPort
 from palimpsest.streams.runtime.partition_task import PartitionTask
 from palimpsest.streams.runtime.runner import Counts, StageRunner
 from palimpsest.streams.runtime.source import Interrupted
-from palimpsest.streams.stage import Stage
 from palimpsest.streams.store_port import StorePort
 from palimpsest.streams.topology import STAGE_NAMES
 
@@ -285,29 +284,6 @@ def stage_runner(
         max_failures=settings.worker.max_failures,
         partitions=partitions,
         counts=counts or Counts(),
-    )
-
-
-def folding_runner(
-    settings: Settings,
-    stage: Stage,
-    partition: int,
-    models: ModelPort,
-    sender: LogSender,
-    store: StorePort,
-    partitions: int,
-) -> StageRunner:
-    """The runner of a stage that goes through recorded topics outside a worker."""
-    return StageRunner(
-        stage=stage,
-        partition=partition,
-        models=models,
-        sender=sender,
-        store=store,
-        now=utc_now,
-        monotonic=time.perf_counter,
-        max_record_bytes=settings.log.max_record_bytes,
-        partitions=partitions,
     )
 
 

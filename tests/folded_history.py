@@ -193,9 +193,9 @@ def _keep_documents(history: History) -> None:
 
 
 def _redrive(history: History) -> None:
-    for letter in history.pipeline.dead_letters():
-        if letter.stage in ("extract", "decide"):
-            topic, message = redriven(letter)
+    for dead_letter in history.pipeline.dead_letters():
+        if dead_letter.stage in ("extract", "decide"):
+            topic, message = redriven(dead_letter)
             history.pipeline.publish(message, topic=topic)
     history.run()
 

@@ -17,6 +17,7 @@ from palimpsest.ops.queries.replay_requests import (
     StartReplayRequest,
     StopReplayRequest,
 )
+from palimpsest.ops.queries.request_json import as_json
 from palimpsest.ops.queries.requests import (
     AgreementRequest,
     CommandRequest,
@@ -40,7 +41,6 @@ from palimpsest.ops.queries.requests import (
     StatsRequest,
     StatusRequest,
     WeakRequest,
-    as_json,
 )
 from palimpsest.schemas.commands import (
     AliasCommand,

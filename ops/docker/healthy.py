@@ -11,7 +11,7 @@ import sys
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.service.announcement import announced
 from palimpsest.ops.service.client import NotThereError, RemoteQueries
-from palimpsest.ops.service.routing import announcements
+from palimpsest.ops.service.workers import announcements
 from palimpsest.ops.settings.sources import SettingsError, load_settings
 
 

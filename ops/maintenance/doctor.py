@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from palimpsest.ops.embedded import check_shard, open_log
-from palimpsest.ops.log_folder import has_log, log_folder, log_lock
+from palimpsest.ops.log_folder import has_log, log_folder, log_lock, worker_runs
 from palimpsest.ops.maintenance.full_disk import full_disk
 from palimpsest.ops.parts import (
     EMBEDDING_STATE,
@@ -24,7 +24,6 @@ from palimpsest.ops.parts import (
     shard_folder,
     shard_options,
 )
-from palimpsest.ops.queries.access import worker_runs
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import MEMORY_CHANGES
 from palimpsest.stores.database.damage import REBUILD, StoreDamaged

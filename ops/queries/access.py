@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
-import os
 import time
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from palimpsest.ops.queries.errors import RequestError
@@ -24,26 +21,11 @@ PATIENCE_SECONDS = 10.0
 LOOK_AGAIN_SECONDS = 0.05
 
 
-def worker_runs(lock: Path) -> bool:
-    """Whether a process has the folder's log open for processing."""
-    try:
-        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
-
-
 @contextlib.asynccontextmanager
 async def queries(settings: Settings) -> AsyncIterator[Queries]:
     """Whoever can answer for the folder now. Raises RequestError when there is nothing to read,
     and what opening log and stores raises."""
-    from palimpsest.ops.log_folder import has_log, log_lock
+    from palimpsest.ops.log_folder import has_log, log_lock, worker_runs
 
     if settings.log.kind == "kafka":
         async with _of_cluster(settings) as routed:

@@ -6,7 +6,7 @@ both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
@@ -390,16 +390,3 @@ REQUESTS: dict[str, type[Request]] = {
 }
 
 NAMES: dict[type[Request], str] = {kind: name for name, kind in REQUESTS.items()}
-
-
-def as_json(request: Request | SqlRequest | CopyRequest | ExportRequest) -> JsonObject:
-    """The request as a JSON object, without unset fields."""
-    body: JsonObject = {}
-    for field in fields(request):
-        value = getattr(request, field.name)
-        if value is None:
-            continue
-        if isinstance(value, datetime):
-            value = value.isoformat()
-        body[field.name] = list(value) if isinstance(value, tuple) else value
-    return body

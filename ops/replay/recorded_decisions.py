@@ -79,12 +79,12 @@ class RecordedDecisions:
         """What came of a record that lies before the `end` of `read`."""
         key = derived_id(DECIDE, message_key(message), "proposals")
         _, intent = self._intents.get(key, (0, None))
-        letter = self._dead.get(record.offset)
-        if letter is None:
+        dead_letter = self._dead.get(record.offset)
+        if dead_letter is None:
             return Decision(intent)
-        if letter.failure == "unexpected":
+        if dead_letter.failure == "unexpected":
             return Decision(intent, failed=True)
-        return Decision(intent, frozenset(letter.item_ids))
+        return Decision(intent, frozenset(dead_letter.item_ids))
 
     def unsent(self, message: Message) -> tuple[Outbound, ProposalsIntent] | None:
         """The intent that a copy of the store has in its outbox."""
@@ -120,13 +120,13 @@ def _dead_letters(log: LogReader, partition: int) -> dict[int, DeadLetter]:
             if f'"{DECIDE}"'.encode() not in (record.value or b""):
                 continue
             try:
-                letter = decode(record.value, DEAD_LETTERS, record.timestamp).body
+                dead_letter = decode(record.value, DEAD_LETTERS, record.timestamp).body
             except InvalidRecord:
                 continue
             if (
-                isinstance(letter, DeadLetter)
-                and letter.stage == DECIDE
-                and letter.topic == FACTS_EXTRACTED.name
+                isinstance(dead_letter, DeadLetter)
+                and dead_letter.stage == DECIDE
+                and dead_letter.topic == FACTS_EXTRACTED.name
             ):
-                found.setdefault(letter.offset, letter)
+                found.setdefault(dead_letter.offset, dead_letter)
     return found

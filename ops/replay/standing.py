@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from palimpsest.ops.log_folder import log_lock
-from palimpsest.ops.queries.access import worker_runs
+from palimpsest.ops.log_folder import log_lock, worker_runs
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.replay.branches import (
     Branch,

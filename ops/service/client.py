@@ -9,6 +9,7 @@ import httpx
 from pydantic import JsonValue
 
 from palimpsest.ops.queries.errors import ERRORS, RequestError, UnavailableError
+from palimpsest.ops.queries.request_json import as_json
 from palimpsest.ops.queries.requests import (
     NAMES,
     CopyRequest,
@@ -16,7 +17,6 @@ from palimpsest.ops.queries.requests import (
     JsonObject,
     Request,
     SqlRequest,
-    as_json,
 )
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ setting kafka.workers, with the secret kafka.worker_token that all of them share
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -64,8 +63,8 @@ from palimpsest.ops.queries.requests import (
 from palimpsest.ops.queries.scopes import newest_first
 from palimpsest.ops.queries.sql import limits_of, numbered, refusals_told, rest
 from palimpsest.ops.queries.stats import stats_of
-from palimpsest.ops.service.announcement import announced
 from palimpsest.ops.service.client import NotThereError, RemoteQueries
+from palimpsest.ops.service.workers import announcements
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.database.sql_united import UnitedQuery
 from palimpsest.streams.logs.base import partition_for
@@ -79,28 +78,6 @@ PAGES: dict[type[Request], tuple[str, str]] = {
     DocumentsRequest: ("documents", "created_at"),
 }
 """What comes in pages, by its name and the time that orders it."""
-
-
-def workers_folder(data_dir: Path) -> Path:
-    return data_dir / "workers"
-
-
-def own_folder(data_dir: Path) -> Path:
-    """Where this process announces itself; made, with nobody else's permission to look."""
-    folder = workers_folder(data_dir) / str(os.getpid())
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
-
-
-def announcements(data_dir: Path) -> dict[str, str]:
-    """Address and token of the workers that share this folder and are running."""
-    places: dict[str, str] = {}
-    folder = workers_folder(data_dir)
-    for announcing in sorted(folder.glob("*/")) if folder.is_dir() else []:
-        announcement = announced(announcing)
-        if announcement is not None and _runs(announcement.pid):
-            places[f"http://127.0.0.1:{announcement.port}"] = announcement.token
-    return places
 
 
 class RoutedQueries:
@@ -308,16 +285,6 @@ def _resolved(address: str) -> list[str]:
     return [
         f"{url.scheme}://{f'[{host}]' if ':' in host else host}:{url.port or 80}" for host in hosts
     ]
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _only(request: RedriveRequest | DiscardRequest, dead_letter_id: str) -> Request:

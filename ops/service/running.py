@@ -13,7 +13,7 @@ from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.requests import JsonObject, StatusRequest
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.service.local import Place, Shown, local_interface
-from palimpsest.ops.service.routing import own_folder
+from palimpsest.ops.service.workers import own_folder
 from palimpsest.ops.settings.sections import Settings
 
 if TYPE_CHECKING:

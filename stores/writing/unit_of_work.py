@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import cast
 
 import duckdb
@@ -19,12 +18,10 @@ from palimpsest.schemas.category_rows import CategoriesRow
 from palimpsest.schemas.privacy import PrivacyRow
 from palimpsest.schemas.rows import (
     CommandRow,
-    EdgeRow,
     FactRow,
     FlagsRow,
     HeldRow,
     MemoryRow,
-    MentionRow,
     NameRow,
     OutcomeRow,
     RelationRow,
@@ -32,13 +29,13 @@ from palimpsest.schemas.rows import (
 )
 from palimpsest.schemas.session_rows import SessionRow, ShortTermRow
 from palimpsest.stores.index.fulltext import write_postings
-from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.recall.candidates import CandidateSearch
 from palimpsest.stores.state import ShardState
 from palimpsest.stores.writing.batch_rows import BatchRows, RowT
 from palimpsest.stores.writing.derived_memories import sources_of_derived
 from palimpsest.stores.writing.embedding_columns import embedding_columns
 from palimpsest.stores.writing.erasures import BatchErasures
+from palimpsest.stores.writing.index_changes import note_in_indexes
 from palimpsest.stores.writing.known_documents import known_documents
 from palimpsest.stores.writing.known_names import NameView
 from palimpsest.stores.writing.known_promotions import known_promotions
@@ -375,27 +372,7 @@ class UnitOfWork:
         self._shard.note_settings(self._rows.staged(FlagsRow), self._rows.staged(PrivacyRow))
 
     def _refresh_indexes(self) -> None:
-        language = self._shard.options.search.language
-        for memory in self._rows.staged(MemoryRow):
-            vector = self._vector_of(memory)
-            if vector is None and not memory.is_deleted:
-                self._shard.may_lack_vectors = True
-            if self._shard.indexes.wanted(memory.scope):
-                change = (
-                    partial(ScopeIndex.put_row, row=memory, vector=vector, language=language)
-                    if self._rows.is_text_changed(memory)
-                    else partial(ScopeIndex.update_row, row=memory, vector=vector)
-                )
-                self._shard.indexes.change(memory.scope, change)
-        for edge in self._rows.staged(EdgeRow):
-            self._shard.indexes.change(edge.scope, partial(ScopeIndex.link, edge=edge))
-        told: list[NameRow | RelationRow | MentionRow] = [
-            *self._rows.staged(NameRow),
-            *self._rows.staged(RelationRow),
-            *self._rows.staged(MentionRow),
-        ]
-        for row in told:
-            self._shard.indexes.change(row.scope, partial(ScopeIndex.tell, row=row))
+        note_in_indexes(self._shard, self._rows, self._vector_of)
         self._names.commit()
 
 

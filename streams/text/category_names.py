@@ -71,7 +71,7 @@ def _american(word: str) -> str:
 
 def _singular(word: str) -> str:
     """The word without the ending of a plural; as it is where Snowball takes both for two words.
-    `movie` is told as `hobby` is: of `movies` and `hobbies` nothing shows which is which."""
+    "movie" is told as "hobby" is: of "movies" and "hobbies" nothing shows which is which."""
     if word.endswith(("ies", "ie")) and len(word) > 4:
         return f"{word.removesuffix('s')[:-2]}y"
     if word.endswith(("ches", "shes", "sses", "xes", "zzes")):

@@ -11,9 +11,12 @@ import re
 import unicodedata
 from calendar import monthrange
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from palimpsest.streams.text.japanese_dates import in_english
+
+if TYPE_CHECKING:
+    from dateparser.date import DateData
 
 MOST_CHARACTERS: Final = 64
 MOST_YEARS: Final = 200
@@ -138,7 +141,7 @@ def _read(text: str, now: datetime) -> datetime | None:
     return None
 
 
-def _data(text: str, now: datetime, parser: str) -> Any:
+def _data(text: str, now: datetime, parser: str) -> DateData:
     # It takes 50 ms, and most processes read no date in words.
     from dateparser.date import DateDataParser
 

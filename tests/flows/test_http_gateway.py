@@ -22,8 +22,9 @@ from palimpsest.ops.http.tokens import Tokens
 from palimpsest.ops.queries.dispatch import DirectQueries
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.service.local import local_interface
-from palimpsest.ops.service.routing import RoutedQueries, own_folder
+from palimpsest.ops.service.routing import RoutedQueries
 from palimpsest.ops.service.server import listening, served
+from palimpsest.ops.service.workers import own_folder
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.streams.logs.base import partition_for
 from palimpsest.streams.logs.settings import LogSettings

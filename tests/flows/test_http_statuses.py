@@ -6,10 +6,8 @@ for all, a test that is named in `STATUSES`.
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +16,10 @@ import pytest
 
 from palimpsest.ops.http.application import document
 from palimpsest.ops.http.gate import PUBLIC_PATHS, Gate
-from palimpsest.ops.replay.branches import Branch, keep_branch
+from palimpsest.ops.replay.branches import keep_branch
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.streams import apply_import
+from tests.flows.http_fresh import BRANCH, NUMBERS, fresh
 from tests.flows.http_samples import SAMPLES, Sample
 from tests.flows.http_server import Served, problem, server
 from tests.flows.program import until
@@ -28,10 +27,6 @@ from tests.flows.test_http_gateway import AWAY, gateway
 
 NOBODY = "00000000-0000-5000-8000-000000000000"
 NOWHERE = {"id": NOBODY, "command": NOBODY, "document": NOBODY, "replay": "none", "branch": "none"}
-BRANCH = Branch(
-    name="made", kind="rebuild", created_at=datetime(2026, 3, 1, tzinfo=UTC), partitions=1
-)
-NUMBERS = itertools.count(1)
 LARGE = 2**20 + 1
 """Bytes of a body that is too large for every route."""
 RATED = ("modify", "delete", "batch_forget")
@@ -111,35 +106,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def tokens(served: Served) -> dict[str, str]:
     made = {scope: served.token(scope, scope) for scope in ("ana", "ben")}
     return {**made, "all": served.token("all", "*"), "none": served.token("none", "*", may=[])}
-
-
-def fresh(client: httpx.Client, scope: str, sample: Sample | None = None) -> dict[str, str]:
-    """A memory and a command of the scope, and a text that nobody said yet."""
-    said = {"content": f"The {scope}fish ate {next(NUMBERS)} shrimps.", "scope": scope}
-    answer = client.post("/api/memory/remember", json=said).json()
-    memory_id = str(answer["result"]["id"])
-    if sample is not None and sample.before == "forget":
-        gone = client.delete(f"/api/memory/{memory_id}", params={"reason": "x"})
-        assert gone.status_code == 200
-    text = f"The {scope}fish has {next(NUMBERS)} fins."
-    found = {"scope": scope, "id": memory_id, "command": answer["command_id"], "text": text}
-    if sample is not None and "{document}" in sample.path:
-        given = {"text": f"A document of the {scope}fish, {next(NUMBERS)}.", "scope": scope}
-        added = client.post("/api/documents", json=given).json()
-        found["document"] = str(added["result"]["id"])
-    if sample is not None and "{replay}" in sample.path:
-        found["replay"] = replay_of(client)
-    found["branch"] = BRANCH.name
-    return found
-
-
-def replay_of(client: httpx.Client) -> str:
-    """The first that was started."""
-    started = client.get("/api/replays").json()["replays"]
-    if not started:
-        order = {"kind": "diff", "branch": "nothing"}
-        started = [client.post("/api/replays", json=order).json()]
-    return str(started[-1]["id"])
 
 
 def sent(client: httpx.Client, name: str, request: dict[str, Any]) -> httpx.Response:

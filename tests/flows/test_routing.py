@@ -41,7 +41,8 @@ from palimpsest.ops.queries.requests import (
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.service import routing
 from palimpsest.ops.service.local import Place, local_interface
-from palimpsest.ops.service.routing import RoutedQueries, own_folder
+from palimpsest.ops.service.routing import RoutedQueries
+from palimpsest.ops.service.workers import own_folder
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.streams.logs.base import partition_for
 from tests.harness import Pipeline

@@ -1,0 +1,27 @@
+"""Requests as JSON, as they are sent between processes."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from datetime import datetime
+
+from palimpsest.ops.queries.requests import (
+    CopyRequest,
+    ExportRequest,
+    JsonObject,
+    Request,
+    SqlRequest,
+)
+
+
+def as_json(request: Request | SqlRequest | CopyRequest | ExportRequest) -> JsonObject:
+    """The request as a JSON object, without unset fields."""
+    body: JsonObject = {}
+    for field in fields(request):
+        value = getattr(request, field.name)
+        if value is None:
+            continue
+        if isinstance(value, datetime):
+            value = value.isoformat()
+        body[field.name] = list(value) if isinstance(value, tuple) else value
+    return body

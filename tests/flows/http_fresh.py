@@ -1,0 +1,45 @@
+"""What a sample request to the HTTP service is about: made anew for each."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime
+
+import httpx
+
+from palimpsest.ops.replay.branches import Branch
+from tests.flows.http_samples import Sample
+
+BRANCH = Branch(
+    name="made", kind="rebuild", created_at=datetime(2026, 3, 1, tzinfo=UTC), partitions=1
+)
+NUMBERS = itertools.count(1)
+
+
+def fresh(client: httpx.Client, scope: str, sample: Sample | None = None) -> dict[str, str]:
+    """A memory and a command of the scope, and a text that nobody said yet."""
+    said = {"content": f"The {scope}fish ate {next(NUMBERS)} shrimps.", "scope": scope}
+    answer = client.post("/api/memory/remember", json=said).json()
+    memory_id = str(answer["result"]["id"])
+    if sample is not None and sample.before == "forget":
+        gone = client.delete(f"/api/memory/{memory_id}", params={"reason": "x"})
+        assert gone.status_code == 200
+    text = f"The {scope}fish has {next(NUMBERS)} fins."
+    found = {"scope": scope, "id": memory_id, "command": answer["command_id"], "text": text}
+    if sample is not None and "{document}" in sample.path:
+        given = {"text": f"A document of the {scope}fish, {next(NUMBERS)}.", "scope": scope}
+        added = client.post("/api/documents", json=given).json()
+        found["document"] = str(added["result"]["id"])
+    if sample is not None and "{replay}" in sample.path:
+        found["replay"] = replay_of(client)
+    found["branch"] = BRANCH.name
+    return found
+
+
+def replay_of(client: httpx.Client) -> str:
+    """The first that was started."""
+    started = client.get("/api/replays").json()["replays"]
+    if not started:
+        order = {"kind": "diff", "branch": "nothing"}
+        started = [client.post("/api/replays", json=order).json()]
+    return str(started[-1]["id"])
