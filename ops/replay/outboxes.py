@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import duckdb
 from pydantic_core import from_json
 
 from palimpsest.ops.replay.stored_embeddings import opened, table_in
-from palimpsest.schemas.topics import TOPICS
+from palimpsest.schemas.topics import CACHE_INVALIDATIONS, MEMORY_HISTORY
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogReader, Record
 from palimpsest.streams.runtime.output import LOOKED_BACK_RECORDS
@@ -38,7 +39,7 @@ def settle_outbox(shard: Shard, stage: str, log: LogReader, partition: int) -> N
     sent: list[int] = []
     for topic in {out.topic for out in waiting}:
         of_topic = [out for out in waiting if out.topic == topic]
-        names = _key_of if TOPICS[topic].cleanup == "compact" else _id_of
+        names = _NAMES.get(topic, _id_of)
         known = {
             names(record.key, record.value)
             for record in _newest(log, topic, partition, len(of_topic) + LOOKED_BACK_RECORDS)
@@ -66,8 +67,24 @@ def _key_of(key: bytes | None, value: bytes | None) -> bytes | None:
 
 def _id_of(key: bytes | None, value: bytes | None) -> str | None:
     """The message's id, not what it says: a dead letter says when it was written."""
+    return _field("id", value)
+
+
+def _cause_of(key: bytes | None, value: bytes | None) -> str | None:
+    """Whose caches a memory lay in is not known any more once it is erased."""
+    return _field("causation_id", value)
+
+
+def _field(name: str, value: bytes | None) -> str | None:
     try:
         raw = from_json(value or b"")
     except ValueError:
         return None
-    return raw.get("id") if isinstance(raw, dict) else None
+    return raw.get(name) if isinstance(raw, dict) else None
+
+
+_NAMES: Final[Mapping[str, Callable[[bytes | None, bytes | None], object]]] = {
+    MEMORY_HISTORY.name: _key_of,
+    CACHE_INVALIDATIONS.name: _cause_of,
+}
+"""How the records of a topic are told apart; by their ids where nothing else is said."""

@@ -45,7 +45,8 @@ def test_a_branch_from_its_estimate_to_its_end(tmp_path: Path) -> None:
     assert "was made with" in replay(tmp_path, *named, "--scope", "ben", code=1)
     [branch] = as_json(tmp_path, "branches")["branches"]
     assert (branch["name"], branch["behind"], branch["erasures"]) == ("again", 0, 0)
-    assert "extraction.context_turns=0" in replay(tmp_path, "branches")
+    assert branch["settings"] == ["extraction.context_turns=0"]
+    assert "again" in replay(tmp_path, "branches")
     [row] = as_json(tmp_path, "curation", "again")["curated"]
     assert (row["live_id"], row["status"], row["command"]) == (allergic, "re-applied", "forget")
     assert "1 re-applied" in replay(tmp_path, "curation", "again")
