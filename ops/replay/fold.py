@@ -12,6 +12,7 @@ moment, goes on where it stopped.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ from palimpsest.ops.replay.stored_embeddings import StoredEmbeddings
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.stores.shard import Shard
+from palimpsest.stores.writing.erasures import redact_tables, redaction_of, unfinished
 from palimpsest.streams.logs.base import LogReader, Record
 from palimpsest.streams.models.base import EmbeddingModel
 from palimpsest.streams.rules.model import RulesLanguageModel
@@ -117,6 +119,8 @@ async def fold_partition(
         await fold.decide(DecisionFold(shard, log, partition, decisions))
         await fold.stage(by_name["apply-writes"])
         await fold.stage(by_name["graph-persist"])
+        if not fold.stopped:
+            await asyncio.to_thread(_redact, shard)
         return FoldResult(
             fold.records,
             fold.seconds,
@@ -125,6 +129,17 @@ async def fold_partition(
             fold.cursors(),
             fold.stopped,
         )
+
+
+def _redact(shard: Shard) -> None:
+    """What was recorded after an erasure may quote what it took out of the tables before, where the
+    log still says it."""
+    with shard.writing() as connection:
+        for erasure in unfinished(connection):
+            if erasure.phase == "log":
+                connection.execute("BEGIN")
+                redact_tables(connection, redaction_of(connection, erasure))
+                connection.execute("COMMIT")
 
 
 @contextlib.contextmanager

@@ -18,12 +18,11 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import TypeAlias
 
-from palimpsest.ops.embedded import open_log
 from palimpsest.ops.parts import embedding_model, note_embedding, open_shard, shard_options
 from palimpsest.ops.replay.fold import Ends, FoldResult, fold_partition, never
 from palimpsest.ops.replay.progress import Progress, Report, unreported
+from palimpsest.ops.replay.recorded import reading_log
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.streams.logs.base import LogReader
 
 PHASE = "folding"
 KIB = 1024
@@ -170,16 +169,3 @@ async def fold_job(
         finally:
             shard.close()
             await embedding.close()
-
-
-@contextlib.contextmanager
-def reading_log(settings: Settings) -> Iterator[LogReader]:
-    """The log, by a reader of its own: no position is noted and no group is joined."""
-    if settings.log.kind == "kafka":
-        from palimpsest.streams.kafka.log import KafkaLog
-
-        with KafkaLog.open(settings.cluster) as log:
-            yield log
-        return
-    with open_log(settings, "read") as embedded:
-        yield embedded

@@ -18,7 +18,6 @@ from pathlib import Path
 from palimpsest.ops.embedded import open_log
 from palimpsest.ops.parts import (
     embedding_model,
-    note_embedding,
     open_shard,
     shard_folder,
     shard_options,
@@ -32,7 +31,8 @@ from palimpsest.ops.replay.branches import (
     keep_branch,
     read_branch,
 )
-from palimpsest.ops.replay.fold import fold_partition, never
+from palimpsest.ops.replay.fold import FoldResult, never
+from palimpsest.ops.replay.fold_processes import FoldJob, fold_job, fold_partitions
 from palimpsest.ops.replay.live_stores import (
     LiveCopy,
     NoLiveStore,
@@ -209,12 +209,18 @@ class _Work:
         folder = branch_folder(self.settings, self.branch.name) / COPIES
         try:
             copies = await copy_live(self.settings, self.log, self.partitions, folder, alone)
-            for copy in copies:
-                found = await self._fold(copy, [c for c in copies if isinstance(c, LiveCopy)], done)
-                if found is None:
-                    done.stopped = True
-                    return done
-                done.partitions.append(found)
+            stored = tuple(copy.path for copy in copies if isinstance(copy, LiveCopy))
+            jobs = [await self._job(copy, stored) for copy in copies]
+            for copy, result in zip(copies, await self._folded_by(jobs), strict=True):
+                ends = self._folded[copy.partition]
+                done.records += result.records
+                done.turns += ends.get("audit", {}).get(CONVERSATION_TURNS.name, 0)
+                done.stopped |= result.stopped
+                if not done.stopped:
+                    found = await asyncio.to_thread(self._compared, copy, result.embedded)
+                    done.partitions.append(found)
+            if done.stopped:
+                return done
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         self._note(done)
@@ -247,37 +253,25 @@ class _Work:
         assert until is not None
         return offset_at(self.log, partition, until)
 
-    async def _fold(
-        self, copy: LiveCopy | NoLiveStore, stored: Sequence[LiveCopy], done: Rebuilt
-    ) -> RebuiltPartition | None:
-        """None where it was stopped."""
+    async def _job(self, copy: LiveCopy | NoLiveStore, stored: tuple[Path, ...]) -> FoldJob:
+        """What is to be folded, from where the branch's shard is. Raises RequestError."""
         ends = self._folded[copy.partition] = self._ends(copy)
         model = embedding_model(self.own)
         shard = open_shard(self.own, copy.partition, shard_options(self.own, model))
         try:
             self._check(copy, shard, ends)
-            note_embedding(shard, model.model)
             note_log(shard, self.log)
-            result = await fold_partition(
-                self.own,
-                self.log,
-                copy.partition,
-                shard,
-                ends,
-                [each.path for each in stored],
-                model,
-                self.report,
-                self.stopping,
-            )
         finally:
             shard.close()
             await model.close()
-        done.records += result.records
-        done.turns += ends.get("audit", {}).get(CONVERSATION_TURNS.name, 0)
-        if result.stopped:
-            return None
-        offset = ends.get("apply-writes", {}).get(MEMORY_WRITES.name, 0)
-        return await asyncio.to_thread(self._compared, copy, offset, result.embedded)
+        return FoldJob(self.settings, self.own, copy.partition, ends, stored)
+
+    async def _folded_by(self, jobs: Sequence[FoldJob]) -> list[FoldResult]:
+        """One partition here, several each in a process of its own."""
+        if len(jobs) == 1:
+            return [await fold_job(jobs[0], self.report, self.stopping)]
+        folded = await asyncio.to_thread(fold_partitions, jobs, self.report, self.stopping)
+        return [each.result for each in folded]
 
     def _check(self, copy: LiveCopy | NoLiveStore, shard: Shard, ends: Offsets) -> None:
         """Raises RequestError where more is folded than is wanted. Where there is no live store to
@@ -295,9 +289,9 @@ class _Work:
                     )
                 topics[topic] = max(done, end)
 
-    def _compared(
-        self, copy: LiveCopy | NoLiveStore, offset: int, embedded: int
-    ) -> RebuiltPartition:
+    def _compared(self, copy: LiveCopy | NoLiveStore, embedded: int) -> RebuiltPartition:
+        ends = self._folded[copy.partition]
+        offset = ends.get("apply-writes", {}).get(MEMORY_WRITES.name, 0)
         files = {"rebuilt": shard_folder(self.own, copy.partition) / DATABASE_FILE}
         why = copy.reason if isinstance(copy, NoLiveStore) else None
         if self.request.until is not None:
