@@ -68,7 +68,13 @@ def branch_settings(settings: Settings, branch: Branch) -> Settings:
 
     own = with_overrides(settings, branch.settings)
     log = own.log.model_copy(update={"kind": "embedded", "partitions": branch.partitions})
-    return own.model_copy(update={"data_dir": branch_folder(settings, branch.name), "log": log})
+    # What these would write was written live, and is read from there.
+    pipeline = own.pipeline.model_copy(update={"shadow_deciders": ()})
+    short_term = own.short_term.model_copy(update={"summarize": False})
+    folder = branch_folder(settings, branch.name)
+    return own.model_copy(
+        update={"data_dir": folder, "log": log, "pipeline": pipeline, "short_term": short_term}
+    )
 
 
 def keep_branch(settings: Settings, branch: Branch) -> None:

@@ -7,6 +7,7 @@ import json
 import logging
 import signal
 import sys
+import threading
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -49,18 +50,23 @@ class _Written:
 
 def main() -> None:
     folder = Path(sys.argv[1])
+    # It may be stopped before there is an event loop.
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     settings = settings_from(sys.stdin.buffer.read())
     lock = FolderLock(folder, LOCK)
     print("begun", flush=True)  # noqa: T201 - whoever started it waits for this
-    write_whole(folder / END_FILE, asyncio.run(_ended(settings, folder)).model_dump_json())
+    write_whole(folder / END_FILE, asyncio.run(_ended(settings, folder, stopped)).model_dump_json())
     lock.release()
 
 
-async def _ended(settings: Settings, folder: Path) -> Ended:
+async def _ended(settings: Settings, folder: Path, stopped: threading.Event) -> Ended:
     from palimpsest.ops.replay.carrying_out import carry_out
 
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
+    if stopped.is_set():
+        stopping.set()
     ordered = Ordered.model_validate_json((folder / ORDER_FILE).read_bytes())
     report = _Written(folder / PROGRESS_FILE)
     try:
