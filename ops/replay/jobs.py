@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -42,7 +43,8 @@ ERRORS_FILE: Final = "errors.txt"
 LOCK: Final = "replay"
 MOST_AT_ONCE: Final = 2
 """Each keeps a processor busy."""
-MOST_LISTED: Final = 100
+MOST_KEPT: Final = 100
+"""Of the newest; what older ones came to is in the branches and the log."""
 ERROR_CHARACTERS: Final = 2_000
 
 State = Literal["running", "done", "failed", "stopped"]
@@ -95,6 +97,7 @@ def start(settings: Settings, request: StartReplayRequest) -> JsonObject:
     ordered = Ordered(order=order.model_dump(mode="json", exclude_none=True), started_at=started)
     write_whole(folder / ORDER_FILE, ordered.model_dump_json())
     _spawn(settings, folder)
+    _forget_old(settings)
     return _told(_job(folder))
 
 
@@ -139,9 +142,18 @@ def _folders(settings: Settings) -> list[Path]:
     return [path.parent for path in _folder(settings).glob(f"*/{ORDER_FILE}")]
 
 
+def _newest_first(settings: Settings) -> list[Path]:
+    return sorted(_folders(settings), key=lambda path: path.name, reverse=True)
+
+
 def _jobs(settings: Settings) -> list[Job]:
-    newest = sorted(_folders(settings), key=lambda path: path.name, reverse=True)
-    return [_job(folder) for folder in newest[:MOST_LISTED]]
+    return [_job(folder) for folder in _newest_first(settings)[:MOST_KEPT]]
+
+
+def _forget_old(settings: Settings) -> None:
+    for folder in _newest_first(settings)[MOST_KEPT:]:
+        if not _is_locked(folder):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _job(folder: Path) -> Job:

@@ -134,3 +134,15 @@ def test_not_too_many_at_once(memory: Memory, tmp_path: Path) -> None:
     for each in running:
         jobs.stop(settings, StopReplayRequest(each))
     until(lambda: {state(settings, each) for each in running} == {"stopped"})
+
+
+def test_old_ones_are_forgotten(
+    memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "MOST_KEPT", 1)
+    settings = Settings.model_validate({"data_dir": tmp_path})
+    first = started(settings, kind="diff", branch="none")
+    until(lambda: state(settings, first) == "failed")
+    second = started(settings, kind="diff", branch="none")
+    assert [path.name for path in (tmp_path / "replays").iterdir()] == [second]
+    until(lambda: state(settings, second) == "failed")
