@@ -10,10 +10,8 @@ from palimpsest.ops.cli.common import AsJson, Cli, command, print_json
 from palimpsest.ops.cli.options import OfScope
 
 
-def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Recorded decisions: compare who decides.", no_args_is_help=True)
-    command(group)(agreement)
-    app.add_typer(group, name="replay")
+def register(group: typer.Typer) -> None:
+    command(group, reads=True)(agreement)
 
 
 def agreement(cli: Cli, scope: OfScope = None, json: AsJson = False) -> None:

@@ -16,7 +16,6 @@ from typer.core import TyperGroup
 
 from palimpsest.ops.cli import (
     agents,
-    agreement,
     bench,
     changing,
     dead_letters,
@@ -92,7 +91,6 @@ GROUPS = (
     documents,
     dead_letters,
     proposals,
-    agreement,
     setup,
     topics,
     gateway,

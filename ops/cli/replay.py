@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from palimpsest.ops.cli import replay_branches, replay_promotion
+from palimpsest.ops.cli import agreement, replay_branches, replay_promotion
 from palimpsest.ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def register(app: typer.Typer) -> None:
     command(group)(rebuild)
     replay_branches.register(group)
     replay_promotion.register(group)
+    agreement.register(group)
     app.add_typer(group, name="replay")
 
 

@@ -91,13 +91,14 @@ def keep_branch(settings: Settings, branch: Branch) -> None:
 
 def read_branch(settings: Settings, name: str) -> Branch:
     """Raises NotFoundError, and RequestError for a file that cannot be read."""
+    unknown = NotFoundError(f"there is no branch {name}; `palimpsest replay branches` lists them")
+    if not _NAME.fullmatch(name):
+        raise unknown
     path = branch_folder(settings, name) / BRANCH_FILE
     try:
         return Branch.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        raise NotFoundError(
-            f"there is no branch {name}; `palimpsest replay branches` lists them"
-        ) from None
+        raise unknown from None
     except ValidationError as error:
         raise RequestError(f"{path} is not the file of a branch: {describe(error)}") from error
 

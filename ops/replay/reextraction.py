@@ -169,6 +169,7 @@ def differing(
 def the_branch(settings: Settings, asked: Reextraction, partitions: int) -> Branch:
     """The branch that is asked for, made where there is none. Raises RequestError where it is there
     and is another."""
+    branch_folder(settings, asked.branch)  # a name that none can have is told as such
     try:
         branch = read_branch(settings, asked.branch)
     except NotFoundError:

@@ -264,10 +264,10 @@ def test_what_cannot_be_promoted_is_told(made: Lab) -> None:
         caught = read_branch(made.settings, "better").model_copy(update={"whole": False})
         keep_branch(made.settings, caught)
 
-        async def catch_up(_: Any) -> Any:
-            return branch
-
-        end = await promote(made.settings, PromoteRequest("better"), catch_up=catch_up)
+        with pytest.raises(RequestError, match="is not whole"):
+            await promote(made.settings, PromoteRequest("better"))
+        keep_branch(made.settings, branch)
+        end = await promote(made.settings, PromoteRequest("better"))
         assert end.scopes[0].status == "waiting"
 
     asyncio.run(trying())

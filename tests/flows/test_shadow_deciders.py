@@ -13,6 +13,7 @@ import pytest
 
 from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.maintenance import shadow_deciding
+from palimpsest.ops.replay.rebuild import RebuildRequest, rebuild
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import SettingsError, load_settings
 from palimpsest.schemas.commands import ForgetCommand
@@ -190,8 +191,8 @@ async def test_who_folds_the_log_has_what_they_said_and_asks_nobody(tmp_path: Pa
         asked = len(server.posts)
         shutil.copytree(tmp_path / "live" / "log", tmp_path / "anew" / "log")
         anew = settings_of(tmp_path / "anew", named)
-        async with application(anew, ("apply-writes",), clock=Clock()) as app:
-            await app.run(until_drained=True)
+        await rebuild(anew, RebuildRequest(swap=True))
+        async with application(anew, clock=Clock()) as app:
             assert rows(app, query) == said
         assert len(server.posts) == asked
 
