@@ -9,7 +9,8 @@ from typing import Final
 
 from palimpsest.ops.replay.branches import Branch, Selection, branch_settings
 from palimpsest.ops.replay.budget import size_of
-from palimpsest.ops.replay.live_log import blocks, decoded, live_log
+from palimpsest.ops.replay.live_log import blocks, decoded
+from palimpsest.ops.replay.recorded import reading_log
 from palimpsest.ops.replay.reextraction import Reextraction
 from palimpsest.ops.replay.selecting import chosen_turns, is_among
 from palimpsest.ops.settings.sections import Settings
@@ -93,7 +94,7 @@ def estimate(settings: Settings, asked: Reextraction) -> Estimate:
         settings=asked.overrides,
     )
     own = branch_settings(settings, branch)
-    with live_log(settings) as reader:
+    with reading_log(settings) as reader:
         everything = sum(
             reader.end_offset(TURNS_NORMALIZED.name, number)
             for number in range(reader.partitions(TURNS_NORMALIZED.name))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from palimpsest.ops.embedded import open_log
 from palimpsest.ops.replay.ledger import Ledger, Told
-from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import InvalidRecord, decode
 from palimpsest.schemas.commands import RememberCommand
 from palimpsest.schemas.identity import command_memory_id, turn_memory_id
@@ -39,19 +36,6 @@ ERASED: Final = "purged"
 """The outcome by which texts are gone."""
 BLOCK_RECORDS: Final = 256
 """Read at once: what is asked for by offset is mostly asked for in order."""
-
-
-@contextlib.contextmanager
-def live_log(settings: Settings) -> Iterator[LogReader]:
-    """The log of the live memory, for reading. Raises LogError."""
-    if settings.log.kind == "kafka":
-        from palimpsest.streams.kafka.log import KafkaLog
-
-        with KafkaLog.open(settings.cluster) as cluster:
-            yield cluster
-        return
-    with open_log(settings, "read") as log:
-        yield log
 
 
 def check_whole(reader: LogReader, read_through: Mapping[int, int]) -> None:

@@ -31,8 +31,9 @@ from palimpsest.ops.replay.counterparts import Counterparts
 from palimpsest.ops.replay.curation import Curation
 from palimpsest.ops.replay.feeding import FedClock, Feeding, Pacing
 from palimpsest.ops.replay.ledger import Ledger, Spent
-from palimpsest.ops.replay.live_log import LiveLog, check_whole, live_log
+from palimpsest.ops.replay.live_log import LiveLog, check_whole
 from palimpsest.ops.replay.progress import Report, unreported
+from palimpsest.ops.replay.recorded import reading_log
 from palimpsest.ops.replay.recorded_extraction import Recorded, recorded_extraction
 from palimpsest.ops.replay.selecting import chosen_turns, hashed_order, is_among
 from palimpsest.ops.replay.standing import drop_unused
@@ -103,7 +104,7 @@ def _drop_unfed(settings: Settings, name: str) -> None:
 async def _reextract(
     settings: Settings, asked: Reextraction, report: Report, stop: asyncio.Event
 ) -> Reextracted:
-    with live_log(settings) as reader:
+    with reading_log(settings) as reader:
         branch = the_branch(settings, asked, reader.partitions(MEMORY_WRITES.name))
         await asyncio.to_thread(check_whole, reader, branch.read_through)
         with Ledger.opened(branch_folder(settings, branch.name)) as ledger:

@@ -15,7 +15,8 @@ from palimpsest.ops.replay.branches import (
     drop_branch,
     read_branch,
 )
-from palimpsest.ops.replay.live_log import blocks, decoded, live_log
+from palimpsest.ops.replay.live_log import blocks, decoded
+from palimpsest.ops.replay.recorded import reading_log
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import EraseScopeCommand, ForgetCommand
 from palimpsest.schemas.messages import CommandIntent, MemoryWrite
@@ -42,7 +43,7 @@ def standings(settings: Settings) -> list[Standing]:
     found = branches(settings)
     if not found:
         return []
-    with live_log(settings) as reader:
+    with reading_log(settings) as reader:
         return [_standing(branch, reader) for branch in found]
 
 
