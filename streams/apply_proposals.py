@@ -22,7 +22,7 @@ from palimpsest.streams.apply_categories import ScopeCategories
 from palimpsest.streams.apply_held import held_row
 from palimpsest.streams.decision_rows import candidates_json
 from palimpsest.streams.erased_facts import still_proposed, unsaid
-from palimpsest.streams.memory_rows import Origin, effective, origin_of
+from palimpsest.streams.memory_rows import Origin, effective, origin_of, skip_reason
 from palimpsest.streams.models.base import Embedding
 from palimpsest.streams.outcomes import (
     InvalidationKind,
@@ -108,7 +108,8 @@ def proposals_step(
 ) -> Generator[Ask, Answer, Step]:
     """Carry out the proposals of one turn, in order."""
     texts = tuple(storage_content(p.fact.content) for p in intent.proposals)
-    embedded = yield Embed(texts)
+    wanted = _texts_to_keep(intent, settings)
+    embedded = yield Embed(wanted)
     assert isinstance(embedded, Embedded)
     loaded = yield _load(message, intent, texts)
     assert isinstance(loaded, Loaded)
@@ -121,7 +122,7 @@ def proposals_step(
         settings,
         effective(settings.pipeline, loaded.flags),
         loaded,
-        dict(zip(texts, embedded.embeddings, strict=True)),
+        dict(zip(wanted, embedded.embeddings, strict=True)),
         loaded.write_seq,
         _of_scope(message.scope, loaded),
         {digest: row.memory_id for digest, row in loaded.by_hash.items()},
@@ -136,6 +137,16 @@ def proposals_step(
         if outcome.event != "reconsidered":
             work.writes.append(Put(outcome_row(message, outcome)))
     return Step(writes=(*work.writes, *work.categories.writes()), emits=_emits(work))
+
+
+def _texts_to_keep(intent: ProposalsIntent, settings: StageSettings) -> tuple[str, ...]:
+    """Those that may become a memory's, as far as that can be told without the store."""
+    least = least_confidence(intent.turn, settings.pipeline)
+    return tuple(
+        storage_content(proposal.fact.content)
+        for proposal in intent.proposals
+        if proposal.dropped is None and skip_reason(proposal.fact, least) is None
+    )
 
 
 def _of_scope(scope: str, loaded: Loaded) -> dict[str, MemoryRow]:
