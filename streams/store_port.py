@@ -348,8 +348,8 @@ class UnitPort(Protocol):
 
 
 class NotAlone(ValueError):
-    """Among a batch's writes is one that must be committed before what comes after it is read; its
-    records are to be processed one by one."""
+    """Among a batch's writes is one that must be committed before what comes after it is read; the
+    batch is to be divided."""
 
 
 class CommittedButNotShown(Exception):

@@ -55,6 +55,7 @@ from palimpsest.streams.stage import (
     Step,
 )
 from palimpsest.streams.store_port import (
+    NotAlone,
     Outbound,
     Progress,
     StoreAsk,
@@ -155,10 +156,12 @@ class StageRunner:
             await self._send(records, *settled)
 
     async def _isolate(self, records: Sequence[Record], cause: BaseException) -> None:
-        """Let each record of a failed batch succeed or fail by itself; nothing of it was kept."""
+        """Let each record of a failed batch succeed or fail by itself; nothing of it was kept. One
+        that needs a batch of its own is found by halves: where there is one, no model is asked."""
         if len(records) > 1:
-            for record in records:
-                await self.process([record])
+            step = (len(records) + 1) // 2 if isinstance(cause, NotAlone) else 1
+            for first in range(0, len(records), step):
+                await self.process(records[first : first + step])
             return
         [record] = records
         if self._failures >= self.max_failures:
