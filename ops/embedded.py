@@ -126,7 +126,7 @@ class Application:
                 self.worker.busy = any_busy(publishing.busy, self.deciding.busy, earning.once)
                 await timers.enter_async_context(publishing.going_on(self._end_worker))
                 await timers.enter_async_context(self.deciding.going_on(self._end_worker))
-                await timers.enter_async_context(earning.going_on())
+                await timers.enter_async_context(earning.going_on(self._end_worker))
             await self._work(until_drained)
         if self.worker.drained:
             self.finished = await upkeep.finish(self._stopped)

@@ -16,22 +16,9 @@ from palimpsest.schemas.portable import NumberedLine
 from palimpsest.schemas.privacy import Privacy
 from palimpsest.schemas.promotion_commands import PromoteCommand, RollbackPromotionCommand
 from palimpsest.schemas.shadow_commands import RecordShadowProposalsCommand
+from palimpsest.schemas.triples import Share, Triple
 
 ActorType = Literal["human", "agent", "pipeline", "system"]
-
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
-"""A number from 0 to 1."""
-
-
-class Triple(Frozen):
-    """Source, relationship, target, as a model named them."""
-
-    source: str
-    source_type: str = "unknown"
-    relationship: str
-    target: str
-    target_type: str = "unknown"
-    confidence: Share = 0.5
 
 
 class StructuredAttribute(Frozen):

@@ -15,16 +15,15 @@ from palimpsest.schemas.commands import (
     ActorType,
     Command,
     MemoryCommand,
-    Share,
     StructuredAttribute,
     StructuredEntity,
-    Triple,
 )
 from palimpsest.schemas.dead_letters import DeadLetter, DeadLetterMark
 from palimpsest.schemas.document_commands import DocumentTextCommand
 from palimpsest.schemas.envelope import Frozen, UtcTime
 from palimpsest.schemas.portable import ImportedGraph
 from palimpsest.schemas.privacy import Privacy
+from palimpsest.schemas.triples import Share, Triple
 
 Role = Literal["user", "assistant", "tool", "system"]
 FactType = Literal["fact", "preference", "decision", "procedural", "semantic", "opinion"]

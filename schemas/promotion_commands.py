@@ -11,23 +11,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from palimpsest.schemas.envelope import Frozen, UtcTime
+from palimpsest.schemas.triples import Share, Triple
 
-Unit = Annotated[float, Field(ge=0.0, le=1.0)]
 Id = Annotated[str, Field(min_length=1, max_length=256)]
 KeptWhy = Literal["curated", "suppressed", "erased", "other-sources"]
 """Why something stays as it is: a person had a hand in it; it says what a person forgot, or may say
 what was erased; or some of what it was drawn from was not extracted from anew."""
-
-
-class PromotedTriple(Frozen):
-    """A relation that the branch knows and the live memory does not."""
-
-    source: str
-    source_type: str = "unknown"
-    relationship: str
-    target: str
-    target_type: str = "unknown"
-    confidence: Unit = 0.5
 
 
 class PromotedFact(Frozen):
@@ -37,8 +26,8 @@ class PromotedFact(Frozen):
     turn_memory_id: Id
     content: str
     type: str
-    confidence: Unit
-    importance: Unit | None = None
+    confidence: Share
+    importance: Share | None = None
     temporal_kind: str = "persistent"
     valid_until: UtcTime | None = None
     categories: tuple[str, ...] = ()
@@ -48,7 +37,7 @@ class PromotedFact(Frozen):
     event: Literal["created", "modified", "none", "deduped"]
     action: str = "ADD"
     decision_reason: str = ""
-    decision_confidence: Unit = 1.0
+    decision_confidence: Share = 1.0
     decider: str | None = None
 
 
@@ -59,8 +48,8 @@ class PromotedMemory(Frozen):
     memory_id: Id
     content: str = Field(min_length=1)
     type: str
-    confidence: Unit
-    importance: Unit
+    confidence: Share
+    importance: Share
     categories: tuple[str, ...] = ()
     extraction_model: str | None = None
     temporal_kind: str = "persistent"
@@ -73,7 +62,7 @@ class PromotedMemory(Frozen):
     source_id: str | None = None
     sources: tuple[str, ...] = ()
     facts: tuple[PromotedFact, ...] = ()
-    triples: tuple[PromotedTriple, ...] = ()
+    triples: tuple[Triple, ...] = ()
 
 
 class GainChange(Frozen):

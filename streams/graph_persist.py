@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
-from palimpsest.schemas.commands import StructuredAttribute, Triple
+from palimpsest.schemas.commands import StructuredAttribute
 from palimpsest.schemas.identity import aspect_id, entity_id
 from palimpsest.schemas.messages import GraphChange, GraphWork, MemoryChange
 from palimpsest.schemas.rows import (
@@ -24,6 +24,7 @@ from palimpsest.schemas.rows import (
     Row,
 )
 from palimpsest.schemas.topics import GRAPH_CHANGES, MEMORY_CHANGES
+from palimpsest.schemas.triples import Triple
 from palimpsest.streams.graph_import import imported_names, imported_rows
 from palimpsest.streams.stage import Context, Emit, Message, Process, Stage, Step
 from palimpsest.streams.store_port import EraseGraph, Graph, LoadGraph, MemoryText, Put, Write

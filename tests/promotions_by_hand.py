@@ -12,10 +12,10 @@ from palimpsest.schemas.promotion_commands import (
     PromoteCommand,
     PromotedFact,
     PromotedMemory,
-    PromotedTriple,
     PromotionChange,
     ReplaceChange,
 )
+from palimpsest.schemas.triples import Triple
 from tests.flows.scripted import scripted
 from tests.harness import BEGIN, Pipeline
 
@@ -77,7 +77,7 @@ def promoted(pipeline: Pipeline, name: str, content: str, turn: int = 0, **field
 
 def changes(pipeline: Pipeline) -> tuple[PromotionChange, ...]:
     """One of each: `Ana likes tea` says something else, `Rex is loud` goes, two facts come."""
-    triple = PromotedTriple(source="Ana", relationship="fears", target="Rex")
+    triple = Triple(source="Ana", relationship="fears", target="Rex")
     return (
         ReplaceChange(
             memory_id=memory_id(pipeline, "Ana likes tea"),

@@ -215,7 +215,7 @@ class KafkaApplication:
             upkeep.going_on(),
             self._publishing.going_on(self.stop),
             self.deciding.going_on(self.stop),
-            self._earning.going_on(),
+            self._earning.going_on(self.stop),
         ):
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             self.stop()

@@ -9,19 +9,21 @@ for the scope is never looked behind, and nothing is earned or lost while anythi
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 import duckdb
 
+from palimpsest.ops.maintenance.background import beside
 from palimpsest.ops.maintenance.own_commands import own_command
 from palimpsest.schemas.commands import Actor, SetFlagsCommand
 from palimpsest.stores.database.cursors import StoreClosed
+from palimpsest.stores.database.damage import StoreDamaged
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogError, Outgoing
 from palimpsest.streams.memory_rows import effective
@@ -88,15 +90,9 @@ class Earning:
         self._told: set[str] = set()
         self._lock = threading.Lock()
 
-    @contextlib.asynccontextmanager
-    async def going_on(self) -> AsyncIterator[None]:
-        """In the background, until the block ends."""
-        task = asyncio.create_task(self._run())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    def going_on(self, stop: Callable[[], None]) -> AbstractAsyncContextManager[None]:
+        """In the background, until the block ends; as `beside` tells."""
+        return beside(self._run(), stop)
 
     async def _run(self) -> None:
         while True:
@@ -113,7 +109,7 @@ class Earning:
                     found |= self._look(shard)
                 except StoreClosed:
                     continue  # the partition has moved on meanwhile
-                except (LogError, duckdb.Error) as error:
+                except (LogError, duckdb.Error, StoreDamaged) as error:
                     logger.warning("what scopes of partition %d earn waits: %s", partition, error)
         return found
 

@@ -8,14 +8,15 @@ where it is rebuilt or was not worked on for days.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 import duckdb
 
+from palimpsest.ops.maintenance.background import beside
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.stores.database.damage import StoreDamaged
@@ -64,19 +65,9 @@ class PartitionTimer(ABC):
     async def act(self, shard: Shard) -> None:
         """Do what is to be done, now that the store knows all that was in the log."""
 
-    @contextlib.asynccontextmanager
-    async def going_on(self, stop: Callable[[], None]) -> AsyncIterator[None]:
-        """In the background, until the block ends. What it fails for is raised at the end of the
-        block, which `stop` brings about."""
-        task = asyncio.create_task(self._run())
-        task.add_done_callback(lambda done: None if done.cancelled() else stop())
-        try:
-            yield
-        finally:
-            task.cancel()
-            [failure] = await asyncio.gather(task, return_exceptions=True)
-        if isinstance(failure, Exception):
-            raise failure
+    def going_on(self, stop: Callable[[], None]) -> AbstractAsyncContextManager[None]:
+        """In the background, until the block ends; as `beside` tells."""
+        return beside(self._run(), stop)
 
     def busy(self) -> bool:
         """Whether there is something to do in some partition."""

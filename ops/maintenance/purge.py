@@ -7,33 +7,30 @@ is sensitive. Our own ways of publishing take that out before they append.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from palimpsest.ops.maintenance.log_rounds import READ_RECORDS, LogRounds
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, Topic
 from palimpsest.streams.logs.base import LogError, Position
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.sensitive.policy import Policy
 from palimpsest.streams.settings import PiiSettings
 
-logger = logging.getLogger(__name__)
-
 CONSUMER: Final = "purge"
 """Whose position in the log tells how far raw records were looked through."""
-LOOK_SECONDS: Final = 1.0
-READ_RECORDS: Final = 500
 READERS: Final[dict[Topic, Sequence[str]]] = {
     CONVERSATION_TURNS: ("normalize", "audit"),
     MEMORY_COMMANDS: ("normalize",),
 }
 
 
-class Purge:
+class Purge(LogRounds):
     """Removes raw records of an embedded log, opened for processing. A record is removed before
     that is noted, so a crash between the two repeats a removal of what is gone."""
+
+    passing = (LogError,)
+    left = "raw records with secrets stay in the log for now"
 
     def __init__(
         self,
@@ -41,45 +38,16 @@ class Purge:
         settings: PiiSettings,
         wait: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
+        super().__init__(settings.purge_raw and settings.mode != "off", wait)
         self._log = log
         self._policy = Policy.of(settings)
-        self._wanted = settings.purge_raw and settings.mode != "off"
-        self._wait = wait
-        self._lock = threading.Lock()
 
-    def once(self) -> int:
-        """How many records went. Blocks; raises LogError."""
+    def _round(self) -> int:
         removed = 0
-        with self._lock:  # a round that was cancelled goes on in its thread
-            for topic, readers in READERS.items():
-                for partition in range(self._log.partitions(topic.name)):
-                    removed += self._partition(topic.name, partition, readers)
+        for topic, readers in READERS.items():
+            for partition in range(self._log.partitions(topic.name)):
+                removed += self._partition(topic.name, partition, readers)
         return removed
-
-    @contextlib.asynccontextmanager
-    async def going_on(self) -> AsyncIterator[None]:
-        """In the background, until the block ends, and once more at its end."""
-        if not self._wanted:
-            yield
-            return
-        task = asyncio.create_task(self._run())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            await self._once()
-
-    async def _run(self) -> None:
-        while True:
-            await self._once()
-            await self._wait(LOOK_SECONDS)
-
-    async def _once(self) -> None:
-        try:
-            await asyncio.to_thread(self.once)
-        except LogError as error:
-            logger.warning("raw records with secrets stay in the log for now: %s", error)
 
     def _partition(self, topic: str, partition: int, readers: Sequence[str]) -> int:
         end = min(self._log.position(reader, topic, partition) for reader in readers)

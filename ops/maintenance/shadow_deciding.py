@@ -20,6 +20,7 @@ from typing import Final
 
 import duckdb
 
+from palimpsest.ops.maintenance.background import beside
 from palimpsest.ops.maintenance.deciders import Decider, Decision, deciders_of
 from palimpsest.ops.maintenance.own_commands import own_command
 from palimpsest.ops.settings.sections import Settings
@@ -29,6 +30,7 @@ from palimpsest.schemas.messages import MemoryWrite, ProposalsIntent
 from palimpsest.schemas.shadow_commands import RecordShadowProposalsCommand, ShadowProposal
 from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.stores.database.cursors import StoreClosed
+from palimpsest.stores.database.damage import StoreDamaged
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.deciders import known_by_bands
 from palimpsest.streams.logs.base import LogError, LogReader, Outgoing, Record
@@ -82,16 +84,11 @@ class ShadowDeciding:
         block, which `stop` brings about."""
         for partition, shard in self._shards().items():
             await self._begin(partition, shard)
-        task = asyncio.create_task(self._run())
-        if self._deciders:
-            task.add_done_callback(lambda done: None if done.cancelled() else stop())
-        try:
+        if not self._deciders:
             yield
-        finally:
-            task.cancel()
-            [failure] = await asyncio.gather(task, return_exceptions=True)
-        if isinstance(failure, Exception):
-            raise failure
+            return
+        async with beside(self._run(), stop):
+            yield
 
     async def close(self) -> None:
         """Let go of their models."""
@@ -106,7 +103,7 @@ class ShadowDeciding:
         )
 
     async def _run(self) -> None:
-        while self._deciders:
+        while True:
             found = False
             shards = self._shards()
             # What is not open any more is not held on to.
@@ -120,7 +117,7 @@ class ShadowDeciding:
                     found |= await self._look(partition, shard)
                 except StoreClosed:
                     continue  # the partition has moved on meanwhile
-                except (LogError, duckdb.Error) as error:
+                except (LogError, duckdb.Error, StoreDamaged) as error:
                     logger.warning("further deciders of partition %d wait: %s", partition, error)
             if not found:
                 await asyncio.sleep(LOOK_SECONDS)

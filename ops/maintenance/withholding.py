@@ -8,14 +8,12 @@ was said once every stage that reads them is past them, and stay what they count
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 import duckdb
 
+from palimpsest.ops.maintenance.log_rounds import READ_RECORDS, LogRounds
 from palimpsest.schemas.codec import InvalidRecord, decode, encode
 from palimpsest.schemas.envelope import Envelope, Frozen
 from palimpsest.schemas.identity import items_of
@@ -29,21 +27,20 @@ from palimpsest.streams.logs.base import LogError, Position, Record
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.privacy import is_withheld, rejected
 
-logger = logging.getLogger(__name__)
-
 CONSUMER: Final = "withholding"
 """Whose position in the log tells how far records were looked through."""
-LOOK_SECONDS: Final = 1.0
-READ_RECORDS: Final = 500
 _WITHHELD: Final = (
     "SELECT item_id FROM outcomes WHERE item_kind = 'turn' AND event = 'rejected' AND reason = ?"
     " AND item_id IN (SELECT unnest(?))"
 )
 
 
-class Withholding:
+class Withholding(LogRounds):
     """Takes out of an embedded log, opened for processing, what was said in turns that are not
     kept. Records are changed before that is noted, so a crash between the two repeats it."""
+
+    passing = (LogError, StoreClosed, duckdb.Error)
+    left = "turns that are not kept stay in the log for now"
 
     def __init__(
         self,
@@ -52,47 +49,18 @@ class Withholding:
         wanted: bool,
         wait: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
+        super().__init__(wanted, wait)
         self._log = log
         self._shards = shards
-        self._wanted = wanted
-        self._wait = wait
-        self._lock = threading.Lock()
         self._marks: dict[int, tuple[int, int]] = {}
 
-    def once(self) -> int:
-        """How many records have lost what they said. Blocks; raises LogError."""
+    def _round(self) -> int:
         changed = 0
-        with self._lock:  # a round that was cancelled goes on in its thread
-            for partition in range(len(self._shards)):
-                changed += self._topic(CONVERSATION_TURNS, partition, self._raw_end(partition))
-                applied = self._log.position("apply-writes", MEMORY_WRITES.name, partition)
-                changed += self._topic(MEMORY_WRITES, partition, applied)
+        for partition in range(len(self._shards)):
+            changed += self._topic(CONVERSATION_TURNS, partition, self._raw_end(partition))
+            applied = self._log.position("apply-writes", MEMORY_WRITES.name, partition)
+            changed += self._topic(MEMORY_WRITES, partition, applied)
         return changed
-
-    @contextlib.asynccontextmanager
-    async def going_on(self) -> AsyncIterator[None]:
-        """In the background, until the block ends, and once more at its end."""
-        if not self._wanted:
-            yield
-            return
-        task = asyncio.create_task(self._run())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            await self._once()
-
-    async def _run(self) -> None:
-        while True:
-            await self._once()
-            await self._wait(LOOK_SECONDS)
-
-    async def _once(self) -> None:
-        try:
-            await asyncio.to_thread(self.once)
-        except (LogError, StoreClosed, duckdb.Error) as error:
-            logger.warning("turns that are not kept stay in the log for now: %s", error)
 
     def _raw_end(self, partition: int) -> int:
         """Through where it is known of raw turns whether they are kept: apply-writes has all that

@@ -19,9 +19,9 @@ from palimpsest.schemas.commands import (
     RememberCommand,
     Structure,
     StructuredAttribute,
-    Triple,
 )
 from palimpsest.schemas.identity import command_memory_id, turn_memory_id
+from palimpsest.schemas.triples import Triple
 from palimpsest.stores.recall.graph_boost import StoredGraph, graph_boost
 from palimpsest.stores.settings import RecallSettings
 from palimpsest.streams.runtime.runner import STEPS

@@ -21,8 +21,8 @@ from palimpsest.schemas.commands import (
     ForgetCommand,
     RememberCommand,
     Structure,
-    Triple,
 )
+from palimpsest.schemas.triples import Triple
 from tests.flows.program import Program
 from tests.flows.test_graph import memory_id
 from tests.harness import Pipeline

@@ -20,11 +20,11 @@ from palimpsest.schemas.commands import (
     Structure,
     StructuredAttribute,
     StructuredEntity,
-    Triple,
 )
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.messages import NormalizedTurn
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_HISTORY, TURNS_NORMALIZED
+from palimpsest.schemas.triples import Triple
 from palimpsest.stores.database.state_hash import table_hashes
 from palimpsest.streams.settings import Flags
 from tests.flows.scripted import assert_settled, scripted

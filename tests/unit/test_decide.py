@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from palimpsest.schemas.commands import Triple
 from palimpsest.schemas.messages import (
     FactsExtracted,
     MemoryWrite,
@@ -17,6 +16,7 @@ from palimpsest.schemas.messages import (
 )
 from palimpsest.schemas.rows import ExtractionRow, FactRow, FlagsRow, ProposalRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
+from palimpsest.schemas.triples import Triple
 from palimpsest.streams.decide import decide_stage
 from palimpsest.streams.settings import Flags
 from palimpsest.streams.stage import Embed, Generate, ModelUnavailable

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.schemas.commands import StructuredAttribute, StructuredEntity, Triple
+from palimpsest.schemas.commands import StructuredAttribute, StructuredEntity
 from palimpsest.schemas.identity import aspect_id, entity_id
 from palimpsest.schemas.messages import GraphChange, GraphWork, MemoryChange
 from palimpsest.schemas.rows import (
@@ -20,6 +20,7 @@ from palimpsest.schemas.rows import (
     embedding_key,
 )
 from palimpsest.schemas.topics import GRAPH_CHANGES, MEMORY_CHANGES
+from palimpsest.schemas.triples import Triple
 from palimpsest.streams.graph_persist import graph_persist_stage
 from palimpsest.streams.store_port import Graph, LoadGraph, MemoryText
 from tests.messages import BEGIN, envelope
