@@ -70,6 +70,13 @@ class Shard(ShardState):
         self._connection.close()
         self._folder_lock.release()
 
+    def copy_file(self, path: Path) -> None:
+        """Write the store's file as it is now to another one. Under `lock`; blocks. Raises
+        duckdb.Error and OSError."""
+        with self.writing() as connection:
+            connection.execute("FORCE CHECKPOINT")
+        shutil.copyfile(self.folder / DATABASE_FILE, path)
+
     def rewrite(self) -> None:
         """Write the store's files anew, so that no byte is left of what was erased from its
         tables. Under `lock`; who reads waits. Blocks. Raises StoreError and duckdb.Error; unless

@@ -347,9 +347,17 @@ class UnitPort(Protocol):
         ...
 
 
+Place: TypeAlias = tuple[str, int]
+"""Of a record within its partition: topic and offset."""
+
+
 class NotAlone(ValueError):
     """Among a batch's writes is one that must be committed before what comes after it is read; the
-    batch is to be divided."""
+    batch is to be divided: at `places`, or where they are not known at every record."""
+
+    def __init__(self, places: frozenset[Place] = frozenset()) -> None:
+        super().__init__("a batch with a record that must be committed alone")
+        self.places = places
 
 
 class CommittedButNotShown(Exception):

@@ -38,7 +38,7 @@ from palimpsest.streams.runtime.model_port import ModelPort
 from palimpsest.streams.stage import Stage
 from palimpsest.streams.topology import stages
 
-BATCH_RECORDS = 8_192
+BATCH_RECORDS = 4_096
 BATCH_BYTES = 64 * 1024 * 1024
 REPORT_SECONDS = 0.2
 LATE_RECORDS = 1_000
@@ -145,7 +145,7 @@ def _redact(shard: Shard) -> None:
 @contextlib.contextmanager
 def _collecting_by_batch() -> Iterator[None]:
     """The collector of cycles goes through all objects again and again while a large batch makes
-    them: it is called between batches."""
+    them: it is called between batches, and looks only at what the batch has left."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -208,7 +208,8 @@ class _Fold:
                 self.stopped = True
                 return
             yield records
-            gc.collect()
+            del records
+            gc.collect(0)
 
     @contextlib.contextmanager
     def _counted(self, stage: str) -> Iterator[_Told]:

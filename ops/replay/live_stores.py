@@ -21,7 +21,7 @@ from palimpsest.ops.replay.offsets import Offsets
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import MEMORY_CHANGES
 from palimpsest.stores.database.damage import StoreDamaged
-from palimpsest.stores.database.snapshot import copy_shard, cursors_of, opened
+from palimpsest.stores.database.snapshot import opened
 from palimpsest.stores.database.view_columns import quoted
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.shard import DATABASE_FILE, StoreError
@@ -36,16 +36,15 @@ LOOK_AGAIN_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class LiveCopy:
-    """The copy of one partition's store in a file, in the schema `shard_<partition>`."""
+    """The copy of one partition's store in a file, its tables in `schema`."""
 
     partition: int
     path: Path
+    schema: str
 
     def cursors(self) -> Offsets:
-        found: Offsets = {}
-        for stage, topic, offset in cursors_of(self.path, self.partition):
-            found.setdefault(stage, {})[topic] = offset
-        return found
+        with attached({"live": self.path}) as connection:
+            return _cursors(connection, f"live.{self.schema}")
 
     def outbox(self, connection: duckdb.DuckDBPyConnection) -> list[Outbound]:
         """What the store has committed and may not have sent."""
@@ -53,7 +52,7 @@ class LiveCopy:
             Outbound(*row)
             for row in connection.execute(
                 "SELECT seq, topic, scope, record_key, value FROM"
-                f" live.shard_{self.partition}.outbox ORDER BY stage, seq"
+                f" live.{self.schema}.outbox ORDER BY stage, seq"
             ).fetchall()
         ]
 
@@ -105,13 +104,15 @@ def live_cursors(settings: Settings, partition: int) -> Offsets | None:
         return None
     try:
         with attached({"live": shard_folder(settings, partition) / DATABASE_FILE}) as connection:
-            rows = connection.execute(
-                "SELECT stage, topic, next_offset FROM live.internal.cursors"
-            ).fetchall()
+            return _cursors(connection, "live.internal")
     except duckdb.Error:
         return None
+
+
+def _cursors(connection: duckdb.DuckDBPyConnection, schema: str) -> Offsets:
     found: Offsets = {}
-    for stage, topic, offset in rows:
+    rows = connection.execute(f"SELECT stage, topic, next_offset FROM {schema}.cursors")
+    for stage, topic, offset in rows.fetchall():
         found.setdefault(stage, {})[topic] = offset
     return found
 
@@ -124,7 +125,7 @@ def _of_folder(settings: Settings, partition: int, folder: Path) -> LiveCopy | N
         # A model is asked for nothing here.
         shard = open_shard(settings, partition, shard_options(settings, embedding_model(settings)))
         try:
-            copy_shard(shard, partition, path)
+            shard.copy_file(path)
         finally:
             with contextlib.suppress(duckdb.Error):
                 shard.close()
@@ -132,7 +133,7 @@ def _of_folder(settings: Settings, partition: int, folder: Path) -> LiveCopy | N
         for left in folder.glob(f"{path.name}*"):
             left.unlink()
         return NoLiveStore(partition, f"it cannot be read: {str(error).partition(chr(10))[0]}")
-    return LiveCopy(partition, path)
+    return LiveCopy(partition, path, "internal")
 
 
 async def _of_worker(
@@ -155,7 +156,7 @@ async def _of_worker(
                 path.unlink(missing_ok=True)
                 copies.append(NoLiveStore(partition, f"it cannot be read: {error}"))
             else:
-                copies.append(LiveCopy(partition, path))
+                copies.append(LiveCopy(partition, path, f"shard_{partition}"))
     return copies
 
 

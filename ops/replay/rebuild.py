@@ -302,7 +302,8 @@ class _Work:
         with attached(files) as connection:
             differing = {}
             if why is None:
-                live = f"live.shard_{copy.partition}"
+                assert isinstance(copy, LiveCopy)
+                live = f"live.{copy.schema}"
                 differing = differing_rows(connection, "rebuilt.internal", live)
             rows = row_count(connection, "rebuilt.internal")
             connection.execute("USE rebuilt.internal")

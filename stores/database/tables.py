@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 import duckdb
@@ -178,7 +179,10 @@ def select(
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
-    return {name: [getattr(row, name) for row in rows] for name in COLUMNS[type(rows[0])]}
+    names = COLUMNS[type(rows[0])]
+    # Read by one call a row: all that is stored goes through here.
+    columns = zip(*map(attrgetter(*names), rows), strict=True)
+    return dict(zip(names, map(list, columns), strict=True))
 
 
 def _plain(column: list[Any]) -> list[Any]:

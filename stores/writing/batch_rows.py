@@ -25,10 +25,12 @@ from palimpsest.schemas.session_rows import OpenSessionsRow, SessionRow, ShortTe
 from palimpsest.stores.database.tables import Tables
 from palimpsest.stores.writing.stored_rows import Key, StoredRows
 
-REWRITTEN = (
-    *(MemoryRow, SessionRow, OpenSessionsRow, ShortTermRow),
-    *(NameRow, RelationRow, FlagsRow, PrivacyRow, CommandRow, DocumentRow, CategoriesRow),
-    *(PromotionRow, PromotionItemRow, PromotionPartRow, DeadLetterRow),
+REWRITTEN = frozenset(
+    (
+        *(MemoryRow, SessionRow, OpenSessionsRow, ShortTermRow),
+        *(NameRow, RelationRow, FlagsRow, PrivacyRow, CommandRow, DocumentRow, CategoriesRow),
+        *(PromotionRow, PromotionItemRow, PromotionPartRow, DeadLetterRow),
+    )
 )
 """Rows that stages read before they write them: the newest counts. Of all others the first does
 unless it was read, so that a repeat under another message id changes nothing."""
@@ -150,35 +152,36 @@ class BatchRows:
                 stored[key] = None
 
     def stage(self, row: Row) -> None:
-        rows = self._staged[type(row)]
-        if isinstance(row, REWRITTEN) or row.key in self._stored.rows[type(row)]:
-            rows[row.key] = row
+        row_type, key = type(row), row.key
+        rows = self._staged[row_type]
+        if row_type in REWRITTEN or key in self._stored.rows[row_type]:
+            rows[key] = row
         elif isinstance(row, MentionRow):
-            known = rows.get(row.key)
+            known = rows.get(key)
             if known is None or row.mention_text < cast("MentionRow", known).mention_text:
-                rows[row.key] = row
+                rows[key] = row
         else:
-            rows.setdefault(row.key, row)
+            rows.setdefault(key, row)
         if isinstance(row, ShortTermRow):
             self._first = min(self._first, row.expires_at)
-        if isinstance(row, RelationRow):
-            self._relations_from[row.source_name_id].add(row.key)
-        if isinstance(row, MemoryRow):
-            self._stored.rows[MemoryRow].setdefault(row.key, None)
+        elif isinstance(row, RelationRow):
+            self._relations_from[row.source_name_id].add(key)
+        elif isinstance(row, MemoryRow):
+            self._stored.rows[MemoryRow].setdefault(key, None)
 
     def write(self, tables: Tables, may_be_there: bool) -> None:
         """Write what is staged, as part of the running transaction. `may_be_there`: what was not
         looked for may be a repeat."""
         for row_type, rows in self._staged.items():
-            self._write_rows(tables, row_type, list(rows.values()), may_be_there)
+            self._write_rows(tables, row_type, rows, may_be_there)
 
     def _write_rows(
-        self, tables: Tables, row_type: type[Row], rows: list[Row], may_be_there: bool
+        self, tables: Tables, row_type: type[Row], rows: dict[Key, Row], may_be_there: bool
     ) -> None:
         stored = self._stored.rows[row_type]
-        known = [row for row in rows if stored.get(row.key) is not None]
-        absent = [row for row in rows if row.key in stored and stored[row.key] is None]
-        blind = [row for row in rows if row.key not in stored]
+        known = [row for key, row in rows.items() if stored.get(key) is not None]
+        absent = [row for key, row in rows.items() if key in stored and stored[key] is None]
+        blind = [row for key, row in rows.items() if key not in stored]
         if known:
             tables.replace(known)
         if not may_be_there:

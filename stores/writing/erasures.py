@@ -145,7 +145,7 @@ class BatchErasures:
 
     def check(self) -> None:
         """Before anything else is staged. Raises NotAlone."""
-        if any(isinstance(write, EraseGraph) for write in self._staged):
+        if self._staged and any(isinstance(write, EraseGraph) for write in self._staged):
             raise NotAlone
 
     def write(self, connection: duckdb.DuckDBPyConnection) -> None:

@@ -85,12 +85,13 @@ class TextSearch:
 
     def _in_archive(self, scope: str, names: Sequence[str]) -> dict[str, set[str]]:
         found: dict[str, set[str]] = defaultdict(set)
-        with self._shard.reading() as reader:
-            if self._with_archive is None:
+        if self._with_archive is None:
+            with self._shard.reading() as reader:
                 scopes = reader.execute("SELECT DISTINCT scope FROM memory_archive").fetchall()
-                self._with_archive = {of for (of,) in scopes}
-            if scope not in self._with_archive:
-                return found
+            self._with_archive = {of for (of,) in scopes}
+        if scope not in self._with_archive:
+            return found
+        with self._shard.reading() as reader:
             rows = reader.execute(
                 """WITH texts AS (
                     SELECT memory_id, lower(content) AS text, lower(who) AS speaker,

@@ -1,13 +1,22 @@
-"""One record on its way through a batch: its message, its stage's generator, its step."""
+"""One record on its way through a batch: its message, its stage's generator, its step; and which
+records cannot go that way together."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.runtime.failures import StageRaised
 from palimpsest.streams.stage import Answer, Ask, Failure, Message, ModelUnavailable, Process, Step
-from palimpsest.streams.store_port import Anticipated, StoreAsk, UnitPort
+from palimpsest.streams.store_port import (
+    Anticipated,
+    EraseGraph,
+    NotAlone,
+    Place,
+    StoreAsk,
+    UnitPort,
+)
 
 
 @dataclass(slots=True)
@@ -55,3 +64,33 @@ class RecordRun:
             self.ask, self.step = None, Step(dead=Failure(str(unanswered)))
         except Exception as error:
             raise StageRaised from error
+
+
+def refuse_company(runs: Sequence[RecordRun]) -> None:
+    """Before anything is done in vain. Raises NotAlone."""
+    places = {
+        _place(run.record)
+        for run in runs
+        if run.step is not None and any(isinstance(each, EraseGraph) for each in run.step.writes)
+    }
+    if places and len(runs) > 1:
+        raise NotAlone(frozenset(places))
+
+
+def divided(records: Sequence[Record], places: Collection[Place]) -> Iterator[list[Record]]:
+    """The batch in order, each record at one of the places by itself; all where there are none."""
+    part: list[Record] = []
+    for record in records:
+        if places and _place(record) not in places:
+            part.append(record)
+            continue
+        if part:
+            yield part
+        yield [record]
+        part = []
+    if part:
+        yield part
+
+
+def _place(record: Record) -> Place:
+    return record.topic, record.offset

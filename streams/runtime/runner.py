@@ -33,7 +33,7 @@ from palimpsest.streams.logs.base import (
     Record,
     partition_for,
 )
-from palimpsest.streams.runtime.batch_record import RecordRun
+from palimpsest.streams.runtime.batch_record import RecordRun, divided, refuse_company
 from palimpsest.streams.runtime.failures import (
     StageFailed,
     first_failure,
@@ -156,12 +156,11 @@ class StageRunner:
             await self._send(records, *settled)
 
     async def _isolate(self, records: Sequence[Record], cause: BaseException) -> None:
-        """Let each record of a failed batch succeed or fail by itself; nothing of it was kept. One
-        that needs a batch of its own is found by halves: where there is one, no model is asked."""
+        """Nothing of a failed batch was kept: let each part of it succeed or fail by itself."""
         if len(records) > 1:
-            step = (len(records) + 1) // 2 if isinstance(cause, NotAlone) else 1
-            for first in range(0, len(records), step):
-                await self.process(records[first : first + step])
+            places = cause.places if isinstance(cause, NotAlone) else frozenset()
+            for part in divided(records, places):
+                await self.process(part)
             return
         [record] = records
         if self._failures >= self.max_failures:
@@ -183,6 +182,7 @@ class StageRunner:
         self._done("deduplicate")
         await ask_models(runs, self.models, self.stage.asks_in_order)
         self._done("ask")
+        refuse_company(runs)
         outbox = await self._commit_steps(records, runs)
         if outbox is None:
             return self._output(runs), None, len(runs)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 from functools import lru_cache
+from itertools import islice
+from types import MappingProxyType
 
 from palimpsest.streams.text.vague_names import is_vague
 
@@ -63,7 +66,12 @@ def canonical_name(name: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _candidates(text: str) -> tuple[tuple[str, str], ...]:
+def candidate_names(text: str) -> Mapping[str, str]:
+    """Canonical name to how it stands in the text, for every run of capitalised words (and every
+    part of such a run), every word with a digit or inner capital, and every quoted name.
+
+    At most MAX_NAMES, in text order.
+    """
     found: dict[str, str] = {}
     for match in _QUOTED.finditer(text):
         _note(found, match.group(1))
@@ -79,16 +87,7 @@ def _candidates(text: str) -> tuple[tuple[str, str], ...]:
         run.append(word)
         last_end = match.end()
     _note_run(found, run)
-    return tuple(found.items())[:MAX_NAMES]
-
-
-def candidate_names(text: str) -> dict[str, str]:
-    """Canonical name to how it stands in the text, for every run of capitalised words (and every
-    part of such a run), every word with a digit or inner capital, and every quoted name.
-
-    At most MAX_NAMES, in text order.
-    """
-    return dict(_candidates(text))
+    return MappingProxyType(dict(islice(found.items(), MAX_NAMES)))
 
 
 @lru_cache(maxsize=4096)
