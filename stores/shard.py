@@ -6,8 +6,11 @@ A shard folder holds `memory.duckdb` (rows, full text, graph, history, the runne
 
 from __future__ import annotations
 
+import os
 import shutil
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import duckdb
 import pyarrow as pa
@@ -19,7 +22,7 @@ from palimpsest.stores.database.sql import MATCH_BM25, install_terms
 from palimpsest.stores.database.tables import Tables
 from palimpsest.stores.database.views import install_views
 from palimpsest.stores.lock import FolderLock
-from palimpsest.stores.settings import ShardOptions
+from palimpsest.stores.settings import SearchSettings, ShardOptions
 from palimpsest.stores.state import ShardState
 from palimpsest.stores.writing.unit_of_work import UnitOfWork
 
@@ -116,6 +119,35 @@ class Shard(ShardState):
 
 def _ready(path: Path, options: ShardOptions) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
     """The open database, up to date, and the migrations that this took."""
+    if not path.exists() and not path.with_name(f"{path.name}.wal").exists():
+        _begin(path, _empty_file(options.search.language))
+    return _up_to_date(path, options)
+
+
+@cache
+def _empty_file(language: str) -> bytes:
+    """The file of a store that holds nothing: to write it takes a fifth of the time that it takes
+    to make the tables."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / DATABASE_FILE
+        connection, _ = _up_to_date(
+            path, ShardOptions("", 0, search=SearchSettings(language=language))
+        )
+        connection.close()
+        return path.read_bytes()
+
+
+def _begin(path: Path, content: bytes) -> None:
+    """The file is there with all of its content or not at all."""
+    made = path.with_name(f"{path.name}.new")
+    with made.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    made.replace(path)
+
+
+def _up_to_date(path: Path, options: ShardOptions) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
     connection = _connect(path, options)
     migrated = migrate(connection)
     install_terms(connection, options.search.language)
