@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -35,17 +36,17 @@ ERASED: Final = "[erased]"
 LONG: Final = 100
 """Of a longer text a beginning of so many characters is taken for a quotation, up to its end."""
 
-_OWN: Final = frozenset(
+OWN: Final = frozenset(
     {"content", "normalized_content", "published_content", "old_content", "new_content", "fact"}
     | {"chunks"}
 )
 """Fields that hold a text as a whole: changed only where all of it is erased."""
-_QUOTING: Final = frozenset(
+QUOTING: Final = frozenset(
     {"reason", "warnings", "raw_output", "dropped", "decision_reason", "error", "why"}
     | {"blocked_reason", "skipped_reason", "summary", "title"}
 )
 """Fields that may quote a text."""
-_OF_MODEL: Final = frozenset({"raw_output", "warnings", "dropped", "decision_reason"})
+OF_MODEL: Final = frozenset({"raw_output", "warnings", "dropped", "decision_reason"})
 """Fields in which a model speaks about what it was shown."""
 _PROPOSED: Final = frozenset({"created", "modified", "deleted", "none", "dropped"})
 """Outcomes of a fact whose reason is the decision's."""
@@ -53,6 +54,13 @@ _CALLED: Final = ("title", "source")
 """What a document is called by."""
 _AUTHORED: Final = frozenset({"entities", "attributes"})
 """What the graph is told of a memory beside triples."""
+CHANGING: Final = (
+    OWN
+    | QUOTING
+    | _AUTHORED
+    | {"content_hash", "triples", "value_base64", "action", "event", "command"}
+)
+"""Fields of which every object has one in which `Redaction.node` changes anything."""
 
 
 def mark_of(memory_id: str, number: int = 1) -> str:
@@ -68,6 +76,11 @@ def folded(text: str) -> str:
     """What of a text its content hash is made from."""
     stored = storage_content(text)
     return normalized_content(stored) or stored.lower()
+
+
+def folded_hash(folded_text: str) -> str:
+    """The content hash of a text that has this folded form."""
+    return hashlib.sha256(folded_text.encode()).hexdigest()
 
 
 def marks_of(texts: Mapping[str, Sequence[str]]) -> dict[str, str]:
@@ -97,6 +110,10 @@ class Quotations:
             if first is not None:
                 begun = given[first.start() :]
                 self._by_first_word.setdefault(first.group(), []).append(begun)
+
+    def __iter__(self) -> Iterator[str]:
+        """All that is looked for, in lower case."""
+        return itertools.chain.from_iterable(self._by_first_word.values())
 
     def left_out(self, text: str) -> str:
         """The text with ERASED for each quotation."""
@@ -138,26 +155,27 @@ class Redaction:
     """Replaces what was erased in a scope: the `erased` memories' own `texts` (by their folded
     form, with their marks), and all that was drawn from them. What `kept` memories say stays,
     `kept_texts` in folded form, also where it is the same; and of what the graph was told the names
-    that they have, `told_by` which by the name in lower case. Of `documents` no chunk is left."""
+    that they have: `told_by` gives which by the name in lower case, and is asked where there is
+    something to be told. Of `documents` no chunk is left."""
 
     scope: str
     erased: frozenset[str]
     texts: Mapping[str, str]
     quoted: Sequence[str] = ()
-    kept: frozenset[str] = frozenset()
-    kept_texts: frozenset[str] = frozenset()
-    told_by: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    kept: Collection[str] = frozenset()
+    kept_texts: Container[str] = frozenset()
+    told_by: Callable[[], Mapping[str, frozenset[str]]] = dict
     documents: frozenset[str] = frozenset()
-    _hashes: dict[str, str] = field(init=False)
-    _quotes: Quotations = field(init=False)
+    hashes: dict[str, str] = field(init=False)
+    quotations: Quotations = field(init=False)
 
     def __post_init__(self) -> None:
-        self._hashes = {
-            hashlib.sha256(text.encode()).hexdigest(): content_hash(mark)
+        self.hashes = {
+            folded_hash(text): content_hash(mark)
             for text, mark in self.texts.items()
             if text not in self.kept_texts
         }
-        self._quotes = Quotations(self.quoted)
+        self.quotations = Quotations(self.quoted)
 
     def value(self, value: bytes) -> bytes:
         """A record's value without what was erased; the same bytes where there is nothing of it."""
@@ -271,13 +289,14 @@ class Redaction:
         """With marks for names that no other memory has, and without what is said of two names that
         no other memory has both."""
         marks: dict[str, str] = {}
+        told_by = self.told_by() if triples else {}
         for triple in triples:
             assert isinstance(triple, dict)
             said = dict(triple)
             known = []
             for end in ("source", "target"):
                 name = str(triple[end]).lower()
-                known.append(self.told_by.get(name, frozenset()))
+                known.append(told_by.get(name, frozenset()))
                 if not known[-1] and not _NAME_MARK.fullmatch(name):
                     mark = marks.setdefault(name, f"Erased {owner} {len(marks) + 1}")
                     said |= {end: mark, f"{end}_type": "unknown"}
@@ -306,14 +325,14 @@ class Redaction:
     # --- texts ----------------------------------------------------------------------------
 
     def _text(self, text: str, place: _Place, name: str) -> str:
-        if name in _OWN:
+        if name in OWN:
             return self._own(text, place, name)
         if name == "content_hash":
-            return self._hashes.get(text, text)
-        if name in _QUOTING:
-            if place.owner is not None and name in _OF_MODEL:
+            return self.hashes.get(text, text)
+        if name in QUOTING:
+            if place.owner is not None and name in OF_MODEL:
                 return ERASED
-            return self._quotes.left_out(text)
+            return self.quotations.left_out(text)
         return text
 
     def _own(self, text: str, place: _Place, name: str) -> str:
@@ -356,12 +375,12 @@ class Redaction:
 
     def _cut(self, text: str) -> str:
         """A text of which only the beginning is there, as what a model is shown may be."""
-        return ERASED if len(text) >= LONG and self._quotes.end(text, 0) == len(text) else text
+        return ERASED if len(text) >= LONG and self.quotations.end(text, 0) == len(text) else text
 
     def _plain(self, value: bytes) -> bytes:
         """What is no JSON: looked through as text."""
         text = value.decode(errors="surrogateescape")
-        left = self._quotes.left_out(text)
+        left = self.quotations.left_out(text)
         return value if left == text else left.encode(errors="surrogateescape")
 
 
