@@ -29,7 +29,7 @@ from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.normal_forms import content_hash, normalized_content, storage_content
 
 MARK: Final = re.compile(r"\[erased [^\s\]]+(?: \d+)?\]")
-_WORD: Final = re.compile(r"\w+|[^\w\s]+")
+_WORD: Final = re.compile(r"\w+|[^\w\s]")
 _NAME_MARK: Final = re.compile(r"erased [0-9a-f-]{36} \d+")
 ERASED: Final = "[erased]"
 """What stands for a quotation, and for what a model said of a text."""
@@ -80,7 +80,7 @@ def folded(text: str) -> str:
 
 def folded_hash(folded_text: str) -> str:
     """The content hash of a text that has this folded form."""
-    return hashlib.sha256(folded_text.encode()).hexdigest()
+    return hashlib.sha256(folded_text.encode(errors="surrogatepass")).hexdigest()
 
 
 def marks_of(texts: Mapping[str, Sequence[str]]) -> dict[str, str]:
@@ -104,7 +104,7 @@ class Quotations:
         shown: set[str] = set()
         for text in filter(None, texts):
             for given in (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]):
-                shown |= {given.lower(), repr(given)[1:-1].lower()}
+                shown |= {_lower(given), _lower(repr(given)[1:-1])}
         for given in sorted(shown, key=lambda each: (-len(each), each)):
             first = _WORD.search(given)
             if first is not None:
@@ -128,13 +128,18 @@ class Quotations:
     def end(self, text: str, start: int) -> int | None:
         """Where the quotation ends that begins at a word; None where none does."""
         first = _WORD.match(text, start)
-        for given in self._by_first_word.get(first.group().lower(), ()) if first else ():
+        for given in self._by_first_word.get(_lower(first.group()), ()) if first else ():
             end = start + len(given)
-            if text[start:end].lower() == given and not _inside_word(text, end):
+            if _lower(text[start:end]) == given and not _inside_word(text, end):
                 return end
-            if len(given) > LONG and text[start : start + LONG].lower() == given[:LONG]:
+            if len(given) > LONG and _lower(text[start : start + LONG]) == given[:LONG]:
                 return len(text)
         return None
+
+
+def _lower(text: str) -> str:
+    """In lower case, character by character: one alone would become two."""
+    return text.replace("İ", "i").lower()
 
 
 def _inside_word(text: str, place: int) -> bool:
@@ -272,17 +277,22 @@ class Redaction:
         self, node: Mapping[str, JsonValue], redacted: dict[str, JsonValue], owner: str
     ) -> None:
         """A turn keeps what it is counted by, and nothing else that its producer said."""
-        mark = mark_of(owner)
+        mark: str | None = mark_of(owner)
         if "normalized_content" not in node and node["content"] != mark:
-            turn = ConversationTurn.model_validate(dict(node))
-            redacted["erased_item_id"] = turn_item_id(self.scope, turn)
+            try:
+                turn = ConversationTurn.model_validate(dict(node))
+                json.dumps(node, ensure_ascii=False).encode()  # no reader takes half a character
+            except ValueError:
+                mark = None  # it counts by its place, and must not become readable
+            else:
+                redacted["erased_item_id"] = turn_item_id(self.scope, turn)
         known = {*ConversationTurn.model_fields, "item_id", "erased_item_id", "memory_id"}
         known |= {"content_hash", "context", "normalized_content"}
         for name in [*redacted]:
             if name not in known:
                 del redacted[name]
         redacted |= {"content": mark, "speaker": "", "tags": [], "metadata": {}}
-        if "normalized_content" in node:
+        if "normalized_content" in node and mark is not None:
             redacted |= {"normalized_content": mark, "content_hash": content_hash(mark)}
 
     def _triples(self, triples: Sequence[JsonValue], owner: str) -> Iterator[JsonValue]:
@@ -386,4 +396,7 @@ class Redaction:
 
 def dumped(node: JsonValue) -> bytes:
     """JSON as records have it."""
-    return json.dumps(node, ensure_ascii=False, separators=(",", ":")).encode()
+    try:
+        return json.dumps(node, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:  # half a surrogate pair can only be escaped
+        return json.dumps(node, separators=(",", ":")).encode()

@@ -205,7 +205,8 @@ def _left(table: Table, name: str) -> str:
     if name in table.lists:
         return f"len(list_filter({name}, lambda each: each <> '{ERASED}')) > 0"
     if name in QUOTING:
-        return f"{name} <> '{ERASED}'"
+        # A reason is given also where there was none.
+        return f"{name} {'IS DISTINCT FROM' if name == 'reason' else '<>'} '{ERASED}'"
     return f"{name} <> '' AND NOT regexp_full_match({name}, '\\[erased [0-9a-f-]{{36}}( [0-9]+)?\\]')"
 
 
