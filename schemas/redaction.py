@@ -190,7 +190,10 @@ class Redaction:
             return self._plain(value)
         if not isinstance(raw, dict) or raw.get("scope", self.scope) != self.scope:
             return value
-        redacted = self.node(raw, _Place(self._commanded(raw)))
+        try:
+            redacted = self.node(raw, _Place(self._commanded(raw)))
+        except RecursionError:
+            return self._plain(value)  # nested as no message is
         if self.documents and isinstance(redacted, dict):
             redacted = self._untitled(raw, redacted)
         return value if redacted == raw else dumped(redacted)
@@ -269,7 +272,7 @@ class Redaction:
         return redacted
 
     def _is_proposed(self, node: Mapping[str, JsonValue]) -> bool:
-        if node.get("event") not in _PROPOSED or node.get("reason") == "turn stored":
+        if str(node.get("event")) not in _PROPOSED or node.get("reason") == "turn stored":
             return False
         return node.get("item_kind") == "fact" or str(node.get("changed_by")).startswith("pipeline")
 
@@ -301,7 +304,8 @@ class Redaction:
         marks: dict[str, str] = {}
         told_by = self.told_by() if triples else {}
         for triple in triples:
-            assert isinstance(triple, dict)
+            if not isinstance(triple, dict) or not {"source", "target"} <= triple.keys():
+                continue  # a producer's field of that name
             said = dict(triple)
             known = []
             for end in ("source", "target"):

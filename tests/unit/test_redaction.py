@@ -121,6 +121,20 @@ def test_what_is_no_turn_loses_its_text_and_is_none_then_either(broken: dict[str
     assert redacted(gone) == gone
 
 
+@pytest.mark.parametrize("named", [{"event": ["x"]}, {"triples": ["x", {"source": 1}, {}]}])
+def test_a_producer_names_its_fields_as_it_likes(named: dict[str, Any]) -> None:
+    turn = {"turn_id": "t1", "session_id": "s", "content": SECRET, "metadata": named}
+    assert redacted(turn)["metadata"] == {}
+
+
+def test_what_is_nested_too_deeply_is_looked_through_as_text() -> None:
+    deep = json.dumps(SECRET)
+    for _ in range(600):
+        deep = f"[{deep}]"
+    value = redaction().value(f'{{"scope": "ana", "body": {{"reason": {deep}}}}}'.encode())
+    assert SECRET.encode() not in value
+
+
 @pytest.mark.parametrize("name", ["turn_id", "item_id", "memory_id", "content", "reason"])
 def test_half_a_character_is_looked_through_like_all_else(name: str) -> None:
     assert redacted({name: "\ud800", "facts": []}) == {name: "\ud800", "facts": []}
