@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from palimpsest.schemas.redaction import CHANGING, LONG, Redaction
+from palimpsest.schemas.quotations import LONG
+from palimpsest.schemas.redaction import CHANGING, Redaction
 
 MOST: Final = 200
 """Of more texts at once no pattern is made: everything may be changed."""

@@ -18,7 +18,8 @@ import duckdb
 import pyarrow as pa
 
 from palimpsest.schemas.identity import FACT_MEMORY_NAME, UNREADABLE_SCOPE
-from palimpsest.schemas.redaction import ERASED, OWN, QUOTING, Redaction
+from palimpsest.schemas.quotations import ERASED
+from palimpsest.schemas.redaction import OWN, QUOTING, Redaction
 from palimpsest.schemas.screening import CHANGING_FIELDS, ODD, screen_of
 
 AT_ONCE: Final = 16
@@ -58,8 +59,8 @@ TABLES: Final = (
         ("action", "turn_memory_id"),
         ("reason", "dropped", "candidates"),
         json=("candidates",),
-        source="(SELECT p.*, f.turn_memory_id FROM proposals p LEFT JOIN fact_rows f USING (item_id)"
-        " WHERE p.scope = $scope)",
+        source="(SELECT p.*, f.turn_memory_id FROM proposals p"
+        " LEFT JOIN fact_rows f USING (item_id) WHERE p.scope = $scope)",
     ),
     Table("held_proposals", ("item_id",), ("action", "turn_memory_id"), ("content", "reason")),
     Table(
@@ -96,9 +97,7 @@ TABLES: Final = (
         source=f"(FROM dead_letter_rows WHERE scope IN ($scope, '{UNREADABLE_SCOPE}'))",
     ),
     Table("command_results", ("command_id",), (), ("error", "result"), json=("result",)),
-    Table(
-        "promotion_part_rows", ("scope", "plan_id", "part"), (), ("payload",), json=("payload",)
-    ),
+    Table("promotion_part_rows", ("scope", "plan_id", "part"), (), ("payload",), json=("payload",)),
 )
 
 
@@ -179,7 +178,9 @@ def _changing(table: Table, few_words: bool) -> str:
             conditions.append(f"regexp_matches({name}, $fields) AND ({said})")
         else:
             pattern = "$own" if name in OWN else "$quoting"
-            conditions.append(f"regexp_matches({text}, {pattern}) OR {odd} OR contains({text}, chr(0))")
+            conditions.append(
+                f"regexp_matches({text}, {pattern}) OR {odd} OR contains({text}, chr(0))"
+            )
     return " OR ".join(f"({each})" for each in conditions)
 
 
@@ -207,7 +208,9 @@ def _left(table: Table, name: str) -> str:
     if name in QUOTING:
         # A reason is given also where there was none.
         return f"{name} {'IS DISTINCT FROM' if name == 'reason' else '<>'} '{ERASED}'"
-    return f"{name} <> '' AND NOT regexp_full_match({name}, '\\[erased [0-9a-f-]{{36}}( [0-9]+)?\\]')"
+    return (
+        f"{name} <> '' AND NOT regexp_full_match({name}, '\\[erased [0-9a-f-]{{36}}( [0-9]+)?\\]')"
+    )
 
 
 def redacted_row(

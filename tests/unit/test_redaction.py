@@ -11,9 +11,8 @@ from pydantic import ValidationError
 
 from palimpsest.schemas.identity import fact_memory_id, turn_memory_id
 from palimpsest.schemas.messages import ConversationTurn
+from palimpsest.schemas.quotations import ERASED, Quotations
 from palimpsest.schemas.redaction import (
-    ERASED,
-    Quotations,
     Redaction,
     folded,
     is_mark,
@@ -51,7 +50,7 @@ def redacted(body: dict[str, Any], **given: Any) -> Any:
         (f"{SECRET}2", f"{SECRET}2"),
         ("nothing of it", "nothing of it"),
         (f"{SECRET}, {SECRET}", f"{ERASED}, {ERASED}"),
-        (f'it says {json.dumps("Ключ под мостом")}', f'it says "{ERASED}"'),
+        (f"it says {json.dumps('Ключ под мостом')}", f'it says "{ERASED}"'),
         ('it says "(4711) is the pin"', f'it says "{ERASED}"'),
     ],
 )

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.identity import fact_memory_id, turn_memory_id
-from palimpsest.schemas.redaction import CHANGING, LONG, Redaction, folded, marks_of
+from palimpsest.schemas.quotations import LONG
+from palimpsest.schemas.redaction import CHANGING, Redaction, folded, marks_of
 from palimpsest.schemas.screening import MOST, ODD, screen_of
 from palimpsest.stores.writing.redacted_tables import TABLES, Table, affected, redacted_row
 
@@ -84,9 +85,33 @@ def check(
 
 WORDS = st.sampled_from(
     [
-        *("Ana", "keeps", "the", "spare", "KEY", "4711", "yes", "it's", "a.b", "c++", "100%", "\\n"),
+        *(
+            "Ana",
+            "keeps",
+            "the",
+            "spare",
+            "KEY",
+            "4711",
+            "yes",
+            "it's",
+            "a.b",
+            "c++",
+            "100%",
+            "\\n",
+        ),
         *("Königsstraße", "cafe\u0301", "café", "Å", "Å", "İstanbul", "istanbul", "ΟΔΟΣ", "οδος"),
-        *("Йод", "йод", "и\u0306од", "мой", "дом", "한국어", "\u1112\u1161\u11ab", "東京", "豈", "豈"),
+        *(
+            "Йод",
+            "йод",
+            "и\u0306од",
+            "мой",
+            "дом",
+            "한국어",
+            "\u1112\u1161\u11ab",
+            "東京",
+            "豈",
+            "豈",
+        ),
         *("हिन्दी", "क़लम", "क\u093cलम", "ไทย", "שָׁלוֹם", "سلام", "Kelvin", "kelvin", "ſ", "ǅ", "Ⅷ"),
         *("😀", "q\u0307", "a\u0323\u0308", "\u037e", ";", "!", "...", "[erased", '"', "'", "\x1f"),
     ]
@@ -119,7 +144,9 @@ def shown(text: str) -> st.SearchStrategy[str]:
     return st.sampled_from(ways).map(lambda way: way(text))
 
 
-IDS = st.sampled_from([GONE, KEPT, GONE_FACT, turn_memory_id("s", "t3"), "t1", "t2", "i1", "i\x1f1"])
+IDS = st.sampled_from(
+    [GONE, KEPT, GONE_FACT, turn_memory_id("s", "t3"), "t1", "t2", "i1", "i\x1f1"]
+)
 NAMES = st.sampled_from(sorted(CHANGING))
 IDS_AT = st.sampled_from(
     ["turn_memory_id", "source_memory", "memory_id", "turn_id", "item_id", "id", "target_id"]
@@ -234,8 +261,10 @@ def test_rows(
 @pytest.mark.parametrize("many", [1, MOST + 1])
 def test_of_many_texts_each_is_found(many: int, connection: duckdb.DuckDBPyConnection) -> None:
     redaction = of_texts(TEXT, *(f"Ana had {number} apples" for number in range(many)))
-    for table, given in (("fact_rows", {"content": TEXT}), ("command_results", {"error": TEXT})):
-        assert check(connection, BY_NAME[table], row_of(BY_NAME[table], **given), [redaction])
+    for table, name in (("fact_rows", "content"), ("command_results", "error")):
+        assert check(
+            connection, BY_NAME[table], row_of(BY_NAME[table], **{name: TEXT}), [redaction]
+        )
 
 
 def test_many_erased_memories_are_found(connection: duckdb.DuckDBPyConnection) -> None:
