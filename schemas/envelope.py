@@ -21,7 +21,8 @@ def derived_id(*parts: str | int) -> str:
     For a message: stage, the input message's id, index. Parts are joined by a separator, which
     is escaped inside a part, so ("a", "bc"), ("ab", "c") and ("a\\x1fb", "c") all differ.
     """
-    name = "\x1f".join(map(_escaped, parts)).encode()
+    # What is looked through for ids may also be no text.
+    name = "\x1f".join(map(_escaped, parts)).encode(errors="surrogatepass")
     # uuid.uuid5 by hand: some thirty ids are made a turn, and its UUID object is not needed.
     digest = bytearray(hashlib.sha1(NAMESPACE.bytes + name, usedforsecurity=False).digest()[:16])
     digest[6] = digest[6] & 0x0F | 0x50

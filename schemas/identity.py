@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from palimpsest.schemas.commands import MemoryCommand
-from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
+from palimpsest.schemas.envelope import NAMESPACE, Envelope, Frozen, derived_id
 from palimpsest.schemas.messages import (
     CommandIntent,
     ConversationTurn,
@@ -23,6 +23,8 @@ from palimpsest.schemas.topics import CONVERSATION_TURNS, Topic
 
 UNREADABLE_SCOPE = "(unreadable)"
 """The scope under which a record counts whose own cannot be read."""
+FACT_MEMORY_NAME = NAMESPACE.bytes + b"memory\x1f"
+"""What stands before an item's id in what `fact_memory_id` is the SHA-1 of."""
 
 
 @dataclass(frozen=True, slots=True)

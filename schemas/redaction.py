@@ -11,7 +11,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -26,26 +26,22 @@ from palimpsest.schemas.identity import (
 )
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.normal_forms import content_hash, normalized_content, storage_content
+from palimpsest.schemas.quotations import ERASED, LONG, Quotations
 
 MARK: Final = re.compile(r"\[erased [^\s\]]+(?: \d+)?\]")
-_WORD: Final = re.compile(r"\w+|[^\w\s]+")
 _NAME_MARK: Final = re.compile(r"erased [0-9a-f-]{36} \d+")
-ERASED: Final = "[erased]"
-"""What stands for a quotation, and for what a model said of a text."""
-LONG: Final = 100
-"""Of a longer text a beginning of so many characters is taken for a quotation, up to its end."""
 
-_OWN: Final = frozenset(
+OWN: Final = frozenset(
     {"content", "normalized_content", "published_content", "old_content", "new_content", "fact"}
     | {"chunks"}
 )
 """Fields that hold a text as a whole: changed only where all of it is erased."""
-_QUOTING: Final = frozenset(
+QUOTING: Final = frozenset(
     {"reason", "warnings", "raw_output", "dropped", "decision_reason", "error", "why"}
     | {"blocked_reason", "skipped_reason", "summary", "title"}
 )
 """Fields that may quote a text."""
-_OF_MODEL: Final = frozenset({"raw_output", "warnings", "dropped", "decision_reason"})
+OF_MODEL: Final = frozenset({"raw_output", "warnings", "dropped", "decision_reason"})
 """Fields in which a model speaks about what it was shown."""
 _PROPOSED: Final = frozenset({"created", "modified", "deleted", "none", "dropped"})
 """Outcomes of a fact whose reason is the decision's."""
@@ -53,6 +49,13 @@ _CALLED: Final = ("title", "source")
 """What a document is called by."""
 _AUTHORED: Final = frozenset({"entities", "attributes"})
 """What the graph is told of a memory beside triples."""
+CHANGING: Final = (
+    OWN
+    | QUOTING
+    | _AUTHORED
+    | {"content_hash", "triples", "value_base64", "action", "event", "command"}
+)
+"""Fields of which every object has one in which `Redaction.node` changes anything."""
 
 
 def mark_of(memory_id: str, number: int = 1) -> str:
@@ -70,6 +73,11 @@ def folded(text: str) -> str:
     return normalized_content(stored) or stored.lower()
 
 
+def folded_hash(folded_text: str) -> str:
+    """The content hash of a text that has this folded form."""
+    return hashlib.sha256(folded_text.encode(errors="surrogatepass")).hexdigest()
+
+
 def marks_of(texts: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Marks by folded text, of memories' texts by their ids, oldest first."""
     marks: dict[str, str] = {}
@@ -80,48 +88,6 @@ def marks_of(texts: Mapping[str, Sequence[str]]) -> dict[str, str]:
                 number += 1
                 marks[folded(text)] = mark_of(memory_id, number)
     return marks
-
-
-class Quotations:
-    """Finds where any of some texts is quoted: as it is, in JSON, or as Python shows it; whole
-    words, in any case."""
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        self._by_first_word: dict[str, list[str]] = {}
-        shown: set[str] = set()
-        for text in filter(None, texts):
-            for given in (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]):
-                shown |= {given.lower(), repr(given)[1:-1].lower()}
-        for given in sorted(shown, key=lambda each: (-len(each), each)):
-            first = _WORD.search(given)
-            if first is not None:
-                begun = given[first.start() :]
-                self._by_first_word.setdefault(first.group(), []).append(begun)
-
-    def left_out(self, text: str) -> str:
-        """The text with ERASED for each quotation."""
-        parts, done = [], 0
-        for word in _WORD.finditer(text):
-            end = None if word.start() < done else self.end(text, word.start())
-            if end is not None:
-                parts += [text[done : word.start()], ERASED]
-                done = end
-        return "".join((*parts, text[done:]))
-
-    def end(self, text: str, start: int) -> int | None:
-        """Where the quotation ends that begins at a word; None where none does."""
-        first = _WORD.match(text, start)
-        for given in self._by_first_word.get(first.group().lower(), ()) if first else ():
-            end = start + len(given)
-            if text[start:end].lower() == given and not _inside_word(text, end):
-                return end
-            if len(given) > LONG and text[start : start + LONG].lower() == given[:LONG]:
-                return len(text)
-        return None
-
-
-def _inside_word(text: str, place: int) -> bool:
-    return 0 < place < len(text) and text[place - 1].isalnum() and text[place].isalnum()
 
 
 @dataclass(slots=True)
@@ -138,26 +104,27 @@ class Redaction:
     """Replaces what was erased in a scope: the `erased` memories' own `texts` (by their folded
     form, with their marks), and all that was drawn from them. What `kept` memories say stays,
     `kept_texts` in folded form, also where it is the same; and of what the graph was told the names
-    that they have, `told_by` which by the name in lower case. Of `documents` no chunk is left."""
+    that they have: `told_by` gives which by the name in lower case, and is asked where there is
+    something to be told. Of `documents` no chunk is left."""
 
     scope: str
     erased: frozenset[str]
     texts: Mapping[str, str]
     quoted: Sequence[str] = ()
-    kept: frozenset[str] = frozenset()
-    kept_texts: frozenset[str] = frozenset()
-    told_by: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    kept: Collection[str] = frozenset()
+    kept_texts: Container[str] = frozenset()
+    told_by: Callable[[], Mapping[str, frozenset[str]]] = dict
     documents: frozenset[str] = frozenset()
-    _hashes: dict[str, str] = field(init=False)
-    _quotes: Quotations = field(init=False)
+    hashes: dict[str, str] = field(init=False)
+    quotations: Quotations = field(init=False)
 
     def __post_init__(self) -> None:
-        self._hashes = {
-            hashlib.sha256(text.encode()).hexdigest(): content_hash(mark)
+        self.hashes = {
+            folded_hash(text): content_hash(mark)
             for text, mark in self.texts.items()
             if text not in self.kept_texts
         }
-        self._quotes = Quotations(self.quoted)
+        self.quotations = Quotations(self.quoted)
 
     def value(self, value: bytes) -> bytes:
         """A record's value without what was erased; the same bytes where there is nothing of it."""
@@ -167,7 +134,10 @@ class Redaction:
             return self._plain(value)
         if not isinstance(raw, dict) or raw.get("scope", self.scope) != self.scope:
             return value
-        redacted = self.node(raw, _Place(self._commanded(raw)))
+        try:
+            redacted = self.node(raw, _Place(self._commanded(raw)))
+        except RecursionError:
+            return self._plain(value)  # nested as no message is
         if self.documents and isinstance(redacted, dict):
             redacted = self._untitled(raw, redacted)
         return value if redacted == raw else dumped(redacted)
@@ -246,7 +216,7 @@ class Redaction:
         return redacted
 
     def _is_proposed(self, node: Mapping[str, JsonValue]) -> bool:
-        if node.get("event") not in _PROPOSED or node.get("reason") == "turn stored":
+        if str(node.get("event")) not in _PROPOSED or node.get("reason") == "turn stored":
             return False
         return node.get("item_kind") == "fact" or str(node.get("changed_by")).startswith("pipeline")
 
@@ -254,30 +224,37 @@ class Redaction:
         self, node: Mapping[str, JsonValue], redacted: dict[str, JsonValue], owner: str
     ) -> None:
         """A turn keeps what it is counted by, and nothing else that its producer said."""
-        mark = mark_of(owner)
+        mark: str | None = mark_of(owner)
         if "normalized_content" not in node and node["content"] != mark:
-            turn = ConversationTurn.model_validate(dict(node))
-            redacted["erased_item_id"] = turn_item_id(self.scope, turn)
+            try:
+                turn = ConversationTurn.model_validate(dict(node))
+                json.dumps(node, ensure_ascii=False).encode()  # no reader takes half a character
+            except ValueError:
+                mark = None  # it counts by its place, and must not become readable
+            else:
+                redacted["erased_item_id"] = turn_item_id(self.scope, turn)
         known = {*ConversationTurn.model_fields, "item_id", "erased_item_id", "memory_id"}
         known |= {"content_hash", "context", "normalized_content"}
         for name in [*redacted]:
             if name not in known:
                 del redacted[name]
         redacted |= {"content": mark, "speaker": "", "tags": [], "metadata": {}}
-        if "normalized_content" in node:
+        if "normalized_content" in node and mark is not None:
             redacted |= {"normalized_content": mark, "content_hash": content_hash(mark)}
 
     def _triples(self, triples: Sequence[JsonValue], owner: str) -> Iterator[JsonValue]:
         """With marks for names that no other memory has, and without what is said of two names that
         no other memory has both."""
         marks: dict[str, str] = {}
+        told_by = self.told_by() if triples else {}
         for triple in triples:
-            assert isinstance(triple, dict)
+            if not isinstance(triple, dict) or not {"source", "target"} <= triple.keys():
+                continue  # a producer's field of that name
             said = dict(triple)
             known = []
             for end in ("source", "target"):
                 name = str(triple[end]).lower()
-                known.append(self.told_by.get(name, frozenset()))
+                known.append(told_by.get(name, frozenset()))
                 if not known[-1] and not _NAME_MARK.fullmatch(name):
                     mark = marks.setdefault(name, f"Erased {owner} {len(marks) + 1}")
                     said |= {end: mark, f"{end}_type": "unknown"}
@@ -306,14 +283,14 @@ class Redaction:
     # --- texts ----------------------------------------------------------------------------
 
     def _text(self, text: str, place: _Place, name: str) -> str:
-        if name in _OWN:
+        if name in OWN:
             return self._own(text, place, name)
         if name == "content_hash":
-            return self._hashes.get(text, text)
-        if name in _QUOTING:
-            if place.owner is not None and name in _OF_MODEL:
+            return self.hashes.get(text, text)
+        if name in QUOTING:
+            if place.owner is not None and name in OF_MODEL:
                 return ERASED
-            return self._quotes.left_out(text)
+            return self.quotations.left_out(text)
         return text
 
     def _own(self, text: str, place: _Place, name: str) -> str:
@@ -356,15 +333,18 @@ class Redaction:
 
     def _cut(self, text: str) -> str:
         """A text of which only the beginning is there, as what a model is shown may be."""
-        return ERASED if len(text) >= LONG and self._quotes.end(text, 0) == len(text) else text
+        return ERASED if len(text) >= LONG and self.quotations.end(text, 0) == len(text) else text
 
     def _plain(self, value: bytes) -> bytes:
         """What is no JSON: looked through as text."""
         text = value.decode(errors="surrogateescape")
-        left = self._quotes.left_out(text)
+        left = self.quotations.left_out(text)
         return value if left == text else left.encode(errors="surrogateescape")
 
 
 def dumped(node: JsonValue) -> bytes:
     """JSON as records have it."""
-    return json.dumps(node, ensure_ascii=False, separators=(",", ":")).encode()
+    try:
+        return json.dumps(node, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:  # half a surrogate pair can only be escaped
+        return json.dumps(node, separators=(",", ":")).encode()

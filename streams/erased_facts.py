@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from palimpsest.schemas.identity import fact_memory_id
 from palimpsest.schemas.messages import Fact, ProposalsIntent
-from palimpsest.schemas.redaction import ERASED, mark_of
+from palimpsest.schemas.quotations import ERASED
+from palimpsest.schemas.redaction import mark_of
 from palimpsest.schemas.rows import MemoryRow
 from palimpsest.streams.memory_rows import is_erased
 

@@ -103,9 +103,8 @@ def carry_out_in(
     with shard.writing() as connection:
         erasures = unfinished(connection)
         in_log = [erasure for erasure in erasures if erasure.phase == "log"]
-        for erasure in in_log:
-            _redact_log(log, partition, erasure, redaction_of(connection, erasure))
         if in_log:
+            _redact_log(log, partition, [redaction_of(connection, each) for each in in_log])
             _forget_replies(replies, in_log)
             log.forget_bytes()
             finish_log(connection, in_log)
@@ -147,27 +146,32 @@ def _null_values(partition: int, scope: str, keys: Iterable[bytes]) -> list[Outg
     return [Outgoing(topic, scope, key, None, HEADERS, partition=partition) for key in keys]
 
 
-def _redact_log(log: EmbeddedLog, partition: int, erasure: Erasure, redaction: Redaction) -> None:
+def _redact_log(log: EmbeddedLog, partition: int, redactions: Sequence[Redaction]) -> None:
+    """Every record is changed by one redaction after another: it is read once for all of them."""
     for topic in ALL_TOPICS:
         for records in _read(log, topic, partition):
             changed = [
-                (record, value)
+                (record, *redacted)
                 for record in records
-                if (value := _redacted(record, redaction)) is not None
+                if (redacted := _redacted(record, redactions)) is not None
             ]
             if changed and topic is MEMORY_HISTORY:
-                _purge(log, partition, erasure.scope, [record for record, _ in changed])
+                for scope in dict.fromkeys(scope for _, scope, _ in changed):
+                    _purge(log, partition, scope, [each for each, of, _ in changed if of == scope])
             elif changed:
-                values = {record.offset: value for record, value in changed}
-                log.redact(topic.name, partition, values)
+                log.redact(topic.name, partition, {each.offset: new for each, _, new in changed})
 
 
-def _redacted(record: Record, redaction: Redaction) -> bytes | None:
-    """The record's new value; None where it stays."""
+def _redacted(record: Record, redactions: Sequence[Redaction]) -> tuple[str, bytes] | None:
+    """The scope of what changes the record first, and its new value; None where it stays."""
     if record.value is None:
         return None
-    value = redaction.value(record.value)
-    return None if value == record.value else value
+    value, scope = record.value, None
+    for redaction in redactions:
+        redacted = redaction.value(value)
+        if redacted != value:
+            value, scope = redacted, scope or redaction.scope
+    return None if scope is None else (scope, value)
 
 
 def _purge(log: EmbeddedLog, partition: int, scope: str, records: Sequence[Record]) -> None:

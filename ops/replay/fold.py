@@ -30,7 +30,8 @@ from palimpsest.ops.replay.stored_embeddings import StoredEmbeddings
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.stores.shard import Shard
-from palimpsest.stores.writing.erasures import redact_tables, redaction_of, unfinished
+from palimpsest.stores.writing.erasures import redaction_of, unfinished
+from palimpsest.stores.writing.redacted_tables import redact_tables
 from palimpsest.streams.logs.base import LogReader, Record
 from palimpsest.streams.models.base import EmbeddingModel
 from palimpsest.streams.rules.model import RulesLanguageModel
@@ -135,11 +136,10 @@ def _redact(shard: Shard) -> None:
     """What was recorded after an erasure may quote what it took out of the tables before, where the
     log still says it."""
     with shard.writing() as connection:
-        for erasure in unfinished(connection):
-            if erasure.phase == "log":
-                connection.execute("BEGIN")
-                redact_tables(connection, redaction_of(connection, erasure))
-                connection.execute("COMMIT")
+        in_log = [each for each in unfinished(connection) if each.phase == "log"]
+        connection.execute("BEGIN")
+        redact_tables(connection, [redaction_of(connection, each) for each in in_log])
+        connection.execute("COMMIT")
 
 
 @contextlib.contextmanager

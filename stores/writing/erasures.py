@@ -7,19 +7,20 @@ looked for), `files` (only freed bytes of the store's files do), `done`.
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import cache, partial
+from typing import Final
 
 import duckdb
-import pyarrow as pa
 
-from palimpsest.schemas.identity import UNREADABLE_SCOPE
-from palimpsest.schemas.redaction import Redaction, folded, is_mark, marks_of
+from palimpsest.schemas.redaction import Redaction, folded, folded_hash, is_mark, marks_of
 from palimpsest.schemas.rows import embedding_key
 from palimpsest.stores.state import ShardState
 from palimpsest.stores.writing.erased_graph import erase_graph
+from palimpsest.stores.writing.redacted_tables import redact_tables
 from palimpsest.streams.store_port import Erase, EraseGraph, NotAlone
 
 UNFINISHED: Final = "SELECT erasure_id, scope, phase, memory_ids, texts FROM erasures"
@@ -34,100 +35,6 @@ class Erasure:
     phase: str
     memory_ids: tuple[str, ...]
     texts: Mapping[str, Sequence[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """Where texts stand in a table: `query` gives its key and texts, and what says whose they
-    are, by `$scope`; `json` are columns that hold JSON."""
-
-    name: str
-    key: tuple[str, ...]
-    changed: tuple[str, ...]
-    query: str
-    json: tuple[str, ...] = ()
-
-
-def _of(name: str, columns: str) -> str:
-    return f"SELECT {columns} FROM {name} WHERE scope = $scope"
-
-
-_TABLES: Final = (
-    _Table(
-        "fact_rows",
-        ("item_id",),
-        ("content",),
-        _of("fact_rows", "item_id, turn_memory_id, content"),
-    ),
-    _Table(
-        "proposals",
-        ("item_id", "round"),
-        ("reason", "dropped", "candidates"),
-        "SELECT p.item_id, p.round, p.action, f.turn_memory_id, p.reason, p.dropped, p.candidates"
-        " FROM proposals p LEFT JOIN fact_rows f USING (item_id) WHERE p.scope = $scope",
-        ("candidates",),
-    ),
-    _Table(
-        "held_proposals",
-        ("item_id",),
-        ("content", "reason"),
-        _of("held_proposals", "item_id, action, turn_memory_id, content, reason"),
-    ),
-    _Table(
-        "shadow_proposals",
-        ("item_id", "round", "decider"),
-        ("reason", "error"),
-        _of("shadow_proposals", "item_id, round, decider, action, turn_memory_id, reason, error"),
-    ),
-    _Table(
-        "extractions",
-        ("message_id",),
-        ("warnings",),
-        _of("extractions", "message_id, turn_memory_id, warnings"),
-    ),
-    _Table(
-        "outcomes",
-        ("item_kind", "item_id"),
-        ("reason",),
-        # What was decided of an erased turn's fact is the turn's, whatever memory it was about: so
-        # it is in the record of the decision.
-        "SELECT o.item_kind, o.item_id, o.event, f.turn_memory_id, o.reason,"
-        " CASE WHEN t.content_hash = '' THEN NULL ELSE o.memory_id END AS memory_id"
-        " FROM outcomes o LEFT JOIN fact_rows f ON f.item_id = o.item_id AND o.item_kind = 'fact'"
-        " LEFT JOIN memory_rows t ON t.memory_id = f.turn_memory_id WHERE o.scope = $scope",
-    ),
-    _Table(
-        "history_rows",
-        ("event_id",),
-        ("old_content", "new_content", "reason", "metadata"),
-        _of(
-            "history_rows",
-            "event_id, memory_id, event, changed_by, old_content, new_content, reason, metadata",
-        ),
-        ("metadata",),
-    ),
-    _Table(
-        "dead_letter_rows",
-        ("letter_id",),
-        ("value_base64", "reason", "raw_output"),
-        "SELECT letter_id, value_base64, reason, raw_output FROM dead_letter_rows"
-        f" WHERE scope IN ($scope, '{UNREADABLE_SCOPE}')",
-    ),
-    _Table(
-        "command_results",
-        ("command_id",),
-        ("error", "result"),
-        _of("command_results", "command_id, error, result"),
-        ("result",),
-    ),
-    _Table(
-        "promotion_part_rows",
-        ("scope", "plan_id", "part"),
-        ("payload",),
-        _of("promotion_part_rows", "scope, plan_id, part, payload"),
-        ("payload",),
-    ),
-)
 
 
 class BatchErasures:
@@ -181,7 +88,7 @@ def _erase(connection: duckdb.DuckDBPyConnection, erase: Erase) -> None:
         connection.execute(f"DELETE FROM {table} WHERE memory_id IN (SELECT unnest(?))", [ids])
     _forget_beside(connection, erase.scope, ids)
     erasure = Erasure(erase.erasure_id, erase.scope, "log", tuple(ids), texts)
-    redact_tables(connection, redaction_of(connection, erasure))
+    redact_tables(connection, [redaction_of(connection, erasure)])
     connection.execute(
         "DELETE FROM embeddings WHERE embedding_key IN (SELECT unnest(?)) AND embedding_key NOT IN"
         " (SELECT embedding_key FROM memory_rows)",
@@ -265,9 +172,9 @@ def redaction_of(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> Red
         frozenset(key for (key,) in erased),
         marks_of(texts),
         quoted,
-        frozenset(kept),
-        frozenset(said),
-        _told_by(connection, erasure.scope),
+        kept,
+        said,
+        cache(partial(_told_by, connection, erasure.scope)),
         _documents(connection, erasure.scope),
     )
 
@@ -282,14 +189,30 @@ def _documents(connection: duckdb.DuckDBPyConnection, scope: str) -> frozenset[s
     return frozenset(document for (document,) in rows)
 
 
-def _kept(connection: duckdb.DuckDBPyConnection, scope: str) -> tuple[set[str], set[str]]:
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """Texts, in folded form, of which the content hashes are known."""
+
+    hashes: frozenset[str]
+
+    def __contains__(self, text: object) -> bool:
+        return isinstance(text, str) and folded_hash(text) in self.hashes
+
+
+def _kept(connection: duckdb.DuckDBPyConnection, scope: str) -> tuple[frozenset[str], _Said]:
     """The memories of a scope that are not erased, and all that they say or said."""
     rows = connection.execute(
-        "SELECT memory_id, content FROM memory_rows WHERE scope = $scope AND content_hash <> ''"
-        " UNION ALL SELECT memory_id, content FROM memory_archive WHERE scope = $scope",
-        {"scope": scope},
+        "SELECT coalesce(list(memory_id), []), coalesce(list(content_hash), []) FROM memory_rows"
+        " WHERE scope = ? AND content_hash <> ''",
+        [scope],
     ).fetchall()
-    return {memory_id for memory_id, _ in rows}, {folded(content) for _, content in rows}
+    archived = connection.execute(
+        "SELECT memory_id, content FROM memory_archive WHERE scope = ?", [scope]
+    ).fetchall()
+    [(ids, hashes)] = rows
+    before = (folded_hash(folded(content)) for _, content in archived)
+    kept = frozenset(itertools.chain(ids, (memory_id for memory_id, _ in archived)))
+    return kept, _Said(frozenset(itertools.chain(hashes, before)))
 
 
 def _told_by(connection: duckdb.DuckDBPyConnection, scope: str) -> dict[str, frozenset[str]]:
@@ -302,66 +225,6 @@ def _told_by(connection: duckdb.DuckDBPyConnection, scope: str) -> dict[str, fro
     ).fetchall()
     told = {canonical: frozenset(ids) for _, canonical, ids in rows}
     return told | {name.lower(): frozenset(ids) for name, _, ids in rows}
-
-
-def redact_tables(connection: duckdb.DuckDBPyConnection, redaction: Redaction) -> None:
-    """Take out of the tables of messages and outcomes what was erased, and out of outboxes; as
-    part of the running transaction."""
-    for table in _TABLES:
-        found = connection.execute(table.query, {"scope": redaction.scope})
-        names = [column[0] for column in found.description or ()]
-        rows = (dict(zip(names, row, strict=True)) for row in found.fetchall())
-        _update(
-            connection, table, [new for row in rows if (new := _redacted(table, row, redaction))]
-        )
-    outbox = connection.execute(
-        "SELECT stage, seq, value FROM outbox WHERE scope = ? AND value IS NOT NULL",
-        [redaction.scope],
-    ).fetchall()
-    for stage, seq, value in outbox:
-        redacted = redaction.value(value)
-        if redacted != value:
-            connection.execute(
-                "UPDATE outbox SET value = ? WHERE stage = ? AND seq = ?", [redacted, stage, seq]
-            )
-
-
-def _redacted(table: _Table, row: dict[str, Any], redaction: Redaction) -> dict[str, Any] | None:
-    """The row as it is now; None where nothing changes."""
-    node = {
-        name: json.loads(value) if name in table.json and value is not None else value
-        for name, value in row.items()
-    }
-    redacted = redaction.node(node)
-    assert isinstance(redacted, dict)
-    if redacted == node:
-        return None
-    # As the stages write them.
-    form: dict[str, Any] = {} if table.name == "proposals" else {"ensure_ascii": False}
-    if table.name != "proposals":
-        form["sort_keys"] = True
-    return {
-        name: json.dumps(value, **form) if name in table.json and value is not None else value
-        for name, value in redacted.items()
-    }
-
-
-def _update(
-    connection: duckdb.DuckDBPyConnection, table: _Table, rows: Collection[dict[str, Any]]
-) -> None:
-    if not rows:
-        return
-    columns = (*table.key, *table.changed)
-    empty = connection.sql(f"SELECT {', '.join(columns)} FROM {table.name} LIMIT 0")
-    schema = empty.to_arrow_table().schema
-    arrays = {
-        name: pa.array([row[name] for row in rows], schema.field(name).type) for name in columns
-    }
-    connection.register("redacted", pa.table(arrays))
-    sets = ", ".join(f"{name} = redacted.{name}" for name in table.changed)
-    where = " AND ".join(f"{table.name}.{name} = redacted.{name}" for name in table.key)
-    connection.execute(f"UPDATE {table.name} SET {sets} FROM redacted WHERE {where}")
-    connection.unregister("redacted")
 
 
 def history_events(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> list[bytes]:
@@ -380,8 +243,7 @@ def finish_log(connection: duckdb.DuckDBPyConnection, erasures: Iterable[Erasure
     """Once no record has the texts any more: take out what came meanwhile, and forget the texts."""
     connection.execute("BEGIN")
     try:
-        for erasure in erasures:
-            redact_tables(connection, redaction_of(connection, erasure))
+        redact_tables(connection, [redaction_of(connection, each) for each in erasures])
         connection.execute("UPDATE erasures SET phase = 'files', texts = '{}' WHERE phase = 'log'")
         connection.execute("COMMIT")
     except BaseException:

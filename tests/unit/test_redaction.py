@@ -7,11 +7,12 @@ import json
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from palimpsest.schemas.identity import fact_memory_id, turn_memory_id
+from palimpsest.schemas.messages import ConversationTurn
+from palimpsest.schemas.quotations import ERASED, Quotations
 from palimpsest.schemas.redaction import (
-    ERASED,
-    Quotations,
     Redaction,
     folded,
     is_mark,
@@ -49,10 +50,19 @@ def redacted(body: dict[str, Any], **given: Any) -> Any:
         (f"{SECRET}2", f"{SECRET}2"),
         ("nothing of it", "nothing of it"),
         (f"{SECRET}, {SECRET}", f"{ERASED}, {ERASED}"),
+        (f"it says {json.dumps('Ключ под мостом')}", f'it says "{ERASED}"'),
+        ('it says "(4711) is the pin"', f'it says "{ERASED}"'),
     ],
 )
 def test_quotations(text: str, left: str) -> None:
-    assert Quotations([SECRET]).left_out(text) == left
+    quotations = Quotations([SECRET, "Ключ под мостом", "(4711) is the pin"])
+    assert quotations.left_out(text) == left
+
+
+@pytest.mark.parametrize("text", ["İstanbul is her home", "ΟΔΟΣ ΣΑΣ", "Straße in Gießen"])
+def test_a_quotation_in_any_language(text: str) -> None:
+    said = f"she said: {text}, and so on"
+    assert Quotations([text]).left_out(said) == f"she said: {ERASED}, and so on"
 
 
 def test_a_long_text_is_known_by_its_beginning() -> None:
@@ -87,6 +97,48 @@ def test_a_turn_keeps_what_it_is_counted_by() -> None:
     assert gone["speaker"] == ""
     again = redacted(gone)
     assert again == gone
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"role": "nobody"},
+        {"content": 5},
+        {"content": [SECRET]},
+        {"content": f"{SECRET} \ud800"},
+        {"session_id": "s \ud800"},
+        {"tags": SECRET},
+    ],
+)
+def test_what_is_no_turn_loses_its_text_and_is_none_then_either(broken: dict[str, Any]) -> None:
+    turn = {"turn_id": "t1", "session_id": "s", "content": SECRET, "role": "user"} | broken
+    gone = redacted(turn)
+    assert SECRET not in str(gone)
+    assert "erased_item_id" not in gone
+    with pytest.raises(ValidationError):
+        ConversationTurn.model_validate(gone)
+    assert redacted(gone) == gone
+
+
+@pytest.mark.parametrize("named", [{"event": ["x"]}, {"triples": ["x", {"source": 1}, {}]}])
+def test_a_producer_names_its_fields_as_it_likes(named: dict[str, Any]) -> None:
+    turn = {"turn_id": "t1", "session_id": "s", "content": SECRET, "metadata": named}
+    assert redacted(turn)["metadata"] == {}
+
+
+def test_what_is_nested_too_deeply_is_looked_through_as_text() -> None:
+    deep = json.dumps(SECRET)
+    for _ in range(600):
+        deep = f"[{deep}]"
+    value = redaction().value(f'{{"scope": "ana", "body": {{"reason": {deep}}}}}'.encode())
+    assert SECRET.encode() not in value
+
+
+@pytest.mark.parametrize("name", ["turn_id", "item_id", "memory_id", "content", "reason"])
+def test_half_a_character_is_looked_through_like_all_else(name: str) -> None:
+    assert redacted({name: "\ud800", "facts": []}) == {name: "\ud800", "facts": []}
+    gone = redacted({name: "\ud800", "session_id": "\ud800", "old_content": SECRET})
+    assert gone == {name: "\ud800", "session_id": "\ud800", "old_content": mark_of(GONE)}
 
 
 def test_what_was_drawn_from_it_goes_unless_it_is_kept() -> None:

@@ -1,0 +1,262 @@
+"""The tables that hold texts of messages and outcomes, and taking out of them what was erased.
+
+Of all that a scope holds little has anything to do with an erasure. Which rows may have, DuckDB
+finds by ids and patterns; they alone are parsed and gone through.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+
+from palimpsest.schemas.identity import FACT_MEMORY_NAME, UNREADABLE_SCOPE
+from palimpsest.schemas.quotations import ERASED
+from palimpsest.schemas.redaction import OWN, QUOTING, Redaction
+from palimpsest.schemas.screening import CHANGING_FIELDS, ODD, screen_of
+
+AT_ONCE: Final = 16
+"""Redactions of a scope for which the tables are gone through together."""
+FEW_ROWS: Final = 300
+"""To go through so many takes no longer than to look which are needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Where texts stand in a table: the columns `about` say whose they are; `json` are columns that
+    hold JSON, `lists` such that hold texts. `source` is what to select from, by `$scope`, where the
+    table alone does not have all columns."""
+
+    name: str
+    key: tuple[str, ...]
+    about: tuple[str, ...]
+    changed: tuple[str, ...]
+    json: tuple[str, ...] = ()
+    lists: tuple[str, ...] = ()
+    source: str = ""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.key, *self.about, *self.changed)
+
+    @property
+    def query(self) -> str:
+        """All rows of `$scope`."""
+        source = self.source or f"(FROM {self.name} WHERE scope = $scope)"
+        return f"SELECT {', '.join(self.columns)} FROM {source}"
+
+
+TABLES: Final = (
+    Table("fact_rows", ("item_id",), ("turn_memory_id",), ("content",)),
+    Table(
+        "proposals",
+        ("item_id", "round"),
+        ("action", "turn_memory_id"),
+        ("reason", "dropped", "candidates"),
+        json=("candidates",),
+        source="(SELECT p.*, f.turn_memory_id FROM proposals p"
+        " LEFT JOIN fact_rows f USING (item_id) WHERE p.scope = $scope)",
+    ),
+    Table("held_proposals", ("item_id",), ("action", "turn_memory_id"), ("content", "reason")),
+    Table(
+        "shadow_proposals",
+        ("item_id", "round", "decider"),
+        ("action", "turn_memory_id"),
+        ("reason", "error"),
+    ),
+    Table("extractions", ("message_id",), ("turn_memory_id",), ("warnings",), lists=("warnings",)),
+    Table(
+        "outcomes",
+        ("item_kind", "item_id"),
+        ("event", "turn_memory_id", "memory_id"),
+        ("reason",),
+        # What was decided of an erased turn's fact is the turn's, whatever memory it was about: so
+        # it is in the record of the decision.
+        source="(SELECT o.* REPLACE (CASE WHEN t.content_hash = '' THEN NULL ELSE o.memory_id END"
+        " AS memory_id), f.turn_memory_id FROM outcomes o"
+        " LEFT JOIN fact_rows f ON f.item_id = o.item_id AND o.item_kind = 'fact'"
+        " LEFT JOIN memory_rows t ON t.memory_id = f.turn_memory_id WHERE o.scope = $scope)",
+    ),
+    Table(
+        "history_rows",
+        ("event_id",),
+        ("memory_id", "event", "changed_by"),
+        ("old_content", "new_content", "reason", "metadata"),
+        json=("metadata",),
+    ),
+    Table(
+        "dead_letter_rows",
+        ("letter_id",),
+        (),
+        ("value_base64", "reason", "raw_output"),
+        source=f"(FROM dead_letter_rows WHERE scope IN ($scope, '{UNREADABLE_SCOPE}'))",
+    ),
+    Table("command_results", ("command_id",), (), ("error", "result"), json=("result",)),
+    Table("promotion_part_rows", ("scope", "plan_id", "part"), (), ("payload",), json=("payload",)),
+)
+
+
+def redact_tables(connection: duckdb.DuckDBPyConnection, redactions: Sequence[Redaction]) -> None:
+    """Take out of the tables of messages and outcomes what was erased, and out of outboxes; as
+    part of the running transaction. Those of a scope are carried out in their order."""
+    # What becomes of a row is in the row alone, and no redaction changes whose it is: all of them
+    # row by row is the same as one after the other through all rows.
+    by_scope = sorted(redactions, key=lambda each: each.scope)
+    for _, of_scope in itertools.groupby(by_scope, key=lambda each: each.scope):
+        left = [*of_scope]
+        while left:
+            _redact_scope(connection, left[:AT_ONCE])
+            del left[:AT_ONCE]
+
+
+def _redact_scope(connection: duckdb.DuckDBPyConnection, redactions: Sequence[Redaction]) -> None:
+    for table in TABLES:
+        rows = affected(connection, table, redactions)
+        changed = [new for row in rows if (new := redacted_row(table, row, redactions))]
+        _update(connection, table, changed)
+    outbox = connection.execute(
+        "SELECT stage, seq, value FROM outbox WHERE scope = ? AND value IS NOT NULL",
+        [redactions[0].scope],
+    ).fetchall()
+    for stage, seq, value in outbox:
+        redacted = value
+        for redaction in redactions:
+            redacted = redaction.value(redacted)
+        if redacted != value:
+            connection.execute(
+                "UPDATE outbox SET value = ? WHERE stage = ? AND seq = ?", [redacted, stage, seq]
+            )
+
+
+def affected(
+    connection: duckdb.DuckDBPyConnection,
+    table: Table,
+    redactions: Sequence[Redaction],
+    few_rows: int = FEW_ROWS,
+) -> list[dict[str, Any]]:
+    """All rows that redactions of one scope change, and few others, by column. Where the scope has
+    no more than `few_rows` in the table, all of them."""
+    scope = redactions[0].scope
+    rows = connection.execute(f"SELECT count(*) FROM {table.name} WHERE scope = ?", [scope])
+    if rows.fetchall() <= [(few_rows,)] or "value_base64" in table.columns:
+        # What a dead letter holds must be opened.
+        found = connection.execute(table.query, {"scope": scope}).fetchall()
+        return [dict(zip(table.columns, row, strict=True)) for row in found]
+    screen = screen_of(redactions)
+    given = {
+        "scope": scope,
+        "erased": [*{key for each in redactions for key in each.erased}],
+        "own": screen.own,
+        "quoting": screen.quoting,
+        "json": screen.json,
+        "words": [*screen.words],
+        "few_words": screen.few_words,
+        "fields": CHANGING_FIELDS,
+        "odd": ODD,
+        "name": FACT_MEMORY_NAME,
+    }
+    query = f"SELECT * FROM ({table.query}) WHERE {_changing(table, bool(screen.few_words))}"
+    used = {name: value for name, value in given.items() if re.search(rf"\${name}\b", query)}
+    found = connection.execute(query, used).fetchall()
+    return [dict(zip(table.columns, row, strict=True)) for row in found]
+
+
+@cache
+def _changing(table: Table, few_words: bool) -> str:
+    """What holds of every row that `Redaction.node` changes, which makes the same distinctions."""
+    left = " OR ".join(_left(table, name) for name in table.changed)
+    conditions = [f"({left}) AND ({_owned(table)})"]
+    for name in table.changed:
+        text = f"array_to_string({name}, ' ')" if name in table.lists else name
+        odd = f"strlen({text}) > length({text}) AND regexp_matches({text}, $odd)"
+        if name in table.json:
+            # Without a backslash all that stands between quotation marks stands there as it is.
+            word = f"list_has_any(string_split({name}, '\"'), $words)"
+            if few_words:
+                word = f"regexp_matches({name}, $few_words)"
+            said = f"regexp_matches({name}, $json) OR {odd} OR {word}"
+            conditions.append(f"contains({name}, '\\')")
+            conditions.append(f"regexp_matches({name}, $fields) AND ({said})")
+        else:
+            pattern = "$own" if name in OWN else "$quoting"
+            conditions.append(
+                f"regexp_matches({text}, {pattern}) OR {odd} OR contains({text}, chr(0))"
+            )
+    return " OR ".join(f"({each})" for each in conditions)
+
+
+def _owned(table: Table) -> str:
+    """Whether a row may be an erased memory's."""
+    owners = [
+        f"{name} IN (SELECT unnest($erased))"
+        for name in ("turn_memory_id", "source_memory", "memory_id")
+        if name in table.columns
+    ]
+    if "item_id" in table.columns:
+        # As `derived_id` makes the fact's memory, with what it escapes left out.
+        digest = "left(sha1($name || encode(item_id)), 8)"
+        owners.append(f"{digest} IN (SELECT left(unnest($erased), 8))")
+        owners.append("contains(item_id, chr(30)) OR contains(item_id, chr(31))")
+    return " OR ".join(owners) or "false"
+
+
+def _left(table: Table, name: str) -> str:
+    """Whether there is something in an erased memory's column that was not taken out before."""
+    if name in table.json:
+        return f"contains({name}, '\\') OR regexp_matches({name}, $fields)"
+    if name in table.lists:
+        return f"len(list_filter({name}, lambda each: each <> '{ERASED}')) > 0"
+    if name in QUOTING:
+        # A reason is given also where there was none.
+        return f"{name} {'IS DISTINCT FROM' if name == 'reason' else '<>'} '{ERASED}'"
+    return (
+        f"{name} <> '' AND NOT regexp_full_match({name}, '\\[erased [0-9a-f-]{{36}}( [0-9]+)?\\]')"
+    )
+
+
+def redacted_row(
+    table: Table, row: dict[str, Any], redactions: Sequence[Redaction]
+) -> dict[str, Any] | None:
+    """The row as it is after all redactions; None where nothing changes."""
+    node = {
+        name: json.loads(value) if name in table.json and value is not None else value
+        for name, value in row.items()
+    }
+    redacted: Any = node
+    for redaction in redactions:
+        redacted = redaction.node(redacted)
+    if redacted == node:
+        return None
+    # As the stages write them.
+    form: dict[str, Any] = {} if table.name == "proposals" else {"ensure_ascii": False}
+    if table.name != "proposals":
+        form["sort_keys"] = True
+    return {
+        name: json.dumps(value, **form) if name in table.json and value is not None else value
+        for name, value in redacted.items()
+    }
+
+
+def _update(
+    connection: duckdb.DuckDBPyConnection, table: Table, rows: Collection[dict[str, Any]]
+) -> None:
+    if not rows:
+        return
+    columns = (*table.key, *table.changed)
+    empty = connection.sql(f"SELECT {', '.join(columns)} FROM {table.name} LIMIT 0")
+    schema = empty.to_arrow_table().schema
+    arrays = {
+        name: pa.array([row[name] for row in rows], schema.field(name).type) for name in columns
+    }
+    connection.register("redacted", pa.table(arrays))
+    sets = ", ".join(f"{name} = redacted.{name}" for name in table.changed)
+    where = " AND ".join(f"{table.name}.{name} = redacted.{name}" for name in table.key)
+    connection.execute(f"UPDATE {table.name} SET {sets} FROM redacted WHERE {where}")
+    connection.unregister("redacted")
