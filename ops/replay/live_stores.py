@@ -121,6 +121,7 @@ def _of_folder(settings: Settings, partition: int, folder: Path) -> LiveCopy | N
     if not (shard_folder(settings, partition) / DATABASE_FILE).exists():
         return NoLiveStore(partition, "there is none")
     path = folder / f"{partition}.duckdb"
+    copy = LiveCopy(partition, path, "internal")
     try:
         # A model is asked for nothing here.
         shard = open_shard(settings, partition, shard_options(settings, embedding_model(settings)))
@@ -129,11 +130,20 @@ def _of_folder(settings: Settings, partition: int, folder: Path) -> LiveCopy | N
         finally:
             with contextlib.suppress(duckdb.Error):
                 shard.close()
+        # A damaged file is copied like any other: what is asked first must be there.
+        copy.cursors()
+        with attached({"live": path}) as connection:
+            copy.outbox(connection)
     except (StoreError, StoreDamaged, duckdb.Error, OSError) as error:
         for left in folder.glob(f"{path.name}*"):
             left.unlink()
-        return NoLiveStore(partition, f"it cannot be read: {str(error).partition(chr(10))[0]}")
-    return LiveCopy(partition, path, "internal")
+        return NoLiveStore(partition, unreadable(error))
+    return copy
+
+
+def unreadable(error: Exception) -> str:
+    """Why nothing is compared with a store, in a line."""
+    return f"it cannot be read: {str(error).partition(chr(10))[0]}"
 
 
 async def _of_worker(

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+import duckdb
+
 from palimpsest.ops.embedded import open_log
 from palimpsest.ops.parts import (
     embedding_model,
@@ -39,6 +41,7 @@ from palimpsest.ops.replay.live_stores import (
     attached,
     copy_live,
     live_cursors,
+    unreadable,
 )
 from palimpsest.ops.replay.log_identity import note_log
 from palimpsest.ops.replay.offsets import Offsets, followed, known_to_log, offset_at
@@ -303,8 +306,11 @@ class _Work:
             differing = {}
             if why is None:
                 assert isinstance(copy, LiveCopy)
-                live = f"live.{copy.schema}"
-                differing = differing_rows(connection, "rebuilt.internal", live)
+                try:
+                    live = f"live.{copy.schema}"
+                    differing = differing_rows(connection, "rebuilt.internal", live)
+                except duckdb.Error as error:
+                    why = unreadable(error)
             rows = row_count(connection, "rebuilt.internal")
             connection.execute("USE rebuilt.internal")
             digest = state_hash(connection, times=True)
