@@ -28,7 +28,7 @@ test: $(STAMP) ## all tests but those that need Kafka
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-kafka: $(STAMP) ## the tests on a real Kafka broker (needs Java 17 and Maven)
-	PALIMPSEST_REQUIRE_KAFKA=1 $(BIN)/python -m pytest tests/kafka
+	PALIMPSEST_REQUIRE_KAFKA=1 $(BIN)/python -m pytest tests/kafka -n 2 --dist worksteal
 
 check: $(STAMP) ## lint and types
 	$(BIN)/ruff check .

@@ -122,7 +122,7 @@ class Application:
                 append = self.log.append
                 known = (self.settings, self.clock, self.models)
                 publishing = Publishing(lambda: shards, self.log, append, *known)
-                earning = Earning(lambda: shards, append, flags, self.clock)
+                earning = Earning(lambda: shards, self.log, append, flags, self.clock)
                 self.worker.busy = any_busy(publishing.busy, self.deciding.busy, earning.once)
                 await timers.enter_async_context(publishing.going_on(self._end_worker))
                 await timers.enter_async_context(self.deciding.going_on(self._end_worker))
@@ -217,7 +217,7 @@ async def application(
         asking = model_stages(settings)
         worker = Worker(log, chosen, len(shards), runner, settings.worker, asking, after_batch)
         opened = dict(enumerate(shards))
-        given = (log, log.append, settings, clock, replies or own)
+        given = (log, log.append, settings, clock, replies or own, models.usage)
         deciding = ShadowDeciding(lambda: opened, *given)
         undo.push_async_callback(deciding.close)
         erasing = FileErasing(log, shards, own)

@@ -78,6 +78,8 @@ def _why_void(work: Work, turns: Sequence[str]) -> str | None:
         return "forgotten"
     if known.explicit_intent:
         return "suppressed"
-    if known.summary is not None and known.summary_by != work.intent.actor.id:
-        return "already"
-    return None
+    if known.summary is None:
+        return None
+    # Two workers may sum up the same turns, as where a partition moves: the first one counts.
+    is_own = known.summary_by == work.intent.actor.id
+    return None if is_own and known.summarized_through != turns[-1] else "already"

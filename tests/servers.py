@@ -102,7 +102,7 @@ class ScriptedProvider:
         latency_s: float = 0.0,
         text_latency_s: float = 0.0,
         keep_calls: bool = True,
-        refusing: Callable[[Call], Raw | None] = lambda call: None,
+        refusing: Callable[[Call], Behaviour | None] = lambda call: None,
     ) -> None:
         self.script = list(script)
         self.models = list(models)

@@ -12,7 +12,7 @@ from datetime import datetime
 
 import duckdb
 
-from palimpsest.ops.maintenance.earning import Earning
+from palimpsest.ops.maintenance.earning import Earning, any_busy
 from palimpsest.ops.maintenance.publishing import Publishing
 from palimpsest.ops.maintenance.shadow_deciding import ShadowDeciding
 from palimpsest.ops.maintenance.upkeep import Upkeep, expiring
@@ -119,6 +119,8 @@ class _Parts:
         if shard.has_erasures:
             self._erase(partition, shard)
         self.app.warnings += note_embedding(shard, self.app.embedding.model)
+        with contextlib.suppress(LogError):  # they begin later where the broker is away
+            self.app.deciding.opened(partition, shard)
         self.app.shards.add(partition, shard)
         return shard
 
@@ -187,8 +189,9 @@ class KafkaApplication:
     def __post_init__(self) -> None:
         given = (self.log, self.append, self.settings, self.clock)
         self._publishing = Publishing(self.shards.now, *given, self.models)
-        self.deciding = ShadowDeciding(self.shards.now, *given, self.replies)
-        self._earning = Earning(self.shards.now, self.append, self.settings.pipeline, self.clock)
+        self.deciding = ShadowDeciding(self.shards.now, *given, self.replies, self.models.usage)
+        flags = self.settings.pipeline
+        self._earning = Earning(self.shards.now, self.log, self.append, flags, self.clock)
 
     @property
     def runners(self) -> list[StageRunner]:
@@ -240,9 +243,10 @@ class KafkaApplication:
     async def _drained(self) -> bool:
         return await asyncio.to_thread(self.log.drained)
 
-    def _busy(self) -> bool:
+    async def _busy(self) -> bool:
         """Whether something beside the stages will still publish."""
-        return self._publishing.busy() or self.deciding.busy() or self._earning.once()
+        asked = any_busy(self._publishing.busy, self.deciding.busy, self._earning.once)
+        return await asyncio.to_thread(asked)
 
     def _tasks(self) -> Iterator[PartitionTask]:
         return (task for role in self.roles for task in role.tasks.values())
@@ -250,7 +254,9 @@ class KafkaApplication:
     async def _until_drained(self) -> None:
         while not self._stop.is_set():
             # Again at the end: what was beside the stages may have published before it was done.
-            if await self._drained() and not self._busy() and await self._drained():
+            # Before its partitions are open, nobody knows what is to be published.
+            works = all(role.works() for role in self.roles)
+            if works and await self._drained() and not await self._busy() and await self._drained():
                 self.finished = True
                 if self.on_drained is not None:
                     await self.on_drained()

@@ -122,7 +122,10 @@ class _Admin:
         deadline = time.monotonic() + TRY_SECONDS
         while True:
             try:
-                self._client = KafkaAdminClient(bootstrap_servers=self._cluster.servers)
+                self._client = KafkaAdminClient(
+                    bootstrap_servers=self._cluster.servers,
+                    bootstrap_timeout_ms=int(TRY_SECONDS * 1000),
+                )
                 return self
             except KafkaError as error:
                 if time.monotonic() > deadline:

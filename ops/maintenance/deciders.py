@@ -19,6 +19,7 @@ from palimpsest.streams.models.recorded import RecordedReplies
 from palimpsest.streams.prompting.prompts import decision_prompt
 from palimpsest.streams.prompting.replies import MalformedReply, read_decision
 from palimpsest.streams.runtime.model_port import ModelPort
+from palimpsest.streams.runtime.model_usage import Usage
 from palimpsest.streams.stage import Generate
 
 NO_ANSWER = "the provider did not answer, or refused"
@@ -47,12 +48,16 @@ class Decider(Protocol):
     async def close(self) -> None: ...
 
 
-def deciders_of(settings: Settings, replies: RecordedReplies | None) -> list[Decider]:
-    """Those that are set, in their order. Raises SetupError where none can be made."""
-    return [_decider(name, settings, replies) for name in settings.pipeline.shadow_deciders]
+def deciders_of(settings: Settings, replies: RecordedReplies | None, usage: Usage) -> list[Decider]:
+    """Those that are set, in their order; in `usage` each counts as `shadow:` and its name. Raises
+    SetupError where none can be made."""
+    named = settings.pipeline.shadow_deciders
+    return [_decider(name, settings, replies, usage) for name in named]
 
 
-def _decider(text: str, settings: Settings, replies: RecordedReplies | None) -> Decider:
+def _decider(
+    text: str, settings: Settings, replies: RecordedReplies | None, usage: Usage
+) -> Decider:
     name, seconds = decider_name(text), settings.pipeline.shadow_seconds
     if name.provider == RULES:
         return RulesDecider(text, settings.near)
@@ -63,8 +68,10 @@ def _decider(text: str, settings: Settings, replies: RecordedReplies | None) -> 
         language,
         HashingEmbeddingModel(),  # it is asked for no vectors
         chosen.concurrency,
+        usage=usage,
         replies=kept,
         address=chosen.base_url or "",
+        called=f"shadow:{text}",
     )
     return ModelDecider(text, language, port, seconds)
 

@@ -3,7 +3,8 @@
 What counts are the newest `pipeline.earn_proposals` updates and deletes that a person judged: who
 applied or confirmed one agreed, who dismissed, corrected, forgot or took one back did not. The
 change is a command in the log, with its reason, as that of a person would be. What a person set
-for the scope is never looked behind, and nothing is earned or lost while anything is frozen.
+for the scope is never looked behind, and nothing is earned or lost while anything is frozen, nor
+by a store that does not know yet all that people said.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ import duckdb
 
 from palimpsest.ops.maintenance.background import beside
 from palimpsest.ops.maintenance.own_commands import own_command
+from palimpsest.ops.maintenance.partition_timer import Applied
 from palimpsest.schemas.commands import Actor, SetFlagsCommand
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.stores.database.damage import StoreDamaged
 from palimpsest.stores.shard import Shard
-from palimpsest.streams.logs.base import LogError, Outgoing
+from palimpsest.streams.logs.base import LogError, LogReader, Outgoing
 from palimpsest.streams.memory_rows import effective
 from palimpsest.streams.settings import PipelineSettings
 
@@ -79,11 +81,13 @@ class Earning:
     def __init__(
         self,
         shards: Callable[[], Mapping[int, Shard]],
+        log: LogReader,
         append: Callable[[Sequence[Outgoing]], object],
         settings: PipelineSettings,
         clock: Callable[[], datetime],
     ) -> None:
         self._shards = shards
+        self._applied = Applied(log)
         self._append = append
         self._settings = settings
         self._clock = clock
@@ -100,20 +104,37 @@ class Earning:
             await asyncio.sleep(LOOK_SECONDS)
 
     def once(self) -> bool:
-        """Append what has to change now; whether there was anything. Blocks, also while another
+        """Append what has to change now; whether there is anything. Blocks, also while another
         thread does the same."""
         found = False
         with self._lock:
-            for partition, shard in self._shards().items():
+            shards = self._shards()
+            self._applied.keep(shards)
+            for partition, shard in shards.items():
                 try:
-                    found |= self._look(shard)
+                    found |= self._look(partition, shard)
                 except StoreClosed:
                     continue  # the partition has moved on meanwhile
                 except (LogError, duckdb.Error, StoreDamaged) as error:
                     logger.warning("what scopes of partition %d earn waits: %s", partition, error)
         return found
 
-    def _look(self, shard: Shard) -> bool:
+    def _look(self, partition: int, shard: Shard) -> bool:
+        """Whether there is something to change; it is changed once the store knows all."""
+        if not self._changes(shard):
+            self._applied.forget(partition)
+            return False
+        if not self._applied(partition, shard):
+            return True
+        self._applied.forget(partition)
+        found = self._changes(shard)
+        if found:
+            self._append([record for _, record in found])
+            self._told.update(record_id for record_id, _ in found)
+        return bool(found)
+
+    def _changes(self, shard: Shard) -> list[tuple[str, Outgoing]]:
+        """What was not told yet, as commands with their ids."""
         found = []
         for scope, earned, judged in self._candidates(shard):
             why = change_of(judged, earned, self._settings)
@@ -125,10 +146,7 @@ class Earning:
             record_id, record = own_command(scope, command, EARNING, self._clock(), changes)
             if record_id not in self._told:
                 found.append((record_id, record))
-        if found:
-            self._append([record for _, record in found])
-            self._told.update(record_id for record_id, _ in found)
-        return bool(found)
+        return found
 
     def _candidates(self, shard: Shard) -> list[tuple[str, bool, Judged]]:
         """Scopes, whether each has earned it, and what people said."""

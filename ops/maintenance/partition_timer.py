@@ -8,6 +8,7 @@ where it is rebuilt or was not worked on for days.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -33,10 +34,48 @@ PUBLISHED = (CONVERSATION_TURNS.name, MEMORY_COMMANDS.name)
 
 @dataclass(slots=True)
 class _Seen:
-    """How far a partition's stages have to come, before what its store tells is how it is."""
+    """How far the stages of a shard have to come, before what it tells is how it is."""
 
+    shard: Shard
     published: Mapping[str, int]
     writes: int | None = None
+
+
+class Applied:
+    """Whether the shard of a partition knows all that was in the log when that was first asked."""
+
+    def __init__(self, log: LogReader) -> None:
+        self._log = log
+        self._seen: dict[int, _Seen] = {}
+
+    @property
+    def waiting(self) -> bool:
+        """Whether that was asked of some partition, and is not forgotten."""
+        return bool(self._seen)
+
+    def forget(self, partition: int) -> None:
+        """When it is asked next, it is asked anew."""
+        self._seen.pop(partition, None)
+
+    def keep(self, shards: Mapping[int, Shard]) -> None:
+        """Forget what is not open any more, or is again: a partition may go and come back."""
+        for partition, seen in [*self._seen.items()]:
+            if shards.get(partition) is not seen.shard:
+                self.forget(partition)
+
+    def __call__(self, partition: int, shard: Shard) -> bool:
+        """Blocks. Raises LogError and what a shard raises."""
+        writes = MEMORY_WRITES.name
+        seen = self._seen.get(partition)
+        if seen is None:
+            ends = {topic: self._log.end_offset(topic, partition) for topic in PUBLISHED}
+            seen = self._seen[partition] = _Seen(shard, ends)
+        if seen.writes is None:
+            for topic, end in seen.published.items():
+                if self._log.position("normalize", topic, partition) < end:
+                    return False
+            seen.writes = self._log.end_offset(writes, partition)
+        return shard.cursor_of("apply-writes", writes) >= seen.writes
 
 
 class PartitionTimer(ABC):
@@ -55,7 +94,7 @@ class PartitionTimer(ABC):
         self._shards = shards
         self._log = log
         self._wait = wait
-        self._seen: dict[int, _Seen] = {}
+        self._applied = Applied(log)
 
     @abstractmethod
     def waits(self, shard: Shard) -> bool:
@@ -71,39 +110,34 @@ class PartitionTimer(ABC):
 
     def busy(self) -> bool:
         """Whether there is something to do in some partition."""
-        return any(self.waits(shard) for shard in self._shards().values())
+        for shard in self._shards().values():
+            with contextlib.suppress(StoreClosed):  # the partition has moved on meanwhile
+                if self.waits(shard):
+                    return True
+        return False
 
     async def _run(self) -> None:
         while True:
-            for partition, shard in self._shards().items():
-                try:
-                    await self.look(partition, shard)
-                except StoreClosed:
-                    continue  # the partition has moved on meanwhile
-                except (LogError, duckdb.Error, StoreDamaged) as error:
-                    logger.warning("%s of partition %d wait: %s", self.what, partition, error)
-            await self._wait(SOON_SECONDS if self._seen else self.seconds)
+            shards = self._shards()
+            self._applied.keep(shards)
+            await asyncio.gather(*(self._looked(*each) for each in shards.items()))
+            await self._wait(SOON_SECONDS if self._applied.waiting else self.seconds)
+
+    async def _looked(self, partition: int, shard: Shard) -> None:
+        try:
+            await self.look(partition, shard)
+        except StoreClosed:
+            pass  # the partition has moved on meanwhile
+        except (LogError, duckdb.Error, StoreDamaged) as error:
+            logger.warning("%s of partition %d wait: %s", self.what, partition, error)
 
     async def look(self, partition: int, shard: Shard) -> None:
         """Act, once all is applied that was in the log when there first was something to do."""
         if not await asyncio.to_thread(self.waits, shard):
-            self._seen.pop(partition, None)
-        elif await asyncio.to_thread(self._is_applied, partition, shard):
-            del self._seen[partition]
+            self._applied.forget(partition)
+        elif await asyncio.to_thread(self._applied, partition, shard):
+            self._applied.forget(partition)
             await self.act(shard)
-
-    def _is_applied(self, partition: int, shard: Shard) -> bool:
-        writes = MEMORY_WRITES.name
-        seen = self._seen.get(partition)
-        if seen is None:
-            ends = {topic: self._log.end_offset(topic, partition) for topic in PUBLISHED}
-            seen = self._seen[partition] = _Seen(ends)
-        if seen.writes is None:
-            for topic, end in seen.published.items():
-                if self._log.position("normalize", topic, partition) < end:
-                    return False
-            seen.writes = self._log.end_offset(writes, partition)
-        return shard.cursor_of("apply-writes", writes) >= seen.writes
 
 
 def applies_commands(stages: Sequence[Stage]) -> bool:

@@ -35,6 +35,7 @@ from palimpsest.stores.shard import Shard
 from palimpsest.streams.deciders import known_by_bands
 from palimpsest.streams.logs.base import LogError, LogReader, Outgoing, Record
 from palimpsest.streams.models.recorded import RecordedReplies
+from palimpsest.streams.runtime.model_usage import Usage
 
 logger = logging.getLogger(__name__)
 
@@ -69,13 +70,14 @@ class ShadowDeciding:
         settings: Settings,
         clock: Callable[[], datetime],
         replies: RecordedReplies | None,
+        usage: Usage,
     ) -> None:
         self._shards = shards
         self._log = log
         self._append = append
         self._settings = settings
         self._clock = clock
-        self._deciders: list[Decider] = deciders_of(settings, replies)
+        self._deciders: list[Decider] = deciders_of(settings, replies, usage)
         self._next: dict[int, tuple[Shard, int]] = {}
 
     @contextlib.asynccontextmanager
@@ -125,23 +127,22 @@ class ShadowDeciding:
     # --- where they are ----------------------------------------------------------------------
 
     async def _begin(self, partition: int, shard: Shard) -> None:
-        """Take up where an earlier process ended; where there was none, at what comes now."""
         async with shard.lock:
-            begun = await asyncio.to_thread(self._begun, partition, shard)
-        if begun is not None:
-            self._next[partition] = (shard, begun)
+            await asyncio.to_thread(self.opened, partition, shard)
 
-    def _begun(self, partition: int, shard: Shard) -> int | None:
+    def opened(self, partition: int, shard: Shard) -> None:
+        """Take up where an earlier process ended; where there was none, at what comes now. Called
+        before the stages work on the shard, or under its lock. Blocks. Raises LogError."""
         with shard.writing():
             kept = shard.state(STATE)
             if not self._deciders:
                 if kept:
                     shard.set_state(STATE, "")
-                return None
+                return
             if not kept:
                 kept = str(self._log.end_offset(MEMORY_WRITES.name, partition))
                 shard.set_state(STATE, kept)
-            return int(kept)
+        self._next[partition] = (shard, int(kept))
 
     def _next_of(self, partition: int, shard: Shard) -> int:
         """0 for a shard that was opened just now."""

@@ -248,8 +248,18 @@ class RoutedQueries:
                 await asyncio.sleep(LOOK_AGAIN_SECONDS)
 
     async def _from_all(self, request: Request) -> list[JsonObject]:
-        answers = [await _asked(client, request) for client in await self._all()]
-        return cast("list[JsonObject]", answers)
+        """Asked again where a worker goes away meanwhile, unless it may have begun to change
+        something."""
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                answers = [await client.answer(request) for client in await self._all()]
+            except NotThereError as error:
+                if isinstance(request, RedriveRequest) or time.monotonic() > deadline:
+                    raise UnavailableError(f"a worker went away meanwhile: {error}") from error
+                await asyncio.sleep(LOOK_AGAIN_SECONDS)
+            else:
+                return cast("list[JsonObject]", answers)
 
     async def _by_id(self, request: Request) -> JsonValue:
         """The answer of the worker that knows what the request names."""

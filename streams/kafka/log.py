@@ -284,7 +284,7 @@ class KafkaLog:
 
     def _reached(self, consumer: KafkaConsumer, tp: TopicPartition) -> int:
         try:
-            return int(consumer.position(tp, timeout_ms=int(TRY_SECONDS * 1000)) or 0)
+            return int(consumer.position(tp, timeout_ms=_try_milliseconds()) or 0)
         except KafkaError as error:
             raise unreachable(self.cluster, error) from error
 
@@ -306,6 +306,7 @@ class KafkaLog:
                     auto_offset_reset="earliest",
                     max_partition_fetch_bytes=MAX_REQUEST_BYTES,
                     fetch_max_wait_ms=POLL_MILLISECONDS,
+                    bootstrap_timeout_ms=_try_milliseconds(),
                     reconnect_backoff_max_ms=RECONNECT_MILLISECONDS,
                 )
             except KafkaError as error:
@@ -349,6 +350,7 @@ class KafkaLog:
                     enable_idempotence=True,
                     linger_ms=0,
                     max_request_size=MAX_REQUEST_BYTES,
+                    bootstrap_timeout_ms=_try_milliseconds(),
                     reconnect_backoff_max_ms=RECONNECT_MILLISECONDS,
                 )
             except KafkaError as error:
@@ -370,6 +372,7 @@ class KafkaLog:
                         self._admin = KafkaAdminClient(
                             bootstrap_servers=self.cluster.servers,
                             request_timeout_ms=10_000,
+                            bootstrap_timeout_ms=_try_milliseconds(),
                             reconnect_backoff_max_ms=RECONNECT_MILLISECONDS,
                         )
                     return question(self._admin)
@@ -377,6 +380,10 @@ class KafkaLog:
                 if not error.retriable or time.monotonic() > deadline:
                     raise unreachable(self.cluster, error) from error
                 time.sleep(0.1)
+
+
+def _try_milliseconds() -> int:
+    return int(TRY_SECONDS * 1000)
 
 
 def record_of(topic: str, found: ConsumerRecord) -> Record:

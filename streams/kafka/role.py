@@ -93,6 +93,7 @@ class Role:
     def __post_init__(self) -> None:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.states: dict[int, str] = {}
+        self._joined = False
         self.tasks: dict[tuple[str, int], PartitionTask] = {}
         self._sources: dict[tuple[str, int], DeliverySource] = {}
         self.stores: dict[int, PartitionStore] = {}
@@ -105,11 +106,16 @@ class Role:
         if not self.failed.done():
             self.failed.set_exception(first_failure(error))
 
+    def works(self) -> bool:
+        """Whether the group has given this worker its partitions, if any, and all are open."""
+        return self._joined and all(state == "working" for state in self.states.values())
+
     # --- assignment --------------------------------------------------------------------------
 
     def assign(self, partitions: Iterable[int], lease_of: Callable[[int], Lease]) -> None:
         """Begin to work on these partitions. Returns at once: stores are opened in tasks."""
         numbers = sorted(partitions)
+        self._joined = True
         self.states = dict.fromkeys(numbers, "opening")
         facts = asyncio.create_task(asyncio.to_thread(self._ask, numbers))
         for number in numbers:
@@ -176,6 +182,7 @@ class Role:
                 store = self.stores.pop(partition)
                 await asyncio.to_thread(self.parts.close, partition, store)
             self.states = {}
+            self._joined = False
 
     # --- opening -----------------------------------------------------------------------------
 

@@ -67,6 +67,8 @@ class ModelPort:
     usage: Usage = field(default_factory=Usage)
     replies: RecordedReplies | None = None
     address: str = ""
+    called: str | None = None
+    """What its calls are counted as; None: `llm:` and the provider."""
     _slots: asyncio.Semaphore | None = None
     _kept: dict[str, Embedding] = field(default_factory=dict)
 
@@ -112,7 +114,7 @@ class ModelPort:
 
     @property
     def _language(self) -> str:
-        return f"llm:{self.language.provider}"
+        return self.called or f"llm:{self.language.provider}"
 
     async def _reply(self, prompt: Prompt) -> Reply:
         with self.usage.call(self._language) as usage:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from palimpsest.ops.cli.main import app as program
 from palimpsest.ops.embedded import Application, application
-from palimpsest.ops.maintenance.earning import Judged, change_of
+from palimpsest.ops.maintenance.earning import Earning, Judged, change_of
 from palimpsest.ops.queries.dispatch import DirectQueries
 from palimpsest.ops.queries.requests import AgreementRequest, FlagsRequest
 from palimpsest.ops.service.running import sources_of
@@ -31,6 +31,7 @@ from palimpsest.schemas.commands import (
     SetFlagsCommand,
 )
 from palimpsest.schemas.topics import MEMORY_COMMANDS
+from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.runtime.output import outgoing
 from palimpsest.streams.settings import PipelineSettings
 from tests.flows.test_shadow_deciders import of, rows, say, settings_of
@@ -203,6 +204,26 @@ async def test_what_a_person_set_stays_and_frozen_is_frozen(tmp_path: Path) -> N
     refused = await scene.found("SELECT error FROM command_results WHERE error IS NOT NULL")
     assert [row["error"].partition(":")[0] for row in refused] == ["forbidden"]
     assert await scene.earned() is True
+
+
+async def test_nothing_is_earned_before_all_that_people_said_is_known(tmp_path: Path) -> None:
+    """As where a store is made anew from the log, or was not worked on for days."""
+    scene = Scene(settings_of(tmp_path))
+    await scene.changed_their_mind("coffee", "tea", "beer")
+    *right, wrong = await scene.held()
+    await scene.goes_on(apply(*right))
+    scene.settings = settings_of(tmp_path, *EARN)
+    async with application(scene.settings, clock=scene.clock) as app:
+        app.log.append([outgoing(MEMORY_COMMANDS, commanded(dismiss(wrong), 50))])
+        shards, flags = dict(enumerate(app.shards)), scene.settings.pipeline
+        given: list[Outgoing] = []
+        earning = Earning(lambda: shards, app.log, given.extend, flags, scene.clock)
+        assert earning.once()
+        assert given == []
+        scene.clock.advance(minutes=1)
+        assert await app.drain()
+        assert not earning.once()
+        assert given == []
 
 
 async def test_switched_off_it_is_taken_back(tmp_path: Path) -> None:

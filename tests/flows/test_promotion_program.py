@@ -6,24 +6,19 @@ import asyncio
 import os
 import signal
 import subprocess
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
-from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.queries.access import queries
-from palimpsest.ops.queries.requests import RecallRequest, StatusRequest
-from tests.branches_by_hand import Lab, outgoing_turn
+from palimpsest.ops.queries.requests import StatusRequest
+from tests.branches_by_hand import Lab
 from tests.flows.program import Program, until
+from tests.traffic import Traffic
 
 SCOPES = ("ana", "ben", 'eve\'s "own"')
 OLD = [f"turn number {number} of old" for number in range(8)]
-PER_SECOND = 20
-MOST_TURNS = 400
-"""A machine that is slow at promoting need not have a minute's turns to process after it."""
 
 
 def first(text: str) -> list[str]:
@@ -34,36 +29,6 @@ def first(text: str) -> list[str]:
 def second(text: str) -> list[str]:
     number = text.split()[2]
     return [f"Thing {number} is very old news", f"Somebody {number} came along"]
-
-
-class Traffic(threading.Thread):
-    """Publishes turns at a steady rate, and asks for what was said, until it is told to stop."""
-
-    def __init__(self, lab: Lab) -> None:
-        super().__init__()
-        self.lab = lab
-        self.stopped = threading.Event()
-        self.published = self.answered = 0
-
-    def run(self) -> None:
-        asyncio.run(self._run())
-
-    async def _run(self) -> None:
-        async with queries(self.lab.settings) as asked:
-            with publisher(self.lab.settings) as append:
-                while not self.stopped.is_set():
-                    began = time.monotonic()
-                    scope = SCOPES[self.published % len(SCOPES)]
-                    text = f"I like the new dish {self.published}."
-                    if self.published < MOST_TURNS:
-                        append([outgoing_turn(1_000 + self.published, text, scope)])
-                        self.published += 1
-                    if self.published % 5 == 0:
-                        answer: Any = await asked.answer(RecallRequest(scope, "turn number old"))
-                        assert answer["results"], scope
-                        self.answered += 1
-                    rest = 1 / PER_SECOND - (time.monotonic() - began)
-                    self.stopped.wait(max(0.0, rest))
 
 
 async def prepared(lab: Lab) -> None:
@@ -123,16 +88,11 @@ def test_promoted_and_rolled_back_while_turns_come_in(tmp_path: Path) -> None:
     before = drawn(lab)
     differs(program, tmp_path)
     with program.worker():
-        traffic = Traffic(lab)
-        traffic.start()
-        try:
+        with Traffic(lab.settings, SCOPES, "turn number old") as traffic:
             until(lambda: traffic.published >= 10)
             killed_promotion(program, lab)
             end = program.json("replay", "promote", "better", "--no-catch-up")
             until(lambda: traffic.published >= 30)
-        finally:
-            traffic.stopped.set()
-            traffic.join()
         assert end["complete"]
         assert {scope["status"] for scope in end["scopes"]} == {"applied"}
         until(lambda: is_settled(lab))

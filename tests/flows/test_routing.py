@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import duckdb
 import pytest
+from pydantic import JsonValue
 
 from palimpsest.ops.queries.dispatch import DirectQueries
 from palimpsest.ops.queries.errors import (
@@ -19,6 +20,7 @@ from palimpsest.ops.queries.errors import (
     SqlRefusedError,
     SqlTooLargeError,
     SqlTooSlowError,
+    UnavailableError,
 )
 from palimpsest.ops.queries.requests import (
     AgreementRequest,
@@ -30,6 +32,7 @@ from palimpsest.ops.queries.requests import (
     GetRequest,
     ListRequest,
     RecallRequest,
+    RedriveRequest,
     Request,
     SearchRequest,
     SessionMemoryRequest,
@@ -40,6 +43,7 @@ from palimpsest.ops.queries.requests import (
 )
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.service import routing
+from palimpsest.ops.service.client import NotThereError, RemoteQueries
 from palimpsest.ops.service.local import Place, local_interface
 from palimpsest.ops.service.routing import RoutedQueries
 from palimpsest.ops.service.workers import own_folder
@@ -57,8 +61,11 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextlib.asynccontextmanager
-async def cluster(folder: Path) -> AsyncIterator[tuple[RoutedQueries, Sources]]:
-    """One worker that has the partition of `ana` alone; the others have no owner."""
+async def cluster(
+    folder: Path, announced: Sequence[int] = (PARTITION,)
+) -> AsyncIterator[tuple[RoutedQueries, Sources]]:
+    """One worker that has the partition of `ana` alone; the others have no owner, but for those
+    that are `announced`."""
     settings = Settings(data_dir=folder)
     with Pipeline(folder / "parts") as pipeline:
         pipeline.say("I work at Globex in Lima.")
@@ -69,7 +76,7 @@ async def cluster(folder: Path) -> AsyncIterator[tuple[RoutedQueries, Sources]]:
         sources.now = pipeline.clock
         queries = DirectQueries(sources)
         routed = RoutedQueries(settings, PARTITIONS)
-        async with local_interface(queries, own_folder(folder), partitions=lambda: [*shards]):
+        async with local_interface(queries, own_folder(folder), partitions=lambda: [*announced]):
             yield routed, sources
             await routed.close()
 
@@ -156,6 +163,27 @@ async def test_a_partition_on_the_move_is_asked_again(tmp_path: Path) -> None:
         sources.shards = Moving(shards)  # type: ignore[assignment]
         assert "Globex" in str(await routed.answer(RecallRequest("ana", "Globex")))
         assert asked.is_set()
+
+
+async def test_a_worker_that_dies_while_all_are_asked_is_waited_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What only reads is asked again of whoever has its partitions then."""
+    answer, died = RemoteQueries.answer, []
+
+    async def dies(client: RemoteQueries, request: Request) -> JsonValue:
+        if not died:
+            died.append(request)
+            raise NotThereError("killed")
+        return await answer(client, request)
+
+    monkeypatch.setattr(RemoteQueries, "answer", dies)
+    async with cluster(tmp_path, [*range(PARTITIONS)]) as (routed, _):
+        assert "'active': 2" in str(await routed.answer(StatsRequest()))
+        assert len(died) == 1
+        died.clear()
+        with pytest.raises(UnavailableError, match="went away meanwhile"):
+            await routed.answer(RedriveRequest())
 
 
 async def test_sql_and_copies_come_from_all_workers(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.ops.maintenance.session_summaries import SummaryTimer
+from palimpsest.ops.maintenance.session_summaries import SUMMARIZER, SummaryTimer
 from palimpsest.ops.queries.requests import ContextRequest
 from palimpsest.schemas.commands import (
     Actor,
@@ -169,6 +169,19 @@ def test_what_happens_meanwhile_makes_it_void(pipeline: Pipeline) -> None:
     pipeline.run()
     assert status_of_last(pipeline) == "forgotten"
     assert desk.look() == 1
+
+
+def test_two_workers_that_sum_up_the_same_turns_make_one_summary(pipeline: Pipeline) -> None:
+    """As where a partition moves while the model writes: each has paid for its own."""
+    pipeline.clock.advance(hours=1)
+    desk = Desk(pipeline)
+    desk.look()
+    turns = tuple(turn_memory_id("ana", f"t{number}") for number in (1, 2, 3))
+    other = UpdateShortTermCommand(session_id="s1", summary="In other words.", turns=turns)
+    pipeline.command(other, actor=SUMMARIZER)
+    pipeline.run()
+    assert status_of_last(pipeline) == "already"
+    assert summary(pipeline) == SUMMARY
 
 
 def test_a_summary_does_not_know_the_turns_that_came_while_it_was_written(

@@ -87,6 +87,9 @@ async def test_what_they_propose_is_recorded_and_nothing_of_it_done(tmp_path: Pa
             other = by_decider[of(server)]
             assert (other["action"], other["agrees"], other["input_tokens"]) == ("ADD", False, 11)
             assert app.models.usage.by_provider.get("llm:openai") is None
+            counted = app.models.usage.of(f"shadow:{of(server)}")
+            assert counted.calls == len(server.posts) > 0
+            assert counted.output_tokens == 7 * counted.calls
             with app.shards[0].reading() as reader:
                 tables = "memory_rows", "proposals", "outcomes", "held_proposals"
                 kept = [reader.execute(f"SELECT count(*) FROM {t}").fetchone() for t in tables]

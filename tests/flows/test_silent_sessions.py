@@ -13,6 +13,7 @@ import pytest
 from palimpsest.ops.maintenance.session_timers import SilenceTimer
 from palimpsest.schemas.commands import SessionEndCommand, SetFlagsCommand
 from palimpsest.schemas.topics import MEMORY_COMMANDS, MEMORY_WRITES
+from palimpsest.stores.shard import Shard
 from tests.harness import Pipeline
 from tests.messages import BEGIN, turn
 from tests.sessions_by_hand import ends_told, listed
@@ -149,6 +150,47 @@ def test_where_all_is_frozen_only_scopes_that_are_not_are_looked_at(pipeline: Pi
     look(pipeline, timer(pipeline, autonomous_frozen=True))
     pipeline.run()
     assert (listed(pipeline), listed(pipeline, "ben")) == ({"a": None}, {"b": "silence"})
+
+
+def test_a_partition_that_comes_back_is_waited_for_anew(pipeline: Pipeline) -> None:
+    """What was on its way when it was here before is not what is on its way now."""
+
+    class Once(Exception):
+        pass
+
+    async def once(seconds: float) -> None:
+        raise Once
+
+    say(pipeline, "a", "one")
+    pipeline.run()
+    pipeline.clock.advance(hours=1)
+    say(pipeline, "b", "in another scope", scope="ben")
+    shards: dict[int, Shard] = {0: pipeline.shard}
+    known = (pipeline.log, pipeline.log.append, pipeline.settings, pipeline.clock)
+    silence = SilenceTimer(lambda: shards, *known, once)
+
+    def looks() -> None:
+        with pytest.raises(Once):
+            asyncio.run(silence._run())
+
+    looks()
+    pipeline.run()
+    shard = shards.pop(0)
+    looks()
+    shards[0] = shard
+    say(pipeline, "a", "two")
+    looks()
+    assert commands(pipeline) == 0
+
+
+def test_a_partition_that_has_moved_on_keeps_nobody_busy(pipeline: Pipeline) -> None:
+    say(pipeline, "a", "one")
+    pipeline.run()
+    pipeline.clock.advance(hours=1)
+    silence = timer(pipeline)
+    assert silence.busy()
+    pipeline.shard.close()
+    assert not silence.busy()
 
 
 @pytest.mark.parametrize("step", ["step", "commit", "send"])

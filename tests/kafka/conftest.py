@@ -2,7 +2,8 @@
 
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import pytest
 from kafka import KafkaAdminClient
@@ -10,6 +11,7 @@ from kafka.admin import NewTopic
 
 from palimpsest.ops.kafka.broker import Broker
 from palimpsest.ops.kafka.jars import MissingProgramError, require_programs
+from tests.soak.lab import Lab, MakeLab
 
 REQUIRE = "PALIMPSEST_REQUIRE_KAFKA"
 
@@ -30,6 +32,22 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         pytest.skip(f"no Kafka broker here: {missing}")
     with Broker(tmp_path_factory.mktemp("kafka")) as started:
         yield started
+
+
+@pytest.fixture
+def make_lab(broker: Broker, tmp_path: Path) -> Iterator[MakeLab]:
+    """Makes installations, each in a folder and with topics of its own."""
+    made: list[Lab] = []
+
+    def make(partitions: int, session_seconds: float = 2.0, overrides: Sequence[str] = ()) -> Lab:
+        name = f"p{uuid.uuid4().hex[:8]}"
+        lab = Lab(tmp_path / name, broker, name, partitions, session_seconds, (*overrides,))
+        made.append(lab)
+        return lab
+
+    yield make
+    for lab in made:
+        lab.close()
 
 
 @pytest.fixture

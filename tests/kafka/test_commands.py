@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from palimpsest.ops.commanding import Order, commands_of
-from palimpsest.ops.kafka.broker import Broker
 from palimpsest.ops.maintenance.doctor import examine
 from palimpsest.schemas.commands import ForgetCommand, RememberCommand
-from tests.soak.lab import Lab
+from tests.soak.lab import Lab, MakeLab
 
 PARTITIONS = 4
 
 
 @pytest.fixture
-def lab(broker: Broker, tmp_path: Path) -> Iterator[Lab]:
-    name = f"p{uuid.uuid4().hex[:8]}"
-    made = Lab(tmp_path / name, broker, name, PARTITIONS, 2.0)
-    yield made
-    made.close()
+def lab(make_lab: MakeLab) -> Lab:
+    return make_lab(PARTITIONS)
 
 
 def test_a_command_is_answered_by_the_owner_and_doctor_sees_its_stores(lab: Lab) -> None:

@@ -4,20 +4,16 @@ the records of the broker by DeleteRecords."""
 from __future__ import annotations
 
 import asyncio
-import uuid
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from palimpsest.ops.cli.main import app
 from palimpsest.ops.commanding import Order, commands_of
-from palimpsest.ops.kafka.broker import Broker
 from palimpsest.schemas.commands import ForgetCommand, RememberCommand
 from palimpsest.schemas.topics import ALL_TOPICS, MEMORY_HISTORY
 from tests.erased_bytes import where
-from tests.soak.lab import Lab
+from tests.soak.lab import Lab, MakeLab
 
 PARTITIONS = 2
 SECRET = "Ana keeps the spare key under the third flowerpot"
@@ -25,11 +21,8 @@ OTHER = "Ben works at a bakery in Ghent"
 
 
 @pytest.fixture
-def lab(broker: Broker, tmp_path: Path) -> Iterator[Lab]:
-    name = f"p{uuid.uuid4().hex[:8]}"
-    made = Lab(tmp_path / name, broker, name, PARTITIONS, 2.0)
-    yield made
-    made.close()
+def lab(make_lab: MakeLab) -> Lab:
+    return make_lab(PARTITIONS)
 
 
 def topics_with(lab: Lab, text: str) -> set[str]:

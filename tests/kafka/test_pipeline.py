@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,14 +28,12 @@ from palimpsest.ops.queries.access import queries
 from palimpsest.ops.queries.requests import RecallRequest, SqlRequest
 from palimpsest.streams.kafka.cluster import ROLES, STATELESS, STORE
 from palimpsest.streams.logs.base import Outgoing, partition_for
-from tests.soak.lab import Lab, States, different, embedded_states
+from tests.soak.lab import Lab, MakeLab, States, different, embedded_states
 
 PARTITIONS = 4
 TURNS = 160
 SCOPES = 8
 TURN_TOPIC = "conversation-turns"
-
-MakeLab = Callable[..., Lab]
 
 
 @pytest.fixture(scope="module")
@@ -48,21 +45,6 @@ def turns() -> list[Outgoing]:
 def expected(turns: list[Outgoing], tmp_path_factory: pytest.TempPathFactory) -> States:
     """What the embedded log makes of them, undisturbed."""
     return embedded_states(tmp_path_factory.mktemp("embedded"), turns)
-
-
-@pytest.fixture
-def make_lab(broker: Broker, tmp_path: Path) -> Iterator[MakeLab]:
-    made: list[Lab] = []
-
-    def make(on: Broker = broker, **chosen: object) -> Lab:
-        name = f"p{uuid.uuid4().hex[:8]}"
-        lab = Lab(tmp_path / name, on, name, PARTITIONS, 2.0, **chosen)  # type: ignore[arg-type]
-        made.append(lab)
-        return lab
-
-    yield make
-    for lab in made:
-        lab.close()
 
 
 def finish(
@@ -91,7 +73,7 @@ def without(tables: Collection[str], states: States) -> States:
 def test_roles_in_processes_of_their_own(
     make_lab: MakeLab, turns: list[Outgoing], expected: States
 ) -> None:
-    lab = make_lab()
+    lab = make_lab(PARTITIONS)
     lab.start("stateless", *ROLES[STATELESS])
     lab.start("store-1", *ROLES[STORE])
     lab.start("store-2", *ROLES[STORE])
@@ -105,7 +87,7 @@ def test_roles_in_processes_of_their_own(
 def test_kills_a_joining_and_a_leaving_worker(
     make_lab: MakeLab, turns: list[Outgoing], expected: States
 ) -> None:
-    lab = make_lab()
+    lab = make_lab(PARTITIONS)
     lab.start("one")
     lab.start("two")
     lab.until_owned(2)
@@ -127,7 +109,7 @@ def test_kills_a_joining_and_a_leaving_worker(
 def test_a_frozen_worker_does_no_harm_when_it_wakes(
     make_lab: MakeLab, turns: list[Outgoing], expected: States
 ) -> None:
-    lab = make_lab()
+    lab = make_lab(PARTITIONS)
     lab.start("one")
     lab.start("two")
     lab.until_owned(2)
@@ -161,7 +143,7 @@ def test_the_broker_restarts(tmp_path: Path, turns: list[Outgoing], expected: St
 def test_a_rolling_restart_loses_nothing(
     make_lab: MakeLab, turns: list[Outgoing], expected: States
 ) -> None:
-    lab = make_lab()
+    lab = make_lab(PARTITIONS)
     lab.start("old-1")
     lab.until_owned(1)
     lab.publish(turns[::2])
@@ -181,7 +163,7 @@ def test_a_rolling_restart_loses_nothing(
 def test_turns_in_a_wrong_partition_are_moved_home(
     make_lab: MakeLab, turns: list[Outgoing], expected: States
 ) -> None:
-    lab = make_lab()
+    lab = make_lab(PARTITIONS)
     wrong = [
         Outgoing(
             out.topic,
@@ -201,7 +183,7 @@ def test_turns_in_a_wrong_partition_are_moved_home(
 def test_a_lost_store_is_built_again_from_the_log(
     make_lab: MakeLab, turns: list[Outgoing], expected: States
 ) -> None:
-    lab = make_lab()
+    lab = make_lab(PARTITIONS)
     lab.publish(turns)
     lab.start("one")
     lab.until_drained()
@@ -230,7 +212,7 @@ def stages_behind(lab: Lab) -> list[object]:
 
 
 def test_a_store_of_another_log_is_refused(make_lab: MakeLab, turns: list[Outgoing]) -> None:
-    lab, other = make_lab(), make_lab()
+    lab, other = make_lab(PARTITIONS), make_lab(PARTITIONS)
     lab.publish(turns[:20])
     lab.start("one")
     lab.until_drained()
@@ -262,7 +244,7 @@ def processed(lab: Lab, turns: Sequence[Outgoing]) -> None:
 def test_a_store_that_is_ahead_of_its_log_is_refused(
     make_lab: MakeLab, turns: list[Outgoing]
 ) -> None:
-    lab = make_lab()
+    lab = make_lab(PARTITIONS)
     processed(lab, turns[:20])
     place = partition_for(turns[0].scope, PARTITIONS)
     file = lab.folder / "data" / "shards" / str(place) / "memory.duckdb"
@@ -278,7 +260,7 @@ def test_a_store_that_is_ahead_of_its_log_is_refused(
 def test_records_removed_before_they_were_processed_are_told(
     make_lab: MakeLab, turns: list[Outgoing]
 ) -> None:
-    lab = make_lab()
+    lab = make_lab(PARTITIONS)
     processed(lab, turns[:20])
     lab.publish(turns[20:60])
     place = partition_for(turns[0].scope, PARTITIONS)
@@ -295,14 +277,28 @@ def test_records_removed_before_they_were_processed_are_told(
 
 
 def test_a_role_runs_whole(make_lab: MakeLab) -> None:
-    lab = make_lab()
+    lab = make_lab(PARTITIONS)
     lab.start("part", "decide", "audit")
     assert lab.workers["part"].wait(60) == 1
     assert "run together with apply-writes, graph-persist" in lab.tail("part")
 
 
+def test_a_run_until_all_is_processed_ends_where_others_have_all_partitions(
+    make_lab: MakeLab, turns: list[Outgoing]
+) -> None:
+    lab = make_lab(1)
+    lab.publish(turns[:20])
+    lab.start("one")
+    lab.until_owned(1)
+    lab.begin("once", "run", "--once")
+    assert lab.workers.pop("once").wait(60) == 0, lab.tail("once")
+    assert lab.log.drained()
+    lab.until_owned(1)
+    lab.stop("one")
+
+
 def test_reads_reach_the_owner_of_the_scope(make_lab: MakeLab, turns: list[Outgoing]) -> None:
-    lab = make_lab()
+    lab = make_lab(PARTITIONS)
     lab.publish(turns[:80])
     lab.start("one")
     lab.start("two")
@@ -352,7 +348,7 @@ def test_an_outage_of_the_provider_holds_up_facts_and_nothing_else(
     sent = turns[:60]
     with provider() as url:
         model = ("llm.provider=openai", f"llm.base_url={url}/v1", "llm.model=scripted")
-        lab = make_lab(overrides=model)
+        lab = make_lab(PARTITIONS, overrides=model)
         lab.start("one")
         lab.until_owned(1)
         lab.publish(sent[:20])

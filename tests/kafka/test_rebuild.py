@@ -5,30 +5,23 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import uuid
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from palimpsest.ops.bench.throughput import Load, records
-from palimpsest.ops.kafka.broker import Broker
 from palimpsest.ops.replay.branches import branch_folder
 from palimpsest.ops.replay.resharding import ReshardRequest, reshard
 from palimpsest.streams.kafka.cluster import ROLES
 from tests.rebuilding import rebuilt
-from tests.soak.lab import Lab, different, states_of
+from tests.soak.lab import Lab, MakeLab, different, states_of
 
 PARTITIONS = 2
 TURNS = 40
 
 
 @pytest.fixture
-def lab(broker: Broker, tmp_path: Path) -> Iterator[Lab]:
-    name = f"p{uuid.uuid4().hex[:8]}"
-    made = Lab(tmp_path / name, broker, name, PARTITIONS, 2.0)
-    yield made
-    made.close()
+def lab(make_lab: MakeLab) -> Lab:
+    return make_lab(PARTITIONS)
 
 
 def test_stores_are_made_anew_from_topics_and_take_the_place_of_lost_ones(lab: Lab) -> None:

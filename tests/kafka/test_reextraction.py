@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from palimpsest.ops.commanding import Order, commands_of
-from palimpsest.ops.kafka.broker import Broker
 from palimpsest.ops.kafka.topics import delete_records, processed
 from palimpsest.ops.replay.branches import branch_folder, branch_settings, read_branch
 from palimpsest.ops.replay.ledger import Ledger
@@ -20,17 +16,14 @@ from palimpsest.streams.logs.base import LogError
 from palimpsest.streams.runtime.output import outgoing
 from tests.messages import published, topic_of, turn
 from tests.replayed import facts
-from tests.soak.lab import Lab
+from tests.soak.lab import Lab, MakeLab
 
 PARTITIONS = 2
 
 
 @pytest.fixture
-def lab(broker: Broker, tmp_path: Path) -> Iterator[Lab]:
-    name = f"p{uuid.uuid4().hex[:8]}"
-    made = Lab(tmp_path / name, broker, name, PARTITIONS, 2.0)
-    yield made
-    made.close()
+def lab(make_lab: MakeLab) -> Lab:
+    return make_lab(PARTITIONS)
 
 
 def say(lab: Lab, *contents: str, scope: str, first: int = 1) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from tests.flows.program import until
 from tests.flows.test_cache_invalidation import caching, forgets_what_changes
 from tests.flows.test_fetching import PAGE
 from tests.flows.web import answer, web
-from tests.soak.lab import Lab
+from tests.soak.lab import Lab, MakeLab
 
 PARTITIONS = 4
 PATIENCE_S = 60.0
@@ -28,12 +28,9 @@ SCOPES = ("ana", "ben", "eva", "kim", "mia", "gus")
 
 
 @pytest.fixture
-def lab(broker: Broker, tmp_path: Path) -> Iterator[Lab]:
-    name = f"p{uuid.uuid4().hex[:8]}"
+def lab(make_lab: MakeLab) -> Lab:
     # Longer than a request waits for a partition: it is told that its worker is gone.
-    made = Lab(tmp_path / name, broker, name, PARTITIONS, 6.0)
-    yield made
-    made.close()
+    return make_lab(PARTITIONS, 6.0)
 
 
 def answered(ask: Callable[[], httpx.Response]) -> httpx.Response:

@@ -13,9 +13,11 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from typer.testing import CliRunner
 
 from palimpsest.ops.cli.main import app
+from palimpsest.ops.kafka import topics
 from palimpsest.ops.kafka.broker import Broker
 from palimpsest.ops.kafka.topics import configuration, create_topics, describe_topics
 from palimpsest.schemas.topics import ALL_TOPICS, MEMORY_HISTORY
+from palimpsest.streams.kafka import log
 from palimpsest.streams.kafka.cluster import Cluster
 from palimpsest.streams.kafka.log import KafkaLog
 from palimpsest.streams.logs.base import Outgoing, partition_for
@@ -74,7 +76,9 @@ def test_a_topic_that_is_other_is_told_and_left(cluster: Cluster) -> None:
         assert turns.settings["retention.ms"] == "1000"
 
 
-def test_the_command_line_makes_and_describes(cluster: Cluster) -> None:
+def test_the_command_line_makes_and_describes(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chosen = [
         "--set=log.kind=kafka",
         "--set=log.partitions=2",
@@ -91,8 +95,12 @@ def test_the_command_line_makes_and_describes(cluster: Cluster) -> None:
     assert {topic["topic"] for topic in json.loads(made.stdout)} == {t.name for t in ALL_TOPICS}
     assert runner.invoke(app, ["topics", "describe", *chosen]).exit_code == 0
     assert log_of(runner, chosen)["ok"] is True
+    for module in (log, topics):
+        monkeypatch.setattr(module, "TRY_SECONDS", 1.0)
+    began = time.monotonic()
     away = log_of(runner, [*chosen, "--set=kafka.bootstrap_servers=127.0.0.1:9"])
     assert away["ok"] is False
+    assert time.monotonic() - began < 15  # the client by itself would wait for half a minute
     assert "127.0.0.1:9" in str(away["found"])
     other = runner.invoke(app, ["topics", "describe", *chosen, "--set=log.partitions=5"])
     assert other.exit_code == 1

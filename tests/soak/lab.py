@@ -13,10 +13,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -25,7 +26,8 @@ from palimpsest.ops.embedded import application
 from palimpsest.ops.ingest.records import in_batches
 from palimpsest.ops.kafka.broker import Broker
 from palimpsest.ops.kafka.topics import create_topics
-from palimpsest.ops.queries.requests import JsonObject, StatusRequest
+from palimpsest.ops.queries.access import queries
+from palimpsest.ops.queries.requests import JsonObject, SqlRequest, StatusRequest
 from palimpsest.ops.service.client import NotThereError
 from palimpsest.ops.service.routing import RoutedQueries
 from palimpsest.ops.settings.sections import Settings
@@ -39,6 +41,10 @@ ROOT = Path(__file__).parents[2]
 LOOK_SECONDS = 0.2
 States = dict[str, dict[str, str]]
 """Hashes by table, by scope."""
+
+
+MakeLab = Callable[..., "Lab"]
+"""From partitions, seconds of a session and settings."""
 
 
 class LabError(Exception):
@@ -59,7 +65,7 @@ class Lab:
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.settings = self._settings()
+        self.choose()
         create_topics(self.settings.cluster, 1)
         self.log = KafkaLog.open(self.settings.cluster)
 
@@ -77,18 +83,21 @@ class Lab:
             *self.overrides,
         ]
 
-    def _settings(self) -> Settings:
-        return load_settings(self._flags(), self.folder / "data", environment={}).settings
+    def choose(self, *overrides: str) -> None:
+        """Further settings, for what begins from now on."""
+        self.overrides += overrides
+        chosen = load_settings(self._flags(), self.folder / "data", environment={})
+        self.settings: Settings = chosen.settings
 
     # --- workers -----------------------------------------------------------------------------
 
     def start(self, name: str, *stages: str) -> None:
         """A worker process for these stages (all when none is named)."""
-        self._start(name, "run", *((f"--stages={','.join(stages)}",) if stages else ()))
+        self.begin(name, "run", *((f"--stages={','.join(stages)}",) if stages else ()))
 
     def serve(self, name: str, seconds: float = 60.0) -> str:
         """A process of the HTTP service, the gateway; its address."""
-        self._start(name, "serve", "--port=0")
+        self.begin(name, "serve", "--port=0")
         began = time.monotonic()
         while time.monotonic() - began < seconds and self.workers[name].poll() is None:
             found = re.search(r"serving at (http://\S+);", self.tail(name))
@@ -97,13 +106,16 @@ class Lab:
             time.sleep(LOOK_SECONDS)
         raise LabError(f"{name} does not serve\n{self.tail(name)}")
 
-    def _start(self, name: str, *command: str) -> None:
-        program = [sys.executable, "-m", "palimpsest.ops.cli.main", *command, "--data-dir"]
-        program += [str(self.folder / "data"), *(f"--set={flag}" for flag in self._flags())]
+    def begin(self, name: str, *command: str) -> None:
+        """A process of the program with this command."""
         with self.output(name).open("ab") as out:
             self.workers[name] = subprocess.Popen(
-                program, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=ROOT
+                self._command(*command), stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=ROOT
             )
+
+    def _command(self, *command: str) -> list[str]:
+        program = [sys.executable, "-m", "palimpsest.ops.cli.main", *command, "--data-dir"]
+        return [*program, str(self.folder / "data"), *(f"--set={flag}" for flag in self._flags())]
 
     def output(self, name: str) -> Path:
         return self.folder / f"{name}.out"
@@ -189,6 +201,16 @@ class Lab:
                 await routed.close()
             assert isinstance(answer, dict)
             return answer
+
+        return asyncio.run(ask())
+
+    def rows(self, query: str) -> list[dict[str, Any]]:
+        """The answer of all workers to a query of SQL."""
+
+        async def ask() -> list[dict[str, Any]]:
+            async with queries(self.settings) as workers:
+                found: list[dict[str, Any]] = (await workers.table(SqlRequest(query))).to_pylist()
+            return found
 
         return asyncio.run(ask())
 

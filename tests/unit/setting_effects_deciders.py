@@ -7,6 +7,7 @@ import json
 from palimpsest.ops.maintenance.earning import Earning
 from palimpsest.schemas.rows import FlagsRow, HeldRow, OutcomeRow, Row
 from palimpsest.streams.logs.base import Outgoing
+from palimpsest.streams.logs.embedded import EmbeddedLog
 from tests.messages import BEGIN
 from tests.setting_lab import Case, Lab
 
@@ -66,8 +67,9 @@ def changes(lab: Lab, agreed: int, dismissed: int, earned: bool) -> list[object]
     for number in range(agreed + dismissed):
         rows += judged(number, number < agreed)
     appended: list[Outgoing] = []
-    with lab.shard(*rows) as shard:
-        Earning(lambda: {0: shard}, appended.extend, lab.settings.pipeline, lab.clock).once()
+    flags = lab.settings.pipeline
+    with lab.shard(*rows) as shard, EmbeddedLog.open(lab.folder / "l", 1, lab.clock) as log:
+        Earning(lambda: {0: shard}, log, appended.extend, flags, lab.clock).once()
     return [
         json.loads(record.value or b"")["body"]["command"]["earned_update_delete"]
         for record in appended

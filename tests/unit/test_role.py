@@ -92,11 +92,18 @@ async def test_an_assignment_while_the_broker_is_away_waits_for_it(
     nothing: Any = None
     log: Any = Absent(outages=3)
     role = Role("store", Cluster(), (), Closed(), log, nothing, nothing, FairQueue())  # type: ignore[arg-type]
+    assert not role.works()
     role.assign([0, 1], lambda partition: nothing)
+    assert not role.works()
     await asyncio.gather(*role._opening)
     assert role.states == {0: "working", 1: "working"}
+    assert role.works()
     assert log.outages == 0
     assert not role.failed.done()
+    await role.release()
+    assert not role.works()
+    role.assign([], lambda partition: nothing)  # others have them all
+    assert role.works()
 
 
 @pytest.mark.parametrize(
