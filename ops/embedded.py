@@ -97,6 +97,7 @@ class Application:
     async def run(self, until_drained: bool) -> None:
         """Process until `stop`, or until all is processed."""
         # LanceDB and all that a worker needs, and a reader does not.
+        from palimpsest.ops.maintenance.branch_erasing import BranchErasing
         from palimpsest.ops.maintenance.earning import Earning, any_busy
         from palimpsest.ops.maintenance.partition_timer import applies_commands
         from palimpsest.ops.maintenance.publishing import Publishing
@@ -111,11 +112,14 @@ class Application:
         seconds = self.settings.log.expire_seconds
         purge = Purge(self.log, self.settings.pii)
         withholding = Withholding(self.log, self.shards, self.settings.privacy.purge)
+        ended = self._stopped.is_set
+        branches = BranchErasing(self.settings, self.log, shards, ended)
         async with (
             expiring(kept, self.clock, seconds, unless=flags.autonomous_frozen),
             upkeep.going_on(),
             purge.going_on(),
             withholding.going_on(),
+            branches.going_on(),
             contextlib.AsyncExitStack() as timers,
         ):
             if applies_commands(self.worker.stages):

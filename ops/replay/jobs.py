@@ -41,6 +41,12 @@ PROGRESS_FILE: Final = "progress.json"
 END_FILE: Final = "end.json"
 ERRORS_FILE: Final = "errors.txt"
 LOCK: Final = "replay"
+ERASED_FILE: Final = "erased.txt"
+QUOTING: Final = ("diff",)
+"""Replays that tell what memories say."""
+FORGOTTEN: Final = (
+    "what it told was removed, since texts were erased that it may have quoted; order it again"
+)
 MOST_AT_ONCE: Final = 2
 """Each keeps a processor busy."""
 MOST_KEPT: Final = 100
@@ -120,6 +126,30 @@ def stop(settings: Settings, request: StopReplayRequest) -> JsonObject:
         with contextlib.suppress(ProcessLookupError, ValueError):
             os.kill(int(owner), signal.SIGTERM)
     return _told(_job(folder))
+
+
+def forget_told(settings: Settings, digest: str) -> int:
+    """Take out of what ended replays came to whatever quotes memories, unless that was done when as
+    much was erased as `digest` stands for; of how many. What runs now is left for the next time."""
+    mark = _folder(settings) / ERASED_FILE
+    with contextlib.suppress(FileNotFoundError):
+        if mark.read_text() == digest:
+            return 0
+    forgotten, running = 0, False
+    for folder in _folders(settings):
+        if _job(folder).kind not in QUOTING:
+            continue
+        if _is_locked(folder):
+            running = True
+            continue
+        ended = _end(folder)
+        if ended is not None and ended.result is not None:
+            told = ended.model_copy(update={"result": None, "error": FORGOTTEN})
+            write_whole(folder / END_FILE, told.model_dump_json())
+            forgotten += 1
+    if not running and _folder(settings).exists():
+        write_whole(mark, digest)
+    return forgotten
 
 
 def _told(job: Job) -> JsonObject:

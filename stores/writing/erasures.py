@@ -22,6 +22,7 @@ from palimpsest.stores.state import ShardState
 from palimpsest.stores.writing.erased_graph import erase_graph
 from palimpsest.streams.store_port import Erase, EraseGraph, NotAlone
 
+DONE: Final = "done"
 UNFINISHED: Final = "SELECT erasure_id, scope, phase, memory_ids, texts FROM erasures"
 
 
@@ -256,13 +257,14 @@ def redaction_of(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> Red
         key: [each for each in some if not is_mark(each)] for key, some in erasure.texts.items()
     }
     quoted = [text for some in texts.values() for text in some if folded(text) not in said]
-    # Also what an earlier erasure of the scope took out: what it left of a memory is no text.
+    # Also what an earlier erasure of the scope took out: what it left of a memory is no text. And
+    # what is named and not stored yet, as in a branch whose stages are behind its log.
     erased = connection.execute(
         "SELECT memory_id FROM memory_rows WHERE scope = ? AND content_hash = ''", [erasure.scope]
     ).fetchall()
     return Redaction(
         erasure.scope,
-        frozenset(key for (key,) in erased),
+        frozenset(erasure.memory_ids).difference(kept).union(key for (key,) in erased),
         marks_of(texts),
         quoted,
         frozenset(kept),
@@ -391,4 +393,4 @@ def finish_log(connection: duckdb.DuckDBPyConnection, erasures: Iterable[Erasure
 
 def finish_files(connection: duckdb.DuckDBPyConnection) -> None:
     """Once no file has bytes of them any more."""
-    connection.execute("UPDATE erasures SET phase = 'done' WHERE phase = 'files'")
+    connection.execute("UPDATE erasures SET phase = ? WHERE phase = 'files'", [DONE])
