@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from palimpsest.ops.embedded import application
-from palimpsest.ops.maintenance.branch_erasing import BranchErasing
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.replay import erased_branches, erased_stores
 from palimpsest.ops.replay.branches import WORKING, branch_folder, readable_branch
@@ -32,7 +31,6 @@ from palimpsest.stores.shard import Shard
 from tests.erased_bytes import where
 from tests.fault.test_reextraction_kills import modify
 from tests.flows.test_reextraction import NEW, OLD, TURNS
-from tests.rebuilding import rebuilt
 from tests.replayed import Live, facts, live_settings, provider, rows
 
 TURN = "My doctor says I have gout"
@@ -66,7 +64,19 @@ async def lived(folder: Path, url: str) -> Live:
     return live
 
 
-def replayed(folder: Path, kind: str) -> Path:
+@pytest.fixture(scope="module")
+def past(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("past")
+
+    async def live() -> None:
+        async with provider(SAID) as server:
+            await lived(folder, server.url)
+
+    asyncio.run(live())
+    return folder
+
+
+def replayed(folder: Path, kind: str) -> None:
     """A replay that has ended, and told of the facts."""
     job = folder / "replays" / f"{kind}-1"
     job.mkdir(parents=True)
@@ -75,7 +85,6 @@ def replayed(folder: Path, kind: str) -> Path:
     )
     end = {"state": "done", "result": {"facts": [*GONE]}, "ended_at": "2026-03-01T10:00:01Z"}
     (job / "end.json").write_text(json.dumps(end))
-    return job / "end.json"
 
 
 def erase(live: Live) -> None:
@@ -90,9 +99,12 @@ async def work(settings: Settings) -> None:
         await app.run(until_drained=True)
 
 
-async def test_an_erasure_reaches_all_that_lies_beside_the_live_memory(tmp_path: Path) -> None:
+async def test_an_erasure_reaches_all_that_lies_beside_the_live_memory(
+    past: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(past, tmp_path, dirs_exist_ok=True)
     async with provider(SAID) as server:
-        live = await lived(tmp_path, server.url)
+        live = Live(live_settings(tmp_path, server.url), commands=9)
         names = {path.name for path in (tmp_path / "branches").iterdir()}
         assert {"new", "then", "rebuild", "half", ".dropped.removed"} < names
         assert any(name.startswith("replaced-") for name in names)
@@ -245,6 +257,7 @@ def reaching(settings: Settings, told: Connection) -> None:
 def killed(settings: Settings, after: int) -> bool:
     """Whether it was killed after so many steps, before all was done."""
     context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
     here, there = context.Pipe(duplex=False)
     process = context.Process(target=reaching, args=(settings, there))
     process.start()
@@ -259,19 +272,21 @@ def killed(settings: Settings, after: int) -> bool:
     return True
 
 
-async def test_killed_on_the_way_the_next_worker_ends_it(tmp_path: Path) -> None:
-    async with provider(SAID) as server:
-        live = await lived(tmp_path / "data", server.url)
-        erase(live)
-        await live.run()
-    for after in (1, 3, 4, 6, 8, 9, 12, 15):
+def test_killed_on_the_way_the_next_worker_ends_it(past: Path, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    shutil.copytree(past, begun)
+    for path in (begun / "branches").iterdir():
+        if path.name not in ("new", "half"):
+            shutil.rmtree(path)
+    live = Live(live_settings(begun), commands=9)
+    erase(live)
+    asyncio.run(live.run())
+    for after in (1, 5, 8, 10, 13, 99):
         folder = tmp_path / str(after)
-        shutil.copytree(live.settings.data_dir, folder)
+        shutil.copytree(begun, folder)
         settings = live.settings.model_copy(update={"data_dir": folder})
-        was_killed = killed(settings, after)
-        await work(settings)
+        assert killed(settings, after) == (after < 99)
+        asyncio.run(work(settings))
         assert where(folder, *GONE) == [], after
         own = replace(live, settings=settings).of_branch()
         assert rows(own, "SELECT holds FROM pipeline_total") == [(True,)]
-        shutil.rmtree(folder)
-    assert was_killed
