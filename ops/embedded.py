@@ -186,6 +186,7 @@ async def application(
     on_batch: Callable[[StageRunner], Awaitable[None]] | None = None,
     clock: Callable[[], datetime] = utc_now,
     make_language: Callable[[LlmSettings], LanguageModel] | None = None,
+    make_embedding: Callable[[Settings], EmbeddingModel] | None = None,
     adapted: Callable[[Stage], Stage] = lambda stage: stage,
     replies: RecordedReplies | None = None,
 ) -> AsyncIterator[Application]:
@@ -197,7 +198,10 @@ async def application(
     """
     check_stages(only)
     async with contextlib.AsyncExitStack() as undo:
-        language, embedding = _models(settings, make_language or language_model, undo)
+        language = (make_language or language_model)(settings.llm)
+        undo.push_async_callback(language.close)
+        embedding = (make_embedding or embedding_model)(settings)
+        undo.push_async_callback(embedding.close)
         log = undo.enter_context(_processing_log(settings, clock))
         options = shard_options(settings, embedding)
         shards = _open_shards(settings, log, options, undo)
@@ -235,19 +239,6 @@ async def application(
         if any(stage.name == "extract" for stage in chosen):
             gate.unusable = await language.check()
         yield joined
-
-
-def _models(
-    settings: Settings,
-    make_language: Callable[[LlmSettings], LanguageModel],
-    undo: contextlib.AsyncExitStack,
-) -> tuple[LanguageModel, EmbeddingModel]:
-    """The models as set; `undo` will close them."""
-    language = make_language(settings.llm)
-    undo.push_async_callback(language.close)
-    embedding = embedding_model(settings)
-    undo.push_async_callback(embedding.close)
-    return language, embedding
 
 
 def _processing_log(settings: Settings, clock: Callable[[], datetime]) -> EmbeddedLog:
