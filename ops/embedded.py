@@ -198,10 +198,8 @@ async def application(
     """
     check_stages(only)
     async with contextlib.AsyncExitStack() as undo:
-        language = (make_language or language_model)(settings.llm)
-        undo.push_async_callback(language.close)
-        embedding = (make_embedding or embedding_model)(settings)
-        undo.push_async_callback(embedding.close)
+        made = (make_language or language_model, make_embedding or embedding_model)
+        language, embedding = _models(settings, *made, undo)
         log = undo.enter_context(_processing_log(settings, clock))
         options = shard_options(settings, embedding)
         shards = _open_shards(settings, log, options, undo)
@@ -239,6 +237,20 @@ async def application(
         if any(stage.name == "extract" for stage in chosen):
             gate.unusable = await language.check()
         yield joined
+
+
+def _models(
+    settings: Settings,
+    make_language: Callable[[LlmSettings], LanguageModel],
+    make_embedding: Callable[[Settings], EmbeddingModel],
+    undo: contextlib.AsyncExitStack,
+) -> tuple[LanguageModel, EmbeddingModel]:
+    """The models as set; `undo` will close them."""
+    language = make_language(settings.llm)
+    undo.push_async_callback(language.close)
+    embedding = make_embedding(settings)
+    undo.push_async_callback(embedding.close)
+    return language, embedding
 
 
 def _processing_log(settings: Settings, clock: Callable[[], datetime]) -> EmbeddedLog:
