@@ -198,8 +198,7 @@ async def application(
     """
     check_stages(only)
     async with contextlib.AsyncExitStack() as undo:
-        made = (make_language or language_model, make_embedding or embedding_model)
-        language, embedding = _models(settings, *made, undo)
+        language, embedding = _models(settings, make_language, make_embedding, undo)
         log = undo.enter_context(_processing_log(settings, clock))
         options = shard_options(settings, embedding)
         shards = _open_shards(settings, log, options, undo)
@@ -241,14 +240,14 @@ async def application(
 
 def _models(
     settings: Settings,
-    make_language: Callable[[LlmSettings], LanguageModel],
-    make_embedding: Callable[[Settings], EmbeddingModel],
+    make_language: Callable[[LlmSettings], LanguageModel] | None,
+    make_embedding: Callable[[Settings], EmbeddingModel] | None,
     undo: contextlib.AsyncExitStack,
 ) -> tuple[LanguageModel, EmbeddingModel]:
-    """The models as set; `undo` will close them."""
-    language = make_language(settings.llm)
+    """The models as set, made by these where they are given; `undo` will close them."""
+    language = (make_language or language_model)(settings.llm)
     undo.push_async_callback(language.close)
-    embedding = make_embedding(settings)
+    embedding = (make_embedding or embedding_model)(settings)
     undo.push_async_callback(embedding.close)
     return language, embedding
 

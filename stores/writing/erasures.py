@@ -137,6 +137,7 @@ class BatchErasures:
     def __init__(self, shard: ShardState) -> None:
         self._shard = shard
         self._staged: list[Erase | EraseGraph] = []
+        self._freed = False
 
     def stage(self, write: Erase | EraseGraph, alone: bool) -> None:
         """`alone`: nothing else was staged before. Raises NotAlone."""
@@ -154,6 +155,7 @@ class BatchErasures:
         for write in self._staged:
             if isinstance(write, EraseGraph):
                 erase_graph(connection, write.scope, write.memory_ids)
+                self._freed |= _free_again(connection, write.scope)
             else:
                 _erase(connection, write)
 
@@ -162,7 +164,17 @@ class BatchErasures:
         for write in self._staged:
             self._shard.indexes.forget(write.scope)
             self._shard.names.forget(write.scope)
-            self._shard.has_erasures |= isinstance(write, Erase)
+            self._shard.has_erasures |= isinstance(write, Erase) or self._freed
+
+
+def _free_again(connection: duckdb.DuckDBPyConnection, scope: str) -> bool:
+    """Whether files of a finished erasure were written anew before its graph was forgotten: what
+    that frees is in them still."""
+    changed = connection.execute(
+        "UPDATE erasures SET phase = 'files' WHERE phase = ? AND scope = ? RETURNING 1",
+        [DONE, scope],
+    ).fetchall()
+    return bool(changed)
 
 
 def _erase(connection: duckdb.DuckDBPyConnection, erase: Erase) -> None:

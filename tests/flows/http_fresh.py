@@ -42,10 +42,11 @@ def fresh(client: httpx.Client, scope: str, sample: Sample | None = None) -> dic
 
 
 def keep_comparison(data_dir: Path) -> None:
-    """A comparison that has ended and found a difference."""
+    """Differences that a replay found, of a kind that is not forgotten when something is erased, as
+    the other requests here do."""
     folder = data_dir / "replays" / COMPARED
     folder.mkdir(parents=True)
-    order = {"kind": "diff", "branch": BRANCH.name}
+    order = {"kind": "rebuild", "name": BRANCH.name}
     began = {"order": order, "started_at": "2026-03-01T10:00:00Z"}
     ended = {"state": "done", "result": {"lines": 1}, "ended_at": "2026-03-01T10:00:01Z"}
     (folder / "order.json").write_text(json.dumps(began))
