@@ -19,7 +19,7 @@ from palimpsest.schemas.identity import UNREADABLE_SCOPE
 from palimpsest.schemas.redaction import Redaction, folded, is_mark, marks_of
 from palimpsest.schemas.rows import embedding_key
 from palimpsest.stores.state import ShardState
-from palimpsest.stores.writing.erased_graph import erase_graph
+from palimpsest.stores.writing.erased_graph import erase_graph, free_again
 from palimpsest.streams.store_port import Erase, EraseGraph, NotAlone
 
 DONE: Final = "done"
@@ -155,7 +155,7 @@ class BatchErasures:
         for write in self._staged:
             if isinstance(write, EraseGraph):
                 erase_graph(connection, write.scope, write.memory_ids)
-                self._freed |= _free_again(connection, write.scope)
+                self._freed |= free_again(connection, write.scope)
             else:
                 _erase(connection, write)
 
@@ -165,16 +165,6 @@ class BatchErasures:
             self._shard.indexes.forget(write.scope)
             self._shard.names.forget(write.scope)
             self._shard.has_erasures |= isinstance(write, Erase) or self._freed
-
-
-def _free_again(connection: duckdb.DuckDBPyConnection, scope: str) -> bool:
-    """Whether files of a finished erasure were written anew before its graph was forgotten: what
-    that frees is in them still."""
-    changed = connection.execute(
-        "UPDATE erasures SET phase = 'files' WHERE phase = ? AND scope = ? RETURNING 1",
-        [DONE, scope],
-    ).fetchall()
-    return bool(changed)
 
 
 def _erase(connection: duckdb.DuckDBPyConnection, erase: Erase) -> None:
