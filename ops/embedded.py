@@ -97,6 +97,7 @@ class Application:
     async def run(self, until_drained: bool) -> None:
         """Process until `stop`, or until all is processed."""
         # LanceDB and all that a worker needs, and a reader does not.
+        from palimpsest.ops.maintenance.branch_erasing import BranchErasing
         from palimpsest.ops.maintenance.earning import Earning, any_busy
         from palimpsest.ops.maintenance.partition_timer import applies_commands
         from palimpsest.ops.maintenance.publishing import Publishing
@@ -111,11 +112,14 @@ class Application:
         seconds = self.settings.log.expire_seconds
         purge = Purge(self.log, self.settings.pii)
         withholding = Withholding(self.log, self.shards, self.settings.privacy.purge)
+        ended = self._stopped.is_set
+        branches = BranchErasing(self.settings, self.log, shards, ended)
         async with (
             expiring(kept, self.clock, seconds, unless=flags.autonomous_frozen),
             upkeep.going_on(),
             purge.going_on(),
             withholding.going_on(),
+            branches.going_on(),
             contextlib.AsyncExitStack() as timers,
         ):
             if applies_commands(self.worker.stages):
@@ -182,6 +186,7 @@ async def application(
     on_batch: Callable[[StageRunner], Awaitable[None]] | None = None,
     clock: Callable[[], datetime] = utc_now,
     make_language: Callable[[LlmSettings], LanguageModel] | None = None,
+    make_embedding: Callable[[Settings], EmbeddingModel] | None = None,
     adapted: Callable[[Stage], Stage] = lambda stage: stage,
     replies: RecordedReplies | None = None,
 ) -> AsyncIterator[Application]:
@@ -193,7 +198,7 @@ async def application(
     """
     check_stages(only)
     async with contextlib.AsyncExitStack() as undo:
-        language, embedding = _models(settings, make_language or language_model, undo)
+        language, embedding = _models(settings, make_language, make_embedding, undo)
         log = undo.enter_context(_processing_log(settings, clock))
         options = shard_options(settings, embedding)
         shards = _open_shards(settings, log, options, undo)
@@ -235,13 +240,14 @@ async def application(
 
 def _models(
     settings: Settings,
-    make_language: Callable[[LlmSettings], LanguageModel],
+    make_language: Callable[[LlmSettings], LanguageModel] | None,
+    make_embedding: Callable[[Settings], EmbeddingModel] | None,
     undo: contextlib.AsyncExitStack,
 ) -> tuple[LanguageModel, EmbeddingModel]:
-    """The models as set; `undo` will close them."""
-    language = make_language(settings.llm)
+    """The models as set, made by these where they are given; `undo` will close them."""
+    language = (make_language or language_model)(settings.llm)
     undo.push_async_callback(language.close)
-    embedding = embedding_model(settings)
+    embedding = (make_embedding or embedding_model)(settings)
     undo.push_async_callback(embedding.close)
     return language, embedding
 

@@ -120,7 +120,12 @@ def _tell(done: Rebuilt, swap: bool) -> None:
             f" `palimpsest replay drop {done.kept}` removes"
         )
     elif swap:
-        complain("not swapped, because they differ; --swap --anyway does it all the same")
+        complain(
+            "not swapped, because they differ: the live stores are not what this program makes of"
+            f" the log. Where an earlier release wrote them that may be so. Look at the branch"
+            f" {done.name} (`--branch {done.name}` with list, sql and others); --swap --anyway puts"
+            " it in their place and keeps them as a branch"
+        )
     else:
         typer.echo(f"the new stores are the branch {done.name}")
 

@@ -181,7 +181,8 @@ def branches(cli: Cli, json: AsJson = False) -> None:
     console().print(table(columns, rows))
     if any(each.erasures for each in found):
         complain(
-            "what was erased live is still in a branch: feed it again with `palimpsest replay"
+            "what was erased live is still in a branch. The worker of an embedded log takes it out"
+            " as soon as no process works on the branch; else feed it again with `palimpsest replay"
             " reextract --branch NAME`, or remove it with `palimpsest replay drop NAME`"
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -11,6 +11,7 @@ from palimpsest.ops.cli.common import AsJson, Cli, command, print_json, wrong_us
 from palimpsest.ops.cli.replay_progress import shown
 
 if TYPE_CHECKING:
+    from palimpsest.ops.replay.diff import DiffRequest
     from palimpsest.ops.replay.differences import Diff
     from palimpsest.ops.replay.promotions import PromotionEnd
 
@@ -41,7 +42,7 @@ def diff(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write Parquet there: a folder, or for the facts alone a .parquet."),
+        typer.Option(help="Write there: a folder of Parquet, facts as .parquet, lines as .jsonl."),
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -61,6 +62,9 @@ def diff(
     if questions is not None and not questions.is_file():
         raise wrong_use(f"there is no file {questions}")
     request = DiffRequest(name, tuple(scope or ()), questions)
+    if out is not None and out.suffix == ".jsonl":
+        _write_lines(cli, request, out, json)
+        return
     with shown() as report:
         found = asyncio.run(compare(cli.settings, request, report))
     written = [] if out is None else write_parquet(found, out)
@@ -70,6 +74,22 @@ def diff(
     _print_diff(found)
     for path in written:
         typer.echo(f"wrote {path}")
+
+
+def _write_lines(cli: Cli, request: DiffRequest, out: Path, json: bool) -> None:
+    import asyncio
+
+    from palimpsest.ops.replay.difference_lines import write_lines
+
+    if request.questions is not None:
+        raise wrong_use("--questions are asked where all is told at once: not with a .jsonl")
+    with shown() as report:
+        told = asyncio.run(write_lines(cli.settings, request, out, report))
+    if json:
+        print_json(told)
+        return
+    totals = ", ".join(f"{number} {kind}" for kind, number in cast("Any", told["totals"]).items())
+    typer.echo(f"{totals}\nwrote {out}")
 
 
 def promote(

@@ -12,6 +12,7 @@ from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.ops.queries.replay_requests import (
     BranchesRequest,
     DropBranchRequest,
+    ReplayDifferencesRequest,
     ReplayRequest,
     ReplaysRequest,
     StartReplayRequest,
@@ -256,6 +257,11 @@ _ASKED: Final[Mapping[type, Callable[[Any], Call]]] = {
     ReplayRequest: lambda asked: _get(f"/api/replays/{_part(asked.replay_id)}"),
     ReplaysRequest: lambda _: _get("/api/replays"),
     StopReplayRequest: lambda asked: _post(f"/api/replays/{_part(asked.replay_id)}/stop", None),
+    ReplayDifferencesRequest: lambda asked: _get(
+        f"/api/replays/{_part(asked.replay_id)}/differences",
+        cursor=asked.cursor,
+        limit=asked.limit,
+    ),
     BranchesRequest: lambda _: _get("/api/branches"),
     DropBranchRequest: lambda asked: Call("DELETE", f"/api/branches/{_part(asked.name)}"),
     PrivacyRequest: lambda asked: _get("/api/privacy", scope=asked.scope),

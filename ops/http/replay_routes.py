@@ -3,16 +3,19 @@ its own; and the branches that they make."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from palimpsest.ops.http.routing import WITH_BODY, errors, router
 from palimpsest.ops.http.service import Administrator, ServiceOf
-from palimpsest.ops.library.replays import Branch, Replay
+from palimpsest.ops.library.replays import Branch, Replay, ReplayDifferences
 from palimpsest.ops.queries.replay_requests import (
     BranchesRequest,
     DropBranchRequest,
+    ReplayDifferencesRequest,
     ReplayRequest,
     ReplaysRequest,
     StartReplayRequest,
@@ -61,6 +64,22 @@ async def replay(service: ServiceOf, _: Administrator, id: str) -> Response:  # 
 async def stop(service: ServiceOf, _: Administrator, id: str) -> Response:  # noqa: A002
     """Stop a replay where it is."""
     return JSONResponse(await service.ask(StopReplayRequest(id)))
+
+
+@routes.get(
+    "/replays/{id}/differences",
+    response_model=ReplayDifferences,
+    responses=errors("not_found"),
+)
+async def differences(
+    service: ServiceOf,
+    _: Administrator,
+    id: str,  # noqa: A002
+    cursor: Annotated[int, Query(ge=0, description="the `next` of the page before")] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000, description="differences on a page")] = 200,
+) -> Response:
+    """What a comparison found, page by page: of each scope its counts, then what differs."""
+    return JSONResponse(await service.ask(ReplayDifferencesRequest(id, cursor, limit)))
 
 
 @routes.get("/branches", response_model=Branches)

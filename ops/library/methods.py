@@ -121,6 +121,7 @@ class BlockingMethods:
     replay = blocking(Methods.replay)
     replays = blocking(Methods.replays)
     stop_replay = blocking(Methods.stop_replay)
+    replay_differences = blocking(Methods.replay_differences)
     branches = blocking(Methods.branches)
     drop_branch = blocking(Methods.drop_branch)
     set_privacy = blocking(Methods.set_privacy)

@@ -14,6 +14,7 @@ from palimpsest.ops.library.results import typed
 from palimpsest.ops.queries.replay_requests import (
     BranchesRequest,
     DropBranchRequest,
+    ReplayDifferencesRequest,
     ReplayRequest,
     ReplaysRequest,
     StartReplayRequest,
@@ -47,6 +48,15 @@ class Replay:
     result: JsonValue
     error: str | None
     ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayDifferences:
+    """A page of what a comparison found; `what` of each is scope, fact, decision, entity or
+    relation. `next` is the cursor of the page after, None on the last one."""
+
+    differences: tuple[dict[str, JsonValue], ...]
+    next: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +130,20 @@ class WithReplays(Opened):
         'done'
         """
         return typed(Replay, await self._ask(StopReplayRequest(replay_id)))
+
+    async def replay_differences(
+        self, replay_id: str, *, cursor: int = 0, limit: int = 200
+    ) -> ReplayDifferences:
+        """A page of what a comparison found, at most 1,000: of each scope its counts, then what
+        differs. `next` is the cursor of the page after. Raises NotFoundError for a replay that told
+        of none.
+
+        >>> page = await memory.replay_differences((await memory.replays())[0].id)
+        Traceback (most recent call last):
+        palimpsest.ops.queries.errors.NotFoundError: it told of no differences, or they were removed
+        """
+        asked = ReplayDifferencesRequest(replay_id, cursor, limit)
+        return typed(ReplayDifferences, await self._ask(asked))
 
     async def branches(self) -> tuple[Branch, ...]:
         """The branches that there are, by name.

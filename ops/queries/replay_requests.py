@@ -35,6 +35,16 @@ class StopReplayRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplayDifferencesRequest:
+    """A page of what a comparison found: at most `limit`, from `cursor` on (0, or what the page
+    before gave as its `next`)."""
+
+    replay_id: str
+    cursor: int = 0
+    limit: int = 200
+
+
+@dataclass(frozen=True, slots=True)
 class BranchesRequest:
     """The branches that there are, by name."""
 
@@ -51,6 +61,7 @@ AboutReplays: TypeAlias = (
     | ReplayRequest
     | ReplaysRequest
     | StopReplayRequest
+    | ReplayDifferencesRequest
     | BranchesRequest
     | DropBranchRequest
 )
@@ -60,6 +71,7 @@ REPLAY_REQUESTS: Final[dict[str, type[AboutReplays]]] = {
     "replay": ReplayRequest,
     "replays": ReplaysRequest,
     "stop-replay": StopReplayRequest,
+    "replay-differences": ReplayDifferencesRequest,
     "branches": BranchesRequest,
     "drop-branch": DropBranchRequest,
 }

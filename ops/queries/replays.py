@@ -8,6 +8,7 @@ from typing import Any, Final
 from palimpsest.ops.queries.replay_requests import (
     BranchesRequest,
     DropBranchRequest,
+    ReplayDifferencesRequest,
     ReplayRequest,
     ReplaysRequest,
     StartReplayRequest,
@@ -35,6 +36,7 @@ ABOUT_REPLAYS: Final[Mapping[type, Callable[[Settings, Any], JsonObject]]] = {
     ReplayRequest: jobs.show,
     ReplaysRequest: jobs.listed,
     StopReplayRequest: jobs.stop,
+    ReplayDifferencesRequest: jobs.differences,
     BranchesRequest: list_branches,
     DropBranchRequest: drop,
 }

@@ -22,6 +22,12 @@ from palimpsest.schemas.codec import describe
 from palimpsest.schemas.envelope import Frozen
 
 BRANCH_FILE = "branch.json"
+COPIES = "live"
+"""Where in the folder of a rebuild the copies of live stores lie, while they are needed."""
+WORKING = "rebuild"
+"""The name of the lock of a process that makes a branch's stores."""
+REMOVED = ".removed"
+"""How the name of a branch's folder ends while it is removed."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 BranchName = Annotated[str, Field(pattern=rf"^{_NAME.pattern}$")]
@@ -124,7 +130,7 @@ def drop_branch(settings: Settings, name: str) -> None:
     """Remove a branch with all its files. Raises NotFoundError."""
     read_branch(settings, name)
     folder = branch_folder(settings, name)
-    gone = folder.with_name(f".{name}.removed")
+    gone = folder.with_name(f".{name}{REMOVED}")
     shutil.rmtree(gone, ignore_errors=True)
     folder.rename(gone)
     shutil.rmtree(gone)

@@ -7,15 +7,17 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from pydantic import JsonValue, TypeAdapter
 
 from palimpsest.ops.replay.answers import rebuilt_json, reextracted_json
 from palimpsest.ops.replay.branches import Selection
-from palimpsest.ops.replay.diff import DiffRequest, diff
-from palimpsest.ops.replay.diff_output import diff_json
+from palimpsest.ops.replay.diff import DiffRequest
+from palimpsest.ops.replay.difference_lines import write_lines
 from palimpsest.ops.replay.estimates import estimate
+from palimpsest.ops.replay.jobs import DIFFERENCES_FILE
 from palimpsest.ops.replay.orders import (
     DiffOrder,
     Order,
@@ -36,10 +38,14 @@ _PLAIN: Final[TypeAdapter[object]] = TypeAdapter(object)
 
 
 async def carry_out(
-    settings: Settings, order: Order, report: Report, stopping: asyncio.Event
+    settings: Settings, order: Order, folder: Path, report: Report, stopping: asyncio.Event
 ) -> JsonValue:
     """Raises what the replay raises, each saying what to do. It ends early once `stopping` is set,
-    where it can be gone on with."""
+    where it can be gone on with. What is too long for a result is written to `folder`."""
+    if isinstance(order, DiffOrder):
+        return await write_lines(
+            settings, DiffRequest(order.branch), folder / DIFFERENCES_FILE, report
+        )
     result = await _CARRIED_OUT[type(order)](settings, order, report, stopping)
     plain: JsonValue = json.loads(_PLAIN.dump_json(result))
     return plain
@@ -66,10 +72,6 @@ async def _reextract(
     return reextracted_json(await reextract(settings, asked, report, stopping))
 
 
-async def _diff(settings: Settings, order: DiffOrder, report: Report, _: asyncio.Event) -> object:
-    return diff_json(await diff(settings, DiffRequest(order.branch), report))
-
-
 async def _promote(
     settings: Settings, order: PromoteOrder, report: Report, _: asyncio.Event
 ) -> object:
@@ -86,7 +88,6 @@ async def _rollback(
 _CARRIED_OUT: Final[Mapping[type, Carried]] = {
     RebuildOrder: _rebuild,
     ReextractOrder: _reextract,
-    DiffOrder: _diff,
     PromoteOrder: _promote,
     RollbackOrder: _rollback,
 }

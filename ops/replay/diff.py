@@ -64,15 +64,24 @@ async def diff(settings: Settings, request: DiffRequest, report: Report = unrepo
     questions that cannot be read and for memory that cannot be asked."""
     branch = read_branch(settings, request.branch)
     asked = () if request.questions is None else Question.read(request.questions)
+    found = [each async for each in scope_diffs(settings, request, report)]
     async with sides(settings, branch) as (live, own):
-        scopes = scopes_of(live, own, request.scopes)
-        found = []
-        for number, scope in enumerate(scopes):
-            report(Progress("comparing", number, len(scopes), "scopes"))
-            found.append(await scope_diff(live, own, branch, scope))
-        report(Progress("comparing", len(scopes), len(scopes), "scopes"))
         recall = await recall_differences(live.queries, own.queries, asked, report)
     return Diff(branch.name, tuple(found), recall)
+
+
+async def scope_diffs(
+    settings: Settings, request: DiffRequest, report: Report = unreported
+) -> AsyncIterator[ScopeDiff]:
+    """The differences of one scope after the other, by name; raises as `diff` does. Questions are
+    not asked."""
+    branch = read_branch(settings, request.branch)
+    async with sides(settings, branch) as (live, own):
+        scopes = scopes_of(live, own, request.scopes)
+        for number, scope in enumerate(scopes):
+            report(Progress("comparing", number, len(scopes), "scopes"))
+            yield await scope_diff(live, own, branch, scope)
+        report(Progress("comparing", len(scopes), len(scopes), "scopes"))
 
 
 @contextlib.asynccontextmanager

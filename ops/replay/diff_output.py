@@ -50,7 +50,7 @@ def diff_json(diff: Diff) -> JsonObject:
                 "scope": each.scope,
                 "counts": {kind: {**counted} for kind, counted in each.counts().items()},
                 "spent": {"live": asdict(each.live), "branch": asdict(each.branch)},
-                "facts": [_fact(fact) for fact in each.facts],
+                "facts": [fact_json(fact) for fact in each.facts],
                 "decisions": [asdict(decision) for decision in each.decisions],
                 "graph": [asdict(part) for part in each.graph],
             }
@@ -68,7 +68,8 @@ def diff_json(diff: Diff) -> JsonObject:
     return told
 
 
-def _fact(fact: FactDifference) -> JsonObject:
+def fact_json(fact: FactDifference) -> JsonObject:
+    """Without its scope."""
     told: JsonObject = {**asdict(fact), "type": fact.type, "sources": [*fact.sources]}
     del told["scope"]
     return told
@@ -78,7 +79,7 @@ def write_parquet(diff: Diff, out: Path) -> list[Path]:
     """The facts as a file that is named *.parquet; else all tables, in a folder. The files."""
     tables = {
         "facts": pa.Table.from_pylist(
-            [{**_fact(fact), "scope": fact.scope} for fact in diff.facts()], _FACTS
+            [{**fact_json(fact), "scope": fact.scope} for fact in diff.facts()], _FACTS
         ),
         "decisions": _table(_DECISIONS, [asdict(d) for s in diff.scopes for d in s.decisions]),
         "graph": _table(_GRAPH, [asdict(part) for s in diff.scopes for part in s.graph]),

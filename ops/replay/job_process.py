@@ -70,7 +70,7 @@ async def _ended(settings: Settings, folder: Path, stopped: threading.Event) -> 
     ordered = Ordered.model_validate_json((folder / ORDER_FILE).read_bytes())
     report = _Written(folder / PROGRESS_FILE)
     try:
-        result = await carry_out(settings, order_of(ordered.order), report, stopping)
+        result = await carry_out(settings, order_of(ordered.order), folder, report, stopping)
     except Exception as error:
         logger.exception("the replay %s failed", folder.name)
         return Ended(state="failed", error=str(error) or repr(error), ended_at=utc_now())

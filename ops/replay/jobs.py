@@ -24,12 +24,14 @@ from pydantic import Field, JsonValue, SecretStr, ValidationError
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.queries.errors import NotFoundError, RequestError, UnavailableError
 from palimpsest.ops.queries.replay_requests import (
+    ReplayDifferencesRequest,
     ReplayRequest,
     ReplaysRequest,
     StartReplayRequest,
     StopReplayRequest,
 )
 from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.replay.difference_pages import read_page
 from palimpsest.ops.replay.orders import order_of
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import flattened
@@ -39,8 +41,15 @@ from palimpsest.stores.lock import FolderInUse, FolderLock
 ORDER_FILE: Final = "order.json"
 PROGRESS_FILE: Final = "progress.json"
 END_FILE: Final = "end.json"
+DIFFERENCES_FILE: Final = "differences.jsonl"
 ERRORS_FILE: Final = "errors.txt"
 LOCK: Final = "replay"
+ERASED_FILE: Final = "erased.txt"
+QUOTING: Final = ("diff",)
+"""Replays that tell what memories say."""
+FORGOTTEN: Final = (
+    "what it told was removed, since texts were erased that it may have quoted; order it again"
+)
 MOST_AT_ONCE: Final = 2
 """Each keeps a processor busy."""
 MOST_KEPT: Final = 100
@@ -120,6 +129,39 @@ def stop(settings: Settings, request: StopReplayRequest) -> JsonObject:
         with contextlib.suppress(ProcessLookupError, ValueError):
             os.kill(int(owner), signal.SIGTERM)
     return _told(_job(folder))
+
+
+def forget_told(settings: Settings, digest: str) -> int:
+    """Take out of what ended replays came to whatever quotes memories, unless that was done when as
+    much was erased as `digest` stands for; of how many. What runs now is left for the next time."""
+    mark = _folder(settings) / ERASED_FILE
+    with contextlib.suppress(FileNotFoundError):
+        if mark.read_text() == digest:
+            return 0
+    forgotten, running = 0, False
+    for folder in _folders(settings):
+        if _job(folder).kind not in QUOTING:
+            continue
+        if _is_locked(folder):
+            running = True
+            continue
+        ended = _end(folder)
+        if ended is not None and ended.result is not None:
+            told = ended.model_copy(update={"result": None, "error": FORGOTTEN})
+            write_whole(folder / END_FILE, told.model_dump_json())
+            (folder / DIFFERENCES_FILE).unlink(missing_ok=True)
+            forgotten += 1
+    if not running and _folder(settings).exists():
+        write_whole(mark, digest)
+    return forgotten
+
+
+def differences(settings: Settings, request: ReplayDifferencesRequest) -> JsonObject:
+    """A page of what a comparison found. Raises NotFoundError, and RequestError for a cursor that
+    no page gave."""
+    folder = _known(settings, request.replay_id)
+    page, following = read_page(folder / DIFFERENCES_FILE, request.cursor, request.limit)
+    return {"differences": page, "next": following}
 
 
 def _told(job: Job) -> JsonObject:

@@ -10,7 +10,7 @@ import duckdb
 from pydantic_core import from_json
 
 from palimpsest.ops.replay.stored_embeddings import opened, table_in
-from palimpsest.schemas.topics import CACHE_INVALIDATIONS, MEMORY_HISTORY
+from palimpsest.schemas.topics import CACHE_INVALIDATIONS, MEMORY_HISTORY, TURNS_NORMALIZED
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogReader, Record
 from palimpsest.streams.runtime.output import LOOKED_BACK_RECORDS
@@ -65,17 +65,24 @@ def _key_of(key: bytes | None, value: bytes | None) -> bytes | None:
     return key
 
 
-def _id_of(key: bytes | None, value: bytes | None) -> str | None:
+def _id_of(key: bytes | None, value: bytes | None) -> object:
     """The message's id, not what it says: a dead letter says when it was written."""
     return _field("id", value)
 
 
-def _cause_of(key: bytes | None, value: bytes | None) -> str | None:
+def _cause_of(key: bytes | None, value: bytes | None) -> object:
     """Whose caches a memory lay in is not known any more once it is erased."""
     return _field("causation_id", value)
 
 
-def _field(name: str, value: bytes | None) -> str | None:
+def _turn_of(key: bytes | None, value: bytes | None) -> object:
+    """The turn and not the message: of an earlier release its messages had other ids, and who
+    sends a turn again has it extracted from again."""
+    scope, turn = _field("scope", value), _field("body", value)
+    return (scope, turn.get("turn_id")) if isinstance(turn, dict) else None
+
+
+def _field(name: str, value: bytes | None) -> object:
     try:
         raw = from_json(value or b"")
     except ValueError:
@@ -86,5 +93,6 @@ def _field(name: str, value: bytes | None) -> str | None:
 _NAMES: Final[Mapping[str, Callable[[bytes | None, bytes | None], object]]] = {
     MEMORY_HISTORY.name: _key_of,
     CACHE_INVALIDATIONS.name: _cause_of,
+    TURNS_NORMALIZED.name: _turn_of,
 }
 """How the records of a topic are told apart; by their ids where nothing else is said."""

@@ -27,12 +27,15 @@ from palimpsest.ops.parts import (
 )
 from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.ops.replay.branches import (
+    COPIES,
+    WORKING,
     Branch,
     branch_folder,
     branch_settings,
     keep_branch,
     read_branch,
 )
+from palimpsest.ops.replay.erased_branches import begun_anew
 from palimpsest.ops.replay.fold import FoldResult, never
 from palimpsest.ops.replay.fold_processes import FoldJob, fold_job, fold_partitions
 from palimpsest.ops.replay.live_stores import (
@@ -56,8 +59,6 @@ from palimpsest.stores.shard import DATABASE_FILE, Shard
 from palimpsest.streams.logs.base import LogInUse, LogReader
 from palimpsest.streams.logs.embedded import EmbeddedLog
 
-COPIES = "live"
-"""Where in the folder of the branch the copies of live stores lie."""
 READERS_SECONDS = 10.0
 """How long a reader may have a store open that is to be exchanged."""
 STOP_FIRST = (
@@ -134,6 +135,7 @@ async def rebuild(
         branch = _branch(settings, request, log.partitions(CONVERSATION_TURNS.name))
         work = _Work(settings, request, branch, log, report, stopping)
         with work.held():
+            work.branch = begun_anew(settings, work.branch)
             done = await work.fold()
             if request.swap and not done.stopped:
                 await work.swap(done)
@@ -195,7 +197,7 @@ class _Work:
     def held(self) -> Iterator[None]:
         """Nobody else works on this branch. Raises RequestError."""
         try:
-            lock = FolderLock(branch_folder(self.settings, self.branch.name), "rebuild")
+            lock = FolderLock(branch_folder(self.settings, self.branch.name), WORKING)
         except FolderInUse as error:
             raise RequestError(
                 f"another process is at work on the branch {self.branch.name}: {error}"

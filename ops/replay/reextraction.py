@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final, Literal
 
 from palimpsest.ops.embedded import Application, application
-from palimpsest.ops.parts import SetupError, language_model, utc_now
+from palimpsest.ops.parts import SetupError, embedding_model, language_model, utc_now
 from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.ops.recorded_replies import recorded_replies
 from palimpsest.ops.replay.branches import (
@@ -31,18 +31,20 @@ from palimpsest.ops.replay.counterparts import Counterparts
 from palimpsest.ops.replay.curation import Curation
 from palimpsest.ops.replay.feeding import FedClock, Feeding, Pacing
 from palimpsest.ops.replay.ledger import Ledger, Spent
+from palimpsest.ops.replay.live_embeddings import live_embeddings
 from palimpsest.ops.replay.live_log import LiveLog, check_whole
 from palimpsest.ops.replay.progress import Report, unreported
 from palimpsest.ops.replay.recorded import reading_log
 from palimpsest.ops.replay.recorded_extraction import Recorded, recorded_extraction
 from palimpsest.ops.replay.selecting import chosen_turns, hashed_order, is_among
 from palimpsest.ops.replay.standing import drop_unused
+from palimpsest.ops.replay.stored_embeddings import StoredEmbeddings
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import with_overrides
 from palimpsest.schemas.messages import NormalizedTurn
 from palimpsest.schemas.redaction import is_mark
 from palimpsest.schemas.topics import DEAD_LETTERS, MEMORY_WRITES
-from palimpsest.streams.models.base import LanguageModel, Vector
+from palimpsest.streams.models.base import EmbeddingModel, LanguageModel, Vector
 from palimpsest.streams.models.recorded import RecordedReplies
 from palimpsest.streams.models.settings import LlmSettings
 from palimpsest.streams.runtime.source import Interrupted
@@ -240,14 +242,22 @@ async def _branch_application(
         return recorded_extraction(stage, recorded) if stage.name == "extract" else stage
 
     own = branch_settings(settings, branch)
+
+    def embedding(own: Settings) -> EmbeddingModel:
+        return StoredEmbeddings(embedding_model(own), stored)
+
     with _replies_of_live(settings, own) as replies:
-        async with application(
-            own,
-            clock=clock,
-            make_language=partial(branch_language_model, budget=budget),
-            adapted=adapted,
-            replies=replies,
-        ) as app:
+        async with (
+            live_embeddings(settings, branch, live.reader) as stored,
+            application(
+                own,
+                clock=clock,
+                make_language=partial(branch_language_model, budget=budget),
+                make_embedding=embedding,
+                adapted=adapted,
+                replies=replies,
+            ) as app,
+        ):
             if app.gate.unusable is not None:
                 raise SetupError(
                     f"the language model of the branch cannot be used: {app.gate.unusable}\n"

@@ -4,6 +4,7 @@ scope. What a scope holds is the same in any number of them."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,6 +12,7 @@ from datetime import datetime
 from palimpsest.ops.parts import shard_folder, utc_now
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.replay.branches import (
+    WORKING,
     Branch,
     branch_folder,
     branch_settings,
@@ -23,6 +25,7 @@ from palimpsest.ops.replay.progress import Progress, Report, unreported
 from palimpsest.ops.replay.rebuild import RebuildRequest, Rebuilt, make_branch, rebuild
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.database.splitting import gather_store, scopes_in
+from palimpsest.stores.lock import FolderLock
 from palimpsest.stores.shard import DATABASE_FILE
 from palimpsest.streams.logs.base import partition_for
 
@@ -54,7 +57,12 @@ async def reshard(
     done = await rebuild(settings, wanted, report, stopping)
     if done.is_equal and not done.stopped:
         branch = read_branch(settings, parts)
-        await asyncio.to_thread(_deal, settings, branch, request, report)
+        with contextlib.ExitStack() as held:
+            for name in (parts, request.name):  # nobody erases from half of the stores meanwhile
+                folder = branch_folder(settings, name)
+                folder.mkdir(parents=True, exist_ok=True)
+                held.callback(FolderLock(folder, WORKING).release)
+            await asyncio.to_thread(_deal, settings, branch, request, report)
         drop_branch(settings, parts)
         done.name = request.name
     return done

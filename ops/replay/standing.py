@@ -15,6 +15,7 @@ from palimpsest.ops.replay.branches import (
     drop_branch,
     read_branch,
 )
+from palimpsest.ops.replay.erased_branches import reached
 from palimpsest.ops.replay.live_log import blocks, decoded
 from palimpsest.ops.replay.recorded import reading_log
 from palimpsest.ops.settings.sections import Settings
@@ -27,7 +28,7 @@ from palimpsest.streams.logs.base import LogReader, Record
 @dataclass(frozen=True, slots=True)
 class Standing:
     """`behind` are records of the live memory-writes that the branch has not read, `erasures` the
-    commands among them that erase texts."""
+    commands among them that erase texts and have not reached the branch otherwise."""
 
     branch: Branch
     behind: int
@@ -44,15 +45,17 @@ def standings(settings: Settings) -> list[Standing]:
     if not found:
         return []
     with reading_log(settings) as reader:
-        return [_standing(branch, reader) for branch in found]
+        return [_standing(settings, branch, reader) for branch in found]
 
 
-def _standing(branch: Branch, reader: LogReader) -> Standing:
+def _standing(settings: Settings, branch: Branch, reader: LogReader) -> Standing:
     behind = erasures = 0
+    through = reached(settings, branch.name).through
     for number in range(reader.partitions(MEMORY_WRITES.name)):
         end = reader.end_offset(MEMORY_WRITES.name, number)
         first = branch.read_through.get(number, 0)
         behind += max(0, end - first)
+        first = max(first, through.get(number, 0))
         for records in blocks(reader, MEMORY_WRITES, number, first, end):
             erasures += sum(map(_erases, records))
     return Standing(branch, behind, erasures)

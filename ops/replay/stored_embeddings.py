@@ -106,6 +106,7 @@ class StoredEmbeddings:
         return await self._asked.check()
 
     async def close(self) -> None:
+        self.__exit__()
         await self._asked.close()
 
 

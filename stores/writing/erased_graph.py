@@ -56,3 +56,13 @@ def erase_graph(
     )
     for statement in (_UNTOLD_RELATIONS, _UNTOLD_NAMES):
         connection.execute(statement, {"scope": scope, "names": names})
+
+
+def free_again(connection: duckdb.DuckDBPyConnection, scope: str) -> bool:
+    """Whether files of a finished erasure were written anew before its graph was forgotten: what
+    that frees is in them still. They are then to be written again; as part of the transaction."""
+    changed = connection.execute(
+        "UPDATE erasures SET phase = 'files' WHERE phase = 'done' AND scope = ? RETURNING 1",
+        [scope],
+    ).fetchall()
+    return bool(changed)

@@ -19,10 +19,11 @@ import duckdb
 from palimpsest.schemas.redaction import Redaction, folded, folded_hash, is_mark, marks_of
 from palimpsest.schemas.rows import embedding_key
 from palimpsest.stores.state import ShardState
-from palimpsest.stores.writing.erased_graph import erase_graph
+from palimpsest.stores.writing.erased_graph import erase_graph, free_again
 from palimpsest.stores.writing.redacted_tables import redact_tables
 from palimpsest.streams.store_port import Erase, EraseGraph, NotAlone
 
+DONE: Final = "done"
 UNFINISHED: Final = "SELECT erasure_id, scope, phase, memory_ids, texts FROM erasures"
 
 
@@ -43,6 +44,7 @@ class BatchErasures:
     def __init__(self, shard: ShardState) -> None:
         self._shard = shard
         self._staged: list[Erase | EraseGraph] = []
+        self._freed = False
 
     def stage(self, write: Erase | EraseGraph, alone: bool) -> None:
         """`alone`: nothing else was staged before. Raises NotAlone."""
@@ -60,6 +62,7 @@ class BatchErasures:
         for write in self._staged:
             if isinstance(write, EraseGraph):
                 erase_graph(connection, write.scope, write.memory_ids)
+                self._freed |= free_again(connection, write.scope)
             else:
                 _erase(connection, write)
 
@@ -68,7 +71,7 @@ class BatchErasures:
         for write in self._staged:
             self._shard.indexes.forget(write.scope)
             self._shard.names.forget(write.scope)
-            self._shard.has_erasures |= isinstance(write, Erase)
+            self._shard.has_erasures |= isinstance(write, Erase) or self._freed
 
 
 def _erase(connection: duckdb.DuckDBPyConnection, erase: Erase) -> None:
@@ -163,13 +166,14 @@ def redaction_of(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> Red
         key: [each for each in some if not is_mark(each)] for key, some in erasure.texts.items()
     }
     quoted = [text for some in texts.values() for text in some if folded(text) not in said]
-    # Also what an earlier erasure of the scope took out: what it left of a memory is no text.
+    # Also what an earlier erasure of the scope took out: what it left of a memory is no text. And
+    # what is named and not stored yet, as in a branch whose stages are behind its log.
     erased = connection.execute(
         "SELECT memory_id FROM memory_rows WHERE scope = ? AND content_hash = ''", [erasure.scope]
     ).fetchall()
     return Redaction(
         erasure.scope,
-        frozenset(key for (key,) in erased),
+        frozenset(erasure.memory_ids).difference(kept).union(key for (key,) in erased),
         marks_of(texts),
         quoted,
         kept,
@@ -253,4 +257,4 @@ def finish_log(connection: duckdb.DuckDBPyConnection, erasures: Iterable[Erasure
 
 def finish_files(connection: duckdb.DuckDBPyConnection) -> None:
     """Once no file has bytes of them any more."""
-    connection.execute("UPDATE erasures SET phase = 'done' WHERE phase = 'files'")
+    connection.execute("UPDATE erasures SET phase = ? WHERE phase = 'files'", [DONE])

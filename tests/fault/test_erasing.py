@@ -159,3 +159,23 @@ def test_killed_at_a_step(step: str, after: bool, tmp_path: Path, whole: Whole) 
         if (step, after) != ("end", True):
             assert_ends_as(whole, tmp_path, pipeline)
         assert where(tmp_path, SECRET) == []
+
+
+def test_what_the_graph_forgets_later_leaves_the_file_too(tmp_path: Path) -> None:
+    """The stages are stopped for the files as soon as the tables have lost the texts: the graph may
+    come to its part only afterwards."""
+    with Pipeline(tmp_path, pipeline_settings(FULL)) as pipeline:
+        pipeline.say("I am allergic to zebrafish", OTHER)
+        pipeline.run()
+        assert where(tmp_path, "zebrafish", "allergic_to")
+        gone = turn_memory_id("ana", "t1")
+        forget = ForgetCommand(memory_ids=(gone,), reason="gone", hard=True, cascade=True)
+        pipeline.command(forget, first=9)
+        pipeline.run("normalize", "apply-writes")
+        carry_out(pipeline)
+        pipeline.run()
+        assert pipeline.shard.has_erasures
+        carry_out(pipeline)
+        assert where(tmp_path, "zebrafish", "allergic_to") == []
+        pipeline.reopen()
+        assert not pipeline.shard.has_erasures

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 from datetime import UTC, datetime
+from pathlib import Path
 
 import httpx
 
@@ -13,6 +15,8 @@ from tests.flows.http_samples import Sample
 BRANCH = Branch(
     name="made", kind="rebuild", created_at=datetime(2026, 3, 1, tzinfo=UTC), partitions=1
 )
+COMPARED = "20260301T100000-00000001"
+"""The replay of `keep_comparison`."""
 NUMBERS = itertools.count(1)
 
 
@@ -33,7 +37,22 @@ def fresh(client: httpx.Client, scope: str, sample: Sample | None = None) -> dic
     if sample is not None and "{replay}" in sample.path:
         found["replay"] = replay_of(client)
     found["branch"] = BRANCH.name
+    found["compared"] = COMPARED
     return found
+
+
+def keep_comparison(data_dir: Path) -> None:
+    """Differences that a replay found, of a kind that is not forgotten when something is erased, as
+    the other requests here do."""
+    folder = data_dir / "replays" / COMPARED
+    folder.mkdir(parents=True)
+    order = {"kind": "rebuild", "name": BRANCH.name}
+    began = {"order": order, "started_at": "2026-03-01T10:00:00Z"}
+    ended = {"state": "done", "result": {"lines": 1}, "ended_at": "2026-03-01T10:00:01Z"}
+    (folder / "order.json").write_text(json.dumps(began))
+    (folder / "end.json").write_text(json.dumps(ended))
+    line = {"what": "entity", "scope": "ana", "kind": "gained", "name": "Oslo"}
+    (folder / "differences.jsonl").write_text(json.dumps(line) + "\n")
 
 
 def replay_of(client: httpx.Client) -> str:

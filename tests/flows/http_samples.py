@@ -1,8 +1,9 @@
 """A request that is right for every route of the HTTP service, and one that is wrong.
 
 `{scope}` and `{id}` stand for a memory space and a memory in it, `{command}` for a command that was
-carried out there, `{document}` for a document, `{replay}` for a replay that was started and
-`{branch}` for a branch; `{text}` for a text that is new.
+carried out there, `{document}` for a document, `{replay}` for a replay that was started,
+`{compared}` for a comparison that has ended and `{branch}` for a branch; `{text}` for a text that
+is new.
 """
 
 from __future__ import annotations
@@ -179,6 +180,9 @@ SAMPLES: Final[dict[str, Sample]] = {
     ),
     "GET /api/replays": Sample("/api/replays", of_all=True, asks=False),
     "GET /api/replays/{id}": Sample("/api/replays/{replay}", of_all=True, asks=False),
+    "GET /api/replays/{id}/differences": Sample(
+        "/api/replays/{compared}/differences", of_all=True, wrong="limit=0", asks=False
+    ),
     "POST /api/replays/{id}/stop": Sample("/api/replays/{replay}/stop", of_all=True, asks=False),
     "GET /api/branches": Sample("/api/branches", of_all=True, asks=False),
     "DELETE /api/branches/{name}": Sample("/api/branches/{branch}", of_all=True, asks=False),

@@ -19,14 +19,15 @@ from palimpsest.ops.http.gate import PUBLIC_PATHS, Gate
 from palimpsest.ops.replay.branches import keep_branch
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.streams import apply_import
-from tests.flows.http_fresh import BRANCH, NUMBERS, fresh
+from tests.flows.http_fresh import BRANCH, NUMBERS, fresh, keep_comparison
 from tests.flows.http_samples import SAMPLES, Sample
 from tests.flows.http_server import Served, problem, server
 from tests.flows.program import until
 from tests.flows.test_http_gateway import AWAY, gateway
 
 NOBODY = "00000000-0000-5000-8000-000000000000"
-NOWHERE = {"id": NOBODY, "command": NOBODY, "document": NOBODY, "replay": "none", "branch": "none"}
+NOWHERE = {"id": NOBODY, "command": NOBODY, "document": NOBODY, "replay": "none"}
+NOWHERE |= {"branch": "none", "compared": "none"}
 LARGE = 2**20 + 1
 """Bytes of a body that is too large for every route."""
 RATED = ("modify", "delete", "batch_forget")
@@ -94,6 +95,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("statuses")
     with server(folder, *many) as running, running.client() as client:
         keep_branch(Settings(data_dir=folder), BRANCH)
+        keep_comparison(folder)
         for scope in ("ana", "ben"):
             turn = {"turn_id": "t1", "session_id": "s1", "scope": scope, "speaker": "Ana"}
             turn["content"] = f"I live in Oslo with a {scope}fish."
@@ -325,7 +327,7 @@ async def test_no_worker_is_told_with_when_to_ask_again(tmp_path: Path) -> None:
                 assert int(answer.headers["retry-after"]) >= 1
             else:
                 expected = 202 if name in COMMANDS else sample.status
-                if "{replay}" in sample.path or "{branch}" in sample.path:
+                if any(each in sample.path for each in ("{replay}", "{branch}", "{compared}")):
                     expected = 404
                 assert answer.status_code == expected, (name, answer.text)
 

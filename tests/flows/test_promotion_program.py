@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -113,6 +114,9 @@ def test_promoted_and_rolled_back_while_turns_come_in(tmp_path: Path) -> None:
 
 def differs(program: Program, folder: Path) -> None:
     """What the program tells of the differences, in each form."""
+    lines = folder / "out.jsonl"
+    assert "wrote" in program.ok("replay", "diff", "better", "--out", str(lines))
+    assert json.loads(lines.read_text().splitlines()[0])["what"] == "scope"
     shown = program.ok("replay", "diff", "better", "--out", str(folder / "out"))
     assert "Thing 3 is old news" in shown
     facts = pq.read_table(folder / "out" / "facts.parquet").to_pylist()

@@ -45,6 +45,12 @@ def test_a_branch_by_the_library(memory: Memory) -> None:
     found = memory.start_replay("diff", branch="b", wait=True)
     assert isinstance(found.result, dict)
     assert found.result["totals"] == {"same": 2, "changed": 0, "gained": 0, "lost": 0}
+    assert (found.result["scopes"], found.result["lines"]) == (1, 1)
+    page = memory.replay_differences(found.id)
+    assert [each["what"] for each in page.differences] == ["scope"]
+    assert page.next is None
+    with pytest.raises(NotFoundError, match="no differences"):
+        memory.replay_differences(made.id)
     promoted = memory.start_replay("promote", branch="b", wait=True)
     assert isinstance(promoted.result, dict)
     assert [each["status"] for each in promoted.result["scopes"]] == ["nothing"]
