@@ -54,11 +54,20 @@ REFINED = 2
 """Times as many as are wanted are compared by their full vectors."""
 T = TypeVar("T")
 
+# None joins what is wide: DuckDB holds one side of a join, which may be all vectors of the store.
 _WANTED = (
-    "SELECT m.memory_id, m.scope, m.type IN ('episodic', 'document_chunk') AS is_turn,"
-    " m.embedding_key, e.vector, e.tokens FROM memory_rows m"
-    " JOIN embeddings e ON e.embedding_key = m.embedding_key AND e.model = $model"
-    " WHERE NOT m.is_deleted AND len(e.vector) = $dimensions"
+    "SELECT m.memory_id, m.embedding_key, e.lacks_tokens FROM memory_rows m"
+    " JOIN (SELECT embedding_key, tokens IS NULL AS lacks_tokens FROM embeddings"
+    "  WHERE model = $model AND len(vector) = $dimensions) e USING (embedding_key)"
+    " WHERE NOT m.is_deleted"
+)
+_MEMORIES = (
+    "SELECT memory_id, scope, type IN ('episodic', 'document_chunk') AS is_turn, embedding_key"
+    " FROM memory_rows WHERE NOT is_deleted AND memory_id IN (SELECT unnest($ids))"
+)
+_VECTORS = (
+    "SELECT embedding_key, vector, tokens FROM embeddings WHERE model = $model"
+    " AND len(vector) = $dimensions AND embedding_key IN (SELECT unnest($keys))"
 )
 
 _LARGEST = (
@@ -287,7 +296,7 @@ class VectorTable:
                 f"SELECT coalesce(w.memory_id, h.memory_id) FROM ({_WANTED}) w"
                 " FULL JOIN held h ON h.memory_id = w.memory_id"
                 " WHERE w.embedding_key IS DISTINCT FROM h.embedding_key"
-                " OR w.tokens IS NULL IS DISTINCT FROM h.lacks_tokens ORDER BY 1",
+                " OR w.lacks_tokens IS DISTINCT FROM h.lacks_tokens ORDER BY 1",
                 {"model": self._model, "dimensions": self._dimensions},
             ).fetchall()
         finally:
@@ -302,14 +311,21 @@ class VectorTable:
 
     def _rows(self, connection: duckdb.DuckDBPyConnection, ids: list[str]) -> pa.Table:
         """What the table should hold of these memories, each once."""
-        found: pa.Table = connection.sql(
-            f"SELECT * FROM ({_WANTED}) WHERE memory_id IN (SELECT unnest($ids))",
-            params={"model": self._model, "dimensions": self._dimensions, "ids": ids},
+        memories: pa.Table = connection.sql(_MEMORIES, params={"ids": ids}).to_arrow_table()
+        keys = memories["embedding_key"].unique().to_pylist()
+        vectors: pa.Table = connection.sql(
+            _VECTORS, params={"model": self._model, "dimensions": self._dimensions, "keys": keys}
         ).to_arrow_table()
-        flat = pc.list_flatten(found["vector"]).combine_chunks().to_numpy().astype(np.float16)
+        flat = pc.list_flatten(vectors["vector"]).combine_chunks().to_numpy().astype(np.float16)
         listed = pa.FixedSizeListArray.from_arrays(pa.array(flat), self._dimensions)
-        return found.set_column(found.schema.get_field_index("vector"), "vector", listed).cast(
-            self._schema()
+        places = pc.index_in(memories["embedding_key"], vectors["embedding_key"].combine_chunks())
+        found = memories.filter(places.is_valid())
+        places = places.drop_null()
+        return (
+            found.append_column("vector", listed.take(places.combine_chunks()))
+            .append_column("tokens", vectors["tokens"].take(places))
+            .select(self._schema().names)
+            .cast(self._schema())
         )
 
     def _merge(self, rows: pa.Table, is_new: bool) -> int:
