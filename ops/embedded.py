@@ -29,7 +29,7 @@ from palimpsest.ops.parts import (
     utc_now,
 )
 from palimpsest.ops.recorded_replies import model_port, recorded_replies
-from palimpsest.ops.replay.swap import finish_swap
+from palimpsest.ops.replay.swap import unexchanged
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_CHANGES
 from palimpsest.stores.database.damage import REBUILD
@@ -57,12 +57,12 @@ def open_log(
             "log.kind is kafka: this command needs the embedded log; unset it, or use the Kafka"
             " worker"
         )
-    finish_swap(settings.data_dir)
     folder = log_folder(settings)
     partitions = settings.log.partitions
-    if partitions is None and mode != "read" and not (folder / "log.sqlite").exists():
-        partitions = 1
-    return EmbeddedLog.open(folder, partitions, clock, mode)
+    with unexchanged(settings.data_dir):
+        if partitions is None and mode != "read" and not (folder / "log.sqlite").exists():
+            partitions = 1
+        return EmbeddedLog.open(folder, partitions, clock, mode)
 
 
 @dataclass(slots=True)

@@ -40,6 +40,7 @@ class FoldJob:
     partition: int
     ends: Ends
     stored: tuple[Path, ...] = ()
+    sequences: Path | None = None
 
     @property
     def records(self) -> int:
@@ -88,6 +89,19 @@ def fold_partitions(
         finally:
             stop.set()
             pool.shutdown(cancel_futures=True)
+
+
+async def fold_jobs(
+    jobs: Sequence[FoldJob],
+    report: Report = unreported,
+    stopping: Callable[[], bool] = never,
+) -> list[FoldResult]:
+    """Carry out jobs in order: one here, several each in a process of its own. Raises what a job
+    raises."""
+    if len(jobs) == 1:
+        return [await fold_job(jobs[0], report, stopping)]
+    folded = await asyncio.to_thread(fold_partitions, jobs, report, stopping)
+    return [each.result for each in folded]
 
 
 def _waiting(under_way: Sequence[Future[FoldedPartition]]) -> bool:
@@ -165,6 +179,7 @@ async def fold_job(
                 embedding,
                 report,
                 stopping,
+                job.sequences,
             )
         finally:
             shard.close()

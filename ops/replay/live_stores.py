@@ -104,12 +104,17 @@ def live_cursors(settings: Settings, partition: int) -> Offsets | None:
     if not (shard_folder(settings, partition) / DATABASE_FILE).exists():
         return None
     try:
-        with attached({"live": shard_folder(settings, partition) / DATABASE_FILE}) as connection:
-            rows = connection.execute(
-                "SELECT stage, topic, next_offset FROM live.internal.cursors"
-            ).fetchall()
+        return cursors_in(shard_folder(settings, partition) / DATABASE_FILE)
     except duckdb.Error:
         return None
+
+
+def cursors_in(file: Path) -> Offsets:
+    """How far a store is that nobody has open. Raises duckdb.Error."""
+    with attached({"live": file}) as connection:
+        rows = connection.execute(
+            "SELECT stage, topic, next_offset FROM live.internal.cursors"
+        ).fetchall()
     found: Offsets = {}
     for stage, topic, offset in rows:
         found.setdefault(stage, {})[topic] = offset

@@ -16,6 +16,7 @@ from palimpsest.ops.replay.branches import (
     read_branch,
 )
 from palimpsest.ops.replay.live_log import blocks, decoded
+from palimpsest.ops.replay.log_identity import number_of
 from palimpsest.ops.replay.recorded import reading_log
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import EraseScopeCommand, ForgetCommand
@@ -34,8 +35,7 @@ class Standing:
     erasures: int
 
     def as_json(self) -> dict[str, JsonValue]:
-        told: dict[str, JsonValue] = self.branch.model_dump(mode="json")
-        return {**told, "behind": self.behind, "erasures": self.erasures}
+        return {**self.branch.as_json(), "behind": self.behind, "erasures": self.erasures}
 
 
 def standings(settings: Settings) -> list[Standing]:
@@ -49,9 +49,11 @@ def standings(settings: Settings) -> list[Standing]:
 
 def _standing(branch: Branch, reader: LogReader) -> Standing:
     behind = erasures = 0
+    # Of another log nobody knows how much of this one it has.
+    read = branch.read_through if branch.of_log == number_of(reader) else {}
     for number in range(reader.partitions(MEMORY_WRITES.name)):
         end = reader.end_offset(MEMORY_WRITES.name, number)
-        first = branch.read_through.get(number, 0)
+        first = read.get(number, 0)
         behind += max(0, end - first)
         for records in blocks(reader, MEMORY_WRITES, number, first, end):
             erasures += sum(map(_erases, records))
