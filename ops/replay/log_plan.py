@@ -95,7 +95,7 @@ _WRITES: Final = """
 UPDATE records SET clock = n.number FROM (
     SELECT old, log_offset, row_number() OVER (PARTITION BY target ORDER BY at, old, log_offset) - 1
         AS number
-    FROM records WHERE topic = 'memory-writes' AND target IS NOT NULL) AS n
+    FROM records WHERE topic = 'memory-writes') AS n
 WHERE records.topic = 'memory-writes' AND records.old = n.old
     AND records.log_offset = n.log_offset
 """
@@ -103,7 +103,7 @@ _NUMBERS: Final = """
 WITH going AS (
     SELECT topic, old, log_offset, target,
         max(clock) OVER (PARTITION BY topic, target, old ORDER BY log_offset) AS clock
-    FROM records WHERE target IS NOT NULL)
+    FROM records)
 UPDATE records SET number = n.number FROM (
     SELECT topic, old, log_offset,
         row_number() OVER (PARTITION BY topic, target ORDER BY clock, old, log_offset) - 1 AS number
@@ -119,8 +119,7 @@ placed AS (
     SELECT s.old, s.log_offset, r.target, r.number,
         sum(max(s.step, 0)) OVER (PARTITION BY r.target ORDER BY r.number) AS sequence
     FROM steps s JOIN records r ON r.topic = 'memory-writes' AND r.old = s.old
-        AND r.log_offset = s.log_offset
-    WHERE r.target IS NOT NULL)
+        AND r.log_offset = s.log_offset)
 UPDATE written SET target = p.target, number = p.number, sequence = p.sequence FROM placed p
 WHERE written.old = p.old AND written.log_offset = p.log_offset
 """
@@ -168,10 +167,9 @@ class LogPlan:
             yield Place(old, offset), Place(partition, number)
 
     def place_of(self, topic: str, old: Place) -> Place | None:
-        """Where a record goes; None for one that is gone or is left out."""
+        """Where a record goes; None for one that is gone."""
         row = self._connection.execute(
-            "SELECT target, number FROM records WHERE topic = ? AND old = ? AND log_offset = ?"
-            " AND target IS NOT NULL",
+            "SELECT target, number FROM records WHERE topic = ? AND old = ? AND log_offset = ?",
             (topic, old.partition, old.offset),
         ).fetchone()
         return None if row is None else Place(*row)
@@ -220,7 +218,7 @@ def _made(connection: sqlite3.Connection, scan: _Scan, sequences: Mapping[int, P
     for topic, ways in _CLOCKS:
         clocks = ", ".join((*ways, _OF_ITS_TIME))
         connection.execute(
-            f"UPDATE records SET clock = coalesce({clocks}) WHERE topic = ? AND target IS NOT NULL",
+            f"UPDATE records SET clock = coalesce({clocks}) WHERE topic = ?",
             (topic.name,),
         )
     # They follow their own times: what is old is removed by them.
@@ -232,7 +230,7 @@ def _made(connection: sqlite3.Connection, scan: _Scan, sequences: Mapping[int, P
     connection.execute("CREATE INDEX by_sequence ON written(old, target, last)")
 
 
-_Row = tuple[str, int, int, int, int | None, str, str, str | None, int | None]
+_Row = tuple[str, int, int, int, int, str, str, str | None, int | None]
 
 
 @dataclass(slots=True)
@@ -253,7 +251,6 @@ class _Scan:
     def _row(self, topic: Topic, record: Record) -> _Row:
         found = names_of(record)
         failed: tuple[str | None, int | None] = (None, None)
-        target: int | None
         if topic is DEAD_LETTERS:
             target, failed = self._dead_letter(record, found)
         else:
@@ -284,17 +281,10 @@ class _Scan:
                 return self._dead_letters.get(mark.letter_id, target), (None, None)
         return target, (None, None)
 
-    def _target(self, topic: Topic, record: Record, found: Names) -> int | None:
-        """None for what is left out: a turn or command in a partition that is not its scope's has
-        been appended to the right one by normalize."""
+    def _target(self, topic: Topic, record: Record, found: Names) -> int:
+        """Of what could not be read that of its dead letter."""
         failed = self._scopes.get((topic.name, record.partition, record.offset))
-        if failed is not None:
-            return self._of_scope(failed, record)
-        count = self.log.partitions(topic.name)
-        is_routed = topic.open_to_producers and count > 1 and found.scope != ""
-        if is_routed and partition_for(found.scope, count) != record.partition:
-            return None
-        return self._of_scope(found.scope, record)
+        return self._of_scope(found.scope if failed is None else failed, record)
 
     def _of_scope(self, scope: str, record: Record) -> int:
         """Of what is of no scope, as null values are, only that it has one place matters."""

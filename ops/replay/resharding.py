@@ -211,7 +211,7 @@ class _Resharding:
             return done
         done.turns = sum(each["audit"][CONVERSATION_TURNS.name] for each in ends.values())
         for partition in ends:
-            await _send_nothing(own, partition)
+            await _settle(own, partition)
         embedded = [each.embedded for each in results]
         done.partitions = await asyncio.to_thread(self._compared, log, olds, own, embedded)
         keep_branch(self.settings, branch.model_copy(update={"whole": True}))
@@ -369,14 +369,16 @@ def _last_time(log: LogView) -> datetime:
     return max(times)
 
 
-async def _send_nothing(own: Settings, partition: int) -> None:
-    """Empty the outboxes of a folded store: what stages had sent is in the log, however far apart
-    it lies there from what it followed from."""
+async def _settle(own: Settings, partition: int) -> None:
+    """Leave nothing to be done to a folded store. What stages had sent is in the log, however far
+    apart it lies there from what it followed from; and nothing of what was erased came into either,
+    since the old log had it no more."""
     model = embedding_model(own)
     shard = open_shard(own, partition, shard_options(own, model))
     try:
         with shard.writing() as connection:
             connection.execute("DELETE FROM outbox")
+            connection.execute("UPDATE erasures SET phase = 'done', texts = '{}'")
     finally:
         shard.close()
         await model.close()

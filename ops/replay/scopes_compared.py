@@ -14,7 +14,7 @@ from palimpsest.ops.replay.live_stores import attached
 from palimpsest.schemas.audit_rows import AcceptedRow, DeadLetterRow
 from palimpsest.schemas.identity import UNREADABLE_SCOPE
 from palimpsest.schemas.row_types import ROW_TYPES
-from palimpsest.schemas.rows import Row
+from palimpsest.schemas.rows import ArchiveRow, Row
 from palimpsest.schemas.session_rows import ShortTermRow
 from palimpsest.stores.database.state_hash import differing_rows, row_count, state_hash
 from palimpsest.stores.database.tables import COLUMNS
@@ -118,8 +118,10 @@ class _Comparing:
         return query.replace("{store}", store)
 
 
-# A turn that cannot be read is counted by its place.
+# An archived state has the places that rows have, and a turn that cannot be read counts by its own.
 _PLACELESS: Final[dict[tuple[type[Row], str], str]] = {
+    (ArchiveRow, "state"): "CAST(json_merge_patch(state,"
+    """ '{"write_seq": null, "decision_order": null}') AS VARCHAR) AS state""",
     (AcceptedRow, "item_id"): f"CASE WHEN scope = {_UNREADABLE} THEN scope ELSE item_id END"
     " AS item_id",
     (DeadLetterRow, "item_ids"): "CASE WHEN item_ids[1] IN (SELECT item_id FROM"
