@@ -88,6 +88,9 @@ def rebuild(
         print_json(rebuilt_json(done))
     else:
         _tell(done, swap)
+    configured = cli.settings.log.partitions
+    if shards is not None and done.kept is not None and configured not in (None, shards):
+        complain(f"log.partitions is set to {configured}; set it to {shards} before anything else")
     if done.stopped or not (done.is_equal or anyway):
         raise typer.Exit(1)
 

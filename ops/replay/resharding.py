@@ -71,6 +71,7 @@ from palimpsest.schemas.topics import (
     MEMORY_WRITES,
 )
 from palimpsest.stores.shard import DATABASE_FILE
+from palimpsest.streams.logs.base import LogError
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.logs.view import LogView
 
@@ -338,7 +339,7 @@ class _Resharding:
                 swap_folders(
                     self.settings.data_dir, swap, lambda: check_log_is_closed(self.settings)
                 )
-        except RequestError:
+        except (RequestError, LogError):  # before anything was decided
             drop_branch(self.settings, kept.name)
             raise
         return kept.name
