@@ -14,6 +14,7 @@ from palimpsest.ops.replay.rebuild import Rebuilt
 from palimpsest.ops.replay.resharding import ReshardRequest, reshard
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import Command
+from palimpsest.schemas.promotion_commands import GainChange
 from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.stores.database.state_hash import table_hashes
 from palimpsest.streams.logs.base import partition_for
@@ -23,6 +24,7 @@ from palimpsest.streams.runtime.output import outgoing
 from tests.folded_history import live, recorded
 from tests.harness import CAREFUL, DIMENSIONS, pipeline_settings
 from tests.messages import commanded, published, topic_of, turn
+from tests.promotions_by_hand import parts, promoted
 from tests.spoken_model import ScriptedModel, spoken
 
 
@@ -40,6 +42,9 @@ def lived(folder: Path) -> Settings:
     (folder / "shard").symlink_to(place, target_is_directory=True)
     with recorded(folder) as pipeline:
         live(pipeline)
+        gained = GainChange(memory=promoted(pipeline, "cat", "Ana has a cat"))
+        pipeline.command(*parts((gained,)), first=900)
+        pipeline.run()
         carry_out_in(pipeline.log, 0, pipeline.shard)
     (folder / "shard").unlink()
     return settings_of(folder)

@@ -26,6 +26,8 @@ from palimpsest.ops.settings.sections import Settings
 
 PHASE = "folding"
 KIB = 1024
+WORTH_PROCESSES_RECORDS = 4_000
+"""Fewer are folded before a second process has begun."""
 LOOK_SECONDS = 0.2
 """How often it is looked whether to stop."""
 
@@ -96,10 +98,10 @@ async def fold_jobs(
     report: Report = unreported,
     stopping: Callable[[], bool] = never,
 ) -> list[FoldResult]:
-    """Carry out jobs in order: one here, several each in a process of its own. Raises what a job
-    raises."""
-    if len(jobs) == 1:
-        return [await fold_job(jobs[0], report, stopping)]
+    """Carry out jobs, in order: here where there is one or little to fold, else each in a process
+    of its own. Raises what a job raises."""
+    if len(jobs) == 1 or sum(job.records for job in jobs) < WORTH_PROCESSES_RECORDS:
+        return [await fold_job(job, report, stopping) for job in jobs]
     folded = await asyncio.to_thread(fold_partitions, jobs, report, stopping)
     return [each.result for each in folded]
 
