@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.replay.branches import Branch
 from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogReader
 from palimpsest.streams.logs.view import LogView
+
+NUMBER_STATE: Final = "log_number"
 
 
 def number_of(log: LogReader) -> int:
@@ -28,8 +32,10 @@ def check_log(branch: Branch, log: LogReader) -> None:
 
 
 def note_log(shard: Shard, log: LogReader) -> None:
-    """As a worker on Kafka does at the first assignment; an embedded log lies beside its stores."""
+    """As a worker on Kafka does at the first assignment; of an embedded log its number."""
     if isinstance(log, LogView):
+        if log.number():
+            shard.set_state(NUMBER_STATE, str(log.number()))
         return
     from palimpsest.streams.kafka.cluster import READ_BY, STORE
     from palimpsest.streams.kafka.log import KafkaLog
@@ -37,3 +43,8 @@ def note_log(shard: Shard, log: LogReader) -> None:
 
     if isinstance(log, KafkaLog) and shard.state(LOG_STATE) is None:
         shard.set_state(LOG_STATE, state_of(log.identity(), READ_BY[STORE]))
+
+
+def is_of_another(shard: Shard, log: LogView) -> bool:
+    """Whether the store was made from another embedded log than the one beside it."""
+    return int(shard.state(NUMBER_STATE) or 0) != log.number()

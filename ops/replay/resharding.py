@@ -47,6 +47,7 @@ from palimpsest.ops.replay.fold import never
 from palimpsest.ops.replay.fold_processes import FoldJob, fold_jobs
 from palimpsest.ops.replay.live_stores import LiveCopy, copy_live, cursors_in
 from palimpsest.ops.replay.log_dealing import deal_log
+from palimpsest.ops.replay.log_identity import note_log
 from palimpsest.ops.replay.offsets import Offsets, offsets
 from palimpsest.ops.replay.processed import as_of, check_processed
 from palimpsest.ops.replay.progress import Progress, Report, unreported
@@ -211,8 +212,9 @@ class _Resharding:
         if done.stopped:
             return done
         done.turns = sum(each["audit"][CONVERSATION_TURNS.name] for each in ends.values())
-        for partition in ends:
-            await _settle(own, partition)
+        with open_log(own, "read") as new:
+            for partition in ends:
+                await _settle(own, partition, new)
         embedded = [each.embedded for each in results]
         done.partitions = await asyncio.to_thread(self._compared, log, olds, own, embedded)
         keep_branch(self.settings, branch.model_copy(update={"whole": True}))
@@ -370,13 +372,14 @@ def _last_time(log: LogView) -> datetime:
     return max(times)
 
 
-async def _settle(own: Settings, partition: int) -> None:
+async def _settle(own: Settings, partition: int, log: LogView) -> None:
     """Leave nothing to be done to a folded store. What stages had sent is in the log, however far
     apart it lies there from what it followed from; and nothing of what was erased came into either,
     since the old log had it no more."""
     model = embedding_model(own)
     shard = open_shard(own, partition, shard_options(own, model))
     try:
+        note_log(shard, log)
         with shard.writing() as connection:
             connection.execute("DELETE FROM outbox")
             connection.execute("UPDATE erasures SET phase = 'done', texts = '{}'")

@@ -18,10 +18,12 @@ from palimpsest.ops.replay import exchanging
 from palimpsest.ops.replay.branches import branches, drop_branch
 from palimpsest.ops.replay.promotion import PromoteRequest, promote
 from palimpsest.ops.replay.rebuild import RebuildRequest, rebuild
+from palimpsest.ops.replay.resharding import ReshardRequest, reshard
 from palimpsest.ops.replay.standing import standings
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import ForgetCommand, MemoryPatch, ModifyCommand, SessionEndCommand
 from palimpsest.schemas.topics import DEAD_LETTERS, MEMORY_HISTORY
+from palimpsest.stores.shard import StoreError
 from palimpsest.streams.logs.base import LogError
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.runtime.output import outgoing
@@ -55,6 +57,17 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def three(past: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same in three partitions."""
+    settings = copy(past, tmp_path_factory.mktemp("three"))
+    done = resharded(settings, 3)
+    assert done.is_equal
+    assert done.kept is not None
+    assert (partitions_of(settings), len(done.partitions)) == (3, 3)
+    return settings.data_dir
+
+
+@pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three scopes that said little, in one partition."""
     folder = tmp_path_factory.mktemp("small") / "data"
@@ -73,17 +86,18 @@ def same_but_places(before: dict[str, Any], after: dict[str, Any]) -> None:
         assert differing <= PLACED, scope
 
 
-def test_a_long_history_in_three_partitions_and_then_in_two(past: Path, tmp_path: Path) -> None:
-    settings = copy(past, tmp_path)
-    scopes = scopes_of(settings)
+def test_a_long_history_in_three_partitions_and_then_in_two(
+    past: Path, three: Path, tmp_path: Path
+) -> None:
+    scopes = scopes_of(settings_of(past))
     assert len(scopes) > 3
-    before = states(settings, scopes)
-    for shards in (3, 2):
-        done = resharded(settings, shards)
-        assert done.is_equal
-        assert done.kept is not None
-        assert (partitions_of(settings), len(done.partitions)) == (shards, shards)
-        same_but_places(before, states(settings, scopes))
+    before = states(settings_of(past), scopes)
+    settings = copy(three, tmp_path)
+    same_but_places(before, states(settings, scopes))
+    done = resharded(settings, 2)
+    assert done.is_equal
+    assert (partitions_of(settings), len(done.partitions)) == (2, 2)
+    same_but_places(before, states(settings, scopes))
     _goes_on(settings)
 
 
@@ -123,11 +137,10 @@ def _goes_on(settings: Settings) -> None:
     assert all(each.live is None for each in done.partitions)
 
 
-def test_what_tells_of_places_is_told_anew(past: Path, tmp_path: Path) -> None:
-    settings = copy(past, tmp_path)
-    with open_log(settings, "read") as log:
+def test_what_tells_of_places_is_told_anew(past: Path, three: Path) -> None:
+    with open_log(settings_of(past), "read") as log:
         ended = log.end_offset(MEMORY_HISTORY.name, 0)
-    resharded(settings, 3)
+    settings = settings_of(three)
     places = "SELECT partition, topic, log_offset, value_base64 FROM dead_letter_rows"
     found = each_shard(settings, lambda reader: reader.execute(places).fetchall())
     count = 0
@@ -192,6 +205,42 @@ def test_what_is_set_may_say_another_number(small: Path, tmp_path: Path) -> None
         resharded(one, 1, swap=False)
     assert resharded(one, 1).kept is not None
     assert partitions_of(one) == 1
+
+
+def test_stores_from_before_are_not_taken_for_those_of_the_log(small: Path, tmp_path: Path) -> None:
+    settings = copy(small, tmp_path)
+    before = states(settings, [*SAID])
+    shutil.copytree(settings.data_dir / "shards", tmp_path / "before")
+    resharded(settings, 1)
+    goes_on(settings, ("ana", "Ana likes figs"))
+    shutil.rmtree(settings.data_dir / "shards")
+    shutil.copytree(tmp_path / "before", settings.data_dir / "shards")
+    with pytest.raises(StoreError, match=r"made from another log than .* replay rebuild --swap"):
+        goes_on(settings, ("ana", "Ana likes dates"), first=2_000)
+    assert rebuilt(settings, swap=True, anyway=True).kept is not None
+    goes_on(settings, ("ana", "Ana likes dates"), first=2_000)
+    after = states(settings, [*SAID])
+    assert after["ben"] == before["ben"]
+    assert after["ana"] != before["ana"]
+
+
+def test_it_goes_on_where_it_was_stopped(small: Path, tmp_path: Path) -> None:
+    settings = copy(small, tmp_path)
+    before = states(settings, [*SAID])
+    stops = 0
+    while True:
+        asked = iter(range(2 + stops))
+        request = ReshardRequest("two", 2, swap=True)
+        done = asyncio.run(
+            reshard(settings, request, stopping=lambda left=asked: next(left, None) is None)
+        )
+        if not done.stopped:
+            break
+        stops += 1
+        assert partitions_of(settings) == 1
+    assert stops > 3
+    assert done.kept is not None
+    assert states(settings, [*SAID]) == before
 
 
 def test_only_what_is_processed_and_closed_is_exchanged(
