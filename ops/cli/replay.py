@@ -87,7 +87,7 @@ def rebuild(
     if json:
         print_json(rebuilt_json(done))
     else:
-        _tell(done, swap)
+        _tell(done, swap, "stores" if shards is None else "log and stores")
     configured = cli.settings.log.partitions
     if shards is not None and done.kept is not None and configured not in (None, shards):
         complain(f"log.partitions is set to {configured}; set it to {shards} before anything else")
@@ -111,7 +111,7 @@ def _moment(until: str | None) -> int | datetime | None:
     return moment
 
 
-def _tell(done: Rebuilt, swap: bool) -> None:
+def _tell(done: Rebuilt, swap: bool, made: str) -> None:
     for each in done.partitions:
         typer.echo(f"partition {each.partition}: {each.rows} rows, {_comparison(each)}")
     rate = f", {done.turns / done.seconds:,.0f} turns a second" if done.records else ""
@@ -120,13 +120,13 @@ def _tell(done: Rebuilt, swap: bool) -> None:
         complain("interrupted: the same command goes on from here")
     elif done.kept is not None:
         typer.echo(
-            f"the new stores are live; those of before are the branch {done.kept}, which"
+            f"the new {made} are live; those of before are the branch {done.kept}, which"
             f" `palimpsest replay drop {done.kept}` removes"
         )
     elif swap:
         complain("not swapped, because they differ; --swap --anyway does it all the same")
     else:
-        typer.echo(f"the new stores are the branch {done.name}")
+        typer.echo(f"the new {made} are the branch {done.name}")
 
 
 def _comparison(each: RebuiltPartition) -> str:
