@@ -14,7 +14,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -37,16 +37,12 @@ from palimpsest.ops.replay.branches import (
     read_branch,
 )
 from palimpsest.ops.replay.dealing_out import DealRequest, deal_out
-from palimpsest.ops.replay.exchanging import (
-    check_log_is_closed,
-    kept_name,
-    shards_locked,
-    without_worker,
-)
+from palimpsest.ops.replay.exchanging import without_worker
 from palimpsest.ops.replay.fold import never
 from palimpsest.ops.replay.fold_processes import FoldJob, fold_jobs
 from palimpsest.ops.replay.live_stores import LiveCopy, copy_live, cursors_in
 from palimpsest.ops.replay.log_dealing import deal_log
+from palimpsest.ops.replay.log_exchange import FOLDERS, SOURCE_FILE, exchange_log
 from palimpsest.ops.replay.log_identity import note_log
 from palimpsest.ops.replay.offsets import Offsets, offsets
 from palimpsest.ops.replay.processed import as_of, check_processed
@@ -61,7 +57,6 @@ from palimpsest.ops.replay.rebuild import (
     working_on,
 )
 from palimpsest.ops.replay.scopes_compared import StoreFile, compared
-from palimpsest.ops.replay.swap import Swap, swap_folders
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import (
     CONVERSATION_TURNS,
@@ -72,13 +67,9 @@ from palimpsest.schemas.topics import (
     MEMORY_WRITES,
 )
 from palimpsest.stores.shard import DATABASE_FILE
-from palimpsest.streams.logs.base import LogError
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.logs.view import LogView
 
-FOLDERS: Final = ("log", "shards")
-SOURCE_FILE: Final = "dealt-from"
-"""In a new log's folder: as of when the old one was that it was written from."""
 STOP_FIRST: Final = (
     "Stop the worker for the time that this takes, say the same again, and start the worker"
 )
@@ -145,10 +136,10 @@ class _Resharding:
         return open_log(self.settings, "read")
 
     async def carry_out(self) -> Rebuilt:
-        is_there = self._is_there()
+        with without_worker(self.settings, STOP_FIRST), self._log() as log:
+            check_processed(self.settings, log)
+            is_there = self._is_there(log)
         if not is_there:
-            with without_worker(self.settings, STOP_FIRST), self._log() as log:
-                check_processed(self.settings, log)
             wanted = RebuildRequest(self.parts, sequences=True)
             parts = await rebuild(self.settings, wanted, self.report, self.stopping)
             parts.name = self.request.name
@@ -158,14 +149,22 @@ class _Resharding:
         with without_worker(self.settings, STOP_FIRST):
             with self._log() as log:
                 check_processed(self.settings, log)
+                now = as_of(log)
                 done = await (self._compared_with_live(log) if is_there else self._made(log))
-                done.records += 0 if is_there else parts.records
+            if not is_there:
+                done.records += parts.records
+                if not parts.is_equal:
+                    why = "it differs from what the log tells, as the new one does not"
+                    done.partitions = [replace(each, live=why) for each in done.partitions]
             if self.request.swap and not done.stopped and (done.is_equal or self.request.anyway):
-                done.kept = await asyncio.to_thread(self._swap)
+                done.kept = await asyncio.to_thread(
+                    exchange_log, self.settings, self.request.name, now
+                )
         return done
 
-    def _is_there(self) -> bool:
-        """Whether the branch is made and only to be exchanged. Raises RequestError for another."""
+    def _is_there(self, log: LogView) -> bool:
+        """Whether the branch is made and only to be exchanged: from the log as it is now, or it was
+        live once. Raises RequestError for another."""
         name = self.request.name
         try:
             found = read_branch(self.settings, name)
@@ -176,6 +175,9 @@ class _Resharding:
                 f"the branch {name} is another one; choose another --name, or remove it with"
                 f" `palimpsest replay drop {name}`"
             )
+        with contextlib.suppress(FileNotFoundError):
+            if (self.folder / "log" / SOURCE_FILE).read_text() != as_of(log):
+                return False
         if found.whole and not self.request.swap:
             raise RequestError(
                 f"the branch {name} is made; put it in the place of what is live with --swap, or"
@@ -311,40 +313,6 @@ class _Resharding:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         return done
-
-    def _swap(self) -> str:
-        """The branch that has what was live. Raises RequestError, and then nothing has changed."""
-        branch = read_branch(self.settings, self.request.name)
-        own = branch_settings(self.settings, branch)
-        with open_log(own, "read") as new:
-            read = {
-                partition: new.end_offset(MEMORY_WRITES.name, partition)
-                for partition in range(branch.partitions)
-            }
-            number = new.number()
-        with self._log() as log:
-            partitions = log.partitions(MEMORY_WRITES.name)
-        kept = Branch(
-            name=kept_name(),
-            kind="rebuild",
-            created_at=utc_now(),
-            partitions=partitions,
-            read_through=read,
-            whole=True,
-            of_log=number,
-            has_log=True,
-        )
-        keep_branch(self.settings, kept)
-        swap = Swap(branch=branch.name, kept=kept.name, folders=FOLDERS)
-        try:
-            with shards_locked(self.settings, range(partitions)):
-                swap_folders(
-                    self.settings.data_dir, swap, lambda: check_log_is_closed(self.settings)
-                )
-        except (RequestError, LogError):  # before anything was decided
-            drop_branch(self.settings, kept.name)
-            raise
-        return kept.name
 
 
 def _ends(log: LogView, partition: int) -> Offsets:

@@ -16,6 +16,7 @@ from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.requests import ExplainRequest, HistoryRequest
 from palimpsest.ops.replay import exchanging
 from palimpsest.ops.replay.branches import branches, drop_branch
+from palimpsest.ops.replay.progress import Progress
 from palimpsest.ops.replay.promotion import PromoteRequest, promote
 from palimpsest.ops.replay.rebuild import RebuildRequest, rebuild
 from palimpsest.ops.replay.resharding import ReshardRequest, reshard
@@ -265,6 +266,33 @@ def test_only_what_is_processed_and_closed_is_exchanged(
         _publish(log)
     with pytest.raises(RequestError, match=r"wait for normalize.*palimpsest run --once"):
         resharded(settings, 1)
+
+
+def test_what_is_said_meanwhile_is_not_lost(small: Path, tmp_path: Path) -> None:
+    settings = copy(small, tmp_path)
+
+    def said(progress: Progress) -> None:
+        if progress.phase.startswith("writing memory-history"):
+            with open_log(settings, "publish") as log:
+                _publish(log)
+
+    request = ReshardRequest("two", 2, swap=True)
+    with pytest.raises(RequestError, match=r"something came into the log meanwhile"):
+        asyncio.run(reshard(settings, request, said))
+    assert partitions_of(settings) == 1
+    goes_on(settings)
+    before = states(settings, [*SAID])
+    # What was made is of the log as it was: it is made again.
+    assert asyncio.run(reshard(settings, request)).kept is not None
+    assert partitions_of(settings) == 2
+    assert states(settings, [*SAID]) == before
+    late = each_shard(
+        settings,
+        lambda reader: reader.execute(
+            "SELECT count(*) FROM memory_rows WHERE content = 'Ana is late'"
+        ).fetchone(),
+    )
+    assert sum(row[0] for row in late) > 0
 
 
 def _publish(log: EmbeddedLog) -> None:
