@@ -72,8 +72,9 @@ _FAILED: Final = (
     " AND f.log_offset = records.failed_offset AND f.target = records.target)"
 )
 _OF_ITS_TIME: Final = (
-    "coalesce((SELECT max(w.clock) FROM records w WHERE w.topic = 'memory-writes'"
-    " AND w.target = records.target AND w.at <= records.at), -1)"
+    "coalesce((SELECT w.clock FROM records w WHERE w.topic = 'memory-writes'"
+    " AND w.target = records.target AND w.at <= records.at"
+    " ORDER BY w.at DESC, w.clock DESC LIMIT 1), -1)"
 )
 _CLOCKS: Final[tuple[tuple[Topic, tuple[str, ...]], ...]] = (
     (TURNS_NORMALIZED, (_CAUSED_BY.format(topic=MEMORY_WRITES.name),)),
@@ -214,7 +215,7 @@ def _made(connection: sqlite3.Connection, scan: _Scan, sequences: Mapping[int, P
     for statement in _INDEXES.split(";"):
         connection.execute(statement)
     connection.execute(_WRITES)
-    connection.execute("CREATE INDEX by_time ON records(topic, target, at)")
+    connection.execute("CREATE INDEX by_time ON records(topic, target, at, clock)")
     for topic, ways in _CLOCKS:
         clocks = ", ".join((*ways, _OF_ITS_TIME))
         connection.execute(
