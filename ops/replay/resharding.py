@@ -125,8 +125,9 @@ class _Resharding:
 
     @property
     def parts(self) -> str:
-        """The branch of the stores as they are, made anew."""
-        return f"{self.request.name}.parts"
+        """The branch of the stores as they are, made anew; of no other command, since its fold has
+        noted write sequences from the beginning."""
+        return f"{self.request.name}.before"
 
     @property
     def folder(self) -> Path:
