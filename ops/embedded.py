@@ -29,7 +29,8 @@ from palimpsest.ops.parts import (
     utc_now,
 )
 from palimpsest.ops.recorded_replies import model_port, recorded_replies
-from palimpsest.ops.replay.swap import finish_swap
+from palimpsest.ops.replay.log_identity import is_of_another, note_log
+from palimpsest.ops.replay.swap import unexchanged
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_CHANGES
 from palimpsest.stores.database.damage import REBUILD
@@ -57,12 +58,12 @@ def open_log(
             "log.kind is kafka: this command needs the embedded log; unset it, or use the Kafka"
             " worker"
         )
-    finish_swap(settings.data_dir)
     folder = log_folder(settings)
     partitions = settings.log.partitions
-    if partitions is None and mode != "read" and not (folder / "log.sqlite").exists():
-        partitions = 1
-    return EmbeddedLog.open(folder, partitions, clock, mode)
+    with unexchanged(settings.data_dir):
+        if partitions is None and mode != "read" and not (folder / "log.sqlite").exists():
+            partitions = 1
+        return EmbeddedLog.open(folder, partitions, clock, mode)
 
 
 @dataclass(slots=True)
@@ -279,11 +280,22 @@ def _open_shards(
 
 def check_shard(log: EmbeddedLog, partition: int, shard: Shard) -> None:
     """Raises StoreError for a store without anything in it, where the log tells that there was one
-    with something. To go through the log once more would ask models again."""
-    if shard.is_untouched and log.end_offset(MEMORY_CHANGES.name, partition) > 0:
+    with something, since to go through the log once more would ask models again; and for one that
+    was made from another log than this."""
+    # An empty log may be that of a branch, whose stores are of the live one.
+    has_more = log.end_offset(MEMORY_CHANGES.name, partition) > 0
+    if shard.is_untouched and has_more:
         raise StoreError(
             f"the store of partition {partition} in {shard.folder} is empty, and the log tells of"
             f" one that was not: it was removed or lost; {REBUILD}"
+        )
+    if shard.is_untouched:
+        note_log(shard, log)
+    elif has_more and is_of_another(shard, log):
+        raise StoreError(
+            f"the store of partition {partition} in {shard.folder} was made from another log than"
+            f" {log.path}: one of both is from before the log was dealt out into other partitions,"
+            f" or from after; {REBUILD}"
         )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from palimpsest.ops.replay.swap import finish_swap
+from palimpsest.ops.replay.swap import unexchanged
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.settings import ShardOptions
@@ -201,9 +201,9 @@ def open_shard(settings: Settings, partition: int, options: ShardOptions) -> Sha
     deadline = time.monotonic() + LOCK_PATIENCE_SECONDS
     folder = shard_folder(settings, partition)
     while True:
-        finish_swap(settings.data_dir)
         try:
-            return Shard(folder, options)
+            with unexchanged(settings.data_dir):
+                return Shard(folder, options)
         except FolderInUse:
             if time.monotonic() > deadline:
                 raise

@@ -79,7 +79,9 @@ class Lab:
         self, extraction: Extraction, *texts: str, name: str = "better", scope: str = "ana"
     ) -> Branch:
         """The branch with these turns, as if it had read all of the live log."""
-        branch = Branch(name=name, kind="reextraction", created_at=BEGIN, partitions=1, whole=True)
+        with embedded.open_log(self.settings, "read") as log:
+            of_log = {"partitions": log.partitions("memory-writes"), "of_log": log.number()}
+        branch = Branch(name=name, kind="reextraction", created_at=BEGIN, whole=True, **of_log)
         keep_branch(self.settings, branch)
         own = branch_settings(self.settings, branch)
         self.publish(own, enumerate(texts, 1), scope)

@@ -46,7 +46,7 @@ def rebuild(
     name: Name = "rebuild",
     shards: Annotated[
         int | None,
-        typer.Option(min=1, max=1024, help="Into another number of partitions, to be read."),
+        typer.Option(min=1, max=1024, help="Into another number of partitions, log and stores."),
     ] = None,
     anyway: Annotated[
         bool, typer.Option("--anyway", help="With --swap: also where they differ.")
@@ -58,7 +58,8 @@ def rebuild(
     No model is asked: what was extracted and decided is in the log, and vectors are taken from the
     live stores. A worker may go on meanwhile. Interrupted, it goes on from there when it is said
     again. With --swap the new stores take the place of the live ones, which are kept as a branch
-    until `palimpsest replay drop`. With --until they are as of then, to be read with --branch.
+    until `palimpsest replay drop`. With --until they are as of then, to be read with --branch. With
+    --shards the log is written anew, too, in so many partitions, while no worker runs.
 
     Example: palimpsest replay rebuild
     """
@@ -72,21 +73,24 @@ def rebuild(
 
     if anyway and not swap:
         raise wrong_use("--anyway is for --swap")
-    if shards is not None and (swap or partition is not None):
-        raise wrong_use("--shards makes a branch of all partitions, which cannot be swapped in")
+    if shards is not None and partition is not None:
+        raise wrong_use("--shards is of all partitions")
     moment = _moment(until)
     with replaying() as (report, stopping):
         if shards is None:
             request = RebuildRequest(name, partition, moment, swap, anyway)
             doing = rebuilding(cli.settings, request, report, stopping)
         else:
-            dealing = ReshardRequest(name, shards, moment)
+            dealing = ReshardRequest(name, shards, moment, swap, anyway)
             doing = reshard(cli.settings, dealing, report, stopping)
         done = asyncio.run(doing)
     if json:
         print_json(rebuilt_json(done))
     else:
-        _tell(done, swap)
+        _tell(done, swap, "stores" if shards is None else "log and stores")
+    configured = cli.settings.log.partitions
+    if shards is not None and done.kept is not None and configured not in (None, shards):
+        complain(f"log.partitions is set to {configured}; set it to {shards} before anything else")
     if done.stopped or not (done.is_equal or anyway):
         raise typer.Exit(1)
 
@@ -107,7 +111,7 @@ def _moment(until: str | None) -> int | datetime | None:
     return moment
 
 
-def _tell(done: Rebuilt, swap: bool) -> None:
+def _tell(done: Rebuilt, swap: bool, made: str) -> None:
     for each in done.partitions:
         typer.echo(f"partition {each.partition}: {each.rows} rows, {_comparison(each)}")
     rate = f", {done.turns / done.seconds:,.0f} turns a second" if done.records else ""
@@ -116,7 +120,7 @@ def _tell(done: Rebuilt, swap: bool) -> None:
         complain("interrupted: the same command goes on from here")
     elif done.kept is not None:
         typer.echo(
-            f"the new stores are live; those of before are the branch {done.kept}, which"
+            f"the new {made} are live; those of before are the branch {done.kept}, which"
             f" `palimpsest replay drop {done.kept}` removes"
         )
     elif swap:
@@ -127,7 +131,7 @@ def _tell(done: Rebuilt, swap: bool) -> None:
             " it in their place and keeps them as a branch"
         )
     else:
-        typer.echo(f"the new stores are the branch {done.name}")
+        typer.echo(f"the new {made} are the branch {done.name}")
 
 
 def _comparison(each: RebuiltPartition) -> str:

@@ -22,7 +22,7 @@ from palimpsest.ops.settings.sections import Settings
 
 
 def list_branches(settings: Settings, _: BranchesRequest) -> JsonObject:
-    return {"branches": [each.model_dump(mode="json") for each in branches(settings)]}
+    return {"branches": [each.as_json() for each in branches(settings)]}
 
 
 def drop(settings: Settings, request: DropBranchRequest) -> JsonObject:

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, JsonValue, ValidationError
 
 from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.ops.settings.sections import Settings
@@ -46,7 +46,9 @@ class Selection(Frozen):
 class Branch(Frozen):
     """What a branch is. `settings` are those that differ from the live ones, as `--set` takes
     them. `read_through` is the next offset of memory-writes to read of each partition of the live
-    log; `whole`: all up to there is carried out in the branch."""
+    log; `whole`: all up to there is carried out in the branch. `of_log` is the number of the log of
+    which these are offsets, `has_log`: the branch has a whole log of its own, and can take the
+    place of the live one with it."""
 
     name: BranchName
     kind: Literal["rebuild", "reextraction"]
@@ -56,6 +58,13 @@ class Branch(Frozen):
     selection: Selection | None = None
     read_through: dict[int, int] = Field(default_factory=dict)
     whole: bool = False
+    of_log: int = 0
+    has_log: bool = False
+
+    def as_json(self) -> dict[str, JsonValue]:
+        """As programs are told of it."""
+        told: dict[str, JsonValue] = self.model_dump(mode="json", exclude={"of_log", "has_log"})
+        return told
 
 
 def branch_folder(settings: Settings, name: str) -> Path:

@@ -112,7 +112,9 @@ def _without_stores(settings: Settings, branch: Branch) -> Branch:
     fresh = branch.model_copy(update={"read_through": {}, "whole": False})
     keep_branch(settings, fresh)  # first: nobody takes half of the stores for all
     folder = branch_folder(settings, branch.name)
-    for name in ("shards", COPIES):
+    # A log of its own that is not whole was being written from the live one.
+    logs = ("log", "log.partial") if branch.has_log else ()
+    for name in ("shards", COPIES, *logs):
         shutil.rmtree(folder / name, ignore_errors=True)
     (folder / REACHED_FILE).unlink(missing_ok=True)
     return fresh

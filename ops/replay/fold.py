@@ -27,6 +27,7 @@ from palimpsest.ops.replay.outboxes import settle_outbox, unsent_in
 from palimpsest.ops.replay.progress import Progress, Report, unreported
 from palimpsest.ops.replay.recorded_decisions import DECIDE, RecordedDecisions
 from palimpsest.ops.replay.stored_embeddings import StoredEmbeddings
+from palimpsest.ops.replay.write_sequences import WriteSequences
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.stores.shard import Shard
@@ -103,17 +104,23 @@ async def fold_partition(
     embedding: EmbeddingModel,
     report: Report = unreported,
     stopping: Callable[[], bool] = never,
+    sequences: Path | None = None,
 ) -> FoldResult:
     """Fold the records of `partition` before `ends` into a new shard, or into one that was folded
     in part. Vectors come from the DuckDB files `stored`, copies of stores that nobody writes to;
-    texts that none of them has are embedded. With `stopping` it ends after the batch under way.
+    texts that none of them has are embedded. With `stopping` it ends after the batch under way. The
+    file `sequences` is told what `WriteSequences` keeps.
 
     Appends nothing to the log, and asks no language model. Raises LogError, duckdb.Error, and what
     a stage raises that concerns every record.
     """
     by_name = {stage.name: stage for stage in stages(settings)}
-    with StoredEmbeddings(embedding, stored) as embeddings, _collecting_by_batch():
-        fold = _Fold(settings, log, partition, shard, ends, embeddings, report, stopping)
+    with (
+        StoredEmbeddings(embedding, stored) as embeddings,
+        _collecting_by_batch(),
+        WriteSequences.opened(sequences) as noted,
+    ):
+        fold = _Fold(settings, log, partition, shard, ends, embeddings, report, stopping, noted)
         decisions = RecordedDecisions(log, partition, unsent_in(stored, DECIDE))
         # What an erasure takes out of a table must be in it.
         await fold.stage(by_name["audit"])
@@ -165,6 +172,7 @@ class _Fold:
     embeddings: StoredEmbeddings
     report: Report
     stopping: Callable[[], bool]
+    sequences: WriteSequences | None = None
     records: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     stopped: bool = False
@@ -234,6 +242,7 @@ class _Fold:
             partitions=self.log.partitions(CONVERSATION_TURNS.name),
             max_failures=self.settings.worker.max_failures,
             sent_before=sent_before,
+            noting=None if self.sequences is None else self.sequences.note,
         )
 
     def _told(self, stage: str) -> _Told:

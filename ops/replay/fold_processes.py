@@ -26,6 +26,8 @@ from palimpsest.ops.settings.sections import Settings
 
 PHASE = "folding"
 KIB = 1024
+WORTH_PROCESSES_RECORDS = 4_000
+"""Fewer are folded before a second process has begun."""
 LOOK_SECONDS = 0.2
 """How often it is looked whether to stop."""
 
@@ -40,6 +42,7 @@ class FoldJob:
     partition: int
     ends: Ends
     stored: tuple[Path, ...] = ()
+    sequences: Path | None = None
 
     @property
     def records(self) -> int:
@@ -88,6 +91,19 @@ def fold_partitions(
         finally:
             stop.set()
             pool.shutdown(cancel_futures=True)
+
+
+async def fold_jobs(
+    jobs: Sequence[FoldJob],
+    report: Report = unreported,
+    stopping: Callable[[], bool] = never,
+) -> list[FoldResult]:
+    """Carry out jobs, in order: here where there is one or little to fold, else each in a process
+    of its own. Raises what a job raises."""
+    if len(jobs) == 1 or sum(job.records for job in jobs) < WORTH_PROCESSES_RECORDS:
+        return [await fold_job(job, report, stopping) for job in jobs]
+    folded = await asyncio.to_thread(fold_partitions, jobs, report, stopping)
+    return [each.result for each in folded]
 
 
 def _waiting(under_way: Sequence[Future[FoldedPartition]]) -> bool:
@@ -165,6 +181,7 @@ async def fold_job(
                 embedding,
                 report,
                 stopping,
+                job.sequences,
             )
         finally:
             shard.close()

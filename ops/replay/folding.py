@@ -23,12 +23,16 @@ class FoldingRunner(StageRunner):
     """Processes batches as the live runner does, but for what it sends.
 
     What followed from records before `sent_before` (offsets by topic) is in the log, and is not
-    made again. What follows from later ones stays in the outbox until `settle_outbox`.
+    made again. What follows from later ones stays in the outbox until `settle_outbox`. `noting` is
+    told of all that a batch came to, before it is committed.
     """
 
     sent_before: Mapping[str, int] = field(default_factory=dict)
+    noting: Callable[[Sequence[RecordRun]], None] | None = None
 
     def _output(self, runs: Sequence[RecordRun]) -> list[Outgoing]:
+        if self.noting is not None:
+            self.noting(runs)
         late = [
             run for run in runs if run.record.offset >= self.sent_before.get(run.record.topic, 0)
         ]

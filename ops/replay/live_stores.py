@@ -103,10 +103,15 @@ def live_cursors(settings: Settings, partition: int) -> Offsets | None:
     if not (shard_folder(settings, partition) / DATABASE_FILE).exists():
         return None
     try:
-        with attached({"live": shard_folder(settings, partition) / DATABASE_FILE}) as connection:
-            return _cursors(connection, "live.internal")
+        return cursors_in(shard_folder(settings, partition) / DATABASE_FILE)
     except duckdb.Error:
         return None
+
+
+def cursors_in(file: Path) -> Offsets:
+    """How far a store is that nobody has open. Raises duckdb.Error."""
+    with attached({"live": file}) as connection:
+        return _cursors(connection, "live.internal")
 
 
 def _cursors(connection: duckdb.DuckDBPyConnection, schema: str) -> Offsets:

@@ -17,6 +17,7 @@ from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.requests import JsonObject, StatusRequest
 from palimpsest.ops.replay.branches import Branch, read_branch
 from palimpsest.ops.replay.diff import scope_diff, scopes_of, sides
+from palimpsest.ops.replay.log_identity import check_log
 from palimpsest.ops.replay.progress import Progress, Report, unreported
 from palimpsest.ops.replay.promotion_plan import Plan, plan_of
 from palimpsest.ops.replay.promotions import (
@@ -30,6 +31,7 @@ from palimpsest.ops.replay.promotions import (
     unfinished,
 )
 from palimpsest.ops.replay.reading import Record
+from palimpsest.ops.replay.recorded import reading_log
 from palimpsest.ops.replay.reextraction import Reextraction, reextract
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import Actor
@@ -75,6 +77,8 @@ async def promote(
                 f"the branch {branch.name} is not whole: not all that it read is carried out in"
                 " it; let its replay finish first"
             )
+        with reading_log(settings) as log:
+            check_log(branch, log)
         async with queries(settings) as live:
             behind = await _behind(live, branch)
             promotion_id = await promotion_id_of(settings, live, branch.name)

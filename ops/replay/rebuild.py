@@ -10,14 +10,13 @@ import asyncio
 import contextlib
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 import duckdb
 
-from palimpsest.ops.embedded import open_log
 from palimpsest.ops.parts import (
     embedding_model,
     open_shard,
@@ -36,8 +35,9 @@ from palimpsest.ops.replay.branches import (
     read_branch,
 )
 from palimpsest.ops.replay.erased_branches import begun_anew
-from palimpsest.ops.replay.fold import FoldResult, never
-from palimpsest.ops.replay.fold_processes import FoldJob, fold_job, fold_partitions
+from palimpsest.ops.replay.exchanging import kept_name, shards_locked, without_worker
+from palimpsest.ops.replay.fold import never
+from palimpsest.ops.replay.fold_processes import FoldJob, fold_jobs
 from palimpsest.ops.replay.live_stores import (
     LiveCopy,
     NoLiveStore,
@@ -46,7 +46,7 @@ from palimpsest.ops.replay.live_stores import (
     live_cursors,
     unreadable,
 )
-from palimpsest.ops.replay.log_identity import note_log
+from palimpsest.ops.replay.log_identity import note_log, number_of
 from palimpsest.ops.replay.offsets import Offsets, followed, known_to_log, offset_at
 from palimpsest.ops.replay.progress import Progress, Report, unreported
 from palimpsest.ops.replay.recorded import reading_log
@@ -56,15 +56,8 @@ from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_WRITES
 from palimpsest.stores.database.state_hash import differing_rows, row_count, state_hash
 from palimpsest.stores.lock import FolderInUse, FolderLock
 from palimpsest.stores.shard import DATABASE_FILE, Shard
-from palimpsest.streams.logs.base import LogInUse, LogReader
+from palimpsest.streams.logs.base import LogReader
 from palimpsest.streams.logs.embedded import EmbeddedLog
-
-READERS_SECONDS = 10.0
-"""How long a reader may have a store open that is to be exchanged."""
-STOP_FIRST = (
-    "To swap, stop the worker, say the same again (it goes on from where it is), and start the"
-    " worker"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +65,14 @@ class RebuildRequest:
     """`until`: an offset of memory-writes or a moment, up to which is folded; None for all that the
     live stores have. `partition`: only this one; with an offset, that of which it is one. `swap`:
     put the stores in the place of the live ones, where they hold the same; `anyway`: also where
-    they do not."""
+    they do not. `sequences`: keep what `WriteSequences` tells in the branch."""
 
     name: str = "rebuild"
     partition: int | None = None
     until: int | datetime | None = None
     swap: bool = False
     anyway: bool = False
+    sequences: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +126,9 @@ async def rebuild(
         raise RequestError("stores as of a moment cannot take the place of the live ones")
     began = time.monotonic()
     with reading_log(settings) as log:
-        branch = _branch(settings, request, log.partitions(CONVERSATION_TURNS.name))
+        branch = _branch(settings, request, log)
         work = _Work(settings, request, branch, log, report, stopping)
-        with work.held():
+        with working_on(settings, branch.name):
             work.branch = begun_anew(settings, work.branch)
             done = await work.fold()
             if request.swap and not done.stopped:
@@ -143,8 +137,9 @@ async def rebuild(
     return done
 
 
-def _branch(settings: Settings, request: RebuildRequest, partitions: int) -> Branch:
+def _branch(settings: Settings, request: RebuildRequest, log: LogReader) -> Branch:
     """The branch of the name: the one that is there where it goes on, or a new one."""
+    partitions, number = log.partitions(CONVERSATION_TURNS.name), number_of(log)
     if request.partition is not None and not 0 <= request.partition < partitions:
         raise RequestError(f"there is no partition {request.partition}; the log has {partitions}")
     if isinstance(request.until, int) and request.partition is None and partitions > 1:
@@ -154,15 +149,42 @@ def _branch(settings: Settings, request: RebuildRequest, partitions: int) -> Bra
         )
     with contextlib.suppress(NotFoundError):
         found = read_branch(settings, request.name)
-        if found.kind != "rebuild" or found.partitions != partitions:
+        is_of_log = (found.partitions, found.of_log, found.has_log) == (partitions, number, False)
+        if found.kind != "rebuild" or not is_of_log:
             raise RequestError(
                 f"the branch {request.name} is another one; choose another --name, or remove it"
                 f" with `palimpsest replay drop {request.name}`"
             )
         return found
-    branch = Branch(name=request.name, kind="rebuild", created_at=utc_now(), partitions=partitions)
+    branch = Branch(
+        name=request.name,
+        kind="rebuild",
+        created_at=utc_now(),
+        partitions=partitions,
+        of_log=number,
+    )
     make_branch(settings, branch)
     return branch
+
+
+@contextlib.contextmanager
+def working_on(settings: Settings, name: str) -> Iterator[None]:
+    """Nobody else works on this branch. Raises RequestError."""
+    folder = branch_folder(settings, name)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = FolderLock(folder, WORKING)
+    except FolderInUse as error:
+        raise RequestError(f"another process is at work on the branch {name}: {error}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def sequences_file(own: Settings, partition: int) -> Path:
+    """Where in a branch the write sequences of a partition are kept."""
+    return own.data_dir / f"sequences-{partition}.sqlite"
 
 
 def make_branch(settings: Settings, branch: Branch) -> None:
@@ -193,20 +215,6 @@ class _Work:
             return [self.request.partition]
         return [*range(self.branch.partitions)]
 
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Nobody else works on this branch. Raises RequestError."""
-        try:
-            lock = FolderLock(branch_folder(self.settings, self.branch.name), WORKING)
-        except FolderInUse as error:
-            raise RequestError(
-                f"another process is at work on the branch {self.branch.name}: {error}"
-            ) from error
-        try:
-            yield
-        finally:
-            lock.release()
-
     async def fold(self, alone: bool = False) -> Rebuilt:
         """Fold all partitions, and compare them with the live ones. `alone`: no worker runs."""
         done = Rebuilt(self.branch.name)
@@ -216,7 +224,9 @@ class _Work:
             copies = await copy_live(self.settings, self.log, self.partitions, folder, alone)
             stored = tuple(copy.path for copy in copies if isinstance(copy, LiveCopy))
             jobs = [await self._job(copy, stored) for copy in copies]
-            for copy, result in zip(copies, await self._folded_by(jobs), strict=True):
+            for copy, result in zip(
+                copies, await fold_jobs(jobs, self.report, self.stopping), strict=True
+            ):
                 ends = self._folded[copy.partition]
                 done.records += result.records
                 done.turns += ends.get("audit", {}).get(CONVERSATION_TURNS.name, 0)
@@ -269,14 +279,8 @@ class _Work:
         finally:
             shard.close()
             await model.close()
-        return FoldJob(self.settings, self.own, copy.partition, ends, stored)
-
-    async def _folded_by(self, jobs: Sequence[FoldJob]) -> list[FoldResult]:
-        """One partition here, several each in a process of its own."""
-        if len(jobs) == 1:
-            return [await fold_job(jobs[0], self.report, self.stopping)]
-        folded = await asyncio.to_thread(fold_partitions, jobs, self.report, self.stopping)
-        return [each.result for each in folded]
+        file = sequences_file(self.own, copy.partition) if self.request.sequences else None
+        return FoldJob(self.settings, self.own, copy.partition, ends, stored, file)
 
     def _check(self, copy: LiveCopy | NoLiveStore, shard: Shard, ends: Offsets) -> None:
         """Raises RequestError where more is folded than is wanted. Where there is no live store to
@@ -322,29 +326,16 @@ class _Work:
 
     async def swap(self, done: Rebuilt) -> None:
         """Put the stores in the place of the live ones, unless they differ. Raises RequestError."""
-        with self._alone():
+        with without_worker(self.settings):
             await self._catch_up(done)
             if done.stopped or not (done.is_equal or self.request.anyway):
                 return
-            with self._folders_locked():
+            with shards_locked(self.settings, self.partitions):
                 kept = self._kept()
                 folders = tuple(f"shards/{partition}" for partition in self.partitions)
                 swap = Swap(branch=self.branch.name, kept=kept, folders=folders)
                 await asyncio.to_thread(swap_folders, self.settings.data_dir, swap)
             done.kept = kept
-
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """No worker runs here. On Kafka that is known by the folders of the stores alone."""
-        if self.settings.log.kind == "kafka":
-            yield
-            return
-        try:
-            lock = open_log(self.settings, "process")
-        except LogInUse as error:
-            raise RequestError(f"{error}. {STOP_FIRST}") from error
-        with lock:
-            yield
 
     async def _catch_up(self, done: Rebuilt) -> None:
         """Fold what came since, now that nothing comes any more."""
@@ -356,37 +347,17 @@ class _Work:
             done.partitions, done.stopped = again.partitions, again.stopped
             done.records += again.records
 
-    @contextlib.contextmanager
-    def _folders_locked(self) -> Iterator[None]:
-        with contextlib.ExitStack() as undo:
-            for partition in self.partitions:
-                folder = shard_folder(self.settings, partition)
-                if folder.exists():
-                    undo.callback(_lock_of(folder).release)
-            yield
-
     def _kept(self) -> str:
         """The branch that what is live now will lie in."""
-        now = utc_now()
-        name = f"replaced-{now:%Y%m%d-%H%M%S}-{now.microsecond:06d}"
+        name = kept_name()
         kept = Branch(
             name=name,
             kind="rebuild",
-            created_at=now,
+            created_at=utc_now(),
             partitions=self.branch.partitions,
             read_through=self.branch.read_through,
+            of_log=self.branch.of_log,
             whole=True,
         )
         make_branch(self.settings, kept)
         return name
-
-
-def _lock_of(folder: Path) -> FolderLock:
-    deadline = time.monotonic() + READERS_SECONDS
-    while True:
-        try:
-            return FolderLock(folder, "shard")
-        except FolderInUse as error:
-            if time.monotonic() > deadline:
-                raise RequestError(f"{error}. {STOP_FIRST}") from error
-            time.sleep(0.02)

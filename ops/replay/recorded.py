@@ -31,16 +31,18 @@ def reading_log(settings: Settings) -> Iterator[LogReader]:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """How a record calls itself, and what it was caused by; empty where it does not say."""
+    """How a record calls itself, what it was caused by, and its scope; empty where it does not
+    say."""
 
     id: str
     cause: str
+    scope: str
 
 
 def names_of(record: Record) -> Names:
     """Of any record, also of one that is no message."""
     raw = _parsed(record)
-    said = (raw.get(name) for name in ("id", "causation_id"))
+    said = (raw.get(name) for name in ("id", "causation_id", "scope"))
     return Names(*(each if isinstance(each, str) else "" for each in said))
 
 

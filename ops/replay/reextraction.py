@@ -33,6 +33,7 @@ from palimpsest.ops.replay.feeding import FedClock, Feeding, Pacing
 from palimpsest.ops.replay.ledger import Ledger, Spent
 from palimpsest.ops.replay.live_embeddings import live_embeddings
 from palimpsest.ops.replay.live_log import LiveLog, check_whole
+from palimpsest.ops.replay.log_identity import check_log, number_of
 from palimpsest.ops.replay.progress import Report, unreported
 from palimpsest.ops.replay.recorded import reading_log
 from palimpsest.ops.replay.recorded_extraction import Recorded, recorded_extraction
@@ -44,6 +45,7 @@ from palimpsest.ops.settings.sources import with_overrides
 from palimpsest.schemas.messages import NormalizedTurn
 from palimpsest.schemas.redaction import is_mark
 from palimpsest.schemas.topics import DEAD_LETTERS, MEMORY_WRITES
+from palimpsest.streams.logs.base import LogReader
 from palimpsest.streams.models.base import EmbeddingModel, LanguageModel, Vector
 from palimpsest.streams.models.recorded import RecordedReplies
 from palimpsest.streams.models.settings import LlmSettings
@@ -107,7 +109,7 @@ async def _reextract(
     settings: Settings, asked: Reextraction, report: Report, stop: asyncio.Event
 ) -> Reextracted:
     with reading_log(settings) as reader:
-        branch = the_branch(settings, asked, reader.partitions(MEMORY_WRITES.name))
+        branch = the_branch(settings, asked, reader)
         await asyncio.to_thread(check_whole, reader, branch.read_through)
         with Ledger.opened(branch_folder(settings, branch.name)) as ledger:
             live = LiveLog(reader, ledger)
@@ -169,7 +171,7 @@ def differing(
     return tuple(f"{key}={value}" for key, value in sorted(values.items()))
 
 
-def the_branch(settings: Settings, asked: Reextraction, partitions: int) -> Branch:
+def the_branch(settings: Settings, asked: Reextraction, reader: LogReader) -> Branch:
     """The branch that is asked for, made where there is none. Raises RequestError where it is there
     and is another."""
     branch_folder(settings, asked.branch)  # a name that none can have is told as such
@@ -180,9 +182,10 @@ def the_branch(settings: Settings, asked: Reextraction, partitions: int) -> Bran
             name=asked.branch,
             kind="reextraction",
             created_at=utc_now(),
-            partitions=partitions,
+            partitions=reader.partitions(MEMORY_WRITES.name),
             settings=asked.overrides,
             selection=asked.selection,
+            of_log=number_of(reader),
         )
         branch_settings(settings, branch)  # what cannot be set is told before anything is made
         keep_branch(settings, branch)
@@ -192,12 +195,7 @@ def the_branch(settings: Settings, asked: Reextraction, partitions: int) -> Bran
             f"the branch {branch.name} is one of `palimpsest replay rebuild`; choose another name,"
             f" or remove it with `palimpsest replay drop {branch.name}`"
         )
-    if branch.partitions != partitions:
-        raise RequestError(
-            f"the branch {branch.name} has {branch.partitions} partitions and the live log"
-            f" {partitions}: it is of another log. Remove it with `palimpsest replay drop"
-            f" {branch.name}`"
-        )
+    check_log(branch, reader)
     unsaid = (asked.overrides, asked.selection) == ((), Selection())
     if not unsaid and (asked.overrides, asked.selection) != (branch.settings, branch.selection):
         raise RequestError(

@@ -1,18 +1,35 @@
-"""The stores of another number of partitions: made anew from the log, and then dealt out anew by
-scope. What a scope holds is the same in any number of them."""
+"""Another number of partitions: a log of so many, and the stores that follow from it, in the place
+of the live ones.
+
+The stores are first made anew from the log as it is, and compared. The new log is written from the
+old one, folded, and what came of it compared by scope. Nothing that is live changes until both are
+exchanged; what was done until an end of the process is kept where it can be gone on with.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
 
-from palimpsest.ops.parts import shard_folder, utc_now
-from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.embedded import open_log
+from palimpsest.ops.parts import (
+    embedding_model,
+    open_shard,
+    shard_folder,
+    shard_options,
+    utc_now,
+)
+from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.ops.replay.branches import (
-    WORKING,
+    COPIES,
     Branch,
     branch_folder,
     branch_settings,
@@ -20,23 +37,55 @@ from palimpsest.ops.replay.branches import (
     keep_branch,
     read_branch,
 )
+from palimpsest.ops.replay.dealing_out import DealRequest, deal_out
+from palimpsest.ops.replay.exchanging import without_worker
 from palimpsest.ops.replay.fold import never
+from palimpsest.ops.replay.fold_processes import FoldJob, fold_jobs
+from palimpsest.ops.replay.live_stores import LiveCopy, copy_live, cursors_in
+from palimpsest.ops.replay.log_dealing import deal_log
+from palimpsest.ops.replay.log_exchange import FOLDERS, SOURCE_FILE, exchange_log
+from palimpsest.ops.replay.log_identity import note_log
+from palimpsest.ops.replay.offsets import Offsets, offsets
+from palimpsest.ops.replay.processed import as_of, check_processed
 from palimpsest.ops.replay.progress import Progress, Report, unreported
-from palimpsest.ops.replay.rebuild import RebuildRequest, Rebuilt, make_branch, rebuild
+from palimpsest.ops.replay.rebuild import (
+    RebuildRequest,
+    Rebuilt,
+    RebuiltPartition,
+    rebuild,
+    sequences_file,
+    working_on,
+)
+from palimpsest.ops.replay.scopes_compared import StoreFile, compared
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.stores.database.splitting import gather_store, scopes_in
-from palimpsest.stores.lock import FolderLock
+from palimpsest.schemas.topics import (
+    CONVERSATION_TURNS,
+    DEAD_LETTERS,
+    FACTS_EXTRACTED,
+    GRAPH_CHANGES,
+    MEMORY_CHANGES,
+    MEMORY_WRITES,
+)
 from palimpsest.stores.shard import DATABASE_FILE
-from palimpsest.streams.logs.base import partition_for
+from palimpsest.streams.logs.embedded import EmbeddedLog
+from palimpsest.streams.logs.view import LogView
+
+STOP_FIRST: Final = (
+    "Stop the worker for the time that this takes, say the same again, and start the worker"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ReshardRequest:
-    """`shards` stores in the branch `name`; `until` as of a rebuild."""
+    """`shards` partitions in the branch `name`, of all that is live; with `until` only its stores,
+    as of then, to be read. `swap`: put log and stores in the place of the live ones, where they
+    hold the same; `anyway`: also where they do not."""
 
     name: str
     shards: int
     until: int | datetime | None = None
+    swap: bool = False
+    anyway: bool = False
 
 
 async def reshard(
@@ -45,43 +94,262 @@ async def reshard(
     report: Report = unreported,
     stopping: Callable[[], bool] = never,
 ) -> Rebuilt:
-    """What was made anew and compared, before it was dealt out; where it differs from what is live
-    it is not dealt out. Raises as `rebuild` does, and RequestError for a branch that is there."""
-    if (branch_folder(settings, request.name) / "branch.json").exists():
-        raise RequestError(
-            f"there is a branch {request.name} already; choose another --name, or remove it with"
-            f" `palimpsest replay drop {request.name}`"
-        )
-    parts = f"{request.name}.parts"
-    wanted = RebuildRequest(parts, until=request.until)
-    done = await rebuild(settings, wanted, report, stopping)
-    if done.is_equal and not done.stopped:
-        branch = read_branch(settings, parts)
-        with contextlib.ExitStack() as held:
-            for name in (parts, request.name):  # nobody erases from half of the stores meanwhile
-                folder = branch_folder(settings, name)
-                folder.mkdir(parents=True, exist_ok=True)
-                held.callback(FolderLock(folder, WORKING).release)
-            await asyncio.to_thread(_deal, settings, branch, request, report)
-        drop_branch(settings, parts)
-        done.name = request.name
+    """What was made and compared, by partition: of the stores as they were where these differ from
+    what is live, else of the new ones. Raises as `rebuild` does, and RequestError for a branch that
+    is there, and while a worker runs or has something left to do."""
+    if settings.log.kind == "kafka" or request.until is not None:
+        if request.swap:
+            raise RequestError(
+                "on Kafka the number of partitions is the topics': their log cannot be exchanged"
+                if request.until is None
+                else "stores as of a moment cannot take the place of the live ones"
+            )
+        dealing = DealRequest(request.name, request.shards, request.until)
+        return await deal_out(settings, dealing, report, stopping)
+    # What is set may be the number that the log has, or that which it is to have.
+    log = settings.log.model_copy(update={"partitions": None})
+    live = settings.model_copy(update={"log": log})
+    began = time.monotonic()
+    with working_on(settings, request.name):
+        done = await _Resharding(live, request, report, stopping).carry_out()
+    done.seconds = time.monotonic() - began
     return done
 
 
-def _deal(settings: Settings, parts: Branch, request: ReshardRequest, report: Report) -> None:
-    own = branch_settings(settings, parts)
-    files = [shard_folder(own, each) / DATABASE_FILE for each in range(parts.partitions)]
-    branch = Branch(
-        name=request.name, kind="rebuild", created_at=utc_now(), partitions=request.shards
+@dataclass
+class _Resharding:
+    settings: Settings
+    request: ReshardRequest
+    report: Report
+    stopping: Callable[[], bool]
+
+    @property
+    def parts(self) -> str:
+        """The branch of the stores as they are, made anew; of no other command, since its fold has
+        noted write sequences from the beginning."""
+        return f"{self.request.name}.before"
+
+    @property
+    def folder(self) -> Path:
+        return branch_folder(self.settings, self.request.name)
+
+    def _log(self) -> AbstractContextManager[EmbeddedLog]:
+        return open_log(self.settings, "read")
+
+    async def carry_out(self) -> Rebuilt:
+        with without_worker(self.settings, STOP_FIRST), self._log() as log:
+            check_processed(self.settings, log)
+            is_there = self._is_there(log)
+        if not is_there:
+            wanted = RebuildRequest(self.parts, sequences=True)
+            parts = await rebuild(self.settings, wanted, self.report, self.stopping)
+            parts.name = self.request.name
+            self._check_compared(parts)
+            if parts.stopped or not (parts.is_equal or self.request.anyway):
+                return parts
+        with without_worker(self.settings, STOP_FIRST):
+            with self._log() as log:
+                check_processed(self.settings, log)
+                now = as_of(log)
+                done = await (self._compared_with_live(log) if is_there else self._made(log))
+            if not is_there:
+                done.records += parts.records
+                if not parts.is_equal:
+                    why = "it differs from what the log tells, as the new one does not"
+                    done.partitions = [replace(each, live=why) for each in done.partitions]
+            if self.request.swap and not done.stopped and (done.is_equal or self.request.anyway):
+                done.kept = await asyncio.to_thread(
+                    exchange_log, self.settings, self.request.name, now
+                )
+        return done
+
+    def _is_there(self, log: LogView) -> bool:
+        """Whether the branch is made and only to be exchanged: from the log as it is now, or it was
+        live once. Raises RequestError for another."""
+        name = self.request.name
+        try:
+            found = read_branch(self.settings, name)
+        except NotFoundError:
+            return False
+        if not found.has_log or found.partitions != self.request.shards:
+            raise RequestError(
+                f"the branch {name} is another one; choose another --name, or remove it with"
+                f" `palimpsest replay drop {name}`"
+            )
+        with contextlib.suppress(FileNotFoundError):
+            if (self.folder / "log" / SOURCE_FILE).read_text() != as_of(log):
+                return False
+        if found.whole and not self.request.swap:
+            raise RequestError(
+                f"the branch {name} is made; put it in the place of what is live with --swap, or"
+                f" remove it with `palimpsest replay drop {name}`"
+            )
+        return found.whole
+
+    def _check_compared(self, parts: Rebuilt) -> None:
+        for each in parts.partitions:
+            if each.live is not None:
+                raise RequestError(
+                    f"the store of partition {each.partition} cannot be compared ({each.live}):"
+                    " make the stores first, with `palimpsest replay rebuild --swap`"
+                )
+
+    # --- making --------------------------------------------------------------------------------
+
+    async def _made(self, log: LogView) -> Rebuilt:
+        """Write the log, fold it, and compare what came of it with the stores as they are."""
+        done = Rebuilt(self.request.name)
+        olds = self._olds(log)
+        branch = self._begun(log)
+        if not await asyncio.to_thread(self._dealt, log):
+            done.stopped = True
+            return done
+        own = branch_settings(self.settings, branch)
+        with open_log(own, "read") as new:
+            ends = {partition: _ends(new, partition) for partition in range(branch.partitions)}
+        files = tuple(each.path for each in olds)
+        jobs = [FoldJob(own, own, partition, ends[partition], files) for partition in ends]
+        results = await fold_jobs(jobs, self.report, self.stopping)
+        done.records = sum(each.records for each in results)
+        done.stopped = any(each.stopped for each in results)
+        if done.stopped:
+            return done
+        done.turns = sum(each["audit"][CONVERSATION_TURNS.name] for each in ends.values())
+        with open_log(own, "read") as new:
+            for partition in ends:
+                await _settle(own, partition, new)
+        embedded = [each.embedded for each in results]
+        done.partitions = await asyncio.to_thread(self._compared, log, olds, own, embedded)
+        keep_branch(self.settings, branch.model_copy(update={"whole": True}))
+        drop_branch(self.settings, self.parts)
+        return done
+
+    def _olds(self, log: LogView) -> list[StoreFile]:
+        """The stores as they are, made anew. Raises RequestError where something came since."""
+        own = branch_settings(self.settings, read_branch(self.settings, self.parts))
+        files = []
+        for partition in range(log.partitions(MEMORY_WRITES.name)):
+            file = shard_folder(own, partition) / DATABASE_FILE
+            found = cursors_in(file)
+            if any(
+                found.get(stage, {}).get(topic, 0) < end
+                for stage, topics in _ends(log, partition).items()
+                for topic, end in topics.items()
+            ):
+                raise RequestError("something was processed meanwhile; say the same again")
+            files.append(StoreFile(file))
+        return files
+
+    def _begun(self, log: LogView) -> Branch:
+        """The branch as it is while it is made."""
+        olds = range(log.partitions(MEMORY_WRITES.name))
+        branch = Branch(
+            name=self.request.name,
+            kind="rebuild",
+            created_at=utc_now(),
+            partitions=self.request.shards,
+            read_through={old: log.end_offset(MEMORY_WRITES.name, old) for old in olds},
+            of_log=log.number(),
+            has_log=True,
+        )
+        keep_branch(self.settings, branch)
+        return branch
+
+    def _dealt(self, log: LogView) -> bool:
+        """Whether the new log is there, written from the old one as it is now."""
+        place, now = self.folder / "log", as_of(log)
+        with contextlib.suppress(FileNotFoundError):
+            if (place / SOURCE_FILE).read_text() == now:
+                return True
+        for folder in FOLDERS:
+            shutil.rmtree(self.folder / folder, ignore_errors=True)
+        parts = branch_settings(self.settings, read_branch(self.settings, self.parts))
+        olds = range(log.partitions(MEMORY_WRITES.name))
+        sequences = {old: sequences_file(parts, old) for old in olds}
+        partial = self.folder / "log.partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        shards = self.request.shards
+        if not deal_log(partial, log, shards, sequences, self.report, self.stopping):
+            return False
+        (partial / SOURCE_FILE).write_text(now)
+        partial.rename(place)
+        return True
+
+    def _compared(
+        self, log: LogView, olds: Sequence[StoreFile], own: Settings, embedded: Sequence[int]
+    ) -> list[RebuiltPartition]:
+        self.report(Progress("comparing", 0, 1, "partitions"))
+        folders = [shard_folder(own, partition) for partition in range(self.request.shards)]
+        news = [StoreFile(folder / DATABASE_FILE) for folder in folders]
+        with open_log(own, "read") as new:
+            ends = [new.end_offset(MEMORY_WRITES.name, number) for number in range(len(news))]
+        return [
+            RebuiltPartition(
+                number, ends[number], each.rows, each.state_hash, None, each.differing, made
+            )
+            for (number, each), made in zip(
+                enumerate(compared(olds, news, _last_time(log))), embedded, strict=True
+            )
+        ]
+
+    # --- exchanging ----------------------------------------------------------------------------
+
+    async def _compared_with_live(self, log: LogView) -> Rebuilt:
+        """The branch as it was made, with the live stores as they are now."""
+        done = Rebuilt(self.request.name)
+        branch = read_branch(self.settings, self.request.name)
+        folder = self.folder / COPIES
+        try:
+            olds = range(log.partitions(MEMORY_WRITES.name))
+            copies = await copy_live(self.settings, log, [*olds], folder, alone=True)
+            files = [
+                StoreFile(copy.path, copy.schema) for copy in copies if isinstance(copy, LiveCopy)
+            ]
+            own = branch_settings(self.settings, branch)
+            nothing = [0] * branch.partitions
+            done.partitions = await asyncio.to_thread(self._compared, log, files, own, nothing)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return done
+
+
+def _ends(log: LogView, partition: int) -> Offsets:
+    """Where each stage with a store is that has processed all."""
+    writes, facts, changes, graph, turns, dead_letters = (
+        log.end_offset(topic.name, partition)
+        for topic in (
+            MEMORY_WRITES,
+            FACTS_EXTRACTED,
+            MEMORY_CHANGES,
+            GRAPH_CHANGES,
+            CONVERSATION_TURNS,
+            DEAD_LETTERS,
+        )
     )
-    make_branch(settings, branch)
-    dealt: dict[int, list[str]] = {}
-    for scope in sorted(scopes_in(files)):
-        dealt.setdefault(partition_for(scope, request.shards), []).append(scope)
-    target = branch_settings(settings, branch)
-    for partition in range(request.shards):
-        folder = shard_folder(target, partition)
-        folder.mkdir(parents=True, exist_ok=True)
-        gather_store(folder / DATABASE_FILE, files, dealt.get(partition, []))
-        report(Progress("dealing out", partition + 1, request.shards, "shards"))
-    keep_branch(settings, branch.model_copy(update={"whole": True}))
+    return offsets(writes, facts, changes, graph, turns, dead_letters)
+
+
+def _last_time(log: LogView) -> datetime:
+    """The latest append time of memory-writes."""
+    times = [datetime.min.replace(tzinfo=UTC)]
+    for partition in range(log.partitions(MEMORY_WRITES.name)):
+        end = log.end_offset(MEMORY_WRITES.name, partition)
+        times += [each.timestamp for each in log.read(MEMORY_WRITES.name, partition, end - 1, 1)]
+    return max(times)
+
+
+async def _settle(own: Settings, partition: int, log: LogView) -> None:
+    """Leave nothing to be done to a folded store. What stages had sent is in the log, however far
+    apart it lies there from what it followed from; and nothing of what was erased came into either,
+    since the old log had it no more."""
+    model = embedding_model(own)
+    shard = open_shard(own, partition, shard_options(own, model))
+    try:
+        note_log(shard, log)
+        with shard.writing() as connection:
+            connection.execute("DELETE FROM outbox")
+            connection.execute("UPDATE erasures SET phase = 'done', texts = '{}'")
+    finally:
+        shard.close()
+        await model.close()

@@ -17,6 +17,7 @@ from palimpsest.ops.replay.branches import (
 )
 from palimpsest.ops.replay.erased_branches import reached
 from palimpsest.ops.replay.live_log import blocks, decoded
+from palimpsest.ops.replay.log_identity import number_of
 from palimpsest.ops.replay.recorded import reading_log
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import EraseScopeCommand, ForgetCommand
@@ -35,8 +36,7 @@ class Standing:
     erasures: int
 
     def as_json(self) -> dict[str, JsonValue]:
-        told: dict[str, JsonValue] = self.branch.model_dump(mode="json")
-        return {**told, "behind": self.behind, "erasures": self.erasures}
+        return {**self.branch.as_json(), "behind": self.behind, "erasures": self.erasures}
 
 
 def standings(settings: Settings) -> list[Standing]:
@@ -50,10 +50,13 @@ def standings(settings: Settings) -> list[Standing]:
 
 def _standing(settings: Settings, branch: Branch, reader: LogReader) -> Standing:
     behind = erasures = 0
-    through = reached(settings, branch.name).through
+    # Of another log nobody knows how much of this one it has.
+    same = branch.of_log == number_of(reader)
+    read = branch.read_through if same else {}
+    through = reached(settings, branch.name).through if same else {}
     for number in range(reader.partitions(MEMORY_WRITES.name)):
         end = reader.end_offset(MEMORY_WRITES.name, number)
-        first = branch.read_through.get(number, 0)
+        first = read.get(number, 0)
         behind += max(0, end - first)
         first = max(first, through.get(number, 0))
         for records in blocks(reader, MEMORY_WRITES, number, first, end):

@@ -1,7 +1,9 @@
 """Exchanging live folders for those of a branch: all or none, whenever the process ends.
 
 `swap.json` in the data folder says what is exchanged. From the moment at which it lies there
-whole, the exchange is decided; who opens log or stores next carries out what is left of it.
+whole, the exchange is decided; who opens log or stores next carries out what is left of it. While
+they are being opened nothing is exchanged: the data folder itself is locked, by them together or
+by one who exchanges alone.
 """
 
 from __future__ import annotations
@@ -10,40 +12,53 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 from palimpsest.schemas.envelope import Frozen
 
 SWAP_FILE: Final = "swap.json"
-LOCK_FILE: Final = "swap.lock"
 BRANCHES: Final = "branches"
 
 
 class Swap(Frozen):
-    """`folders`, as `shards/0`, of the branch take the place of the live ones, which then lie in
-    the branch `kept`."""
+    """`folders`, as `shards/0` or `log`, of the branch take the place of the live ones, which then
+    lie in the branch `kept`."""
 
     branch: str
     kept: str
     folders: tuple[str, ...]
 
 
-def swap_folders(data_dir: Path, swap: Swap) -> None:
-    """Exchange; who calls sees to it that nobody has them open. Raises OSError: where the disk was
-    full before all was decided, nothing has changed."""
-    with _locked(data_dir):
+def swap_folders(data_dir: Path, swap: Swap, check: Callable[[], object] = lambda: None) -> None:
+    """Exchange; who calls sees to it that nobody has them open, by `check` too: while that is
+    called nobody opens any, and what it raises ends all. Raises OSError: where the disk was full
+    before all was decided, nothing has changed."""
+    with _locked(data_dir, fcntl.LOCK_EX):
+        check()
         _write(data_dir / SWAP_FILE, swap.model_dump_json().encode())
         _carry_out(data_dir)
 
 
 def finish_swap(data_dir: Path) -> None:
-    """Carry out what is left of an exchange that was interrupted, or wait for one under way. Before
-    log or stores are opened."""
+    """Carry out what is left of an exchange that was interrupted, or wait for one under way."""
     if (data_dir / SWAP_FILE).exists():
-        with _locked(data_dir):
+        with _locked(data_dir, fcntl.LOCK_EX):
             _carry_out(data_dir)
+
+
+@contextlib.contextmanager
+def unexchanged(data_dir: Path) -> Iterator[None]:
+    """A block in which log or stores are opened: nothing is left of an exchange, and none begins
+    before its end."""
+    while data_dir.exists():
+        finish_swap(data_dir)
+        with _locked(data_dir, fcntl.LOCK_SH):
+            if not (data_dir / SWAP_FILE).exists():
+                yield
+                return
+    yield  # there is nothing that could be exchanged
 
 
 def _carry_out(data_dir: Path) -> None:
@@ -94,10 +109,10 @@ def _synced(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _locked(data_dir: Path) -> Iterator[None]:
-    descriptor = os.open(data_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def _locked(data_dir: Path, kind: int) -> Iterator[None]:
+    descriptor = os.open(data_dir, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, kind)
         yield
     finally:
         os.close(descriptor)

@@ -14,7 +14,7 @@ from pydantic_core import from_json
 
 from palimpsest.schemas.topics import TOPICS, Topic
 from palimpsest.streams.logs import compaction
-from palimpsest.streams.logs.base import LogError, Outgoing, Position
+from palimpsest.streams.logs.base import LogError, Outgoing, Position, Record
 from palimpsest.streams.logs.logfile import OFFSET_BITS, table
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -86,6 +86,37 @@ def append_records(
         [(tail.next_offset, tail.timestamp, *key) for key, tail in tails.items()],
     )
     return done
+
+
+def place_records(connection: sqlite3.Connection, records: Sequence[Record]) -> None:
+    """Insert records that have their partitions, offsets and times already, those of a partition
+    in the order of their offsets and past its end, which moves along. Times may decrease among
+    them; what is appended later is never older than any. Raises LogError for an unknown topic."""
+    ends: dict[tuple[str, int], tuple[int, int]] = {}
+    rows: dict[str, list[Row]] = defaultdict(list)
+    for record in records:
+        topic = topic_named(record.topic)
+        moment = microseconds(record.timestamp)
+        row = (
+            record.partition << OFFSET_BITS | record.offset,
+            moment,
+            record.key or b"",
+            record.value,
+            pack_headers(record.headers),
+        )
+        if topic.cleanup == "compact":
+            _append_keyed(connection, topic, row)
+        else:
+            rows[topic.name].append(row)
+        _, newest = ends.get((topic.name, record.partition), (0, 0))
+        ends[topic.name, record.partition] = (record.offset + 1, max(newest, moment))
+    for name, placed in rows.items():
+        _insert(connection, TOPICS[name], placed)
+    connection.executemany(
+        "UPDATE partitions SET next_offset=?, last_timestamp=max(last_timestamp, ?)"
+        " WHERE topic=? AND partition=?",
+        [(*end, *key) for key, end in ends.items()],
+    )
 
 
 @dataclass(slots=True)

@@ -24,9 +24,10 @@ from palimpsest.streams.logs.appending import (
     append_records,
     microseconds,
     note_position,
+    place_records,
     topic_named,
 )
-from palimpsest.streams.logs.base import LogError, Outgoing, Position, partition_for
+from palimpsest.streams.logs.base import LogError, Outgoing, Position, Record, partition_for
 from palimpsest.streams.logs.lock import LOCK_NAME, FolderLock
 from palimpsest.streams.logs.logfile import (
     FILE_NAME,
@@ -178,6 +179,22 @@ class EmbeddedLog(LogView):
                 append_records(connection, [record], self._place, microseconds(moment))
         self._notifier.notify()
 
+    def place(self, records: Sequence[Record]) -> None:
+        """Take over records of another log as `place_records` does, all of them or none. For a log
+        that nobody reads yet."""
+        with self._writing(needs_lock=False) as connection:
+            place_records(connection, records)
+
+    def begin_at(self, topic: str, offset: int) -> None:
+        """Let no record that comes into the topic have an offset before this one. For a log that
+        nobody reads yet."""
+        topic_named(topic)
+        with self._writing(needs_lock=False) as connection:
+            connection.execute(
+                "UPDATE partitions SET next_offset=max(next_offset, ?) WHERE topic=?",
+                (offset, topic),
+            )
+
     def _write(
         self, outgoing: Sequence[Outgoing], positions: Sequence[Position]
     ) -> list[tuple[int, int]]:
@@ -204,6 +221,11 @@ class EmbeddedLog(LogView):
             )
         with self._writer.transaction() as connection:
             yield connection
+
+    def number_it(self, number: int) -> None:
+        """Give the log a `number`. For one that nobody reads yet."""
+        with self._writing(needs_lock=False) as connection:
+            connection.execute("INSERT OR REPLACE INTO settings VALUES ('number', ?)", (number,))
 
     # --- positions ------------------------------------------------------------------------
 

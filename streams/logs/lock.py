@@ -39,14 +39,19 @@ class FolderLock:
         log of this one) has it, and when the file cannot be written.
         """
         descriptor = _open(path)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(descriptor)
-            raise LogInUse(
-                f"the log in {path.parent} is being processed by {holder(path)};"
-                " stop that process first, or only publish to the log or read it"
-            ) from error
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                os.close(descriptor)
+                raise LogInUse(
+                    f"the log in {path.parent} is being processed by {holder(path)};"
+                    " stop that process first, or only publish to the log or read it"
+                ) from error
+            if _lies_at(descriptor, path):
+                break
+            os.close(descriptor)  # the folder was exchanged for another one meanwhile
+            descriptor = _open(path)
         lock = cls(path, descriptor)
         try:
             lock._sign(since)
@@ -115,6 +120,13 @@ class AppendLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def _lies_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _open(path: Path) -> int:

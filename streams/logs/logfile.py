@@ -126,6 +126,21 @@ def connect_writer(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def is_alone(path: Path) -> bool:
+    """Whether nobody has the log open, to write or to read. Leaves all of it in the one file.
+    Raises LogError."""
+    with explained(path), contextlib.closing(sqlite3.connect(path, isolation_level=None)) as found:
+        found.execute("PRAGMA busy_timeout=0")
+        try:
+            # Refused while any other connection is open: each holds the file while it lives.
+            found.execute("PRAGMA journal_mode=DELETE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorname.startswith("SQLITE_BUSY"):
+                return False
+            raise
+        return True
+
+
 def _use_wal(connection: sqlite3.Connection) -> None:
     # Changing the mode of a new file does not wait for a process that does the same: an empty
     # write transaction does, and afterwards the mode is set already.
@@ -171,8 +186,8 @@ def verify(connection: sqlite3.Connection, path: Path, partitions: int | None) -
     if partitions is not None and partitions != stored:
         raise LogError(
             f"{path} was made with {stored} partitions and cannot be used with {partitions}:"
-            f" scopes would change their partition. Set log.partitions to {stored}, or begin"
-            " a new data folder and publish the turns to it again"
+            f" scopes would change their partition. Set log.partitions to {stored}, or deal the"
+            f" log out anew with `palimpsest replay rebuild --shards {partitions} --swap`"
         )
     if not _up_to_date(connection):
         raise LogError(

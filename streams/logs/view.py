@@ -28,6 +28,13 @@ class LogView:
         topic_named(topic)
         return self._partitions
 
+    def number(self) -> int:
+        """What tells a log that was dealt out anew from that which it was made of, and from all
+        others; 0 of one that never was."""
+        with self._reader.query("SELECT value FROM settings WHERE name='number'") as rows:
+            row = rows.fetchone()
+        return 0 if row is None else int(row[0])
+
     def end_offset(self, topic: str, partition: int) -> int:
         """The offset that the next appended record will get; 0 for an empty partition."""
         self._check(topic, partition)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from pathlib import Path
 
 import pytest
 
 from palimpsest.ops.replay import swap
-from palimpsest.ops.replay.swap import Swap, finish_swap, swap_folders
+from palimpsest.ops.replay.swap import Swap, finish_swap, swap_folders, unexchanged
 
 FOLDERS = ("shards/0", "shards/1", "shards/2")
 STEPS = 20
@@ -83,8 +84,36 @@ def test_all_are_exchanged_or_none_wherever_it_is_killed(tmp_path: Path, again: 
     assert len(ends) > 2 * len(FOLDERS)
 
 
+def test_nothing_is_exchanged_while_log_or_stores_are_opened(tmp_path: Path) -> None:
+    folder = made(tmp_path / "data")
+    looked = threading.Event()
+    wanted = Swap(branch="new", kept="kept", folders=FOLDERS)
+    exchanging = threading.Thread(target=swap_folders, args=(folder, wanted, looked.set))
+    with unexchanged(folder):
+        exchanging.start()
+        with unexchanged(folder):  # others may open theirs meanwhile
+            assert not looked.wait(0.2)
+        assert contents(folder) == BEFORE
+    exchanging.join()
+    assert looked.is_set()
+    with unexchanged(folder):
+        assert contents(folder) == AFTER
+
+
+def test_what_speaks_against_it_leaves_all_as_it_is(tmp_path: Path) -> None:
+    folder = made(tmp_path / "data")
+
+    def in_use() -> None:
+        raise RuntimeError("in use")
+
+    with pytest.raises(RuntimeError, match="in use"):
+        swap_folders(folder, Swap(branch="new", kept="kept", folders=FOLDERS), in_use)
+    with unexchanged(folder):
+        assert contents(folder) == BEFORE
+
+
 def test_without_an_exchange_under_way_nothing_is_done(tmp_path: Path) -> None:
     folder = made(tmp_path / "data")
     finish_swap(folder)
     assert contents(folder) == BEFORE
-    assert not (folder / swap.LOCK_FILE).exists()
+    assert sorted(each.name for each in folder.iterdir()) == ["branches", "shards"]

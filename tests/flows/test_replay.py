@@ -52,6 +52,25 @@ def test_stores_are_made_anew_read_and_exchanged(program: Program) -> None:
     assert program.json("run", "--once")["balance"]["holds"] is True
 
 
+def test_log_and_stores_in_another_number_of_partitions(program: Program) -> None:
+    for scope in ("home", "team"):
+        program.ok("ingest", program.turns(SAID[1], name=f"{scope}.jsonl"), "--scope", scope)
+    assert "wait for normalize" in program.fails("replay", "rebuild", "--shards", "2", "--swap")
+    program.ok("run", "--once")
+    live = program.json("sql", EVERYTHING)
+    swapped = program.json("replay", "rebuild", "--shards", "2", "--swap")
+    assert (swapped["equal"], swapped["swapped"], len(swapped["partitions"])) == (True, True, 2)
+    assert program.json("sql", EVERYTHING) == live
+    assert program.json("sql", EVERYTHING, "--branch", swapped["kept"]) == live
+    assert program.json("run", "--once")["balance"]["holds"] is True
+    told = program.run("run", "--once", PALIMPSEST_LOG__PARTITIONS="1")
+    assert "Set log.partitions to 2" in told.stderr
+    program.fails("replay", "rebuild", "--shards", "2", "--partition", "0", code=2)
+    again = program.run("replay", "rebuild", "--shards=3", "--swap", PALIMPSEST_LOG__PARTITIONS="2")
+    assert again.returncode == 0, again.stderr
+    assert "log.partitions is set to 2; set it to 3" in again.stderr
+
+
 def test_as_of_a_moment_it_tells_what_was_known_then(program: Program) -> None:
     program.ok("ingest", program.turns(SAID[0]), "--scope", "home")
     program.ok("run", "--once")

@@ -1,0 +1,131 @@
+"""kill -9 in every step to another number of partitions: it goes on, and what is live stays."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from palimpsest.ops.embedded import open_log
+from palimpsest.ops.replay.progress import Progress
+from palimpsest.ops.replay.resharding import ReshardRequest, reshard
+from palimpsest.ops.replay.swap import SWAP_FILE
+from tests.fault.driver import processes
+from tests.resharding import goes_on, partitions_of, resharded, settings_of, states
+
+SCOPES = ("ana", "ben", "cleo")
+TURNS = [(scope, f"{scope} likes tea number {n}") for n in range(4) for scope in SCOPES]
+STEPS = (
+    "copying the live stores",
+    "audit",
+    "apply-writes",
+    "graph-persist",
+    "comparing",
+    "planning the log",
+    "writing conversation-turns[1]",
+    "writing memory-history[0]",
+    "audit",
+    "decide",
+    "graph-persist",
+    "comparing",
+)
+"""In the order in which they come: up to the first comparison the stores as they are are made, and
+what comes then is the new log and its stores. A killed process goes on behind what is done."""
+LAST_WRITES = 16
+"""More than an exchange of two folders has writes to the disk that are waited for."""
+
+
+def dying_at(folder: Path, phase: str, passed: int) -> None:
+    """Deal out anew, and be killed when this step is told for the next time after `passed`."""
+    left = [passed]
+
+    def report(progress: Progress) -> None:
+        if progress.phase == phase:
+            left[0] -= 1
+            if left[0] < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    asyncio.run(reshard(settings_of(folder), ReshardRequest("two", 2, swap=True), report))
+
+
+def dying_in_exchange(folder: Path, after: int) -> None:
+    """Exchange, and be killed at a write to the disk."""
+    left = [after]
+    real = os.fsync
+
+    def synced(descriptor: int) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        real(descriptor)
+
+    os.fsync = synced  # type: ignore[assignment]
+    resharded(settings_of(folder), 2, name="two")
+
+
+def killed(target: object, *given: object) -> bool:
+    process = processes().Process(target=target, args=given)  # type: ignore[arg-type]
+    process.start()
+    process.join()
+    assert process.exitcode in (0, -signal.SIGKILL)
+    return process.exitcode != 0
+
+
+@pytest.fixture(scope="module")
+def past(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("past") / "data"
+    goes_on(settings_of(folder), *TURNS, first=1)
+    return folder
+
+
+def test_killed_in_every_step(past: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    shutil.copytree(past, folder)
+    settings = settings_of(folder)
+    before = states(settings, SCOPES)
+    is_new = False
+    for step in STEPS:
+        # The same names come for the stores as they are first.
+        passed = 1 if is_new and step == "comparing" else 0
+        assert killed(dying_at, folder, step, passed), step
+        is_new |= step == "planning the log"
+        assert partitions_of(settings) == 1
+        assert not (folder / SWAP_FILE).exists()
+    assert states(settings, SCOPES) == before
+    assert not killed(dying_at, folder, "no step", 0)
+    assert partitions_of(settings) == 2
+    assert states(settings, SCOPES) == before
+    assert sorted(each.name for each in (folder / "branches").iterdir())[0].startswith("replaced-")
+    goes_on(settings, ("ana", "Ana has a dog"))
+
+
+def test_killed_in_the_exchange(past: Path, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    shutil.copytree(past, made)
+    before = states(settings_of(made), SCOPES)
+    assert resharded(settings_of(made), 2, name="two", swap=False).is_equal
+    exchanged = []
+    for after in range(0, LAST_WRITES, 2):
+        folder = tmp_path / str(after)
+        shutil.copytree(made, folder)
+        was_killed = killed(dying_in_exchange, folder, after)
+        decided = (folder / SWAP_FILE).exists()
+        settings = settings_of(folder)
+        with open_log(settings, "read") as log:
+            partitions = log.partitions("memory-writes")
+        assert partitions == 2 or not decided
+        shards = sorted(each.name for each in (folder / "shards").iterdir())
+        assert shards == [str(number) for number in range(partitions)]
+        exchanged.append(partitions == 2)
+        shutil.rmtree(folder) if was_killed and after not in (0, 6) else None
+        if not was_killed:
+            break
+    assert exchanged[0] is False
+    assert exchanged == sorted(exchanged)
+    assert len(exchanged) > 3
+    for after in (0, 6):
+        assert states(settings_of(tmp_path / str(after)), SCOPES) == before
