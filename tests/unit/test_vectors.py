@@ -96,6 +96,26 @@ def test_it_follows_the_store(shard: Shard) -> None:
     assert (again.written, again.removed, again.position) == (0, 0, 501)
 
 
+def test_a_large_store_takes_no_memory_to_follow(shard: Shard) -> None:
+    """Of what is wide, nothing but the rows in hand."""
+    with shard.writing() as connection:
+        connection.execute(
+            "INSERT INTO memory_rows SELECT m.* REPLACE ('x' || i AS memory_id, NULL AS dedup_key,"
+            " 'k' || i AS embedding_key, 500 AS write_seq)"
+            " FROM (FROM memory_rows LIMIT 1) m, range(30_000) of(i)"
+        )
+        connection.execute(
+            "INSERT INTO embeddings SELECT e.* REPLACE ('k' || i AS embedding_key,"
+            " encode(repeat('t', 4096)) AS tokens)"
+            " FROM (FROM embeddings LIMIT 1) e, range(30_000) of(i)"
+        )
+        connection.execute("SET memory_limit = '64MiB'")
+    table = table_of(shard)
+    assert table.sync().written == 30_120
+    write(shard, [memory("new", "a whole new thing", 501)])
+    assert table.sync().written == 1
+
+
 def vectors_of(shard: Shard) -> dict[str, list[float]]:
     shard.indexes.clear()
     segments = shard.indexes.get(SCOPE).segments
