@@ -40,7 +40,7 @@ def raising(name: str) -> Callable[[Stage], Stage]:
     return spoiled
 
 
-def opened(folder: Path, stage: str, batch: int = 3) -> Pipeline:
+def opened(folder: Path, stage: str, batch: int = 256) -> Pipeline:
     settings = pipeline_settings(FULL, "model")
     model = ScriptedModel(spoken)
     return Pipeline(folder, settings, model, batch=batch, spoiled=raising(stage))

@@ -11,8 +11,18 @@ import pytest
 
 from palimpsest.ops.maintenance.erasing import carry_out_in
 from palimpsest.schemas.topics import DEAD_LETTERS, FACTS_EXTRACTED, MEMORY_CHANGES, MEMORY_WRITES
-from tests.folded_history import TALK, beside, ends_of, fold, hashes, live, recorded
-from tests.harness import Crash, Pipeline, differing
+from tests.fault.stops import Stop, run_and_copy
+from tests.folded_history import (
+    TALK,
+    beside,
+    ends_of,
+    fold,
+    hashes,
+    live,
+    live_to_an_erasure,
+    recorded,
+)
+from tests.harness import Pipeline, differing
 from tests.spoken_model import ScriptedModel
 
 STATEFUL = ("decide", "apply-writes", "graph-persist", "audit")
@@ -66,7 +76,7 @@ def test_all_tables_are_the_same(lived: Pipeline, tmp_path: Path, with_vectors: 
 def test_an_erasure_that_was_not_carried_out(seed: int, tmp_path: Path) -> None:
     """The log has the text still; afterwards nothing has."""
     with recorded(tmp_path / "lived", seed) as lived:
-        live(lived, carry_out=False)
+        live_to_an_erasure(lived).run()
         with beside(lived, tmp_path / "folded") as folded:
             fold(folded, ends_of(folded), lived.folder)
             carry_out_in(folded.log, 0, folded.shard)
@@ -78,7 +88,7 @@ def test_it_goes_on_where_it_stopped(
     lived: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = hashes(lived.reopen())
-    monkeypatch.setattr("palimpsest.ops.replay.fold.BATCH_RECORDS", 7)
+    monkeypatch.setattr("palimpsest.ops.replay.fold.BATCH_RECORDS", 20)
     chance = random.Random(1)
     with beside(lived, tmp_path) as folded:
         ends = ends_of(folded)
@@ -86,7 +96,7 @@ def test_it_goes_on_where_it_stopped(
         stops = 0
         stopped = True
         while stopped:
-            looks = iter([False] * chance.randint(1, 20))
+            looks = iter([False] * chance.randint(1, 7))
             result = fold(folded, ends, lived.folder, stopping=lambda of=looks: next(of, True))
             folded.reopen()
             records.update(result.by_stage)
@@ -119,28 +129,39 @@ def test_a_worker_goes_on_with_it(lived: Pipeline, tmp_path: Path) -> None:
         assert again.memories() == memories
 
 
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], dict[Stop, Path]]:
+    """What a run ends in, and what it leaves where it is killed on its way."""
+
+    def is_tried(stop: Stop) -> bool:
+        stage, step, nth = stop
+        return stage in STATEFUL and step in ("commit", "send") and nth == 2
+
+    with recorded(tmp_path_factory.mktemp("said")) as pipeline:
+        pipeline.say(*TALK)
+        stopped = run_and_copy(pipeline, is_tried, tmp_path_factory.mktemp("stops"))
+        return pipeline.state_by_table(), stopped
+
+
 @pytest.mark.parametrize("stage", STATEFUL)
 @pytest.mark.parametrize("step", ["commit", "send"])
-def test_what_a_crash_left_unsent_is_sent(stage: str, step: str, tmp_path: Path) -> None:
+def test_what_a_crash_left_unsent_is_sent(
+    stage: str, step: str, tmp_path: Path, said: tuple[dict[str, str], dict[Stop, Path]]
+) -> None:
     """Committed by a process that was killed then: its store is lost, or a copy of it is there."""
-    with recorded(tmp_path / "lived") as lived:
-        lived.say(*TALK)
-        lived.crash_at(stage, step, 2)
-        with pytest.raises(Crash):
-            lived.run()
-        lived.disarm()
+    state, stopped = said
+    with recorded(stopped[stage, step, 2]) as killed:
         for known in (False, True):
-            with beside(lived, tmp_path / f"folded-{known}") as folded:
-                fold(folded, ends_of(folded), *[lived.folder] * known)
+            with beside(killed, tmp_path / f"folded-{known}") as folded:
+                fold(folded, ends_of(folded), *[killed.folder] * known)
                 folded.run()
                 balance = folded.balance()
                 assert balance.holds
                 assert (balance.turns["in_flight"], balance.facts["in_flight"]) == (0, 0)
                 assert _ids_are_unique(folded)
-        lived.reopen().run()
-        # Without the times of the log: what was missing was appended by each.
-        with Pipeline(tmp_path / "folded-True", lived.settings, lived.language) as folded:
-            assert differing(folded.state_by_table(), lived.state_by_table()) == []
+                # Without the times of the log: what was missing was appended by each.
+                if known:
+                    assert differing(folded.state_by_table(), state) == []
 
 
 def _ids_are_unique(pipeline: Pipeline) -> bool:
