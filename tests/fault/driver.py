@@ -35,7 +35,8 @@ def run(folder: Path, told: Connection) -> None:
 def processes() -> ForkServerContext:
     """Processes that begin with everything imported, so that a hundred of them cost little."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    # What they run may lie in a test's own file.
+    context.set_forkserver_preload([__name__, "pytest"])
     return context
 
 
