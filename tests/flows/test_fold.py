@@ -54,22 +54,34 @@ def test_the_history_has_everything(lived: Pipeline) -> None:
         assert lived.values(f"SELECT count(*) FROM {table}")[0], table
 
 
-@pytest.mark.parametrize("with_vectors", [True, False])
-def test_all_tables_are_the_same(lived: Pipeline, tmp_path: Path, with_vectors: bool) -> None:
+def test_all_tables_are_the_same_and_a_worker_goes_on(lived: Pipeline, tmp_path: Path) -> None:
     before = hashes(lived.reopen())
     questions = asked(lived)
-    with beside(lived, tmp_path) as folded:
+    with beside(lived, tmp_path / "folded") as folded, beside(lived, tmp_path / "other") as other:
         ends = ends_of(folded)
-        result = fold(folded, ends, *[lived.folder] * with_vectors)
-        assert differing(hashes(folded), before) == []
-        assert not result.stopped
-        assert result.cursors == ends
-        # Facts that became no memory have no stored vector.
-        assert (result.embedded < FEW) == with_vectors
-        assert asked(lived) == questions
-        assert ends_of(folded) == ends  # nothing was appended
-        assert [folded.shard.unsent(stage) for stage in STATEFUL] == [[], [], [], []]
-        assert folded.balance().holds
+        for pipeline, stored in ((folded, [lived.folder]), (other, [])):
+            result = fold(pipeline, ends, *stored)
+            assert differing(hashes(pipeline), before) == []
+            assert not result.stopped
+            assert result.cursors == ends
+            # Facts that became no memory have no stored vector.
+            assert (result.embedded < FEW) == bool(stored)
+            assert asked(lived) == questions
+            assert ends_of(pipeline) == ends  # nothing was appended
+            assert [pipeline.shard.unsent(stage) for stage in STATEFUL] == [[], [], [], []]
+            assert pipeline.balance().holds
+        # What comes afterwards comes to the same in both.
+        for pipeline in (folded, other):
+            pipeline.run()  # finds nothing to do
+            assert ends_of(pipeline) == ends
+            pipeline.say(TALK[0], TALK[2], "Now Ana likes blue tea", first=500)
+            pipeline.say(TALK[4], first=501, scope="dora")
+            pipeline.run()
+            assert pipeline.balance().holds
+        assert differing(folded.state_by_table(), other.state_by_table()) == []
+        memories = folded.memories()
+    with Pipeline(tmp_path / "folded", lived.settings, lived.language) as again:
+        assert again.memories() == memories
 
 
 @pytest.mark.parametrize("seed", [1])
@@ -106,27 +118,6 @@ def test_it_goes_on_where_it_stopped(
         assert records == {stage: sum(topics.values()) for stage, topics in ends.items()}
         assert fold(folded, ends).records == 0
         assert differing(hashes(folded), before) == []
-
-
-def test_a_worker_goes_on_with_it(lived: Pipeline, tmp_path: Path) -> None:
-    """What comes afterwards comes to the same in both."""
-    with beside(lived, tmp_path / "folded") as folded:
-        fold(folded, ends_of(folded), lived.folder)
-        with beside(lived, tmp_path / "other") as other:
-            fold(other, ends_of(other))
-            for pipeline in (folded, other):
-                pipeline.run()  # finds nothing to do
-                assert ends_of(pipeline) == ends_of(lived.reopen())
-                pipeline.say(TALK[0], TALK[2], "Now Ana likes blue tea", first=500)
-                pipeline.say(TALK[4], first=501, scope="dora")
-                pipeline.run()
-                assert pipeline.balance().holds
-            assert differing(folded.state_by_table(), other.state_by_table()) == []
-            memories = folded.memories()
-    lived.run()
-    lived.close()
-    with Pipeline(tmp_path / "folded", lived.settings, lived.language) as again:
-        assert again.memories() == memories
 
 
 @pytest.fixture(scope="module")
