@@ -28,19 +28,19 @@ class _OneThread(asyncio.SelectorEventLoop):
         return done
 
 
-def run_in_one_thread(pipeline: Pipeline) -> None:
-    """Until everything is processed: by the same steps in the same order each time."""
+def run_in_one_thread(pipeline: Pipeline, *only: str) -> None:
+    """Until everything is processed, by these stages only where any are named: by the same steps in
+    the same order each time."""
     pipeline.shard.lock = asyncio.Lock()
     pipeline.happened.clear()
     with asyncio.Runner(loop_factory=_OneThread) as runner:
-        runner.run(pipeline.drain())
+        runner.run(pipeline.drain(*only))
 
 
 def run_and_copy(
-    pipeline: Pipeline, wanted: Callable[[Stop], bool], folder: Path
+    pipeline: Pipeline, wanted: Callable[[Stop], bool], folder: Path, *only: str
 ) -> dict[Stop, Path]:
-    """Run until everything is processed; a copy in `folder` of what lay there at each stop that is
-    wanted."""
+    """The same; a copy in `folder` of what lay there at each stop that is wanted."""
     copies: dict[Stop, Path] = {}
 
     def look(stage: str, step: str) -> None:
@@ -49,7 +49,7 @@ def run_and_copy(
             copies[stop] = copied(pipeline.folder, folder / "-".join(map(str, stop)))
 
     pipeline.on_step = look
-    run_in_one_thread(pipeline)
+    run_in_one_thread(pipeline, *only)
     return copies
 
 
