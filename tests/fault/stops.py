@@ -11,7 +11,7 @@ from typing import Any
 from tests.harness import Pipeline
 
 Stop = tuple[str, str, int]
-"""A stage, a step, and for the how manyth time the stage has done it."""
+"""A stage, a step, and how often the stage has done it by then."""
 
 
 class _OneThread(asyncio.SelectorEventLoop):
