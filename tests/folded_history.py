@@ -103,15 +103,20 @@ class History:
         return str(found[len(found) // 2])
 
 
-def live(pipeline: Pipeline, carry_out: bool = True) -> None:
-    """A history of three scopes. `carry_out`: erased texts are taken out of the files at once."""
+def live_to_an_erasure(pipeline: Pipeline) -> History:
+    """The beginning of a history of three scopes. Erased texts are still in the files."""
     history = History(pipeline)
     for scope in SCOPES:
         history.say(*TALK, scope=scope, session_id=f"{scope}-1")
     history.run()
     _curate(history)
-    if carry_out:
-        carry_out_in(pipeline.log, 0, pipeline.shard)
+    return history
+
+
+def live(pipeline: Pipeline) -> None:
+    """The whole history."""
+    history = live_to_an_erasure(pipeline)
+    carry_out_in(pipeline.log, 0, pipeline.shard)
     _hold(history)
     _keep_documents(history)
     _redrive(history)

@@ -58,6 +58,7 @@ class Tables:
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
         self._schemas: dict[str, pa.Schema] = {}
+        self._types: dict[str, dict[str, str]] = {}
         self._batches: dict[tuple[str, bool], str] = {}
 
     def arrow_schema(self, table: str) -> pa.Schema:
@@ -73,12 +74,16 @@ class Tables:
         self._connection.execute(parsed(self._connection, statement), list(parameters))
 
     def _types_of(self, table: str) -> dict[str, str]:
-        found = self._connection.execute(
-            "SELECT column_name, data_type FROM duckdb_columns()"
-            " WHERE schema_name = 'internal' AND table_name = ?",
-            [table],
-        )
-        return dict(found.fetchall())
+        """Of its columns. Those of all tables are asked for at once, which takes as long as those
+        of one."""
+        if not self._types:
+            found = self._connection.execute(
+                "SELECT table_name, column_name, data_type FROM duckdb_columns()"
+                " WHERE schema_name = 'internal'"
+            )
+            for each, column, data_type in found.fetchall():
+                self._types.setdefault(each, {})[column] = data_type
+        return self._types[table]
 
     def insert(self, rows: Sequence[Row]) -> None:
         """Insert rows of one type whose keys are known to be new."""

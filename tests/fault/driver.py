@@ -21,9 +21,11 @@ def opened(folder: Path, batch: int = BATCH) -> Pipeline:
 
 
 def run(folder: Path, told: Connection) -> None:
-    """Process what lies in the log to its end; one message a step, and a last empty one."""
+    """Process what lies in the log to its end; one message a step, and a last empty one. What an
+    earlier process left is looked at first."""
     told.send_bytes(b"started")
     with opened(folder) as pipeline:
+        assert pipeline.balance().holds
         told.send_bytes(b"opened")
         pipeline.on_step = lambda stage, step: told.send_bytes(f"{stage} {step}".encode())
         pipeline.run()
@@ -33,7 +35,8 @@ def run(folder: Path, told: Connection) -> None:
 def processes() -> ForkServerContext:
     """Processes that begin with everything imported, so that a hundred of them cost little."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    # What they run may lie in a test's own file.
+    context.set_forkserver_preload([__name__, "pytest"])
     return context
 
 

@@ -8,6 +8,9 @@ import os
 import resource
 import signal
 import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from itertools import product
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,7 @@ from palimpsest.schemas.topics import (
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.shard import Shard, StoreError
 from palimpsest.streams.logs.base import LogError
+from tests.fault.driver import processes
 from tests.harness import Pipeline, pipeline_settings
 from tests.messages import BEGIN
 from tests.spoken_model import ScriptedModel, spoken
@@ -89,17 +93,26 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("value", "reason"), BAD.values(), ids=BAD)
+@pytest.fixture(scope="module")
+def with_bad(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
+    """All of them, one after another."""
+    with fed(tmp_path_factory.mktemp("bad"), *(value for value, _ in BAD.values())) as pipeline:
+        yield pipeline
+
+
+@pytest.mark.parametrize("name", BAD)
 def test_a_bad_record_is_kept_with_its_reason_and_stops_nothing(
-    value: bytes | None, reason: str, tmp_path: Path
+    name: str, with_bad: Pipeline
 ) -> None:
-    with fed(tmp_path, value) as pipeline:
-        [dead_letter] = pipeline.dead_letters()
-        assert reason in dead_letter.reason
-        assert (dead_letter.stage, dead_letter.failure) == ("normalize", "invalid")
-        assert pipeline.balance().turns["dead"] == 1
-        [row] = pipeline.rows("SELECT * FROM dead_letter_rows")
-        assert row["reason"] == dead_letter.reason
+    number = list(BAD).index(name)
+    reason = BAD[name][1]
+    dead_letters = with_bad.dead_letters()
+    assert with_bad.balance().turns["dead"] == len(dead_letters) == len(BAD)
+    [dead_letter] = [each for each in dead_letters if each.offset == number]
+    assert reason in dead_letter.reason
+    assert (dead_letter.stage, dead_letter.failure) == ("normalize", "invalid")
+    [row] = with_bad.rows("SELECT * FROM dead_letter_rows WHERE log_offset = ?", number)
+    assert row["reason"] == dead_letter.reason
 
 
 ODD = {
@@ -117,16 +130,26 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize(("content", "stored"), ODD.values(), ids=ODD)
-def test_an_odd_text_is_stored_as_it_is(content: str, stored: str | None, tmp_path: Path) -> None:
-    with fed(tmp_path, as_bytes(record(body={"content": content}))) as pipeline:
-        assert pipeline.dead_letters() == []
-        assert (stored or content) in pipeline.values(
-            "SELECT content FROM memory_rows WHERE type = 'episodic'"
-        )
+@pytest.fixture(scope="module")
+def with_odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
+    """All of them, each in a scope of its own."""
+    values = [
+        as_bytes(record(id=name, scope=name, correlation_id=name, body={"content": content}))
+        for name, (content, _) in ODD.items()
+    ]
+    with fed(tmp_path_factory.mktemp("odd"), *values) as pipeline:
         # Also after a restart, read back from the file.
         before = pipeline.state()
         assert pipeline.reopen().run().state() == before
+        yield pipeline
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_text_is_stored_as_it_is(name: str, with_odd: Pipeline) -> None:
+    content, stored = ODD[name]
+    assert with_odd.dead_letters() == []
+    query = "SELECT content FROM memory_rows WHERE type = 'episodic' AND scope = ?"
+    assert with_odd.values(query, name) == [stored or content]
 
 
 def test_odd_names_go_through_every_table(tmp_path: Path) -> None:
@@ -150,14 +173,16 @@ def test_a_scope_of_just_the_longest_length(tmp_path: Path) -> None:
         assert len(pipeline.memories("ä" * 256)) == 1
 
 
-@pytest.mark.parametrize("topic", [MEMORY_COMMANDS, FACTS_EXTRACTED, MEMORY_WRITES])
-@pytest.mark.parametrize("key", [b"ana", b"\xff\xfe", b""])
-def test_garbage_on_other_topics_stops_nothing(topic: Any, key: bytes, tmp_path: Path) -> None:
+def test_garbage_on_other_topics_stops_nothing(tmp_path: Path) -> None:
+    topics = (MEMORY_COMMANDS, FACTS_EXTRACTED, MEMORY_WRITES)
+    keys = (b"ana", b"\xff\xfe", b"")
     with Pipeline(tmp_path) as pipeline:
-        pipeline.raw(topic, b"{", key)
+        for topic, key in product(topics, keys):
+            pipeline.raw(topic, b"{", key)
         pipeline.raw(CONVERSATION_TURNS, GOOD)
         pipeline.run()
-        assert [dead_letter.topic for dead_letter in pipeline.dead_letters()] == [topic.name]
+        dead = Counter(dead_letter.topic for dead_letter in pipeline.dead_letters())
+        assert dead == {topic.name: len(keys) for topic in topics}
         assert pipeline.memories() == ["Ana has a bicycle"]
         assert pipeline.balance().holds
 
@@ -204,9 +229,7 @@ def test_a_folder_that_may_not_be_written(readonly: tuple[str, ...]) -> None:
             )
             path.chmod(0o555 if blocked else 0o777)
         here, there = multiprocessing.Pipe(duplex=False)
-        process = multiprocessing.get_context("spawn").Process(
-            target=open_without_rights, args=(folder, there)
-        )
+        process = processes().Process(target=open_without_rights, args=(folder, there))
         process.start()
         there.close()
         error = here.recv()
@@ -254,31 +277,38 @@ def run_on_a_small_disk(folder: Path, extra: int, told: Connection) -> None:
     os._exit(0)  # as a process that was stopped: nothing is tidied up
 
 
+def talking(folder: Path) -> Pipeline:
+    return Pipeline(folder, pipeline_settings(decider="model"), ScriptedModel(spoken))
+
+
+@pytest.fixture(scope="module")
+def roomy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What is in the store where there is room."""
+    with talking(tmp_path_factory.mktemp("roomy")) as pipeline:
+        pipeline.say(*TALK)
+        return pipeline.run().state_by_table()
+
+
 @pytest.mark.parametrize("extra", [4_096, 65_536, 262_144])
-def test_a_full_disk_stops_the_worker_and_loses_nothing(extra: int, tmp_path: Path) -> None:
+def test_a_full_disk_stops_the_worker_and_loses_nothing(
+    extra: int, tmp_path: Path, roomy: dict[str, str]
+) -> None:
     folder = tmp_path / "full"
-    with Pipeline(folder, pipeline_settings(decider="model"), ScriptedModel(spoken)) as pipeline:
+    with talking(folder) as pipeline:
         pipeline.say(*TALK)
     here, there = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("spawn").Process(
-        target=run_on_a_small_disk, args=(folder, extra, there)
-    )
+    process = processes().Process(target=run_on_a_small_disk, args=(folder, extra, there))
     process.start()
     there.close()
     error = here.recv()
     process.join()
     assert error
     assert "full" in error or "File too large" in error or "limit" in error or "IO Error" in error
-    with Pipeline(folder, pipeline_settings(decider="model"), ScriptedModel(spoken)) as pipeline:
+    with talking(folder) as pipeline:
         assert pipeline.balance().holds
         pipeline.run()
         assert pipeline.balance().turns["stored"] == len(TALK)
-        state = pipeline.state_by_table()
-    with Pipeline(
-        tmp_path / "roomy", pipeline_settings(decider="model"), ScriptedModel(spoken)
-    ) as pipeline:
-        pipeline.say(*TALK)
-        assert pipeline.run().state_by_table() == state
+        assert pipeline.state_by_table() == roomy
 
 
 def publish_until_full(pipeline: Pipeline) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +27,7 @@ from palimpsest.schemas.topics import (
 )
 from palimpsest.streams.runtime.runner import STEPS
 from palimpsest.streams.topology import STAGE_NAMES
+from tests.fault.stops import Stop, run_and_copy, run_in_one_thread
 from tests.harness import FULL, Crash, Pipeline, differing, pipeline_settings
 from tests.messages import turn
 from tests.spoken_model import ScriptedModel, spoken
@@ -60,15 +61,13 @@ SENT = (
 )
 
 
+def opened(folder: Path, **fields: Any) -> Pipeline:
+    return Pipeline(folder, pipeline_settings(FULL, "model"), ScriptedModel(spoken), **fields)
+
+
 def prepare(folder: Path, batch: int, two_steps: bool = False) -> Pipeline:
     """A pipeline with everything that may happen lying in its log."""
-    pipeline = Pipeline(
-        folder,
-        pipeline_settings(FULL, "model"),
-        ScriptedModel(spoken),
-        batch=batch,
-        two_steps=two_steps,
-    )
+    pipeline = opened(folder, batch=batch, two_steps=two_steps)
     pipeline.say(*TALK)
     pipeline.raw(CONVERSATION_TURNS, b"{ no turn")
     pipeline.say(*TALK[5:1:-1], scope="ben", session_id="s2")
@@ -78,24 +77,36 @@ def prepare(folder: Path, batch: int, two_steps: bool = False) -> Pipeline:
 
 @dataclass(frozen=True)
 class Uninterrupted:
+    """`stopped` has what was left at each stop by a process that ended there."""
+
     state: dict[str, str]
-    happened: Counter[tuple[str, str]]
-    dead: int
+    stopped: dict[Stop, Path]
+
+    def at(self, stage: str, step: str) -> list[Path]:
+        """What the stops at this step left."""
+        return [folder for stop, folder in self.stopped.items() if stop[:2] == (stage, step)]
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Uninterrupted]:
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Uninterrupted:
     with prepare(tmp_path_factory.mktemp("uninterrupted"), BATCH) as pipeline:
-        pipeline.run()
+        run_in_one_thread(pipeline)
         settled = pipeline.facts_settled()
         # Else the comparison would prove little.
         assert {"created", "modified", "deleted", "none", "skipped", "dropped"} <= {
             event for event, _ in settled
         }
-        dead = len(pipeline.values("SELECT letter_id FROM dead_letter_rows"))
-        assert dead == 3
+        assert len(pipeline.values("SELECT letter_id FROM dead_letter_rows")) == 3
         assert_nothing_lost(pipeline)
-        yield Uninterrupted(pipeline.state_by_table(), Counter(pipeline.happened), dead)
+        state = pipeline.state_by_table()
+        stops = {
+            (stage, step, nth)
+            for (stage, step), happened in pipeline.happened.items()
+            for nth in occurrences(happened)[step in NOTHING_DURABLE :]
+        }
+    with prepare(tmp_path_factory.mktemp("stopped"), BATCH) as pipeline:
+        copies = run_and_copy(pipeline, stops.__contains__, tmp_path_factory.mktemp("stops"))
+        return Uninterrupted(state, copies)
 
 
 def assert_nothing_lost(pipeline: Pipeline) -> None:
@@ -123,43 +134,46 @@ def test_batches_do_not_show(tmp_path: Path, uninterrupted: Uninterrupted) -> No
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("stage", STAGE_NAMES)
 def test_a_stop_at_a_boundary_changes_nothing(
-    stage: str, step: str, tmp_path: Path, uninterrupted: Uninterrupted
+    stage: str, step: str, uninterrupted: Uninterrupted
 ) -> None:
-    for nth in occurrences(uninterrupted.happened[stage, step])[step in NOTHING_DURABLE :]:
-        with prepare(tmp_path / str(nth), BATCH) as pipeline:
-            pipeline.crash_at(stage, step, nth)
-            with pytest.raises(Crash):
-                pipeline.run()
-            assert pipeline.balance().holds
-            pipeline.reopen()
+    tried = 0
+    for folder in uninterrupted.at(stage, step):
+        with opened(folder) as pipeline:
             assert pipeline.balance().holds
             pipeline.run()
             assert differing(pipeline.state_by_table(), uninterrupted.state) == []
             assert_nothing_lost(pipeline)
+        tried += 1
+    assert tried == (1 if step in NOTHING_DURABLE else 2)
+
+
+@pytest.fixture(scope="module")
+def repeating(
+    uninterrupted: Uninterrupted, tmp_path_factory: pytest.TempPathFactory
+) -> Uninterrupted:
+    """Stopped between the append of the output and the note of the position."""
+    stops = {
+        (stage, "between", nth) for stage, step, nth in uninterrupted.stopped if step == "send"
+    }
+    with prepare(tmp_path_factory.mktemp("repeating"), BATCH, two_steps=True) as pipeline:
+        copies = run_and_copy(pipeline, stops.__contains__, tmp_path_factory.mktemp("stops"))
+        assert differing(pipeline.state_by_table(), uninterrupted.state) == []
+        return Uninterrupted(uninterrupted.state, copies)
 
 
 @pytest.mark.parametrize("stage", STAGE_NAMES)
-def test_a_broker_that_repeats_changes_nothing(
-    stage: str, tmp_path: Path, uninterrupted: Uninterrupted
-) -> None:
-    """A stop between the append of the output and the note of the position."""
-    for nth in occurrences(uninterrupted.happened[stage, "send"]):
-        with prepare(tmp_path / str(nth), BATCH, two_steps=True) as pipeline:
-            pipeline.crash_at(stage, "between", nth)
-            with pytest.raises(Crash):
-                pipeline.run()
+def test_a_broker_that_repeats_changes_nothing(stage: str, repeating: Uninterrupted) -> None:
+    tried = 0
+    for folder in repeating.at(stage, "between"):
+        with opened(folder) as pipeline:
             assert pipeline.balance().holds
-            # The crash may have met other stages halfway too.
-            halfway = set(pipeline.halfway)
-            assert stage in halfway
-            pipeline.reopen().run()
-            assert differing(pipeline.state_by_table(), uninterrupted.state) == []
+            pipeline.run()
+            assert differing(pipeline.state_by_table(), repeating.state) == []
             assert_nothing_lost(pipeline)
             # A stage with a store sees in the log what it has sent; others repeat themselves.
-            if stage in WITHOUT_STORE:
-                assert repeated(pipeline)
-            elif not halfway & WITHOUT_STORE:
-                assert not repeated(pipeline)
+            assert bool(repeated(pipeline)) == (stage in WITHOUT_STORE)
+        tried += 1
+    assert tried == 2
 
 
 def repeated(pipeline: Pipeline) -> int:
@@ -188,33 +202,48 @@ def test_a_stop_in_every_stage_while_turns_come_changes_nothing(tmp_path: Path) 
         assert_nothing_lost(pipeline)
 
 
-@pytest.mark.parametrize("step", ["decode", "step", "commit", "send"])
-@pytest.mark.parametrize("stage", ["normalize", "apply-writes", "graph-persist", "audit"])
-def test_commands_survive_a_stop(stage: str, step: str, tmp_path: Path) -> None:
-    def prepared(folder: Path) -> Pipeline:
-        pipeline = Pipeline(folder, batch=2)
-        pipeline.command(*(RememberCommand(content=f"critical: Ana's note {n}") for n in range(4)))
-        pipeline.run()
-        ids = pipeline.values("SELECT memory_id FROM memory_rows ORDER BY content")
-        pipeline.command(
-            ForgetCommand(memory_ids=(ids[0], ids[1]), reason="wrong", force=True),
-            RememberCommand(content="Ana's note 0"),
-            RecoverCommand(memory_id=ids[1]),
-            RecoverCommand(memory_id=ids[0]),
-            ConfirmCommand(memory_id=ids[2]),
-            RememberCommand(content="ANA'S NOTE 3!"),
-            first=10,
-        )
-        return pipeline
+COMMANDED = [
+    (stage, step)
+    for stage in ("normalize", "apply-writes", "graph-persist", "audit")
+    for step in ("decode", "step", "commit", "send")
+]
 
-    with prepared(tmp_path / "whole") as pipeline:
-        whole = pipeline.run().state_by_table()
-        stops = pipeline.happened[stage, step]
+
+def commanded(folder: Path) -> Pipeline:
+    """A pipeline with commands lying in its log, about memories that are there."""
+    pipeline = Pipeline(folder, batch=2)
+    pipeline.command(*(RememberCommand(content=f"critical: Ana's note {n}") for n in range(4)))
+    pipeline.run()
+    ids = pipeline.values("SELECT memory_id FROM memory_rows ORDER BY content")
+    pipeline.command(
+        ForgetCommand(memory_ids=(ids[0], ids[1]), reason="wrong", force=True),
+        RememberCommand(content="Ana's note 0"),
+        RecoverCommand(memory_id=ids[1]),
+        RecoverCommand(memory_id=ids[0]),
+        ConfirmCommand(memory_id=ids[2]),
+        RememberCommand(content="ANA'S NOTE 3!"),
+        first=10,
+    )
+    return pipeline
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Uninterrupted:
+    def is_tried(stop: Stop) -> bool:
+        return stop[:2] in COMMANDED and stop[2] <= 3
+
+    with commanded(tmp_path_factory.mktemp("commands")) as pipeline:
+        stopped = run_and_copy(pipeline, is_tried, tmp_path_factory.mktemp("stops"))
         assert pipeline.result(13)[0].startswith("duplicate_content_hash")
-    for nth in range(1, 4):
-        with prepared(tmp_path / f"stopped-{nth}") as pipeline:
-            pipeline.crash_at(stage, step, min(nth, stops))
-            with pytest.raises(Crash):
-                pipeline.run()
-            pipeline.reopen().run()
-            assert differing(pipeline.state_by_table(), whole) == []
+        return Uninterrupted(pipeline.state_by_table(), stopped)
+
+
+@pytest.mark.parametrize(("stage", "step"), COMMANDED)
+def test_commands_survive_a_stop(stage: str, step: str, commands: Uninterrupted) -> None:
+    tried = 0
+    for folder in commands.at(stage, step):
+        with Pipeline(folder, batch=2) as pipeline:
+            pipeline.run()
+            assert differing(pipeline.state_by_table(), commands.state) == []
+        tried += 1
+    assert tried == 3

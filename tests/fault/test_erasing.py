@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +22,7 @@ from palimpsest.stores.database import rewriting
 from palimpsest.stores.index.lance import VectorTable
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from tests.erased_bytes import where
+from tests.fault.driver import processes
 from tests.harness import FULL, Crash, Pipeline, differing, pipeline_settings
 
 SECRET = "Ana keeps the spare key under the third flowerpot"
@@ -68,19 +69,35 @@ def crash() -> None:
     raise Crash
 
 
-def prepared(folder: Path) -> Pipeline:
-    """Erased from the tables, and from no file yet."""
+def opened(folder: Path) -> Pipeline:
+    """With the vectors in use, as where something was recalled."""
     pipeline = Pipeline(folder, pipeline_settings(FULL))
-    pipeline.say(SECRET, OTHER)
-    pipeline.run()
-    pipeline.shard.vector_table().sync()
-    gone = turn_memory_id("ana", "t1")
-    pipeline.command(
-        ForgetCommand(memory_ids=(gone,), reason="gone", hard=True, cascade=True), first=9
-    )
-    pipeline.run()
-    assert pipeline.shard.has_erasures
+    pipeline.shard.vector_table()
     return pipeline
+
+
+@pytest.fixture(scope="module")
+def erased(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a text erased from the tables, and from no file yet."""
+    folder = tmp_path_factory.mktemp("erased")
+    with opened(folder) as pipeline:
+        pipeline.say(SECRET, OTHER)
+        pipeline.run()
+        pipeline.shard.vector_table().sync()
+        gone = turn_memory_id("ana", "t1")
+        pipeline.command(
+            ForgetCommand(memory_ids=(gone,), reason="gone", hard=True, cascade=True), first=9
+        )
+        pipeline.run()
+        assert pipeline.shard.has_erasures
+    assert where(folder, SECRET)
+    return folder
+
+
+@pytest.fixture
+def folder(erased: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return shutil.copytree(erased, tmp_path / "folder")
 
 
 def carry_out(pipeline: Pipeline) -> None:
@@ -93,10 +110,9 @@ class Whole:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    folder = tmp_path_factory.mktemp("whole")
-    with prepared(folder) as pipeline:
-        assert where(folder, SECRET)
+def whole(erased: Path, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    folder = shutil.copytree(erased, tmp_path_factory.mktemp("whole") / "folder")
+    with opened(folder) as pipeline:
         carry_out(pipeline)
         assert where(folder, SECRET) == []
         return Whole(pipeline.state_by_table())
@@ -117,18 +133,16 @@ def assert_ends_as(whole: Whole, folder: Path, pipeline: Pipeline) -> None:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("step", STEPS)
-def test_a_stop_at_a_step_changes_nothing(
-    step: str, when: str, tmp_path: Path, whole: Whole
-) -> None:
-    with prepared(tmp_path) as pipeline:
+def test_a_stop_at_a_step_changes_nothing(step: str, when: str, folder: Path, whole: Whole) -> None:
+    with opened(folder) as pipeline:
         crashes = (crash, nothing) if when == "before" else (nothing, crash)
         with told(step, *crashes), pytest.raises(Crash):
             carry_out(pipeline)
         if (step, when) == ("end", "after"):
             assert not pipeline.reopen().shard.has_erasures
-            assert where(tmp_path, SECRET) == []
+            assert where(folder, SECRET) == []
         else:
-            assert_ends_as(whole, tmp_path, pipeline.reopen())
+            assert_ends_as(whole, folder, pipeline.reopen())
 
 
 def run(folder: Path, step: str, after: bool, line: Connection) -> None:
@@ -139,26 +153,26 @@ def run(folder: Path, step: str, after: bool, line: Connection) -> None:
         signal.pause()
 
     around = (nothing, stay) if after else (stay, nothing)
-    with prepared(folder) as pipeline, told(step, *around):
+    with opened(folder) as pipeline, told(step, *around):
         carry_out(pipeline)
 
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("step", ["redact", "texts", "swap", "vectors", "end"])
-def test_killed_at_a_step(step: str, after: bool, tmp_path: Path, whole: Whole) -> None:
-    context = multiprocessing.get_context("forkserver")
+def test_killed_at_a_step(step: str, after: bool, folder: Path, whole: Whole) -> None:
+    context = processes()
     here, there = context.Pipe(duplex=False)
-    process = context.Process(target=run, args=(tmp_path, step, after, there))
+    process = context.Process(target=run, args=(folder, step, after, there))
     process.start()
     there.close()
     assert here.recv_bytes() == b"there"
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
     process.join()
-    with Pipeline(tmp_path, pipeline_settings(FULL)) as pipeline:
+    with opened(folder) as pipeline:
         if (step, after) != ("end", True):
-            assert_ends_as(whole, tmp_path, pipeline)
-        assert where(tmp_path, SECRET) == []
+            assert_ends_as(whole, folder, pipeline)
+        assert where(folder, SECRET) == []
 
 
 def test_what_the_graph_forgets_later_leaves_the_file_too(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.harness import Pipeline, differing
 
 KILLS = 10
 SEEDS = range(10)
+State = dict[str, str]
 MOST_STEPS = 45
 
 
@@ -25,37 +27,40 @@ def publish(pipeline: Pipeline, number: int) -> None:
     pipeline.say(*["Cleo keeps bees on the roof"] * 5, scope="cleo", first=first)
 
 
-def whole_state(folder: Path, rounds: int) -> dict[str, str]:
-    """What an uninterrupted run of the same turns ends in."""
-    with opened(folder, batch=256) as pipeline:
-        for number in range(rounds):
-            publish(pipeline, number)
-        pipeline.run()
-        return pipeline.state_by_table()
+@pytest.fixture(scope="module")
+def whole_states(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], State]]:
+    """What an uninterrupted run of so many rounds ends in."""
+    with opened(tmp_path_factory.mktemp("whole"), batch=256) as pipeline:
+        states: list[State] = []
+
+        def after(rounds: int) -> State:
+            while len(states) < rounds:
+                publish(pipeline, len(states))
+                states.append(pipeline.run().state_by_table())
+            return states[rounds - 1]
+
+        yield after
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_kills_at_random_moments(seed: int, tmp_path: Path) -> None:
+def test_kills_at_random_moments(
+    seed: int, tmp_path: Path, whole_states: Callable[[int], State]
+) -> None:
     chance = random.Random(seed)
     context = processes()
-    folder = tmp_path / "killed"
     rounds = kills = 0
     places = []
     while kills < KILLS:
-        with opened(folder) as pipeline:
+        with opened(tmp_path) as pipeline:
             publish(pipeline, rounds)
         rounds += 1
         while kills < KILLS:
-            place = run_and_kill(context, folder, chance.randint(1, MOST_STEPS))
+            place = run_and_kill(context, tmp_path, chance.randint(1, MOST_STEPS))
             if place is None:
                 break
             places.append(place)
             kills += 1
-            # Every second time the next process finds what the killed one left.
-            if kills % 2:
-                with opened(folder) as pipeline:
-                    assert pipeline.balance().holds, places
-    with opened(folder) as pipeline:
+    with opened(tmp_path) as pipeline:
         assert pipeline.balance().holds
         pipeline.run()
         balance = pipeline.balance()
@@ -63,5 +68,4 @@ def test_kills_at_random_moments(seed: int, tmp_path: Path) -> None:
         assert (balance.turns["in_flight"], balance.facts["in_flight"]) == (0, 0)
         assert balance.turns["stored"] == rounds * 18
         assert pipeline.memories("cleo") == ["Cleo keeps bees on the roof"]
-        state = pipeline.state_by_table()
-    assert differing(state, whole_state(tmp_path / "whole", rounds)) == [], places
+        assert differing(pipeline.state_by_table(), whole_states(rounds)) == [], places

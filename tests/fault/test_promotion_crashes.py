@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from palimpsest.schemas.promotion_commands import RollbackPromotionCommand
+from palimpsest.streams.runtime.runner import STEPS
+from tests.fault.stops import run_and_copy
+from tests.flows.scripted import scripted
 from tests.harness import Pipeline, differing
 from tests.promotions_by_hand import changes, parts, told
 
@@ -20,9 +23,13 @@ def promoting(pipeline: Pipeline) -> Pipeline:
     return pipeline
 
 
+PROMOTING = ("normalize", "apply-writes")
+"""What is said meanwhile is decided when they are done: else it may see any part of it."""
+
+
 def whole(folder: Path, batch: int) -> tuple[dict[str, str], dict[str, str]]:
     with told(folder, batch) as pipeline:
-        promoting(pipeline.run()).run()
+        promoting(pipeline.run()).run(*PROMOTING).run()
         promoted = pipeline.state_by_table()
         pipeline.command(BACK, first=9)
         pipeline.run()
@@ -41,20 +48,17 @@ def test_a_crash_at_any_step_changes_nothing(tmp_path: Path) -> None:
     promoted, rolled_back = whole(tmp_path / "whole", 256)
     with told(tmp_path / "steps", 2) as pipeline:
         promoting(pipeline.run())
-        pipeline.happened.clear()
-        pipeline.run()
-        steps = sorted(step for stage, step in pipeline.happened if stage == "apply-writes")
-    assert len(steps) >= 3
-    for number, step in enumerate(steps):
-        with told(tmp_path / str(number), 2) as pipeline:
-            promoting(pipeline.run())
-            pipeline.crash_at("apply-writes", step, 2)
-            pipeline.run_through()
-            assert differing(promoted, pipeline.state_by_table()) == [], step
+        stops = {("apply-writes", step, 2) for step in STEPS}
+        stopped = run_and_copy(pipeline, stops.__contains__, tmp_path, *PROMOTING)
+    assert stopped.keys() == stops
+    for stop, folder in stopped.items():
+        with scripted(folder, batch=2) as pipeline:
+            pipeline.run(*PROMOTING).run()
+            assert differing(promoted, pipeline.state_by_table()) == [], stop
             pipeline.command(BACK, first=9)
-            pipeline.crash_at("apply-writes", step)
+            pipeline.crash_at(*stop[:2])
             pipeline.run_through()
-            assert differing(rolled_back, pipeline.state_by_table()) == [], step
+            assert differing(rolled_back, pipeline.state_by_table()) == [], stop
             assert pipeline.balance().holds
 
 

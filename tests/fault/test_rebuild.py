@@ -24,7 +24,7 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_rebuild_holds_what_is_live_also_when_it_is_interrupted(past: Path) -> None:
+def test_a_rebuild_that_is_interrupted_and_one_that_goes_on_hold_what_is_live(past: Path) -> None:
     settings = settings_of(past)
     told: list[Progress] = []
 
@@ -44,13 +44,9 @@ def test_a_rebuild_holds_what_is_live_also_when_it_is_interrupted(past: Path) ->
     assert partition.is_equal, partition
     assert partition.rows > 500
     assert read_branch(settings, "rebuild").whole
-
-
-def test_a_second_rebuild_goes_on_from_the_first(past: Path) -> None:
-    settings = settings_of(past)
-    assert rebuilt(settings, name="again").is_equal
+    # A second one goes on from the first.
     live_on(past, 1, seed=2)
-    done = rebuilt(settings, name="again")
+    done = rebuilt(settings)
     [partition] = done.partitions
     assert partition.is_equal, partition
     assert 0 < done.records < 300

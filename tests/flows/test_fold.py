@@ -11,8 +11,18 @@ import pytest
 
 from palimpsest.ops.maintenance.erasing import carry_out_in
 from palimpsest.schemas.topics import DEAD_LETTERS, FACTS_EXTRACTED, MEMORY_CHANGES, MEMORY_WRITES
-from tests.folded_history import TALK, beside, ends_of, fold, hashes, live, recorded
-from tests.harness import Crash, Pipeline, differing
+from tests.fault.stops import Stop, run_and_copy
+from tests.folded_history import (
+    TALK,
+    beside,
+    ends_of,
+    fold,
+    hashes,
+    live,
+    live_to_an_erasure,
+    recorded,
+)
+from tests.harness import Pipeline, differing
 from tests.spoken_model import ScriptedModel
 
 STATEFUL = ("decide", "apply-writes", "graph-persist", "audit")
@@ -44,29 +54,41 @@ def test_the_history_has_everything(lived: Pipeline) -> None:
         assert lived.values(f"SELECT count(*) FROM {table}")[0], table
 
 
-@pytest.mark.parametrize("with_vectors", [True, False])
-def test_all_tables_are_the_same(lived: Pipeline, tmp_path: Path, with_vectors: bool) -> None:
+def test_all_tables_are_the_same_and_a_worker_goes_on(lived: Pipeline, tmp_path: Path) -> None:
     before = hashes(lived.reopen())
     questions = asked(lived)
-    with beside(lived, tmp_path) as folded:
+    with beside(lived, tmp_path / "folded") as folded, beside(lived, tmp_path / "other") as other:
         ends = ends_of(folded)
-        result = fold(folded, ends, *[lived.folder] * with_vectors)
-        assert differing(hashes(folded), before) == []
-        assert not result.stopped
-        assert result.cursors == ends
-        # Facts that became no memory have no stored vector.
-        assert (result.embedded < FEW) == with_vectors
-        assert asked(lived) == questions
-        assert ends_of(folded) == ends  # nothing was appended
-        assert [folded.shard.unsent(stage) for stage in STATEFUL] == [[], [], [], []]
-        assert folded.balance().holds
+        for pipeline, stored in ((folded, [lived.folder]), (other, [])):
+            result = fold(pipeline, ends, *stored)
+            assert differing(hashes(pipeline), before) == []
+            assert not result.stopped
+            assert result.cursors == ends
+            # Facts that became no memory have no stored vector.
+            assert (result.embedded < FEW) == bool(stored)
+            assert asked(lived) == questions
+            assert ends_of(pipeline) == ends  # nothing was appended
+            assert [pipeline.shard.unsent(stage) for stage in STATEFUL] == [[], [], [], []]
+            assert pipeline.balance().holds
+        # What comes afterwards comes to the same in both.
+        for pipeline in (folded, other):
+            pipeline.run()  # finds nothing to do
+            assert ends_of(pipeline) == ends
+            pipeline.say(TALK[0], TALK[2], "Now Ana likes blue tea", first=500)
+            pipeline.say(TALK[4], first=501, scope="dora")
+            pipeline.run()
+            assert pipeline.balance().holds
+        assert differing(folded.state_by_table(), other.state_by_table()) == []
+        memories = folded.memories()
+    with Pipeline(tmp_path / "folded", lived.settings, lived.language) as again:
+        assert again.memories() == memories
 
 
 @pytest.mark.parametrize("seed", [1])
 def test_an_erasure_that_was_not_carried_out(seed: int, tmp_path: Path) -> None:
     """The log has the text still; afterwards nothing has."""
     with recorded(tmp_path / "lived", seed) as lived:
-        live(lived, carry_out=False)
+        live_to_an_erasure(lived).run()
         with beside(lived, tmp_path / "folded") as folded:
             fold(folded, ends_of(folded), lived.folder)
             carry_out_in(folded.log, 0, folded.shard)
@@ -78,7 +100,7 @@ def test_it_goes_on_where_it_stopped(
     lived: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = hashes(lived.reopen())
-    monkeypatch.setattr("palimpsest.ops.replay.fold.BATCH_RECORDS", 7)
+    monkeypatch.setattr("palimpsest.ops.replay.fold.BATCH_RECORDS", 20)
     chance = random.Random(1)
     with beside(lived, tmp_path) as folded:
         ends = ends_of(folded)
@@ -86,7 +108,7 @@ def test_it_goes_on_where_it_stopped(
         stops = 0
         stopped = True
         while stopped:
-            looks = iter([False] * chance.randint(1, 20))
+            looks = iter([False] * chance.randint(1, 7))
             result = fold(folded, ends, lived.folder, stopping=lambda of=looks: next(of, True))
             folded.reopen()
             records.update(result.by_stage)
@@ -98,49 +120,39 @@ def test_it_goes_on_where_it_stopped(
         assert differing(hashes(folded), before) == []
 
 
-def test_a_worker_goes_on_with_it(lived: Pipeline, tmp_path: Path) -> None:
-    """What comes afterwards comes to the same in both."""
-    with beside(lived, tmp_path / "folded") as folded:
-        fold(folded, ends_of(folded), lived.folder)
-        with beside(lived, tmp_path / "other") as other:
-            fold(other, ends_of(other))
-            for pipeline in (folded, other):
-                pipeline.run()  # finds nothing to do
-                assert ends_of(pipeline) == ends_of(lived.reopen())
-                pipeline.say(TALK[0], TALK[2], "Now Ana likes blue tea", first=500)
-                pipeline.say(TALK[4], first=501, scope="dora")
-                pipeline.run()
-                assert pipeline.balance().holds
-            assert differing(folded.state_by_table(), other.state_by_table()) == []
-            memories = folded.memories()
-    lived.run()
-    lived.close()
-    with Pipeline(tmp_path / "folded", lived.settings, lived.language) as again:
-        assert again.memories() == memories
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], dict[Stop, Path]]:
+    """What a run ends in, and what it leaves where it is killed on its way."""
+
+    def is_tried(stop: Stop) -> bool:
+        stage, step, nth = stop
+        return stage in STATEFUL and step in ("commit", "send") and nth == 2
+
+    with recorded(tmp_path_factory.mktemp("said")) as pipeline:
+        pipeline.say(*TALK)
+        stopped = run_and_copy(pipeline, is_tried, tmp_path_factory.mktemp("stops"))
+        return pipeline.state_by_table(), stopped
 
 
 @pytest.mark.parametrize("stage", STATEFUL)
 @pytest.mark.parametrize("step", ["commit", "send"])
-def test_what_a_crash_left_unsent_is_sent(stage: str, step: str, tmp_path: Path) -> None:
+def test_what_a_crash_left_unsent_is_sent(
+    stage: str, step: str, tmp_path: Path, said: tuple[dict[str, str], dict[Stop, Path]]
+) -> None:
     """Committed by a process that was killed then: its store is lost, or a copy of it is there."""
-    with recorded(tmp_path / "lived") as lived:
-        lived.say(*TALK)
-        lived.crash_at(stage, step, 2)
-        with pytest.raises(Crash):
-            lived.run()
-        lived.disarm()
+    state, stopped = said
+    with recorded(stopped[stage, step, 2]) as killed:
         for known in (False, True):
-            with beside(lived, tmp_path / f"folded-{known}") as folded:
-                fold(folded, ends_of(folded), *[lived.folder] * known)
+            with beside(killed, tmp_path / f"folded-{known}") as folded:
+                fold(folded, ends_of(folded), *[killed.folder] * known)
                 folded.run()
                 balance = folded.balance()
                 assert balance.holds
                 assert (balance.turns["in_flight"], balance.facts["in_flight"]) == (0, 0)
                 assert _ids_are_unique(folded)
-        lived.reopen().run()
-        # Without the times of the log: what was missing was appended by each.
-        with Pipeline(tmp_path / "folded-True", lived.settings, lived.language) as folded:
-            assert differing(folded.state_by_table(), lived.state_by_table()) == []
+                # Without the times of the log: what was missing was appended by each.
+                if known:
+                    assert differing(folded.state_by_table(), state) == []
 
 
 def _ids_are_unique(pipeline: Pipeline) -> bool:

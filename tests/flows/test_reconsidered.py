@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from palimpsest.schemas.commands import ConfirmCommand, ForgetCommand, MemoryPatch, ModifyCommand
 from palimpsest.streams.runtime.runner import STEPS
 from palimpsest.streams.settings import Flags
+from tests.fault.stops import run_and_copy
 from tests.harness import CAREFUL, FULL, Pipeline, differing, pipeline_settings
 from tests.spoken_model import ScriptedModel, spoken
 
@@ -17,9 +19,14 @@ OLD = "Ana lives in Oslo near the harbour"
 WHERE = "SELECT memory_id FROM memory_rows WHERE type <> 'episodic'"
 
 
+def opened(folder: Path, flags: Flags, batch: int = 256) -> Pipeline:
+    settings = pipeline_settings(flags, "model")
+    return Pipeline(folder, settings, ScriptedModel(spoken), batch=batch)
+
+
 def overtaken(folder: Path, said: Sequence[str], meanwhile: str, flags: Flags = FULL) -> Pipeline:
     """A pipeline in whose log a command lies before the decisions that did not know of it."""
-    pipeline = Pipeline(folder, pipeline_settings(flags, "model"), ScriptedModel(spoken))
+    pipeline = opened(folder, flags)
     pipeline.say(OLD)
     pipeline.run()
     [target] = pipeline.values(WHERE)
@@ -81,21 +88,26 @@ TALK = (
 def test_reconsidering_does_not_depend_on_batches_or_crashes(
     meanwhile: str, tmp_path: Path
 ) -> None:
-    with overtaken(tmp_path / "whole", TALK, meanwhile) as pipeline:
+    with overtaken(tmp_path / "begun", TALK, meanwhile) as pipeline:
+        begun = pipeline.folder
+
+    def going_on(name: str, batch: int) -> Pipeline:
+        return opened(shutil.copytree(begun, tmp_path / name), FULL, batch)
+
+    with going_on("whole", 256) as pipeline:
         pipeline.run()
         assert pipeline.values("SELECT max(round) FROM proposals")[0] > 0
         assert pipeline.balance().holds
         whole = pipeline.state_by_table()
-    for batch in (1, 2):
-        with overtaken(tmp_path / str(batch), TALK, meanwhile) as pipeline:
-            pipeline.batch = batch
-            pipeline.run()
-            assert differing(pipeline.state_by_table(), whole) == [], batch
-    for stage in ("decide", "apply-writes"):
-        for step in STEPS:
-            with overtaken(tmp_path / stage / step, TALK, meanwhile) as pipeline:
-                pipeline.batch = 2
-                pipeline.crash_at(stage, step, 2)
-                pipeline.run_through()
-                assert pipeline.balance().holds
-                assert differing(pipeline.state_by_table(), whole) == [], (stage, step)
+    with going_on("1", 1) as pipeline:
+        assert differing(pipeline.run().state_by_table(), whole) == []
+    last = {"decide": 2 if meanwhile == "forgotten" else 1, "apply-writes": 2}
+    stops = {(stage, step, nth) for stage, nth in last.items() for step in STEPS}
+    with going_on("2", 2) as pipeline:
+        stopped = run_and_copy(pipeline, stops.__contains__, tmp_path)
+        assert differing(pipeline.state_by_table(), whole) == []
+    assert stopped.keys() == stops
+    for stop, folder in stopped.items():
+        with opened(folder, FULL, 2) as pipeline:
+            assert differing(pipeline.run().state_by_table(), whole) == [], stop
+            assert pipeline.balance().holds
