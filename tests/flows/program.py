@@ -14,6 +14,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from tests.warm_program import run_warm
+
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
 BEGIN = datetime(2026, 3, 1, 10, tzinfo=UTC)
@@ -51,14 +53,8 @@ class Program:
     def run(
         self, *arguments: str, stdin: bytes | None = None, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            self.command(*arguments),
-            cwd=self.folder,
-            env={**self.environment, **environment},
-            input=stdin,
-            capture_output=True,
-            timeout=PATIENCE_S * 2,
-            check=False,
+        done = run_warm(
+            arguments, self.folder, {**self.environment, **environment}, stdin, PATIENCE_S * 2
         )
         return subprocess.CompletedProcess(
             done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
