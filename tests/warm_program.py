@@ -175,7 +175,7 @@ def _be_the_program(caller: socket.socket) -> NoReturn:
     os.environ.clear()
     os.environ.update(start["environment"])
     time.tzset()
-    sys.stdin, sys.stdout, sys.stderr = (open(n, m) for n, m in enumerate("rww"))
+    sys.stdin, sys.stdout, sys.stderr = map(os.fdopen, range(3), "rww")
     program = sys.modules["__main__"] = sys.modules["palimpsest.ops.cli.main"]
     sys.argv = [str(program.__file__), *start["arguments"]]
     code = 1

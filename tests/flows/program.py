@@ -106,13 +106,18 @@ class Program:
             stderr=subprocess.PIPE,
         )
         try:
-            until(lambda: (self.data / "worker.json").exists() or process.poll() is not None)
+            until(lambda: self.announced() == process.pid or process.poll() is not None)
             assert process.poll() is None, process.communicate()
             yield process
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
             process.communicate(timeout=PATIENCE_S)
+
+    def announced(self) -> int | None:
+        """The process that announced itself last; a killed one is announced until another is."""
+        announcement = self.data / "worker.json"
+        return json.loads(announcement.read_text())["pid"] if announcement.exists() else None
 
 
 def until(true: object) -> None:
