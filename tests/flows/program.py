@@ -31,10 +31,12 @@ SAID = (
 
 class Program:
     """Runs `palimpsest` with `folder` as its working folder, with the hashing embedder unless
-    the environment says otherwise."""
+    the environment says otherwise. `afresh`: by a process that imports it, as its users do, where
+    else one that has it imported is forked."""
 
-    def __init__(self, folder: Path, **environment: str) -> None:
+    def __init__(self, folder: Path, afresh: bool = False, **environment: str) -> None:
         self.folder = folder
+        self.afresh = afresh
         self.environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("PALIMPSEST_", "COLUMNS"))},
             "PYTHONPATH": str(ROOT),
@@ -53,9 +55,19 @@ class Program:
     def run(
         self, *arguments: str, stdin: bytes | None = None, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        done = run_warm(
-            arguments, self.folder, {**self.environment, **environment}, stdin, PATIENCE_S * 2
-        )
+        given = {**self.environment, **environment}
+        if not self.afresh:
+            done = run_warm(arguments, self.folder, given, stdin, PATIENCE_S * 2)
+        else:
+            done = subprocess.run(
+                self.command(*arguments),
+                cwd=self.folder,
+                env=given,
+                input=stdin,
+                capture_output=True,
+                timeout=PATIENCE_S * 2,
+                check=False,
+            )
         return subprocess.CompletedProcess(
             done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
         )
