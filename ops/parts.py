@@ -23,7 +23,6 @@ from palimpsest.streams.runtime.partition_task import PartitionTask
 from palimpsest.streams.runtime.runner import Counts, StageRunner
 from palimpsest.streams.runtime.source import Interrupted
 from palimpsest.streams.store_port import StorePort
-from palimpsest.streams.topology import STAGE_NAMES
 
 MODEL_STAGES = ("extract", "decide")
 CHECK_AGAIN_SECONDS = 5.0
@@ -238,6 +237,8 @@ def note_embedding(shard: Shard, model: str) -> list[str]:
 
 def check_stages(names: Sequence[str]) -> None:
     """Raises SetupError for a name that no stage has."""
+    from palimpsest.streams.topology import STAGE_NAMES  # with all stages: only when they are named
+
     unknown = [name for name in names if name not in STAGE_NAMES]
     if unknown:
         raise SetupError(

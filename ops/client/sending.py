@@ -56,6 +56,7 @@ def connected(url: httpx.URL, token: str | None, patience: Patience) -> httpx.As
         base_url=url,
         headers={} if token is None else {"Authorization": f"Bearer {token}"},
         timeout=httpx.Timeout(patience.timeout, pool=None),
+        verify=url.scheme == "https",  # else no certificates are read
         # No proxy leads to this machine.
         trust_env=not _is_this_machine(url.host),
     )

@@ -34,7 +34,7 @@ from palimpsest.ops.queries import (
     recall as recalling,
 )
 from palimpsest.ops.queries.errors import NotOpenError, RequestError
-from palimpsest.ops.queries.replays import ABOUT_REPLAYS
+from palimpsest.ops.queries.replay_requests import AboutReplays
 from palimpsest.ops.queries.requests import (
     AgreementRequest,
     CommandRequest,
@@ -146,9 +146,12 @@ class DirectQueries:
         waited = WAITED.get(type(request))
         if waited is not None:
             return await waited(self.sources, request)
-        about_replays = ABOUT_REPLAYS.get(type(request))
-        if about_replays is not None:
-            return await asyncio.to_thread(about_replays, self.sources.settings, request)
+        if isinstance(request, AboutReplays):
+            # With all of replaying: only when it is asked about.
+            from palimpsest.ops.queries.replays import ABOUT_REPLAYS
+
+            about = ABOUT_REPLAYS[type(request)]
+            return await asyncio.to_thread(about, self.sources.settings, request)
         return await asyncio.to_thread(READS[type(request)], self.sources, request)
 
     async def table(self, request: SqlRequest) -> pa.Table:

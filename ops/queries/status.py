@@ -12,7 +12,6 @@ from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, from_all
 from palimpsest.stores.database.balance import Balance, add_balances, read_balance
 from palimpsest.streams.in_flight import items_in_flight
-from palimpsest.streams.topology import stages
 
 
 async def status(sources: Sources) -> JsonObject:
@@ -44,6 +43,8 @@ def balance_json(total: Balance) -> JsonObject:
 
 
 def _stages(sources: Sources) -> list[JsonValue]:
+    from palimpsest.streams.topology import stages  # with all stages: only when they are asked for
+
     found: list[JsonValue] = []
     for partition, shard in sources.shards.items():
         for stage in stages(sources.settings):

@@ -41,6 +41,7 @@ class RemoteQueries:
             base_url=base_url,
             headers={"Authorization": f"Bearer {token}"},
             timeout=TIMEOUT_SECONDS,
+            verify=base_url.startswith("https:"),  # else no certificates are read
             trust_env=False,
         )
 

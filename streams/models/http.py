@@ -119,7 +119,8 @@ class HttpProvider:
         # at 16 of them costs more than the request.
         self._idle: list[httpx.AsyncClient] = []
         self._slots = asyncio.Semaphore(MAX_CONNECTIONS)
-        self._trusted = httpx.create_ssl_context()
+        # To read all certificates takes longer than many a call: not where none are asked for.
+        self._trusted = httpx.create_ssl_context() if url.scheme == "https" else False
 
     async def post(self, path: str, payload: Mapping[str, JsonValue]) -> Answer:
         """Send `payload` as JSON; the answer of status 200, else an error of the two kinds."""

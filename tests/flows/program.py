@@ -14,6 +14,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from tests.warm_program import run_warm
+
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
 BEGIN = datetime(2026, 3, 1, 10, tzinfo=UTC)
@@ -29,10 +31,12 @@ SAID = (
 
 class Program:
     """Runs `palimpsest` with `folder` as its working folder, with the hashing embedder unless
-    the environment says otherwise."""
+    the environment says otherwise. `afresh`: by a process that imports it, as its users do, where
+    else one that has it imported is forked."""
 
-    def __init__(self, folder: Path, **environment: str) -> None:
+    def __init__(self, folder: Path, afresh: bool = False, **environment: str) -> None:
         self.folder = folder
+        self.afresh = afresh
         self.environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("PALIMPSEST_", "COLUMNS"))},
             "PYTHONPATH": str(ROOT),
@@ -51,15 +55,19 @@ class Program:
     def run(
         self, *arguments: str, stdin: bytes | None = None, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            self.command(*arguments),
-            cwd=self.folder,
-            env={**self.environment, **environment},
-            input=stdin,
-            capture_output=True,
-            timeout=PATIENCE_S * 2,
-            check=False,
-        )
+        given = {**self.environment, **environment}
+        if not self.afresh:
+            done = run_warm(arguments, self.folder, given, stdin, PATIENCE_S * 2)
+        else:
+            done = subprocess.run(
+                self.command(*arguments),
+                cwd=self.folder,
+                env=given,
+                input=stdin,
+                capture_output=True,
+                timeout=PATIENCE_S * 2,
+                check=False,
+            )
         return subprocess.CompletedProcess(
             done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
         )
@@ -110,13 +118,18 @@ class Program:
             stderr=subprocess.PIPE,
         )
         try:
-            until(lambda: (self.data / "worker.json").exists() or process.poll() is not None)
+            until(lambda: self.announced() == process.pid or process.poll() is not None)
             assert process.poll() is None, process.communicate()
             yield process
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
             process.communicate(timeout=PATIENCE_S)
+
+    def announced(self) -> int | None:
+        """The process that announced itself last; a killed one is announced until another is."""
+        announcement = self.data / "worker.json"
+        return json.loads(announcement.read_text())["pid"] if announcement.exists() else None
 
 
 def until(true: object) -> None:

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,8 @@ from tests.flows.program import ROOT, SAID, Program, memories, one
 # --- the walk ---------------------------------------------------------------------------------
 
 
-def test_ingest_run_recall_explain_status(program: Program) -> None:
+def test_ingest_run_recall_explain_status(tmp_path: Path) -> None:
+    program = Program(tmp_path, afresh=True)
     said = program.ok("ingest", program.turns(*SAID), "--scope", "home")
     assert "5 turns published into home (5), 0 bad" in said
     result = program.json("run", "--once")

@@ -360,7 +360,7 @@ def test_on_the_command_line(program: Program) -> None:
 
 
 def test_a_killed_worker_goes_on_and_doubles_nothing(program: Program) -> None:
-    count = 6_000
+    count = 2_000
     (program.folder / "many.ndjson").write_text(many(count))
     importing = program.command("import", "many.ndjson", "--scope", "many")
     with program.worker() as worker:

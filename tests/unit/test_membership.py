@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 
 import duckdb
 import pytest
@@ -26,6 +26,12 @@ def put(connection: duckdb.DuckDBPyConnection, known: KnownKeys, *ids: str) -> N
     known.add("memory_id", ids)
 
 
+@cache
+def shared_store() -> duckdb.DuckDBPyConnection:
+    """One for all examples: to make it takes longer than what is tried."""
+    return empty_store()
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(KEYS, min_size=1, max_size=8, unique=True), max_size=6), st.integers(1, 9))
 def test_what_is_stored_is_known_and_hardly_anything_else(
@@ -33,7 +39,8 @@ def test_what_is_stored_is_known_and_hardly_anything_else(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hashes, "MERGE_AT", merge_at)
-        connection = empty_store()
+        connection = shared_store()
+        connection.execute("DELETE FROM memory_rows")
         early, late = (
             KnownKeys(partial(cursor_of, connection)),
             KnownKeys(partial(cursor_of, connection)),

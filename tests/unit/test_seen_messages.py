@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 
 import duckdb
@@ -22,6 +22,12 @@ def note(connection: duckdb.DuckDBPyConnection, known: SeenMessages, stage: str,
     known.add(stage, ids)
 
 
+@cache
+def shared_store() -> duckdb.DuckDBPyConnection:
+    """One for all examples: to make it takes longer than what is tried."""
+    return empty_store()
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.lists(st.text(min_size=1, max_size=6), max_size=8), min_size=1, max_size=8),
@@ -30,7 +36,8 @@ def note(connection: duckdb.DuckDBPyConnection, known: SeenMessages, stage: str,
 def test_what_was_noted_is_known_and_nothing_else(batches: list[list[str]], merge_at: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hashes, "MERGE_AT", merge_at)
-        connection = empty_store()
+        connection = shared_store()
+        connection.execute("DELETE FROM seen_messages")
         known = SeenMessages(partial(cursor_of, connection))
         noted: set[str] = set()
         for batch in batches:
