@@ -1,7 +1,7 @@
 """Which texts a redaction may change, as regular expressions that need no parsing.
 
 Each lets through all that `Redaction.node` would change, and little else: a text that is looked for
-stands in a row letter by letter, in any case, wherever a normal form leaves its letters alone.
+stands in a row character by character, in any case, wherever a normal form leaves these alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LONGEST: Final = 48
 """Characters of a phrase; more of them would sort out little more."""
 
 _GAP: Final = "[^!-~]+"
-# One letter of these becomes two, and of the others nothing is left in a normal form.
+# One character of these becomes two, and of the others nothing is left in a normal form.
 ODD: Final = (
     r"[\x{130}\x{340}\x{341}\x{343}\x{344}\x{374}\x{37E}\x{387}\x{958}-\x{95F}\x{9DC}-\x{9DF}"
     r"\x{A33}-\x{A5E}\x{B5C}\x{B5D}\x{F43}-\x{FB9}\x{1F71}-\x{1FFD}\x{2000}\x{2001}\x{2126}"
