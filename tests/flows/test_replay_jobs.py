@@ -149,6 +149,8 @@ def test_old_ones_are_forgotten(
     settings = Settings.model_validate({"data_dir": tmp_path})
     first = started(settings, kind="diff", branch="none")
     until(lambda: state(settings, first) == "failed")
+    # Its process tells how it ended, and ends then.
+    until(lambda: not jobs._is_locked(tmp_path / "replays" / first))
     second = started(settings, kind="diff", branch="none")
     assert [path.name for path in (tmp_path / "replays").iterdir()] == [second]
     until(lambda: state(settings, second) == "failed")
