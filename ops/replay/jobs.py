@@ -101,7 +101,7 @@ def start(settings: Settings, request: StartReplayRequest) -> JsonObject:
             f" for one of {', '.join(job.id for job in running)}, or stop it"
         )
     started = utc_now()
-    folder = _folder(settings) / f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
+    folder = _folder(settings) / f"{started:%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
     folder.mkdir(parents=True)
     ordered = Ordered(order=order.model_dump(mode="json", exclude_none=True), started_at=started)
     write_whole(folder / ORDER_FILE, ordered.model_dump_json())
