@@ -6,7 +6,6 @@ A shard folder holds `memory.duckdb` (rows, full text, graph, history, the runne
 
 from __future__ import annotations
 
-import os
 import shutil
 from functools import cache
 from pathlib import Path
@@ -21,6 +20,7 @@ from palimpsest.stores.database.rewriting import rewrite
 from palimpsest.stores.database.sql import MATCH_BM25, install_terms
 from palimpsest.stores.database.tables import Tables
 from palimpsest.stores.database.views import install_views
+from palimpsest.stores.durable_files import write_whole
 from palimpsest.stores.lock import FolderLock
 from palimpsest.stores.settings import SearchSettings, ShardOptions
 from palimpsest.stores.state import ShardState
@@ -120,7 +120,7 @@ class Shard(ShardState):
 def _ready(path: Path, options: ShardOptions) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
     """The open database, up to date, and the migrations that this took."""
     if not path.exists() and not path.with_name(f"{path.name}.wal").exists():
-        _begin(path, _empty_file(options.search.language))
+        write_whole(path, _empty_file(options.search.language))
     return _up_to_date(path, options)
 
 
@@ -135,16 +135,6 @@ def _empty_file(language: str) -> bytes:
         )
         connection.close()
         return path.read_bytes()
-
-
-def _begin(path: Path, content: bytes) -> None:
-    """The file is there with all of its content or not at all."""
-    made = path.with_name(f"{path.name}.new")
-    with made.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    made.replace(path)
 
 
 def _up_to_date(path: Path, options: ShardOptions) -> tuple[duckdb.DuckDBPyConnection, list[str]]:

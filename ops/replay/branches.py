@@ -7,7 +7,6 @@ settings alone. `branch.json` says what it is.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from datetime import datetime
@@ -20,6 +19,7 @@ from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import describe
 from palimpsest.schemas.envelope import Frozen
+from palimpsest.stores.durable_files import write_whole
 
 BRANCH_FILE = "branch.json"
 COPIES = "live"
@@ -96,12 +96,7 @@ def keep_branch(settings: Settings, branch: Branch) -> None:
     """Write `branch.json`, as a whole or not at all."""
     folder = branch_folder(settings, branch.name)
     folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f".{BRANCH_FILE}.partial"
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(branch.model_dump_json(indent=2))
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(folder / BRANCH_FILE)
+    write_whole(folder / BRANCH_FILE, branch.model_dump_json(indent=2).encode())
 
 
 def read_branch(settings: Settings, name: str) -> Branch:

@@ -40,6 +40,7 @@ from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.envelope import Frozen
 from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.stores.database.damage import StoreDamaged, is_damage
+from palimpsest.stores.durable_files import write_whole
 from palimpsest.stores.lock import FolderLock
 from palimpsest.stores.shard import DATABASE_FILE, Shard, StoreError
 from palimpsest.streams.logs.base import LogReader, partition_for
@@ -153,9 +154,7 @@ async def erase_in_branch(
 
 
 def _write(path: Path, note: Reached) -> None:
-    partial_file = path.with_name(f".{path.name}.partial")
-    partial_file.write_text(note.model_dump_json(), encoding="utf-8")
-    partial_file.replace(path)
+    write_whole(path, note.model_dump_json().encode())
 
 
 async def _erase_in_stores(

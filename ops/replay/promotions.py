@@ -24,6 +24,7 @@ from palimpsest.ops.replay.reading import ROWS, SECONDS, Record
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import Actor
 from palimpsest.schemas.promotion_commands import RollbackPromotionCommand
+from palimpsest.stores.durable_files import write_whole
 
 LOCK: Final = ".promoting"
 UNFINISHED: Final = "promotion.id"
@@ -214,10 +215,7 @@ def unfinished(settings: Settings, branch: str) -> Path:
 
 
 def keep_id(settings: Settings, branch: str, promotion_id: str) -> None:
-    path = unfinished(settings, branch)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(promotion_id)
-    partial.replace(path)
+    write_whole(unfinished(settings, branch), promotion_id.encode())
 
 
 async def promotion_id_of(settings: Settings, live: Queries, branch: str) -> str:

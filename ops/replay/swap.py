@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from palimpsest.schemas.envelope import Frozen
+from palimpsest.stores.durable_files import synced, write_whole
 
 SWAP_FILE: Final = "swap.json"
 BRANCHES: Final = "branches"
@@ -37,7 +38,7 @@ def swap_folders(data_dir: Path, swap: Swap, check: Callable[[], object] = lambd
     before all was decided, nothing has changed."""
     with _locked(data_dir, fcntl.LOCK_EX):
         check()
-        _write(data_dir / SWAP_FILE, swap.model_dump_json().encode())
+        write_whole(data_dir / SWAP_FILE, swap.model_dump_json().encode())
         _carry_out(data_dir)
 
 
@@ -80,32 +81,14 @@ def _carry_out(data_dir: Path) -> None:
     # Before all is said to be done: the branch has no stores any more.
     shutil.rmtree(data_dir / BRANCHES / swap.branch, ignore_errors=True)
     path.unlink()
-    _synced(data_dir)
+    synced(data_dir)
 
 
 def _moved(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     source.rename(target)
-    _synced(target.parent)
-    _synced(source.parent)
-
-
-def _write(path: Path, content: bytes) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    _synced(path.parent)
-
-
-def _synced(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    synced(target.parent)
+    synced(source.parent)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from pathlib import Path
 from palimpsest.stores.database.migrations import migrate
 from palimpsest.stores.database.snapshot import TABLES, fill, opened
 from palimpsest.stores.database.view_columns import quoted
+from palimpsest.stores.durable_files import synced
 
 SUFFIX = ".new"
 
@@ -28,11 +29,11 @@ def rewrite(path: Path) -> None:
         ).fetchall()
         migrate(target, [name for (name,) in known])
         fill(target, {name: f"source.internal.{name}" for (name,) in rows})
-    _synced(new)
+    synced(new)
     for left in _logs(path):
         left.unlink(missing_ok=True)
     os.replace(new, path)
-    _synced(path.parent)
+    synced(path.parent)
 
 
 def discard_half(path: Path) -> None:
@@ -45,11 +46,3 @@ def discard_half(path: Path) -> None:
 def _logs(path: Path) -> tuple[Path, ...]:
     """DuckDB's write-ahead logs of a file: that in use, and that of a checkpoint under way."""
     return tuple(path.with_name(path.name + end) for end in (".wal", ".wal.checkpoint"))
-
-
-def _synced(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

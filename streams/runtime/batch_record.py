@@ -66,8 +66,8 @@ class RecordRun:
             raise StageRaised from error
 
 
-def refuse_company(runs: Sequence[RecordRun]) -> None:
-    """Before anything is done in vain. Raises NotAlone."""
+def check_alone(runs: Sequence[RecordRun]) -> None:
+    """Before anything is done in vain: what must be committed alone is. Raises NotAlone."""
     places = {
         _place(run.record)
         for run in runs

@@ -33,7 +33,7 @@ from palimpsest.streams.logs.base import (
     Record,
     partition_for,
 )
-from palimpsest.streams.runtime.batch_record import RecordRun, divided, refuse_company
+from palimpsest.streams.runtime.batch_record import RecordRun, check_alone, divided
 from palimpsest.streams.runtime.failures import (
     StageFailed,
     first_failure,
@@ -182,7 +182,7 @@ class StageRunner:
         self._done("deduplicate")
         await ask_models(runs, self.models, self.stage.asks_in_order)
         self._done("ask")
-        refuse_company(runs)
+        check_alone(runs)
         outbox = await self._commit_steps(records, runs)
         if outbox is None:
             return self._output(runs), None, len(runs)

@@ -15,6 +15,7 @@ from palimpsest.ops.replay.progress import Progress
 from palimpsest.ops.replay.resharding import ReshardRequest, reshard
 from palimpsest.ops.replay.swap import SWAP_FILE
 from tests.fault.driver import processes
+from tests.fault.dying import die_at_write
 from tests.resharding import goes_on, partitions_of, resharded, settings_of, states
 
 SCOPES = ("ana", "ben", "cleo")
@@ -54,16 +55,7 @@ def dying_at(folder: Path, phase: str, passed: int) -> None:
 
 def dying_in_exchange(folder: Path, after: int) -> None:
     """Exchange, and be killed at a write to the disk."""
-    left = [after]
-    real = os.fsync
-
-    def synced(descriptor: int) -> None:
-        left[0] -= 1
-        if left[0] < 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        real(descriptor)
-
-    os.fsync = synced  # type: ignore[assignment]
+    die_at_write(after)
     resharded(settings_of(folder), 2, name="two")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from palimpsest.ops.replay import swap
 from palimpsest.ops.replay.swap import Swap, finish_swap, swap_folders, unexchanged
+from tests.fault.dying import die_at_write
 
 FOLDERS = ("shards/0", "shards/1", "shards/2")
 STEPS = 20
@@ -44,16 +44,7 @@ def killed_at(folder: Path, step: int, doing: str) -> bool:
     """Do it in a process that is killed at its n-th write to the disk; whether it was."""
     child = os.fork()
     if child == 0:
-        left = [step]
-        real = os.fsync
-
-        def synced(descriptor: int) -> None:
-            left[0] -= 1
-            if left[0] < 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            real(descriptor)
-
-        os.fsync = synced  # type: ignore[assignment]
+        die_at_write(step)
         if doing == "swap":
             swap_folders(folder, Swap(branch="new", kept="kept", folders=FOLDERS))
         else:
