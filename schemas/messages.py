@@ -57,9 +57,11 @@ class ConversationTurn(Frozen):
 
 
 class ContextTurn(Frozen):
-    """An earlier turn of the session, shown to a model so that names and pronouns can be told."""
+    """An earlier turn of the session, shown to a model so that names and pronouns can be told.
+    `role` is its speaker's; older records have none, which is as a user's."""
 
     speaker: str
+    role: Role | None = None
     occurred_at: UtcTime
     content: str
 
@@ -101,7 +103,7 @@ class Fact(Frozen):
 
 class TurnReference(Frozen):
     """Where a fact came from: enough to link, to attribute and to date it. `content_hash` is that
-    of a remembered text, which may be changed before its facts are written."""
+    of a remembered text, which may be changed before its facts are written; a turn has none."""
 
     turn_id: str
     memory_id: str
@@ -112,6 +114,11 @@ class TurnReference(Frozen):
     project: str | None = None
     explicit_intent: bool = False
     content_hash: str | None = None
+
+    @property
+    def is_remembered(self) -> bool:
+        """Whether the source is a remembered text, which is a memory itself."""
+        return self.content_hash is not None
 
 
 class ModelCall(Frozen):
@@ -215,13 +222,16 @@ class ProposalsIntent(Frozen):
 
 class CommandIntent(Frozen):
     """A validated command, or (with `error`) one that only yields its result. `digest` tells what
-    its producer asked for from all else, see `schemas.identity.command_digest`."""
+    its producer asked for from all else, see `schemas.identity.command_digest`. `hides`: what it
+    forgets is hidden in the texts that stated it, and what it recovers is shown there. Older
+    records have no such mark and did nothing of the kind, nor do they in a rebuild."""
 
     intent: Literal["command"] = "command"
     command: Command | None = None
     actor: Actor = Actor()
     error: str | None = None
     digest: str | None = None
+    hides: bool | None = None
 
 
 class DocumentTextIntent(Frozen):

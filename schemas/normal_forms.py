@@ -7,7 +7,7 @@ import re
 import unicodedata
 
 _SPACE = re.compile(r"\s+")
-_FINAL_PUNCTUATION = re.compile(r"[.,!?;:]+$")
+_FINAL_PUNCTUATION = re.compile(r"(?<![.,!?;:])[.,!?;:]++$")
 
 
 def storage_content(text: str) -> str:

@@ -52,6 +52,7 @@ class PortableMemory(Frozen):
     tags: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     who: Word = ""
+    role: Word = ""
     why: Word = ""
     project: Word | None = None
     session_id: Word = ""

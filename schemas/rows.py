@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
+from palimpsest.schemas.outline import outline
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -31,7 +33,8 @@ class MemoryRow(Row):
     None: unique, so that one content cannot be two memories of a scope. `write_seq` is the
     shard's write sequence of the last change; `decision_order` the position of the record that
     decided it (None when a command wrote it). `occurred_at` is when what it says was stated;
-    `first_occurred_at` when the first of its statements was, None while there is but one."""
+    `first_occurred_at` when the first of its statements was, None while there is but one. `role` is
+    that of a turn's speaker; empty for what is no turn, and for turns stored before it was kept."""
 
     TABLE: ClassVar[str] = "memory_rows"
     KEY: ClassVar[tuple[str, ...]] = ("memory_id",)
@@ -51,6 +54,7 @@ class MemoryRow(Row):
     tags: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     who: str = ""
+    role: str = ""
     why: str = ""
     project: str | None = None
     session_id: str = ""
@@ -354,12 +358,16 @@ def dedup_key(scope: str, content_hash: str) -> str:
     return f"{content_hash}|{scope}"
 
 
-def embedding_text(memory_type: str, who: str, content: str, occurred_at: datetime) -> str:
-    """The text that a memory's vector is made from: a turn with its day (UTC) and speaker."""
+def embedding_text(
+    memory_type: str, who: str, content: str, occurred_at: datetime, role: str = "user"
+) -> str:
+    """The text that a memory's vector is made from: a turn with its day (UTC) and speaker, of one
+    that no person wrote (no role is as a person's) its outline."""
     if memory_type != "episodic":
         return content
     day = f"{occurred_at.day} {MONTHS[occurred_at.month - 1]} {occurred_at.year}"
-    return f"{day}. {linked_text(memory_type, who, content)}"
+    text = content if role in ("", "user") else outline(content)
+    return f"{day}. {linked_text(memory_type, who, text)}"
 
 
 def embedding_key(text: str) -> str:

@@ -12,7 +12,7 @@ from palimpsest.schemas.rows import Row
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRow(Row):
     """A session of a scope with its oldest and newest turn, the far end of the next temporal edge.
-    `extracted_turns` are the newest of those that were sent to be extracted from, oldest first.
+    `extracted_turns` are the newest that a model may be shown with the next turn, oldest first.
     `ended_at` and `ended_by` are None while it is open; `ends` counts how often it has ended, for
     a turn opens it again. `last_recorded_at` is when the log took its newest turn. Turns without a
     session have a row under the empty id, which is never open and never ends."""

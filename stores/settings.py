@@ -67,6 +67,13 @@ class RecallSettings(Section):
     graph_timeout_ms: float = Field(
         default=500.0, gt=0.0, description="how long the graph may be asked, in milliseconds"
     )
+    min_score: float | None = Field(
+        default=None,
+        ge=0.0,
+        le=1.0,
+        description="least score of a result, from 0 to 1, where a query names none; when not set,"
+        " the nearest are returned whatever their score",
+    )
     time_words: Literal["prefer", "filter", "off"] = Field(
         default="prefer",
         description="what times in a question do: boost what was told then, leave out the rest,"

@@ -39,13 +39,17 @@ from palimpsest.schemas.rows import (
     MemoryRow,
 )
 from palimpsest.schemas.shadow_commands import RecordShadowProposalsCommand
+from palimpsest.schemas.triples import Triple
 from palimpsest.streams.apply_erase import erase_scope
 from palimpsest.streams.apply_forget import Sources, forget, load_derived, recover
+from palimpsest.streams.apply_hiding import hide_or_show, told_hiding
 from palimpsest.streams.apply_promotion import promote_step
 from palimpsest.streams.apply_remember import parse_prefix, remember
 from palimpsest.streams.apply_rollback import rollback_step
 from palimpsest.streams.apply_sessions import session_result
 from palimpsest.streams.apply_shadow import refuse_unearned, shadow_step
+from palimpsest.streams.claims.reading import claims_in
+from palimpsest.streams.claims.triples import triples_of
 from palimpsest.streams.command_work import (
     PROTECTED,
     Refused,
@@ -125,7 +129,21 @@ def command_step(
             result = _carry_out(work, command, sources, about)
     except Refused as error:
         return refusal(message, intent, str(error))
-    return done(work, command, result)
+    return done(work, command, (yield from _with_sources(work, command, result)))
+
+
+def _with_sources(
+    work: Work, command: Command, result: JsonValue
+) -> Generator[Ask, Answer, JsonValue]:
+    """The result, once what was forgotten is hidden where it was stated, and what was recovered is
+    shown there. What is erased takes nothing else with it."""
+    if not work.intent.hides or not isinstance(command, ForgetCommand | RecoverCommand):
+        return result
+    if isinstance(command, ForgetCommand) and command.hard:
+        return result
+    touched = [memory_id for memory_id, _ in work.touched]
+    hidden = yield from hide_or_show(work, touched, command.reason or command.command)
+    return told_hiding(result, hidden)
 
 
 def _texts(command: Command) -> tuple[str, ...]:
@@ -244,6 +262,11 @@ def _modify(work: Work, patch: MemoryPatch, reason: str) -> JsonValue:
         work.writes.append(Put(archived(row, "modified", work.at)))
     updated = work.put(changed(updated, work.at, work.intent.actor.id, 0))
     work.tell("modified", row.memory_id, patch.reason or reason, row, updated)
+    if updated.content != row.content and row.type not in SOURCE_TYPES:
+        known = work.graph.triples if work.graph is not None else ()
+        # The memories that have the names are linked by their texts.
+        told = (*known, *_relations(updated))
+        work.graph = GraphWork(memory_ids=(), triples=told) if told else None
     answer: dict[str, JsonValue] = {
         "id": row.memory_id,
         "status": "updated",
@@ -252,6 +275,16 @@ def _modify(work: Work, patch: MemoryPatch, reason: str) -> JsonValue:
     if updated.content != row.content:
         answer["embedded"] = work.has_vector(updated)
     return answer
+
+
+def _relations(row: MemoryRow) -> tuple[Triple, ...]:
+    """What the memory's text relates, as far as it is a claim that the rules know."""
+    speaker = "The user" if row.who in ("", "pipeline") else row.who
+    return tuple(
+        Triple(**told._asdict(), confidence=row.confidence)
+        for claim in claims_in(row.content, speaker, row.occurred_at.date())
+        for told in triples_of(claim)
+    )
 
 
 def _says_else(row: MemoryRow, updated: MemoryRow) -> bool:

@@ -12,6 +12,7 @@ from palimpsest.schemas.commands import ForgetCommand, RecoverCommand
 from palimpsest.schemas.document_rows import SOURCE_TYPES
 from palimpsest.schemas.identity import forget_token
 from palimpsest.schemas.rows import MemoryRow, dedup_key
+from palimpsest.schemas.sources import FORGOTTEN
 from palimpsest.streams.apply_erase import erase_texts
 from palimpsest.streams.cascade import drawn_from_nothing_else
 from palimpsest.streams.command_work import PROTECTED, Refused, Work
@@ -129,7 +130,7 @@ def _forget(
         gone = work.put(without_text(after, work.at))
         work.tell("purged", memory_id, command.reason, metadata=cause)
     else:
-        work.writes.append(Put(archived(row, "forgotten", work.at)))
+        work.writes.append(Put(archived(row, FORGOTTEN, work.at)))
         gone = work.put(deleted(after, work.at))
         work.tell("deleted", memory_id, command.reason, row, gone, metadata=cause)
     answer: dict[str, JsonValue] = {

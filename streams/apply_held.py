@@ -152,7 +152,7 @@ def _apply(
     if said.row is not None:
         work.writes += archive_writes(said, target, origin)
         said = replace(said, row=work.put(categories.folded(said.row)))
-        work.writes += edge_writes(said, target, held.turn_memory_id)
+        work.writes += edge_writes(said, target, held.turn_memory_id, source)
         if said.row is not None:
             answer["version"] = left[seen] = said.row.version
     _settle(work, held, said, target, command.reason)

@@ -195,7 +195,7 @@ def _carry_out(work: _Work, proposal: Proposal, number: int) -> Generator[Ask, A
     if said.row is not None:
         work.writes += archive_writes(said, target, origin)
         work.put(replace(said.row, write_seq=work.next_seq()))
-        work.writes += edge_writes(said, target, work.intent.turn.memory_id)
+        work.writes += edge_writes(said, target, work.intent.turn.memory_id, source)
         if said.event != "deleted":
             work.writes += _links(work, said.row)
     if said.event == "blocked":

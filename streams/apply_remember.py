@@ -13,6 +13,7 @@ from palimpsest.schemas.messages import GraphWork, NormalizedTurn
 from palimpsest.schemas.normal_forms import content_hash, normalized_content, storage_content
 from palimpsest.schemas.rows import MemoryRow, dedup_key, embedding_key
 from palimpsest.schemas.topics import TURNS_NORMALIZED
+from palimpsest.streams.claims.categories import categories_of
 from palimpsest.streams.command_work import Work, command_id
 from palimpsest.streams.memory_rows import effective
 from palimpsest.streams.stage import Emit
@@ -56,7 +57,6 @@ def remember(work: Work, command: RememberCommand) -> JsonValue:
     if existing is not None:
         work.tell("deduped", existing.memory_id, "same content or source")
         return {"id": existing.memory_id, "deduped": True, "version": existing.version}
-    pinned = command.pinned or critical
     importance = 1.0 if critical else EXPLICIT_IMPORTANCE
     row = work.put(
         MemoryRow(
@@ -70,8 +70,9 @@ def remember(work: Work, command: RememberCommand) -> JsonValue:
             embedding_key=embedding_key(stored),
             importance=importance if command.importance is None else command.importance,
             confidence=1.0,
-            pinned=pinned,
+            pinned=command.pinned or critical,
             tags=command.tags or tags,
+            categories=categories_of(stored),
             who=work.intent.actor.id if command.who is None else command.who,
             why="explicit",
             project=command.project,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from typing import cast
 
 from palimpsest.schemas.commands import (
     ApplyProposalsCommand,
@@ -23,6 +24,7 @@ from palimpsest.schemas.messages import (
     ProposalsIntent,
     RawTurnIntent,
     RejectedTurnIntent,
+    Role,
 )
 from palimpsest.schemas.rows import EdgeRow, MemoryRow, linked_text
 from palimpsest.schemas.session_rows import SessionRow
@@ -41,7 +43,7 @@ from palimpsest.streams.memory_rows import effective, turn_memory, turn_text
 from palimpsest.streams.models.base import Embedding
 from palimpsest.streams.outcomes import changes, link_writes, outcome_row
 from palimpsest.streams.privacy import is_withheld, rejected
-from palimpsest.streams.prompting.prompts import MAX_CONTEXT_CHARACTERS, cut
+from palimpsest.streams.prompting.prompts import context_text, cut
 from palimpsest.streams.sensitive.admission import KnownPrivate, nobody
 from palimpsest.streams.sessions import TurnSettings, session_step
 from palimpsest.streams.settings import StageSettings
@@ -146,7 +148,7 @@ def _new_turn(
     extracted = flags.enabled and turn.role in settings.extraction.roles
     context_turns = settings.extraction.context_turns
     of_sessions = TurnSettings(settings.sessions, settings.short_term, context_turns)
-    kept, ended = session_step(message, turn, row, loaded, extracted, of_sessions)
+    kept, ended = session_step(message, turn, row, loaded, flags.enabled, of_sessions)
     writes: list[Write] = [Put(row), *kept]
     if embedding is not None:
         writes.insert(0, KeepVector(row.embedding_key, embedding.vector, embedding.tokens))
@@ -182,8 +184,9 @@ def _context(
     return tuple(
         ContextTurn(
             speaker=row.who,
+            role=cast(Role, row.role or "user"),
             occurred_at=row.occurred_at,
-            content=cut(row.content, MAX_CONTEXT_CHARACTERS),
+            content=context_text(row.role, row.content),
         )
         for row in rows
         if not (row.is_deleted or is_withheld(loaded.privacy, row.who))

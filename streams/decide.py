@@ -18,7 +18,13 @@ from palimpsest.schemas.messages import (
 from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.rows import MemoryRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
-from palimpsest.streams.deciders import beside_its_source, decided_by_rules, known_by_bands
+from palimpsest.streams.claims.grammar import USER
+from palimpsest.streams.claims.source import in_third_person, is_first_person
+from palimpsest.streams.deciders import (
+    decided_by_rules,
+    known_by_bands,
+    of_remembered_text,
+)
 from palimpsest.streams.decision_rows import extraction_row, fact_row, proposal_row
 from palimpsest.streams.erased_facts import still_said
 from palimpsest.streams.extract import model_call
@@ -94,14 +100,11 @@ def decide_stage(settings: StageSettings) -> Stage:
         as_of = 0
         for fact in facts:
             vector = vectors[fact.item_id]
-            found = yield _candidates_of(message.scope, fact, vector, settings.decision)
-            assert isinstance(found, Candidates)
+            found = yield from _candidates_of(message, body, fact, vector, settings.decision)
             as_of = found.as_of
             writes.append(Put(fact_row(message, body, fact)))
             try:
-                proposal = yield from _decide(
-                    message, fact, found.found, settings, body.turn.memory_id
-                )
+                proposal = yield from _decide(message, body, fact, found.found, settings)
             except Undecided as error:
                 failed.append((fact, error))
                 continue
@@ -130,10 +133,20 @@ def decide_stage(settings: StageSettings) -> Stage:
 
 
 def _candidates_of(
-    scope: str, fact: Fact, vector: Vector | None, settings: DecisionSettings
-) -> FindCandidates:
+    message: Message,
+    body: FactsExtracted,
+    fact: Fact,
+    vector: Vector | None,
+    settings: DecisionSettings,
+) -> Generator[Ask, Answer, Candidates]:
+    """The nearest memories, without the remembered text that the fact was drawn from: it would
+    hide the older memory that the fact contradicts."""
     text = storage_content(fact.content)
-    return FindCandidates(scope, text, vector, settings.candidates, settings.min_score)
+    limit = settings.candidates + (1 if body.turn.is_remembered else 0)
+    found = yield FindCandidates(message.scope, text, vector, limit, settings.min_score)
+    assert isinstance(found, Candidates)
+    others = tuple(c for c in found.found if c.memory_id != body.turn.memory_id)
+    return replace(found, found=others[: settings.candidates])
 
 
 def _undecided_facts(
@@ -160,20 +173,46 @@ def _undecided_facts(
 
 def _decide(
     message: Message,
+    body: FactsExtracted,
     fact: Fact,
     candidates: tuple[ScoredCandidate, ...],
     settings: StageSettings,
-    source_id: str,
 ) -> Deciding:
-    known = known_by_bands(fact, candidates, settings)
-    if known is not None:
-        return known
-    if settings.decider == "rules":
-        return decided_by_rules(message.occurred_at, fact, candidates, settings.near, source_id)
-    proposal = yield from _by_model(message, fact, candidates, settings)
-    if proposal.target_id == source_id and proposal.action in ("UPDATE", "DELETE"):
-        return beside_its_source(proposal)
-    return proposal
+    proposal = known_by_bands(fact, candidates, settings)
+    if proposal is None and settings.decider == "rules":
+        source, named = yield from _named(message, body, candidates)
+        decided = decided_by_rules(message.occurred_at, fact, named, settings.near, source)
+        proposal = decided.model_copy(update={"candidates": candidates})
+    if proposal is None:
+        proposal = yield from _by_model(message, fact, candidates, settings)
+    if not body.turn.is_remembered or proposal.dropped is not None:
+        return proposal
+    action, target_id, reason = of_remembered_text(
+        proposal.action, proposal.target_id, proposal.reason, body.turn.memory_id
+    )
+    return proposal.model_copy(update={"action": action, "target_id": target_id, "reason": reason})
+
+
+def _named(
+    message: Message, body: FactsExtracted, candidates: tuple[ScoredCandidate, ...]
+) -> Generator[Ask, Answer, tuple[str | None, tuple[ScoredCandidate, ...]]]:
+    """The text of the facts' source, and the candidates with a name for the "I" of those that the
+    same person asked to remember."""
+    own = tuple(c.memory_id for c in candidates if is_first_person(c.content))
+    loaded = yield Load(message.scope, memory_ids=(body.turn.memory_id, *own))
+    assert isinstance(loaded, Loaded)
+    source = loaded.memories.get(body.turn.memory_id)
+    if source is None:
+        return None, candidates
+    same = {key for key in own if key in loaded.memories and loaded.memories[key].who == source.who}
+    speaker = body.turn.speaker or USER
+    named = tuple(
+        c.model_copy(update={"content": in_third_person(c.content, speaker)})
+        if c.memory_id in same
+        else c
+        for c in candidates
+    )
+    return source.content, named
 
 
 def _by_model(

@@ -11,11 +11,13 @@ from palimpsest.schemas.identity import fact_memory_id
 from palimpsest.schemas.messages import Action, Fact, Proposal, ScoredCandidate
 from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.redaction import is_mark
+from palimpsest.streams.claims.conflict import contradicts, is_ambiguous
+from palimpsest.streams.claims.source import as_stated
 from palimpsest.streams.settings import StageSettings
-from palimpsest.streams.text.contradiction import ends, told
 from palimpsest.streams.text.sameness import same_statement
 
-ITS_OWN_SOURCE = "a fact changes no memory that it was drawn from: it is added instead"
+SAID_BY_ITS_SOURCE = "said_by_its_source"
+"""Reason of a fact that a remembered text says already."""
 
 
 def known_by_bands(
@@ -45,45 +47,48 @@ def decided_by_rules(
     fact: Fact,
     candidates: tuple[ScoredCandidate, ...],
     near: float,
-    source_id: str,
+    source: str | None = None,
 ) -> Proposal:
     """Without a model: a contradicted memory is proposed to be updated, all else is new.
 
     The memory must be near in meaning, too: without a cosine nothing is known of that, and
     nothing is proposed but ADD. And it must not be told later than the fact, as when an old
-    conversation is read in, and not be what the fact was drawn from. Candidates are looked at in
-    their order, best first.
+    conversation is read in. Candidates are looked at in their order, best first. Where the text of
+    the `source` is known, a fact ends nothing unless the source says it and no more.
     """
 
     def may_be_ended(candidate: ScoredCandidate) -> bool:
         is_near = candidate.cosine is not None and candidate.cosine >= near
         when = candidate.occurred_at
         is_older = when is None or when <= occurred_at
-        return is_near and is_older and candidate.memory_id != source_id
+        return is_near and is_older
 
     known = list(filter(may_be_ended, candidates))
-    news = told(fact.content) if known else ()
+    stated = fact.content if source is None or not known else as_stated(source, fact.content)
     for candidate in known:
-        if ends(news, candidate.content):
-            return proposed(
-                fact, "UPDATE", candidates, "contradicts a known memory", candidate, risk=True
-            )
+        if stated is None:
+            break
+        when = candidate.occurred_at
+        if contradicts(stated, candidate.content, None if when is None else when.date()):
+            others = (each.content for each in candidates if each is not candidate)
+            if is_ambiguous(fact.content, others):
+                break
+            reason = "contradicts a known memory"
+            return proposed(fact, "UPDATE", candidates, reason, candidate, risk=True)
     return proposed(fact, "ADD", candidates, "similar, yet not the same")
 
 
-def beside_its_source(proposal: Proposal) -> Proposal:
-    """A new memory instead of a change of the one that the fact was drawn from: a remembered text
-    says more than one of its facts, and it is a person's."""
-    return proposal.model_copy(
-        update={
-            "action": "ADD",
-            "target_id": None,
-            "target_version": None,
-            "contradiction_risk": False,
-            "review_needed": False,
-            "warnings": (*proposal.warnings, ITS_OWN_SOURCE),
-        }
-    )
+def of_remembered_text(
+    action: Action, target_id: str | None, reason: str, text_id: str
+) -> tuple[Action, str | None, str]:
+    """Action, target and reason of a fact of the remembered text `text_id`.
+
+    The text is the memory of all that it says: a new fact makes no memory of its own, and one that
+    changes another memory removes it, since the text takes its place.
+    """
+    if action == "ADD":
+        return "NONE", text_id, SAID_BY_ITS_SOURCE
+    return "DELETE" if action == "UPDATE" else action, target_id, reason
 
 
 def proposed(

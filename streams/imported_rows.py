@@ -38,7 +38,7 @@ from palimpsest.schemas.rows import (
     Row,
 )
 from palimpsest.schemas.session_rows import SessionRow
-from palimpsest.streams.memory_rows import with_content
+from palimpsest.streams.memory_rows import state_of, with_content
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def state_row(ids: Ids, line: PortableState) -> ArchiveRow:
         scope=ids.scope,
         type=row.type,
         content=row.content,
-        state=json.dumps(asdict(row), sort_keys=True, ensure_ascii=False, default=str),
+        state=state_of(row),
         reason=line.reason,
         archived_at=line.archived_at,
     )

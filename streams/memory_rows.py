@@ -75,7 +75,7 @@ def origin_of(message: Envelope[Frozen], turn: TurnReference, model: str, order:
 
 def turn_text(message: Envelope[Frozen], turn: NormalizedTurn) -> str:
     """What the vector of a turn's memory is made from."""
-    return embedding_text("episodic", turn.speaker, turn.content, message.occurred_at)
+    return embedding_text("episodic", turn.speaker, turn.content, message.occurred_at, turn.role)
 
 
 def turn_memory(message: Envelope[Frozen], turn: NormalizedTurn, write_seq: int) -> MemoryRow:
@@ -93,6 +93,7 @@ def turn_memory(message: Envelope[Frozen], turn: NormalizedTurn, write_seq: int)
         confidence=1.0,
         tags=turn.tags,
         who=turn.speaker,
+        role=turn.role,
         why="conversation-turn",
         project=turn.project,
         session_id=turn.session_id,
@@ -158,13 +159,14 @@ def with_content(row: MemoryRow, content: str) -> MemoryRow:
     """The row saying something else, with all that follows from its text."""
     stored = storage_content(content)
     digest = content_hash(stored)
+    embedded = embedding_text(row.type, row.who, stored, row.occurred_at, row.role)
     return replace(
         row,
         content=stored,
         normalized_content=normalized_content(stored),
         content_hash=digest,
         dedup_key=None if row.type in SOURCE_TYPES else dedup_key(row.scope, digest),
-        embedding_key=embedding_key(embedding_text(row.type, row.who, stored, row.occurred_at)),
+        embedding_key=embedding_key(embedded),
     )
 
 
@@ -202,6 +204,7 @@ def without_text(row: MemoryRow, at: datetime) -> MemoryRow:
         tags=(),
         categories=(),
         who="",
+        role="",
         why="erased",
         project=None,
         pinned=False,
@@ -216,16 +219,24 @@ def is_erased(row: MemoryRow) -> bool:
     return row.is_deleted and not row.content_hash
 
 
+def state_of(row: MemoryRow) -> str:
+    """The row as JSON. Without a role that it has not, as before there were roles, so that a
+    rebuild of a log gives what was archived then."""
+    state = asdict(row)
+    if not row.role:
+        del state["role"]
+    return json.dumps(state, sort_keys=True, ensure_ascii=False, default=str)
+
+
 def archived(row: MemoryRow, reason: str, at: datetime) -> ArchiveRow:
     """The cold-tier copy of a state about to be replaced or deleted."""
-    state = json.dumps(asdict(row), sort_keys=True, ensure_ascii=False, default=str)
     return ArchiveRow(
         memory_id=row.memory_id,
         version=row.version,
         scope=row.scope,
         type=row.type,
         content=row.content,
-        state=state,
+        state=state_of(row),
         reason=reason,
         archived_at=at,
     )

@@ -8,6 +8,7 @@ from palimpsest.schemas.commands import (
     ForgetCommand,
     MemoryCommand,
     ModifyCommand,
+    RecoverCommand,
     RememberCommand,
     SetPrivacyCommand,
     UpdateShortTermCommand,
@@ -152,7 +153,10 @@ def _command(message: Message, body: MemoryCommand, refused: bool) -> Step:
         command, texts, error = with_text(message.scope, message.id, command)
     if error is None and isinstance(command, UpdateShortTermCommand):
         command = command.model_copy(update={"summary": storage_lines(command.summary)})
-    intent = CommandIntent(command=command, actor=body.actor, error=error, digest=digest)
+    hides = True if isinstance(command, ForgetCommand | RecoverCommand) else None
+    intent = CommandIntent(
+        command=command, actor=body.actor, error=error, digest=digest, hides=hides
+    )
     emits = [_write(intent)]
     if error is None:
         emits += [_write(DocumentTextIntent(text=each), f"text-{each.first}") for each in texts]

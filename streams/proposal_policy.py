@@ -12,6 +12,7 @@ from palimpsest.schemas.document_rows import SOURCE_TYPES
 from palimpsest.schemas.messages import OutcomeEvent, Proposal, TurnReference
 from palimpsest.schemas.privacy import PRIVACY_FULL
 from palimpsest.schemas.rows import EdgeRow, MemoryRow
+from palimpsest.streams.deciders import SAID_BY_ITS_SOURCE
 from palimpsest.streams.memory_rows import (
     Origin,
     archived,
@@ -135,15 +136,15 @@ def _added(
 
 def _unchanged(proposal: Proposal, met: Met, origin: Origin, min_confidence: float) -> Verdict:
     """NONE holds while its target says what it said: else nothing would remember the fact."""
+    gone = source_gone(met.source, met.source_hash)
+    if gone is not None and proposal.reason == SAID_BY_ITS_SOURCE:
+        return Verdict("skipped", gone, None)
     cause = out_of_date(proposal, met.target)
     if cause is None:
         return Verdict("none", proposal.reason, proposal.target_id)
     if met.same is not None:
         return Verdict("none", proposal.reason, met.same)
-    why = skip_reason(proposal.fact, min_confidence)
-    if why is not None:
-        return Verdict("skipped", why, None)
-    why = source_gone(met.source, met.source_hash)
+    why = skip_reason(proposal.fact, min_confidence) or gone
     if why is not None:
         return Verdict("skipped", why, None)
     return _again(proposal, met, origin, min_confidence, cause)
@@ -200,6 +201,9 @@ def _again(
         return Verdict("reconsidered", STALE, proposal.target_id, cause=cause)
     if proposal.action == "DELETE":
         return Verdict("skipped", cause, proposal.target_id, cause=cause)
+    if met.source_hash is not None:
+        source_id = None if met.source is None else met.source.memory_id
+        return Verdict("deduped", SAID_BY_ITS_SOURCE, source_id)
     return _added(proposal, met, origin, min_confidence, f"{cause}: kept as a memory of its own")
 
 
@@ -224,18 +228,23 @@ def archive_writes(said: Verdict, target: MemoryRow | None, origin: Origin) -> l
     return [Put(archived(target, f"{how} by {by}", origin.at))]
 
 
-def edge_writes(said: Verdict, target: MemoryRow | None, source_id: str) -> list[Write]:
-    """The edges of the verdict's row: to the turn `source_id`, and to the state that it
-    replaces."""
-    if said.row is None or said.event == "deleted":
-        return []
-    ends = [(source_id, "derived_from")]
-    if said.event == "modified" and target is not None:
-        ends.insert(0, (archived_id(target), "supersedes"))
+def edge_writes(
+    said: Verdict, target: MemoryRow | None, source_id: str, source: MemoryRow | None
+) -> list[Write]:
+    """The edges of the verdict's row: to its source, and to the state that it replaces. In place
+    of a deleted memory stands the remembered text whose fact removed it; a turn replaces none."""
     row = said.row
+    if row is None:
+        return []
+    edges = []
+    if said.event == "deleted":
+        if target is not None and source is not None and source.type not in SOURCE_TYPES:
+            edges = [(source_id, archived_id(target), "supersedes")]
+    else:
+        edges = [(row.memory_id, source_id, "derived_from")]
+        if said.event == "modified" and target is not None:
+            edges.insert(0, (row.memory_id, archived_id(target), "supersedes"))
     return [
-        Put(
-            EdgeRow(source_id=row.memory_id, target_id=end, relation_type=relation, scope=row.scope)
-        )
-        for end, relation in ends
+        Put(EdgeRow(source_id=start, target_id=end, relation_type=relation, scope=row.scope))
+        for start, end, relation in edges
     ]

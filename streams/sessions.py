@@ -47,10 +47,11 @@ def session_step(
     turn: NormalizedTurn,
     row: MemoryRow,
     loaded: Loaded,
-    extracted: bool,
+    shown: bool,
     settings: TurnSettings,
 ) -> tuple[list[Write], tuple[Emit, ...]]:
-    """What the turn, stored as `row`, does to the sessions of its scope."""
+    """What the turn, stored as `row`, does to the sessions of its scope. `shown`: a model may be
+    shown it with the turns that follow."""
     known = loaded.session
     begins = known is None and bool(row.session_id)
     ended, still = _looked_through(message, row.session_id, begins, loaded, settings.sessions)
@@ -63,7 +64,7 @@ def session_step(
             del open_ids[0]
         open_ids.append(row.session_id)
     writes: list[Write] = [Put(each) for each in ended if each.session_id != row.session_id]
-    writes.append(Put(_with_turn(message, row, own, extracted, settings.context_turns)))
+    writes.append(Put(_with_turn(message, row, own, shown, settings.context_turns)))
     if open_ids != [each.session_id for each in loaded.open_sessions]:
         writes.append(Put(OpenSessionsRow(scope=message.scope, session_ids=tuple(open_ids))))
     kept = captured(message, turn, row, loaded.short_term, settings.short_term)
@@ -90,10 +91,10 @@ def _looked_through(
 
 
 def _with_turn(
-    message: Message, row: MemoryRow, known: SessionRow | None, extracted: bool, limit: int
+    message: Message, row: MemoryRow, known: SessionRow | None, shown: bool, limit: int
 ) -> SessionRow:
     before = () if known is None else known.extracted_turns
-    shown = (*before, row.memory_id) if extracted else before
+    newest = (*before, row.memory_id) if shown else before
     return SessionRow(
         scope=message.scope,
         session_id=row.session_id,
@@ -103,7 +104,7 @@ def _with_turn(
         first_at=message.occurred_at if known is None else known.first_at,
         last_at=message.occurred_at,
         last_recorded_at=message.recorded,
-        extracted_turns=shown[-limit:] if limit else (),
+        extracted_turns=newest[-limit:] if limit else (),
         ends=0 if known is None else known.ends,
     )
 

@@ -79,7 +79,9 @@ class ShortTermSettings(Section):
 
 class ExtractionSettings(Section):
     roles: tuple[Literal["user", "assistant", "tool", "system"], ...] = Field(
-        default=("user", "assistant"), description="whose turns facts are extracted from"
+        default=("user",),
+        description="whose turns facts are extracted from; of an assistant's before a user's the"
+        " user's agreement makes facts in any case",
     )
     context_turns: int = Field(
         default=2,

@@ -31,6 +31,7 @@ from palimpsest.schemas.rows import (
     Row,
 )
 from palimpsest.schemas.session_rows import SessionRow, ShortTermRow
+from palimpsest.schemas.sources import Source
 
 Vector = NDArray[np.float32]
 
@@ -78,7 +79,8 @@ class NearDuplicates:
 class Load:
     """Rows of one scope by key. `names` are canonical names; `unspaced_text` is text in a script
     without capitals, in which the store looks for the names it knows. `derived_from`: what was
-    drawn from these memories is wanted. With `session_id` come the session, all open ones of the
+    drawn from these memories is wanted; `sources_of`: what these were drawn from. With
+    `session_id` come the session, all open ones of the
     scope and the session's short-term memory. `whole_scope`: all memories of the scope that are
     not erased are wanted, too; `categories`: all that the scope has."""
 
@@ -98,6 +100,7 @@ class Load:
     whole_scope: bool = False
     categories: bool = False
     letter_id: str | None = None
+    sources_of: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,8 @@ class Loaded:
     items, facts and turns, that have an outcome; `command` is the result of the asked command;
     `held` the changes of asked facts (`held_ids`) that are held back still, `facts` those of
     `fact_ids` that were taken note of before. `derived` has all sources of every memory that was
-    drawn from one of `derived_from`: what it was drawn from, and what said the same again.
+    drawn from one of `derived_from`: what it was drawn from, and what said the same again;
+    `sources` are those of the memories `sources_of`, by id.
     `entities` maps known names to their ids, some of
     which may stand in the text as part of a word only. `write_seq` is the shard's write sequence
     before this record; `privacy` are the levels of the scope.
@@ -131,6 +135,7 @@ class Loaded:
     privacy: Levels = field(default_factory=dict)
     categories: tuple[str, ...] = ()
     dead_letter: DeadLetterRow | None = None
+    sources: Mapping[str, Source] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

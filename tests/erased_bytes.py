@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
+
+from palimpsest.streams.logs.packing import FREQUENT, PACKED
+
+STEP = 64
 
 
 def forms(text: str) -> dict[str, bytes]:
@@ -26,13 +33,33 @@ def forms(text: str) -> dict[str, bytes]:
     return found
 
 
+def readable(content: bytes) -> bytes:
+    """The content, and after it what the log's compressed values in it say: of one that is no
+    longer whole, as much as is left."""
+    return b"\n".join([content, *unpacked(content)])
+
+
+def unpacked(content: bytes) -> Iterator[bytes]:
+    at = content.find(PACKED)
+    while at >= 0:
+        packing = zlib.decompressobj(zdict=FREQUENT)
+        place = at = at + len(PACKED)
+        said = b""
+        with contextlib.suppress(zlib.error):
+            while place < len(content) and not packing.eof:
+                said += packing.decompress(content[place : place + STEP])
+                place += STEP
+        yield said
+        at = content.find(PACKED, at)
+
+
 def where(folder: Path, *texts: str) -> list[str]:
     """Files that have any of the texts, each with the text and its form."""
     return [
         f"{path.relative_to(folder)}: {text!r} ({form})"
         for path in sorted(folder.rglob("*"))
         if path.is_file()
-        for content in [path.read_bytes()]
+        for content in [readable(path.read_bytes())]
         for text in texts
         for form, wanted in forms(text).items()
         if wanted in content

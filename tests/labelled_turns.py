@@ -1,17 +1,15 @@
 """Turns with the facts that should come of them, and how well the rules do on them.
 
 Each line of a set is one turn: what is said, by whom, and `facts`, each with its acceptable
-texts ("~…" stands for the words as they were said, after the speaker's name and a colon). `wrong`
-are patterns of facts with the wrong subject; `triples`, where given, are the relations that may
-come, as source|relationship|target. Only facts that pass the gate of apply-writes count, because
-no other is ever written.
+texts. `wrong` are patterns of facts with the wrong subject; `triples`, where given, are the
+relations that may come, as source|relationship|target. Only facts that pass the gate of
+apply-writes count, because no other is ever written.
 
 Run as a program it prints the counts: `python tests/labelled_turns.py tests/data/turns.jsonl`.
 """
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 import sys
@@ -31,10 +29,7 @@ from tests.unit.reply_texts import read_extraction
 
 AT = datetime(2026, 3, 4, 10, 0, tzinfo=UTC)
 GATE = 0.7
-_DATE = re.compile(r" \((?:week of |weekend of )?\d{4}(?:-\d\d){0,2}\)")
 _WORD = re.compile(r"\w+")
-# A draft of before the published lines were shown can be measured by this file, too.
-_TAKES_LINES = "lines" in inspect.signature(extraction_prompt).parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +64,14 @@ def extracted(turn: dict[str, object]) -> ExtractionDraft:
         content_hash="0" * 64,
         explicit_long_term_memory_intent=bool(turn.get("explicit_intent")),
     )
-    more = {"lines": published} if _TAKES_LINES else {}
-    return read_extraction(answer(extraction_prompt(body, AT, [], **more)))
+    return read_extraction(answer(extraction_prompt(body, AT, [], lines=published)))
 
 
 def judged(turn: dict[str, object]) -> Outcome:
     """Each fact is good, wrong-subject, garbled (it tells of an expected fact, but not so that it
     can be accepted) or junk (nothing expected, or told twice)."""
     draft = extracted(turn)
-    speaker = str(turn["speaker"])
-    expected = [[_accepted(text, speaker) for text in one] for one in turn["facts"]]
+    expected = [[_plain(text) for text in one] for one in turn["facts"]]
     wrong = [re.compile(pattern) for pattern in turn.get("wrong", ())]
     found: set[int] = set()
     verdicts = []
@@ -109,12 +102,8 @@ def _false_triples(turn: dict[str, object], draft: ExtractionDraft) -> tuple[str
     return tuple(triple for triple in told if triple not in turn["triples"])
 
 
-def _accepted(text: str, speaker: str) -> str:
-    return _plain(f"{speaker}: {text[1:]}" if text.startswith("~") else text)
-
-
 def _plain(text: str) -> str:
-    folded = unicodedata.normalize("NFC", _DATE.sub("", text)).casefold()
+    folded = unicodedata.normalize("NFC", text).casefold()
     return " ".join(folded.split()).rstrip(".!。 ")
 
 

@@ -56,7 +56,7 @@ class Traffic(threading.Thread):
                 while not self.stopped.is_set():
                     began = time.monotonic()
                     scope = self.scopes[self.published % len(self.scopes)]
-                    text = f"I like the new dish {self.published}."
+                    text = f"I like new dish {self.published}."
                     if self.published < self.most:
                         append([outgoing_turn(1_000 + self.published, text, scope)])
                         self.published += 1

@@ -20,6 +20,7 @@ from palimpsest.ops.library.arguments import Filters
 from palimpsest.ops.library.methods import BlockingMethods, Methods, asynchronous
 from palimpsest.ops.library.results import Recalled
 from palimpsest.schemas.messages import Role
+from palimpsest.stores.recall.marks import with_marks
 
 ROLES: dict[str, Role] = {"human": "user", "ai": "assistant", "system": "system"}
 
@@ -54,11 +55,13 @@ def _documents(recalled: Recalled) -> list[Document]:
     return [
         Document(
             id=each.id,
-            page_content=each.content,
+            page_content=with_marks(each.content, each.marks),
             metadata={
                 "score": each.score,
                 "type": each.type,
                 "who": each.who,
+                "role": each.role,
+                "unlikely": each.unlikely,
                 "session_id": each.session_id,
                 "occurred_at": each.occurred_at.isoformat(),
                 "derived_from": [*each.derived_from],

@@ -28,6 +28,7 @@ from langgraph.store.base import (
 
 from palimpsest.ops.library.methods import BlockingMethods, Methods, asynchronous
 from palimpsest.ops.library.results import StoredMemory
+from palimpsest.stores.recall.marks import described
 
 SOURCE: Final = "langgraph"
 PAGE: Final = 500
@@ -146,7 +147,9 @@ class PalimpsestStore(BaseStore):
         most = self._memory.background.most_results
         limit = most if op.filter else min(most, max(FEWEST, 5 * wanted))
         recalled = await self._memory.recall(op.query or "", limit=limit, scope=scope)
-        named = [(each.score, (each.id, *each.derived_from)) for each in recalled.results]
+        # An item has no place to say that it is unlikely.
+        likely = [each for each in recalled.results if not each.unlikely]
+        named = [(each.score, (each.id, *each.derived_from)) for each in likely]
         rows = await self._items_by_id(scope, {key for _, ids in named for key in ids})
         found: dict[str, SearchItem] = {}
         for score, ids in named:
@@ -196,10 +199,16 @@ def _fields(row: StoredMemory) -> dict[str, Any]:
     return {
         "namespace": tuple(kept["namespace"]),
         "key": kept["key"],
-        "value": kept["value"],
+        "value": _value(row),
         "created_at": kept["created_at"] or row.created_at.isoformat(),
         "updated_at": row.created_at,
     }
+
+
+def _value(row: StoredMemory) -> dict[str, Any]:
+    """As it was put; where something in it no longer holds, `no_longer` tells what."""
+    value = cast("dict[str, Any]", row.metadata["value"])
+    return value | {"no_longer": [*map(described, row.marks)]} if row.marks else value
 
 
 def _text(value: object, index: Sequence[str] | None) -> str:

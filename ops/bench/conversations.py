@@ -12,7 +12,7 @@ from typing import Final
 
 from palimpsest.ops.bench.halves import Half, by_half
 from palimpsest.ops.ingest.base import Bad
-from palimpsest.ops.ingest.locomo import read_locomo
+from palimpsest.ops.ingest.locomo import read_locomo, speaker_role
 from palimpsest.ops.ingest.records import RecordOptions
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.streams.logs.base import Outgoing
@@ -20,17 +20,24 @@ from palimpsest.streams.sensitive.policy import Policy
 
 CATEGORIES: Final = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
 _TURN = re.compile(r"D\d+:\d+")
+_SESSION = re.compile(r"session_\d+")
+_ASKED = "%Y/%m/%d (%a) %H:%M"
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked in a scope, and the turns that hold the answer."""
+    """What is asked in a scope and when (None: not known), and the turns that hold the answer:
+    `roles` are those of their speakers. `type` is the data's own kind of question, empty for none.
+    """
 
     scope: str
     text: str
     category: int
     evidence: tuple[str, ...]
     half: Half = Half.choose
+    asked_at: datetime | None = None
+    type: str = ""
+    roles: tuple[str, ...] = ()
 
 
 def conversation_files(data: Path) -> list[Path]:
@@ -59,13 +66,29 @@ def questions(file: Path, half: Half = Half.choose) -> list[Question]:
     for a file that is not in LoCoMo's layout."""
     try:
         raw = json.loads(file.read_text(encoding="utf-8"))
+        role = {
+            turn["dia_id"]: speaker_role(turn["speaker"])
+            for name, session in raw.items()
+            if _SESSION.fullmatch(name)
+            for turn in session
+        }
         return [
-            Question(file.stem, item["question"], item["category"], evidence, half)
+            Question(
+                *(file.stem, item["question"], item["category"], evidence, half),
+                asked_at=_asked_at(item.get("asked_at")),
+                type=item.get("type", ""),
+                roles=tuple(sorted({role[turn] for turn in evidence if turn in role})),
+            )
             for item in raw.get("qa", [])
             if item.get("category") in CATEGORIES and (evidence := _evidence(item))
         ]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{file} is not a conversation in LoCoMo's layout: {error!r}") from error
+
+
+def _asked_at(text: str | None) -> datetime | None:
+    """`2023/05/30 (Tue) 18:40`, taken as UTC."""
+    return None if text is None else datetime.strptime(text, _ASKED).replace(tzinfo=UTC)
 
 
 def _evidence(item: dict[str, list[str]]) -> tuple[str, ...]:

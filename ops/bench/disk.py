@@ -1,10 +1,8 @@
-"""What a memory takes on disk, once nothing is left to be merged or thrown away."""
+"""What a memory takes on disk."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
-from datetime import timedelta
 from pathlib import Path
 
 from palimpsest.ops.queries.requests import JsonObject
@@ -19,20 +17,10 @@ def size(path: Path) -> int:
     return sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
 
 
-def settled(shards: Sequence[Path], memories: int) -> JsonObject:
-    """Bytes of the folders of shards, which are closed and so checkpointed, by store and for each
-    of `memories`. LanceDB's former versions, which an open shard keeps for some minutes, go."""
-    import lancedb
-
-    tables = [path for folder in shards for path in (folder / lance.FOLDER).glob("*")]
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "optimize")  # of readers that there might be
-        for path in tables:
-            lancedb.connect(path).open_table(lance.TABLE).optimize(cleanup_older_than=timedelta(0))
-    database = sum(size(folder / DATABASE_FILE) for folder in shards)
-    vectors = sum(size(folder / lance.FOLDER) for folder in shards)
-    return {
-        "duckdb": database,
-        "lancedb": vectors,
-        "each": round((database + vectors) / max(memories, 1)),
-    }
+def settled(shards: Sequence[Path], memories: int, log: Path | None = None) -> JsonObject:
+    """Bytes of the folders of shards, which are closed, and of the embedded log where its folder is
+    named: by store, and in all for each of `memories`."""
+    sizes: dict[str, int] = {} if log is None else {"log": size(log)}
+    sizes["duckdb"] = sum(size(folder / DATABASE_FILE) for folder in shards)
+    sizes["lancedb"] = sum(size(folder / lance.FOLDER) for folder in shards)
+    return {**sizes, "each": round(sum(sizes.values()) / max(memories, 1))}

@@ -37,7 +37,10 @@ def judged(question: Question, turns: Sequence[str], ms: float) -> Found:
 
 
 def summary(found: Sequence[Found]) -> JsonObject:
-    """Means over the questions, in all, by category and by half; milliseconds by quantile."""
+    """Means over the questions, in all, by category, by half, and where the data tells them by role
+    of the evidence and by type; milliseconds by quantile."""
+    by_role = [" and ".join(each.question.roles) for each in found]
+    by_type = [each.question.type for each in found]
     return {
         **_means(found),
         "by_category": {
@@ -48,8 +51,19 @@ def summary(found: Sequence[Found]) -> JsonObject:
             half.value: _means([each for each in found if each.question.half == half])
             for half in Half
         },
+        "by_role": _by_name(found, by_role),
+        "by_type": _by_name(found, by_type),
         "ms": quantiles([each.ms for each in found]),
     }
+
+
+def _by_name(found: Sequence[Found], names: Sequence[str]) -> JsonObject:
+    """Nothing where all have the same name."""
+    known = sorted({*names})
+    if len(known) < 2:
+        return {}
+    pairs = list(zip(found, names, strict=True))
+    return {name: _means([each for each, own in pairs if own == name]) for name in known}
 
 
 def quantiles(values: Sequence[float]) -> JsonObject:

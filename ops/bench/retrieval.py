@@ -23,6 +23,7 @@ from palimpsest.ops.bench.variants import Variant
 from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.ingest.records import in_batches
+from palimpsest.ops.log_folder import log_folder
 from palimpsest.ops.queries.recall import retrieved
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources
@@ -68,9 +69,9 @@ async def measure(
         for batch in in_batches(records(chosen.files(), settings, chosen.captions)):
             append(batch)
     async with application(settings, on_batch=on_batch) as app:
-        began = time.perf_counter()
+        began, processor = time.perf_counter(), time.process_time()
         await app.run(until_drained=True)
-        seconds = time.perf_counter() - began
+        seconds, busy = time.perf_counter() - began, time.process_time() - processor
         embedding_ms: dict[str, float] = {}
         sources = replace(sources_of(app), embedding=remembering(app.embedding, embedding_ms))
         for scope in {question.scope for question in asked}:
@@ -91,8 +92,9 @@ async def measure(
         "questions": len(asked),
         "ingest_seconds": round(seconds, 1),
         "turns_per_second": round(turns / seconds, 1),
+        "turns_per_processor_second": round(turns / busy, 1),
         "query_embedding_ms": quantiles([*embedding_ms.values()]),
-        "bytes_a_turn": settled(folders, turns),
+        "bytes_a_turn": settled(folders, turns, log_folder(settings)),
         "methods": {**results},
     }
 
@@ -126,7 +128,12 @@ async def _recalled(
     sources: Sources, embedding_ms: Mapping[str, float], variant: Variant, question: Question
 ) -> Found:
     """As `palimpsest recall` does it; the time is that of the embedding, too."""
-    query = Query(question.scope, question.text, max(KS), types=variant.types, group=variant.group)
+    query = Query(
+        *(question.scope, question.text, max(KS)),
+        types=variant.types,
+        group=variant.group,
+        asked_at=question.asked_at,
+    )
     settings = sources.settings.model_copy(update={"recall": variant.settings})
     sources = replace(sources, settings=settings)
     constants = RetrievalConstants(ranking=variant.parameters)

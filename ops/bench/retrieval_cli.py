@@ -54,7 +54,8 @@ def retrieval(
     json: AsJson = False,
 ) -> None:
     """Which share of the turns that answer a question is found, by method, category and half of the
-    conversations; how long a question takes, its embedding included; and what a turn takes on disk.
+    conversations, by the role of the speaker and the data's own type of question; how long a
+    question takes, its embedding included; and what a turn takes on disk.
     Each folder is measured apart.
 
     Example: palimpsest bench retrieval --data locomo --data realtalk --ablation --plot recall.png
@@ -114,8 +115,9 @@ def _show(results: Sequence[Json]) -> None:
             f" {settings['embedding']}, of a question p50 {took['p50']} and p95 {took['p95']} ms,"
             f" part of each method's time; extraction {settings['extraction']}, captions"
             f" {'on' if settings['captions'] else 'off'}; {result['turns_per_second']} turns/s"
-            f" ingested, memories: {result['memories']}; on disk {disk['duckdb']} bytes of DuckDB"
-            f" and {disk['lancedb']} of LanceDB"
+            f" ingested, {result['turns_per_processor_second']} a second of processor time,"
+            f" memories: {result['memories']}; on disk {disk['log']} bytes of log,"
+            f" {disk['duckdb']} of DuckDB and {disk['lancedb']} of LanceDB"
         )
 
 
@@ -131,6 +133,11 @@ def _rows(result: Json) -> list[tuple[object, ...]]:
             f"{half} half": means
             for half, means in cast("dict[str, Json]", found["by_half"]).items()
         }
+        groups |= {
+            f"said by {role}": means
+            for role, means in cast("dict[str, Json]", found["by_role"]).items()
+        }
+        groups |= cast("dict[str, Json]", found["by_type"])
         for group, means in groups.items():
             if not means["questions"]:
                 continue

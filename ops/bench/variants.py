@@ -23,7 +23,10 @@ class Variant:
 
 
 _NO_FACTS = replace(DEFAULTS, fact_to_turn=0.0, turn_to_fact=0.0)
-_BARE = replace(_NO_FACTS, neighbour_weights=(), named_boost=0.0)
+_NO_ROLES = replace(DEFAULTS, assistant_prior=1.0, people_prior=1.0, question_prior=1.0)
+_BARE = replace(
+    _NO_ROLES, fact_to_turn=0.0, turn_to_fact=0.0, neighbour_weights=(), named_boost=0.0
+)
 _TEXT = RecallSettings(time_words="off", graph_weight=0.0)
 
 HYBRID: Final = Variant("hybrid")
@@ -39,6 +42,7 @@ ABLATIONS: Final = (
     Variant("neither times nor graph", _TEXT),
     Variant("no propagation to neighbours", parameters=replace(DEFAULTS, neighbour_weights=())),
     Variant("no boost of the named", parameters=replace(DEFAULTS, named_boost=0.0)),
+    Variant("no priors by role", parameters=_NO_ROLES),
     Variant("no centring", parameters=replace(DEFAULTS, centring=0.0)),
     Variant("no propagation between turn and fact", parameters=_NO_FACTS),
     Variant("turns only", types=("episodic",)),

@@ -11,7 +11,7 @@ import typer
 
 from palimpsest.ops.cli.common import AsJson, Cli, command, print_json
 
-OTHERS = ("retrieval_cli", "latency_cli", "peers_cli", "service_cli", "rebuild_cli")
+OTHERS = ("retrieval_cli", "context_cli", "latency_cli", "peers_cli", "service_cli", "rebuild_cli")
 """Modules of palimpsest.ops.bench with a `register(group)` of their own."""
 
 

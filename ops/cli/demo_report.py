@@ -6,7 +6,7 @@ from typing import cast
 
 from rich.console import Console
 
-from palimpsest.ops.cli.tables import Json, console, print_balance, reasons, text
+from palimpsest.ops.cli.tables import Json, console, marked, print_balance, reasons, text, whose
 
 MEANING = {
     "updated": "updated: the new statement contradicts the known one, which went to the archive",
@@ -43,9 +43,9 @@ def _recall(out: Console, recall: Json) -> None:
     for number, found in enumerate(cast("list[Json]", recall["results"]), 1):
         scores = cast("Json", found["scores"])
         parts = ", ".join(f"{n} {text(v)}" for n, v in scores.items() if v is not None)
-        out.print(f"{number}. {text(found['content'])}")
+        out.print(f"{number}. {text(marked(found))}")
         out.print(
-            f"   [dim]{text(found['type'])}, {text(found['who'])},"
+            f"   [dim]{text(found['type'])}, {text(whose(found))},"
             f" {str(found['occurred_at'])[:10]}; score {text(found['score'])} from {parts}[/]"
         )
         explanation = cast("Json | None", found.get("explanation"))

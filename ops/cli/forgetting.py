@@ -56,6 +56,8 @@ def forget(
     confirm: Confirm = None,
     force: Force = False,
     hard: Hard = False,
+    role: options.InRoles = None,
+    min_score: options.LeastScore = None,
     if_version: options.IfVersion = None,
     key: options.Key = None,
     wait: options.Wait = 5.0,
@@ -73,26 +75,23 @@ def forget(
 
     known = found(cli, memory_ids) if memory_ids else []
     selection = ForgetPreviewRequest(
-        scope=_one_scope(known, scope),
-        memory_ids=tuple(memory_id for memory_id, _ in known),
-        query=query,
-        types=tuple(type or ()),
-        tags=tuple(tag or ()),
-        who=who,
-        source_type=source_type,
-        since=options.in_utc(since),
-        until=options.in_utc(until),
-        limit=limit,
-        cascade=cascade,
-        hard=hard,
+        _one_scope(known, scope),
+        tuple(memory_id for memory_id, _ in known),
+        query,
+        tuple(type or ()),
+        tuple(tag or ()),
+        who,
+        source_type,
+        options.in_utc(since),
+        options.in_utc(until),
+        limit,
+        *(cascade, hard),
+        roles=tuple(role or ()),
+        min_score=min_score,
     )
     if preview:
         show(cast("JsonObject", cli.ask(selection)), json)
         return
-    if not reason.strip():
-        raise wrong_use("a --reason is needed to forget; it is kept in the history")
-    if if_version is not None and len(known) != 1:
-        raise wrong_use("--if-version is for one memory by its id")
     order = _command(cli, selection, reason, confirm, force, if_version)
     carry_out_and_tell(cli, selection.scope, order, wait, json, key)
 
@@ -133,10 +132,14 @@ def _command(
     force: bool,
     if_version: int | None,
 ) -> ForgetCommand:
-    """By ids alone nothing need be looked at; what became of each is told."""
+    """The command. By ids alone nothing need be looked at: its result says what became of each."""
     from palimpsest.ops.forgetting import forget_by_ids, forget_command
     from palimpsest.streams.normalize import FORGOTTEN_UNCONFIRMED
 
+    if not reason.strip():
+        raise wrong_use("a --reason is needed to forget; it is kept in the history")
+    if if_version is not None and len(selection.memory_ids) != 1:
+        raise wrong_use("--if-version is for one memory by its id")
     if token is None and len(selection.memory_ids) <= FORGOTTEN_UNCONFIRMED:
         order = forget_by_ids(selection, reason, None, force, if_version)
         if order is not None:
@@ -160,6 +163,9 @@ def show(answer: JsonObject, as_json: bool) -> None:
     if along:
         typer.echo(f"drawn from nothing else, and forgotten with --cascade ({len(along)}):")
         print_listed(("id", "type", "pinned", "version", "content"), along, "")
+    for each in cast("list[JsonObject]", answer["hides"]):
+        left = each["left"] or "nothing is left of it"
+        typer.echo(f"hidden in {str(each['id'])[:8]}: {each['content']!r}: {left}")
     if answer["more"]:
         typer.echo("more match than one command forgets; see --limit")
     if answer["candidates"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -45,6 +45,9 @@ def recall(
     explain: options.Explained = False,
     neighbours: options.Neighbours = 0,
     rerank: options.Reranked = None,
+    role: options.InRoles = None,
+    asked_at: options.AskedAt = None,
+    min_score: options.LeastScore = None,
     json: AsJson = False,
 ) -> None:
     """Find memories of a scope by meaning and by words, best first, with the parts of each score.
@@ -53,28 +56,15 @@ def recall(
     """
     from palimpsest.ops.queries.requests import RecallRequest
 
-    request = RecallRequest(
-        scope=scope,
-        text=text,
-        limit=limit,
-        types=tuple(type or ()),
-        tags_any=tuple(tag or ()),
-        tags_all=tuple(all_tags or ()),
-        who=who,
-        pinned=pinned,
-        importance_min=importance_min,
-        project=project,
-        session=session,
-        since=options.in_utc(since),
-        until=options.in_utc(until),
-        as_of=options.in_utc(as_of),
-        categories=tuple(category or ()),
-        valid_at=options.in_utc(valid_at),
-        group=group,
-        explain=explain,
-        neighbours=neighbours,
-        rerank=rerank,
-    )
+    given: dict[str, Any] = {"types": type, "tags_any": tag, "tags_all": all_tags}
+    given |= {"categories": category, "roles": role}
+    given = {name: tuple(values or ()) for name, values in given.items()}
+    times = {"since": since, "until": until, "as_of": as_of, "valid_at": valid_at}
+    times |= {"asked_at": asked_at}
+    given |= {name: options.in_utc(time) for name, time in times.items()}
+    given |= {"who": who, "pinned": pinned, "importance_min": importance_min, "project": project}
+    given |= {"session": session, "group": group, "explain": explain, "min_score": min_score}
+    request = RecallRequest(scope, text, limit, neighbours=neighbours, rerank=rerank, **given)
     _recall(cli, request, json)
 
 
@@ -100,17 +90,20 @@ def context(
     session: Annotated[
         str | None, typer.Option(help="Begin with what is kept of this session.")
     ] = None,
+    asked_at: options.AskedAt = None,
+    min_score: options.LeastScore = None,
     json: AsJson = False,
 ) -> None:
     """Collect what is known about a question, as Markdown for a model's prompt.
 
-    Facts, profiles of entities, the timeline and the evidence, each with date and id.
+    The standing profile of the persons it is about, then what helps most to answer, by day.
 
     Example: palimpsest context "what does Ana drink?" --scope support
     """
     from palimpsest.ops.queries.requests import ContextRequest
 
-    answer = cast("JsonObject", cli.ask(ContextRequest(scope, text, budget, session)))
+    request = ContextRequest(scope, text, budget, session, options.in_utc(asked_at), min_score)
+    answer = cast("JsonObject", cli.ask(request))
     if answer["text"] is None:
         tell_unknown(cli, scope)
     if json:
@@ -143,6 +136,7 @@ def list_(
     type: options.OfTypes = None,  # noqa: A002
     session: options.OfSession = None,
     who: options.ByPerson = None,
+    role: options.InRoles = None,
     category: options.OfCategories = None,
     temporal: options.Temporal = None,
     valid_at: options.ValidAt = None,
@@ -170,6 +164,7 @@ def list_(
         categories=tuple(category or ()),
         temporal=temporal,
         valid_at=options.in_utc(valid_at),
+        roles=tuple(role or ()),
     )
     answer = cast("dict[str, object]", cli.ask(request))
     if scope is not None and not answer["memories"]:

@@ -17,6 +17,10 @@ OfSession = Annotated[str | None, typer.Option(help="Only of this session.")]
 ByPerson = Annotated[
     str | None, typer.Option(help="Said or written by this person, or drawn from that.")
 ]
+InRoles = Annotated[
+    list[str] | None,
+    typer.Option("--role", help="Said in this role, or drawn from that; may be repeated."),
+]
 AnyTags = Annotated[
     list[str] | None, typer.Option(help="Only with one of these tags; may be repeated.")
 ]
@@ -34,6 +38,16 @@ LeastImportance = Annotated[
 Since = Annotated[datetime | None, typer.Option(help="Not before (UTC).")]
 Until = Annotated[datetime | None, typer.Option(help="Before this time (UTC).")]
 AsOf = Annotated[datetime | None, typer.Option("--as-of", help="As known at this time (UTC).")]
+AskedAt = Annotated[
+    datetime | None,
+    typer.Option(
+        "--asked-at", help="When the question is asked (UTC); its words for times count from it."
+    ),
+]
+LeastScore = Annotated[
+    float | None,
+    typer.Option("--min-score", min=0, max=1, help="Least score of a result; else as set."),
+]
 ValidAt = Annotated[
     datetime | None,
     typer.Option("--valid-at", help="Without what was so only until this time (UTC)."),

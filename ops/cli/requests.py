@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from palimpsest.ops.cli.common import AsJson, Cli, command, print_json
-from palimpsest.ops.cli.options import InScope, OfTypes, Results, Rows
+from palimpsest.ops.cli.options import InRoles, InScope, OfTypes, Results, Rows
 from palimpsest.ops.cli.scopes import tell_unknown
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def search(
     scope: InScope,
     limit: Results = 10,
     type: OfTypes = None,  # noqa: A002
+    role: InRoles = None,
     json: AsJson = False,
 ) -> None:
     """Find memories of a scope by their words alone, best first.
@@ -35,7 +36,8 @@ def search(
     """
     from palimpsest.ops.queries.requests import SearchRequest
 
-    answer = cast("JsonObject", cli.ask(SearchRequest(scope, text, limit, tuple(type or ()))))
+    request = SearchRequest(scope, text, limit, tuple(type or ()), tuple(role or ()))
+    answer = cast("JsonObject", cli.ask(request))
     if not answer["results"]:
         tell_unknown(cli, scope)
     if json:

@@ -127,6 +127,13 @@ def print_status(answer: object) -> None:
     out.print()
     print_balance(out, cast("Json", said["balance"]))
     out.print(f"dead letters: {said['dead_letters']}")
+    held = cast("dict[str, int]", said["held_back"])
+    if held:
+        scopes = f"{len(held)} scope{'' if len(held) == 1 else 's'}"
+        out.print(
+            f"held back: {sum(held.values())} in {scopes} wait for review; look at them with"
+            " `palimpsest proposals list`"
+        )
     for name, provider in cast("dict[str, Json]", said["providers"]).items():
         reason = f": {text(provider['reason'])}" if provider["reason"] else ""
         out.print(
@@ -144,9 +151,10 @@ def print_recall(answer: object) -> None:
     for number, result in enumerate(results, 1):
         out.print()
         out.print(
-            f"[bold]{number}.[/] {text(result['content'])}"
-            f"  [dim]({text(result['type'])}, {text(_whose(result))},"
+            f"[bold]{number}.[/] {text(marked(result))}"
+            f"  [dim]({text(result['type'])}, {text(whose(result))},"
             f" {str(result['occurred_at'])[:10]}{_until(result)})[/]"
+            f"{'  [yellow]unlikely[/]' if result['unlikely'] else ''}"
         )
         scores = cast("Json", result["scores"])
         parts = ", ".join(
@@ -158,7 +166,14 @@ def print_recall(answer: object) -> None:
             out.print(f"   [dim]made of {reasons(explanation)}[/]")
         out.print(f"   [dim]id {result['id']}[/]")
     for each in cast("list[Json]", said.get("related") or []):
-        out.print(f"\n[bold]+[/] {text(each['content'])}  [dim]({text(each['reason'])})[/]")
+        out.print(f"\n[bold]+[/] {text(marked(each))}  [dim]({text(each['reason'])})[/]")
+
+
+def marked(memory: Json) -> str:
+    """What a memory says, and what of it no longer holds."""
+    from palimpsest.stores.recall.marks import marks_from, with_marks
+
+    return with_marks(str(memory["content"]), marks_from(memory.get("marks")))
 
 
 def _until(result: Json) -> str:
@@ -169,10 +184,14 @@ def _until(result: Json) -> str:
     return f", until {str(result['valid_until'])[:10]}{over}"
 
 
-def _whose(result: Json) -> object:
-    """Who said it; of a piece of a document its title."""
-    is_chunk = result["type"] == "document_chunk"
-    return ", ".join(cast("list[str]", result["tags"])) if is_chunk else result["who"]
+def whose(result: Json) -> object:
+    """Who said it, with the role where the name does not say it; of a piece of a document its
+    title."""
+    if result["type"] == "document_chunk":
+        return ", ".join(cast("list[str]", result["tags"]))
+    who, role = str(result["who"]), str(result["role"])
+    named = role and role != "user" and role.casefold() != who.casefold()
+    return (f"{who} ({role})" if who else role) if named else who
 
 
 def reasons(explanation: Json) -> str:
@@ -191,7 +210,9 @@ def reasons(explanation: Json) -> str:
 def print_memory(memory: Json) -> None:
     """All fields of a memory, a line each."""
     out = console()
-    out.print(table(("field", "value"), [(name, value) for name, value in memory.items()]))
+    shown = {**memory, "content": marked(memory)} if "content" in memory else {**memory}
+    shown.pop("marks", None)
+    out.print(table(("field", "value"), list(shown.items())))
 
 
 def print_memories(memories: list[Json]) -> None:
@@ -204,9 +225,9 @@ def print_memories(memories: list[Json]) -> None:
                     str(row["id"])[:8],
                     row["scope"],
                     row["type"],
-                    row["who"],
+                    whose(row),
                     str(row["occurred_at"])[:16],
-                    row["content"],
+                    marked(row),
                 )
                 for row in memories
             ],

@@ -187,7 +187,8 @@ def _part(text: str) -> str:
 
 def _recall(asked: RecallRequest) -> Call:
     names = {"text": "query", "types": "type", "tags_any": "tags", "tags_all": "all_tags"}
-    return _post("/api/memory/recall", _renamed(asked, {**names, "categories": "category"}))
+    names |= {"categories": "category", "roles": "role"}
+    return _post("/api/memory/recall", _renamed(asked, names))
 
 
 def _context(asked: ContextRequest) -> Call:
@@ -195,7 +196,7 @@ def _context(asked: ContextRequest) -> Call:
 
 
 def _preview(asked: ForgetPreviewRequest) -> Call:
-    said = _renamed(asked, {"memory_ids": "ids", "types": "type"})
+    said = _renamed(asked, {"memory_ids": "ids", "types": "type", "roles": "role"})
     if not (asked.hard or asked.whole_scope):
         del said["whole_scope"]
         return _post("/api/memory/forget", said)
@@ -208,7 +209,12 @@ def _renamed(asked: Request, names: Mapping[str, str]) -> dict[str, object]:
 
 def _list(asked: ListRequest) -> Call:
     told = {"scope": asked.scope, "session": asked.session, "who": asked.who}
-    more = {"type": [*asked.types], "limit": asked.limit, "cursor": asked.before}
+    more = {
+        "type": [*asked.types],
+        "role": [*asked.roles],
+        "limit": asked.limit,
+        "cursor": asked.before,
+    }
     narrow = {"id": [*asked.memory_ids], "category": [*asked.categories]}
     valid_at = None if asked.valid_at is None else asked.valid_at.isoformat()
     held = {"temporal": asked.temporal, "valid_at": valid_at}

@@ -81,9 +81,9 @@ class Client(BlockingMethods):
 
     >>> from palimpsest import Client
     >>> with Client(base_url, scope="trip") as memory:
-    ...     added = memory.add("I moved to Lisbon in March.", speaker="Ana")
+    ...     added = memory.add("I moved to Lisbon in March 2025.", speaker="Ana")
     ...     memory.recall("who moved to Lisbon?", types=["episodic"]).results[0].content
-    'I moved to Lisbon in March.'
+    'I moved to Lisbon in March 2025.'
     """
 
     @arguments_of(AsyncClient)

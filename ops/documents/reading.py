@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import html
 import logging
 import re
 from dataclasses import dataclass
@@ -31,7 +30,6 @@ _MARKS: Final = (
 )
 _META = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([A-Za-z0-9_:.-]{1,40})""", re.I)
 _XML = re.compile(rb"""^\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([A-Za-z0-9_:.-]{1,40})""")
-_TITLE = re.compile(r"<title[^>]{0,200}>(.{0,4000}?)</title\s*>", re.I | re.S)
 _DECLARATION = re.compile(r"^\s*<\?xml[^>]*>")
 _SPACE = re.compile(r"\s+")
 _LOOKED_AT = 4_096
@@ -81,8 +79,7 @@ def read(data: bytes, media_type: str, charset: str | None = None) -> Read:
         raise NotReadError("it is no text: there are zero bytes in it")
     title = ""
     if media_type == HTML:
-        title = _title(text)
-        text = _main_text(text)
+        text, title = _read_page(text)
     if not text.strip():
         raise NotReadError("there is no text in it")
     return Read(text, title)
@@ -106,13 +103,9 @@ def _said(pattern: re.Pattern[bytes], data: bytes) -> re.Match[bytes] | None:
     return pattern.search(data[:_LOOKED_AT])
 
 
-def _title(page: str) -> str:
-    found = _TITLE.search(page)
-    return "" if found is None else _SPACE.sub(" ", html.unescape(found[1])).strip()[:MOST_TITLE]
-
-
-def _main_text(page: str) -> str:
-    """What a reader of the page would call its text. Where no part of it stands out, all of it."""
+def _read_page(page: str) -> tuple[str, str]:
+    """What a reader of the page would call its text (all of it where no part stands out), and its
+    title."""
     try:
         from lxml.html import document_fromstring
         from trafilatura import extract, html2txt
@@ -121,13 +114,14 @@ def _main_text(page: str) -> str:
             'HTML is read with an extra: pip install "palimpsest[documents]"'
         ) from None
     if not page.strip():
-        return ""
+        return "", ""
     # It tells of pages that it makes nothing of; so do we.
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
     try:
         # A page need not have the tags of its parts: the parser adds them.
         tree = document_fromstring(_DECLARATION.sub("", page, count=1))
+        title = _SPACE.sub(" ", tree.findtext(".//title") or "").strip()[:MOST_TITLE]
         main = extract(tree, include_comments=False, include_tables=True, favor_recall=True)
-        return main or html2txt(tree) or ""
+        return main or html2txt(tree) or "", title
     except Exception as error:  # of parsers, about whatever a page may hold
         raise NotReadError(f"its HTML cannot be read: {type(error).__name__}") from error

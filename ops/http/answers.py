@@ -174,9 +174,12 @@ class StageState(BaseModel):
 
 
 class PipelineStatus(BaseModel):
+    """`held_back` counts the changes that wait for a person's review, by scope."""
+
     stages: list[StageState]
     balance: dict[str, Any]
     dead_letters: int
+    held_back: dict[str, int]
     providers: dict[str, Any]
 
 
@@ -315,11 +318,13 @@ class Candidate(results.Candidate):
 
 
 class ForgetPreview(BaseModel):
-    """What would be forgotten (`candidates`), and what would go with it where `cascade` is set."""
+    """What would be forgotten (`candidates`), and what would go with it where `cascade` is set;
+    `hides` are the texts in which that would be hidden."""
 
     scope: str
     candidates: list[Candidate]
     cascade: list[Candidate]
+    hides: list[results.HiddenText] = []
     not_found: list[str]
     more: bool
     needs_confirmation: bool

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from palimpsest.ops.queries.requests import RecallRequest
 from palimpsest.schemas.envelope import Scope, UtcTime
@@ -44,6 +44,19 @@ Types = Annotated[
 ]
 
 
+Roles = Annotated[
+    tuple[Name, ...],
+    Field(max_length=4, description="said in this role, or drawn from that; may be repeated"),
+]
+AskedAt = Annotated[
+    AwareDatetime | None,
+    Field(description="when the question is asked, from which its words for times count; else now"),
+]
+LeastScore = Annotated[
+    Share | None, Field(description="least score of a result; else as set, which is none")
+]
+
+
 class RecallBody(Said):
     """A question to a scope, with filters."""
 
@@ -55,6 +68,7 @@ class RecallBody(Said):
     all_tags: Names = Field(default=(), description="with all of these tags")
     category: Names = ()
     who: str | None = Field(default=None, description="said by this person, or drawn from that")
+    role: Names = Field(default=(), description="said in any of these roles, or drawn from that")
     pinned: bool | None = None
     importance_min: Share | None = None
     project: str | None = None
@@ -62,6 +76,8 @@ class RecallBody(Said):
     since: UtcTime | None = Field(default=None, description="told then or later")
     until: UtcTime | None = Field(default=None, description="told before")
     as_of: UtcTime | None = Field(default=None, description="as it was known then")
+    asked_at: AskedAt = None
+    min_score: LeastScore = None
     valid_at: UtcTime | None = Field(
         default=None, description="without what was so only until then"
     )
@@ -81,6 +97,7 @@ class RecallBody(Said):
             tags_any=self.tags,
             tags_all=self.all_tags,
             categories=self.category,
+            roles=self.role,
             **given,
         )
 
@@ -88,6 +105,7 @@ class RecallBody(Said):
 _SAME = (
     *("limit", "who", "pinned", "importance_min", "project", "session"),
     *("since", "until", "as_of", "valid_at", "group", "explain", "neighbours", "rerank"),
+    *("asked_at", "min_score"),
 )
 """Fields that a query calls the same."""
 
@@ -99,6 +117,8 @@ class ContextBody(Said):
     scope: OwnScope = None
     budget: int | None = Field(default=None, ge=50, le=100_000, description="tokens at most")
     session: Name | None = Field(default=None, description="begin with what is kept of it")
+    asked_at: AskedAt = None
+    min_score: LeastScore = None
 
 
 class ListParameters(Said):
@@ -109,6 +129,7 @@ class ListParameters(Said):
     type: Types = ()
     session: Name | None = None
     who: Name | None = Field(default=None, description="said by this person, or drawn from that")
+    role: Roles = ()
     category: tuple[Name, ...] = Field(
         default=(), max_length=10, description="of any of these categories; may be repeated"
     )
@@ -128,6 +149,7 @@ class SearchParameters(Said):
     scope: OwnScope = None
     limit: Limit = 10
     type: Types = ()
+    role: Roles = ()
 
 
 class ScopeParameters(Said):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, model_validator
 
-from palimpsest.ops.http.bodies import Limit, Names, OwnScope, Said, Share, Text
+from palimpsest.ops.http.bodies import LeastScore, Limit, Names, OwnScope, Said, Share, Text
 from palimpsest.schemas.commands import Structure
 from palimpsest.schemas.envelope import UtcTime
 
@@ -108,6 +108,8 @@ class ForgetBody(Said):
     type: Names = ()
     tags: Names = ()
     who: Name | None = None
+    role: Names = ()
+    min_score: LeastScore = None
     source_type: Name | None = None
     since: UtcTime | None = None
     until: UtcTime | None = None

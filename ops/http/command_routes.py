@@ -230,6 +230,8 @@ def _selection(caller: Caller, body: bodies.ForgetBody) -> ForgetPreviewRequest:
         body.limit,
         body.cascade,
         body.hard,
+        roles=body.role,
+        min_score=body.min_score,
     )
 
 

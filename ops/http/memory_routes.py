@@ -45,7 +45,14 @@ async def recall(service: ServiceOf, caller: Recaller, body: bodies.RecallBody) 
 )
 async def context(service: ServiceOf, caller: Recaller, body: bodies.ContextBody) -> Response:
     """Collect what is known about a question as Markdown for a model's prompt."""
-    request = ContextRequest(caller.scope(body.scope), body.query, body.budget, body.session)
+    request = ContextRequest(
+        caller.scope(body.scope),
+        body.query,
+        body.budget,
+        body.session,
+        body.asked_at,
+        body.min_score,
+    )
     return JSONResponse(await service.ask(request))
 
 
@@ -54,7 +61,7 @@ async def search(
     service: ServiceOf, caller: Recaller, asked: Annotated[bodies.SearchParameters, Query()]
 ) -> Response:
     """Find memories by their words alone."""
-    request = SearchRequest(caller.scope(asked.scope), asked.q, asked.limit, asked.type)
+    request = SearchRequest(caller.scope(asked.scope), asked.q, asked.limit, asked.type, asked.role)
     return JSONResponse(await service.ask(request))
 
 
@@ -75,6 +82,7 @@ async def memories(
         asked.category,
         asked.temporal,
         asked.valid_at,
+        asked.role,
     )
     return JSONResponse(await service.ask(request))
 

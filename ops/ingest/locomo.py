@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import IO, Final
+from typing import IO, Final, Literal
 
 from pydantic import ValidationError
 
@@ -97,10 +97,16 @@ def _utterance(utterance: dict[str, object], session: str, captions: bool) -> Co
             "source_id": utterance["dia_id"],
             "session_id": session,
             "speaker": utterance["speaker"],
+            "role": speaker_role(str(utterance["speaker"])),
             "content": text,
             "metadata": metadata,
         }
     )
+
+
+def speaker_role(name: str) -> Literal["user", "assistant"]:
+    """The layout names speakers and no roles."""
+    return "assistant" if name.casefold() == "assistant" else "user"
 
 
 def locomo_time(text: str) -> datetime | None:

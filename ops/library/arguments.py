@@ -39,6 +39,9 @@ class Filters(TypedDict, total=False):
     explain: bool
     neighbours: int
     rerank: bool
+    roles: Sequence[str]
+    asked_at: datetime
+    min_score: float
 
 
 class Facts(TypedDict, total=False):
@@ -73,7 +76,8 @@ class Patch(TypedDict, total=False):
 
 class Selection(TypedDict, total=False):
     """What is to be forgotten, beside ids: active memories for a question, of any of the types,
-    with any of the tags, said by somebody or drawn from that, told in a time."""
+    with any of the tags, said by somebody, in any of the roles or drawn from that, told in a time.
+    What the question hardly finds is chosen only with a `min_score`."""
 
     query: str
     types: Sequence[str]
@@ -83,6 +87,8 @@ class Selection(TypedDict, total=False):
     since: datetime
     until: datetime
     limit: int
+    roles: Sequence[str]
+    min_score: float
 
 
 def flag(value: object) -> str:
@@ -105,7 +111,7 @@ def checked(kind: type[T], **given: Any) -> T:
         made: T = TypeAdapter(kind).validate_python(given)
     except ValidationError as error:
         raise RequestError(describe(error)) from None
-    for name in ("since", "until", "as_of", "valid_at"):
+    for name in ("since", "until", "as_of", "valid_at", "asked_at"):
         time = given.get(name)
         if isinstance(time, datetime) and time.tzinfo is None:
             raise RequestError(f"{name}: the time has no zone; give it one, as datetime.UTC")

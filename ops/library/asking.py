@@ -67,7 +67,7 @@ class Asking(Opened):
 
         The same `turn_id` with the same content again adds nothing.
 
-        >>> _ = await memory.add("I moved to Lisbon in March.", speaker="Ana")
+        >>> _ = await memory.add("I moved to Lisbon in March 2025.", speaker="Ana")
         >>> _ = await memory.add([{"role": "user", "content": "Ben works at a bakery in Ghent."}])
         """
         told = {"speaker": speaker, "session_id": session}
@@ -102,7 +102,7 @@ class Asking(Opened):
 
         >>> found = await memory.recall("where does Ana live?", limit=3)
         >>> found.results[0].content
-        'Ana moved to Lisbon in March.'
+        'Ana moved to Lisbon in March 2025.'
         """
         request = checked(RecallRequest, scope=self._in(scope), text=text, limit=limit, **filters)
         return typed(Recalled, await self._ask(request))
@@ -113,17 +113,20 @@ class Asking(Opened):
         *,
         budget: int | None = None,
         session: str | None = None,
+        asked_at: datetime | None = None,
+        min_score: float | None = None,
         scope: str | None = None,
     ) -> ContextBlock:
         """What is known about a question as a Markdown block for a model's prompt, of at most
-        `budget` tokens. With `session` it begins with what is kept of that session.
+        `budget` tokens. With `session` it begins with what is kept of that session. `asked_at` is
+        when the question is asked (else now), `min_score` the least score of what is found.
 
         >>> block = await memory.context("where does Ben work?")
-        >>> print(block.text.splitlines()[0])
-        ## Facts
+        >>> "Ben works at a bakery in Ghent." in block.text
+        True
         """
         given = {"scope": self._in(scope), "text": text, "budget": budget, "session": session}
-        request = checked(ContextRequest, **given)
+        request = checked(ContextRequest, asked_at=asked_at, min_score=min_score, **given)
         return typed(ContextBlock, await self._ask(request))
 
     async def get(self, memory_id: str, *, scope: str | None = None) -> StoredMemory:
@@ -151,17 +154,20 @@ class Asking(Opened):
         categories: Sequence[str] = (),
         temporal: bool | None = None,
         valid_at: datetime | None = None,
+        roles: Sequence[str] = (),
         scope: str | None = None,
     ) -> Page:
         """Memories, newest first, page by page; with `memory_ids` (whole ids) only of these, of
-        any of the `categories`, `temporal` ones or persistent, without what ended by `valid_at`.
+        any of the `categories`, `temporal` ones or persistent, without what ended by `valid_at`,
+        said in any of the `roles` or drawn from that.
 
         >>> sorted(each.content for each in (await memory.list(types=["fact"])).memories)
-        ['Ana moved to Lisbon in March.', 'Ben works at a bakery in Ghent.']
+        ['Ana moved to Lisbon in March 2025.', 'Ben works at a bakery in Ghent.']
         """
         told = {"types": types, "session": session, "who": who, "memory_ids": memory_ids}
         where = {"scope": self._in(scope), "limit": limit, "before": before}
         more = {"categories": categories, "temporal": temporal, "valid_at": valid_at}
+        more["roles"] = roles
         request = checked(ListRequest, deleted=deleted, **told, **more, **where)
         return typed(Page, await self._ask(request))
 

@@ -14,9 +14,9 @@ class Memory(BlockingMethods):
 
     >>> from palimpsest import Memory
     >>> with Memory(folder, scope="ana") as memory:
-    ...     added = memory.add("I moved to Lisbon in March.", speaker="Ana")
+    ...     added = memory.add("I moved to Lisbon in March 2025.", speaker="Ana")
     ...     memory.recall("where does Ana live?").results[0].content
-    'I moved to Lisbon in March.'
+    'I moved to Lisbon in March 2025.'
     """
 
     @arguments_of(AsyncMemory)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from pydantic import JsonValue, TypeAdapter
 
 from palimpsest.ops.queries.errors import RequestError
-from palimpsest.stores.recall.query import RecallAnswer
+from palimpsest.stores.recall.query import Mark, RecallAnswer
 
 T = TypeVar("T")
 
@@ -90,6 +90,7 @@ class Candidate:
     type: str
     content: str
     who: str
+    role: str
     session_id: str
     source_type: str
     tags: tuple[str, ...]
@@ -101,8 +102,19 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class HiddenText:
+    """A text in which what is forgotten would be hidden; `left` is what would be shown of it, None
+    for nothing."""
+
+    id: str
+    content: str
+    left: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class ForgetPreview:
-    """What would be forgotten, and what was drawn from that and nothing else (`cascade`). `more`:
+    """What would be forgotten, and what was drawn from that and nothing else (`cascade`); `hides`
+    are the texts that it was drawn from itself, in which it would be hidden. `more`:
     further ones match. `needs_confirmation`: they are so many that `forget` wants the
     `confirm_token`, which stands for these memories in these versions."""
 
@@ -112,6 +124,7 @@ class ForgetPreview:
     more: bool
     needs_confirmation: bool
     confirm_token: str
+    hides: tuple[HiddenText, ...] = ()
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -121,13 +134,15 @@ class ForgetPreview:
 
 @dataclass(frozen=True, slots=True)
 class StoredMemory:
-    """A memory with all its fields; one of the type `episodic` is a turn itself."""
+    """A memory with all its fields; one of the type `episodic` is a turn itself, and `role` its
+    speaker's (empty where that is not known)."""
 
     id: str
     scope: str
     type: str
     content: str
     who: str
+    role: str
     session_id: str
     source_id: str | None
     occurred_at: datetime
@@ -154,6 +169,7 @@ class StoredMemory:
     access_count: int
     content_hash: str
     metadata: dict[str, JsonValue]
+    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +188,11 @@ class RelatedMemory:
     content: str
     type: str
     who: str
+    role: str
     occurred_at: datetime
     score: float
     reason: str
+    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from palimpsest.ops.library.opened import Opened
 from palimpsest.ops.library.results import typed
 from palimpsest.ops.queries.requests import SessionMemoryRequest, SessionsRequest
 from palimpsest.schemas.commands import SessionEndCommand, UpdateShortTermCommand
+from palimpsest.stores.recall.query import Mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class SaidTurn:
     who: str
     content: str
     occurred_at: datetime
+    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from palimpsest.ops.parts import language_model
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.schemas.messages import Fact, Proposal, ScoredCandidate
+from palimpsest.schemas.messages import Action, Fact, Proposal, ScoredCandidate
 from palimpsest.schemas.shadow_commands import ShadowProposal
-from palimpsest.streams.deciders import ITS_OWN_SOURCE, decided_by_rules
+from palimpsest.streams.deciders import decided_by_rules, of_remembered_text
 from palimpsest.streams.models.base import LanguageModel, Reply
 from palimpsest.streams.models.decider_names import RULES, decider_model, decider_name
 from palimpsest.streams.models.hashing import HashingEmbeddingModel
@@ -30,13 +30,16 @@ MOST_CHARACTERS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was to be decided: `source_id` is the memory that the fact was drawn from."""
+    """What was to be decided: `source_id` is the memory that the fact was drawn from, a turn or
+    (`is_remembered`) a remembered text, and `source` its text."""
 
     scope: str
     occurred_at: datetime
     fact: Fact
     candidates: tuple[ScoredCandidate, ...]
     source_id: str
+    source: str | None
+    is_remembered: bool
     round: int
 
 
@@ -89,15 +92,10 @@ class RulesDecider:
             decision.fact,
             decision.candidates,
             self._near,
-            decision.source_id,
+            decision.source,
         )
         return _said(self._name, decision).model_copy(
-            update={
-                "action": said.action,
-                "target_id": said.target_id,
-                "confidence": said.confidence,
-                "reason": said.reason,
-            }
+            update=_decided(decision, said.action, said.target_id, said.reason, said.confidence)
         )
 
     async def close(self) -> None:
@@ -155,12 +153,15 @@ def _read(reply: Reply, decision: Decision) -> dict[str, object]:
         return {"error": str(error)[:MOST_CHARACTERS]}
     if draft.dropped is not None:
         return {"error": draft.dropped[:MOST_CHARACTERS]}
-    action, target, reason = draft.action, draft.target_id, draft.reason[:MOST_CHARACTERS]
-    if target == decision.source_id and action in ("UPDATE", "DELETE"):
-        action, target, reason = "ADD", None, ITS_OWN_SOURCE
-    return {
-        "action": action,
-        "target_id": target,
-        "confidence": draft.confidence,
-        "reason": reason,
-    }
+    reason = draft.reason[:MOST_CHARACTERS]
+    return _decided(decision, draft.action, draft.target_id, reason, draft.confidence)
+
+
+def _decided(
+    decision: Decision, action: Action, target_id: str | None, reason: str, confidence: float
+) -> dict[str, object]:
+    if decision.is_remembered:
+        action, target_id, reason = of_remembered_text(
+            action, target_id, reason, decision.source_id
+        )
+    return {"action": action, "target_id": target_id, "confidence": confidence, "reason": reason}

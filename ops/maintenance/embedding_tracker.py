@@ -83,10 +83,12 @@ class _Missing:
 
     @property
     def text(self) -> str:
-        """The text whose hash is the row's key; the key of older turns leaves out their day."""
-        dated = embedding_text(self.type, self.who, self.content, self.occurred_at)
-        undated = linked_text(self.type, self.who, self.content)
-        return undated if embedding_key(undated) == self.embedding_key else dated
+        """The text whose hash is the row's key: a turn's outline where no person wrote it; the key
+        of older turns leaves out their day."""
+        row = (self.type, self.who, self.content, self.occurred_at)
+        texts = [linked_text(*row[:3]), embedding_text(*row, role="assistant")]
+        known = (text for text in texts if embedding_key(text) == self.embedding_key)
+        return next(known, embedding_text(*row))
 
 
 def missing_count(shard: TrackedShard, model: str) -> int:

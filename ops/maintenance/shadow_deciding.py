@@ -193,10 +193,10 @@ class ShadowDeciding:
         records = self._log.read(topic, partition, start, AT_ONCE)
         if not records:
             return None
-        decisions = tuple(each for record in records for each in self._contested(record))
+        decisions = tuple(each for record in records for each in self._contested(record, shard))
         return _Read(decisions, records[-1].offset + 1, erasures)
 
-    def _contested(self, record: Record) -> list[Decision]:
+    def _contested(self, record: Record, shard: Shard) -> list[Decision]:
         """What the live decider had to make up its mind about."""
         try:
             message = decode(record.value, MEMORY_WRITES, record.timestamp)
@@ -206,6 +206,7 @@ class ShadowDeciding:
         if not isinstance(body, MemoryWrite) or not isinstance(body.write, ProposalsIntent):
             return []
         intent = body.write
+        source = _text_of(shard, intent.turn.memory_id)
         return [
             Decision(
                 message.scope,
@@ -213,6 +214,8 @@ class ShadowDeciding:
                 proposal.fact,
                 proposal.candidates,
                 intent.turn.memory_id,
+                source,
+                intent.turn.is_remembered,
                 intent.round,
             )
             for proposal in intent.proposals
@@ -232,6 +235,14 @@ class ShadowDeciding:
 def _batched(proposals: Sequence[ShadowProposal]) -> list[tuple[ShadowProposal, ...]]:
     starts = range(0, len(proposals), IN_A_COMMAND)
     return [tuple(proposals[start : start + IN_A_COMMAND]) for start in starts]
+
+
+def _text_of(shard: Shard, memory_id: str) -> str | None:
+    with shard.reading() as reader:
+        row = reader.execute(
+            "SELECT content FROM memory_rows WHERE memory_id = ?", [memory_id]
+        ).fetchone()
+    return None if row is None else str(row[0])
 
 
 def _erasures(shard: Shard) -> int:

@@ -10,18 +10,20 @@ import functools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, ParamSpec, TypeVar
+from typing import Annotated, ParamSpec, TypeVar, cast
 
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field, JsonValue
 
 from palimpsest.ops.library.arguments import Facts, Filters
 from palimpsest.ops.library.methods import Methods
-from palimpsest.ops.library.results import Stats, StoredMemory
+from palimpsest.ops.library.results import RelatedMemory, Stats, StoredMemory
 from palimpsest.ops.parts import SetupError
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.service.client import NotThereError
 from palimpsest.stores.lock import FolderInUse
+from palimpsest.stores.recall.marks import described
+from palimpsest.stores.recall.query import RecallResult
 from palimpsest.stores.shard import StoreError
 from palimpsest.streams.logs.base import LogError
 
@@ -32,6 +34,10 @@ EXPECTED = (RequestError, NotThereError, SetupError, LogError, StoreError, Folde
 MemoryId = Annotated[str, Field(description="A memory's id, or its first 8 characters.")]
 Reason = Annotated[str, Field(description="Why; kept in the history.")]
 Some = Annotated[int, Field(ge=1, le=100, description="Results at most.")]
+AskedAt = Annotated[
+    datetime | None,
+    Field(description="When the question is asked; its words for times count from it. Else now."),
+]
 Types = Annotated[
     tuple[str, ...],
     Field(description="Only these: fact, preference, decision, rule, opinion, episodic (turns) …"),
@@ -40,7 +46,8 @@ Types = Annotated[
 
 @dataclass(frozen=True)
 class Told:
-    """A memory as an agent is told it."""
+    """A memory as an agent is told it. `unlikely`: hardly anything of it answers the question;
+    `no_longer` tells what of it does not hold any more, or is disputed."""
 
     id: str
     content: str
@@ -52,6 +59,9 @@ class Told:
     reason: str | None = None
     valid_until: datetime | None = None
     expired: bool = False
+    role: str = ""
+    unlikely: bool = False
+    no_longer: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -156,18 +166,23 @@ class MemoryTools:
         valid_at: Annotated[
             datetime | None, Field(description="Without what was so only until then.")
         ] = None,
+        roles: Annotated[
+            tuple[str, ...], Field(description="Only what these said: user, assistant …")
+        ] = (),
+        asked_at: AskedAt = None,
+        min_score: Annotated[
+            float | None, Field(ge=0, le=1, description="Least score of a result.")
+        ] = None,
     ) -> Memories:
         """Search long-term memory by meaning and by words, the best first. Use it before you
-        answer anything that earlier conversations may have settled."""
-        filters = Filters(types=types, categories=categories)
-        if who is not None:
-            filters["who"] = who
-        if after is not None:
-            filters["since"] = after
-        if before is not None:
-            filters["until"] = before
-        if valid_at is not None:
-            filters["valid_at"] = valid_at
+        answer anything that earlier conversations may have settled. What is marked `unlikely` is
+        the nearest there is, and probably no answer."""
+        given: dict[str, object] = {"who": who, "since": after, "until": before}
+        given |= {"valid_at": valid_at, "asked_at": asked_at, "min_score": min_score}
+        known = {name: value for name, value in given.items() if value is not None}
+        filters = cast(
+            "Filters", known | {"types": types, "categories": categories, "roles": roles}
+        )
         named = None
         if entity_name is not None:
             found = await self._memory.entity(entity_name, limit=1_000)
@@ -175,23 +190,8 @@ class MemoryTools:
             filters["group"] = False
         wanted = limit if named is None else 1_000
         recalled = await self._memory.recall(query, limit=wanted, **filters)
-        results = [
-            Told(
-                *(each.id, each.content, each.type, each.who, each.occurred_at, each.score),
-                valid_until=each.valid_until,
-                expired=each.expired,
-            )
-            for each in recalled.results
-            if named is None or each.id in named
-        ]
-        related = [
-            Told(
-                *(each.id, each.content, each.type, each.who, each.occurred_at, each.score),
-                reason=each.reason,
-            )
-            for each in recalled.related
-            if named is None or each.id in named
-        ]
+        results = [_found(each) for each in recalled.results if named is None or each.id in named]
+        related = [_added(each) for each in recalled.related if named is None or each.id in named]
         return Memories((*results[:limit], *related[:limit]))
 
     async def get_context(
@@ -203,10 +203,13 @@ class MemoryTools:
         session_id: Annotated[
             str | None, Field(description="Begin with what is kept of this session.")
         ] = None,
+        asked_at: AskedAt = None,
     ) -> ContextText:
-        """Collect what is known about a question, as Markdown: the session under way, facts, people
-        and things, the timeline and the evidence, each with its date and id."""
-        found = await self._memory.context(query, budget=budget, session=session_id)
+        """Collect what is known about a question, as Markdown: the session under way, who the
+        person is, and what was said about it, by day."""
+        found = await self._memory.context(
+            query, budget=budget, session=session_id, asked_at=asked_at
+        )
         return ContextText(found.text or "")
 
     async def remember_fact(
@@ -306,6 +309,29 @@ def told(memory: StoredMemory) -> Told:
     return Told(
         *(memory.id, memory.content, memory.type, memory.who, memory.occurred_at),
         confidence=memory.confidence,
+        role=memory.role,
+        no_longer=tuple(map(described, memory.marks)),
+    )
+
+
+def _found(result: RecallResult) -> Told:
+    return Told(
+        *(result.id, result.content, result.type, result.who, result.occurred_at, result.score),
+        valid_until=result.valid_until,
+        expired=result.expired,
+        role=result.role,
+        unlikely=result.unlikely,
+        no_longer=tuple(map(described, result.marks)),
+    )
+
+
+def _added(related: RelatedMemory) -> Told:
+    return Told(
+        *(related.id, related.content, related.type, related.who),
+        *(related.occurred_at, related.score),
+        reason=related.reason,
+        role=related.role,
+        no_longer=tuple(map(described, related.marks)),
     )
 
 

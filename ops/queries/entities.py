@@ -6,7 +6,7 @@ import difflib
 import json
 
 from palimpsest.ops.queries.errors import NotFoundError, RequestError
-from palimpsest.ops.queries.memories import COLUMNS
+from palimpsest.ops.queries.memories import COLUMNS, with_marks
 from palimpsest.ops.queries.requests import EntitiesRequest, EntityRequest, JsonObject
 from palimpsest.ops.queries.sources import Sources, rows
 from palimpsest.stores.shard import Shard
@@ -77,13 +77,13 @@ def entity(sources: Sources, request: EntityRequest) -> JsonObject:
         **found[0],
         "relations": [*rows(shard, _RELATIONS, {"id": entity_id, "scope": request.scope})],
         "attributes": [*rows(shard, _ATTRIBUTES, {"id": entity_id, "scope": request.scope})],
-        "memories": [*_memories(shard, entity_id, request)],
+        "memories": [*with_marks(sources, shard, _memories(shard, entity_id, request))],
     }
 
 
 def _nearest(shard: Shard, request: EntityRequest) -> str:
     """Which name was probably meant; empty where none is near."""
-    known = rows(shard, "SELECT name FROM known_entities WHERE scope = ?", [request.scope])
+    known = rows(shard, "SELECT name FROM main.entities WHERE scope = ?", [request.scope])
     names = {canonical_name(str(row["name"])): str(row["name"]) for row in known}
     near = difflib.get_close_matches(canonical_name(request.name), names, 1, 0.5)
     return f"; did you mean {names[near[0]]}?" if near else ""

@@ -9,20 +9,23 @@ from typing import Final, cast
 from pydantic import JsonValue
 
 from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.memories import SAID_BY
+from palimpsest.ops.queries.memories import SAID_AS, SAID_BY
 from palimpsest.ops.queries.recall import recall
 from palimpsest.ops.queries.requests import ForgetPreviewRequest, JsonObject, RecallRequest
 from palimpsest.ops.queries.sources import Sources, rows
+from palimpsest.schemas.document_rows import DOCUMENT_CHUNK
 from palimpsest.schemas.identity import erase_token, forget_token
 from palimpsest.stores.database.derivations import by_memory, said_by, sources_of
 from palimpsest.stores.shard import Shard
+from palimpsest.streams.apply_hiding import hidden_text
 from palimpsest.streams.cascade import drawn_from_nothing_else
 from palimpsest.streams.normalize import FORGOTTEN_UNCONFIRMED
+from palimpsest.streams.store_port import Load, Loaded
 
 MOST: Final = 200
 OF_A_QUESTION: Final = 20
 _COLUMNS = (
-    "memory_id AS id, type, content, who, session_id, source_type, tags, pinned, version,"
+    "memory_id AS id, type, content, who, role, session_id, source_type, tags, pinned, version,"
     " occurred_at"
 )
 
@@ -30,8 +33,10 @@ _COLUMNS = (
 async def preview(sources: Sources, request: ForgetPreviewRequest) -> JsonObject:
     """`candidates` (with `score` for a question), `cascade` (what was drawn from nothing else),
     `not_found` ids, `more` where further ones match, and the `confirm_token`, which
-    `needs_confirmation` says whether to give back. Of a whole scope `memories`, how many it holds,
-    with the token. Raises RequestError for a request without any criterion."""
+    `needs_confirmation` says whether to give back. `hides` are the texts in which what is
+    forgotten would be hidden, each with what is `left` of it (null: nothing). Of a whole
+    scope `memories`, how many it holds, with the token. Raises RequestError for a request without
+    any criterion."""
     if request.whole_scope:
         return await asyncio.to_thread(_count, sources, request.scope)
     limit = _checked(request)
@@ -53,10 +58,10 @@ def _count(sources: Sources, scope: str) -> JsonObject:
 
 def _checked(request: ForgetPreviewRequest) -> int:
     criteria = (request.memory_ids, request.query, request.types, request.tags, request.who)
-    if not any((*criteria, request.source_type, request.since, request.until)):
+    if not any((*criteria, request.roles, request.source_type, request.since, request.until)):
         raise RequestError(
-            "nothing says what to forget; name ids, a question, or a type, tag, person, source"
-            " type or time"
+            "nothing says what to forget; name ids, a question, or a type, tag, person, role,"
+            " source type or time"
         )
     limit = request.limit or (MOST if request.query is None else OF_A_QUESTION)
     if not 1 <= limit <= MOST or len(request.memory_ids) > MOST:
@@ -76,13 +81,17 @@ async def _scores(
             types=request.types,
             tags_any=request.tags,
             who=request.who,
+            roles=request.roles,
+            min_score=request.min_score,
             since=request.since,
             until=request.until,
             group=False,
         ),
     )
     results = cast("dict[str, list[dict[str, JsonValue]]]", answer)["results"]
-    return {str(row["id"]): float(str(row["score"])) for row in results}
+    # What is unlikely is forgotten only where a least score was asked for.
+    sure = [row for row in results if request.min_score is not None or not row["unlikely"]]
+    return {str(row["id"]): float(str(row["score"])) for row in sure}
 
 
 def _preview(
@@ -102,11 +111,29 @@ def _preview(
         "scope": request.scope,
         "candidates": [*found],
         "cascade": [*along],
+        "hides": [] if request.hard else _hides(shard, request.scope, [*versions]),
         "not_found": [key for key in request.memory_ids if key not in ids],
         "more": more,
         "needs_confirmation": more or len(found) > FORGOTTEN_UNCONFIRMED,
         "confirm_token": forget_token(request.scope, versions),
     }
+
+
+def _hides(shard: Shard, scope: str, ids: Sequence[str]) -> list[JsonValue]:
+    """The texts that these were drawn from, and that would be changed."""
+    unit = shard.unit()
+    loaded = unit.answer(Load(scope, sources_of=tuple(ids)))
+    assert isinstance(loaded, Loaded)
+    hidden: list[JsonValue] = []
+    for source_id, source in sorted(loaded.sources.items()):
+        if source.row.is_deleted or source_id in ids or source.row.type == DOCUMENT_CHUNK:
+            continue
+        forgotten = {each.memory_id for each in source.statements if each.is_forgotten}
+        left = hidden_text(source, forgotten | set(ids)).text
+        if left != source.row.content:
+            row = source.row
+            hidden.append({"id": source_id, "content": row.content, "left": left or None})
+    return hidden
 
 
 def _matching(
@@ -119,6 +146,7 @@ def _matching(
         ("type IN (SELECT unnest(?))", list(request.types) or None),
         ("list_has_any(tags, ?)", list(request.tags) or None),
         (SAID_BY, request.who),
+        (SAID_AS, list(request.roles) or None),
         ("source_type = ?", request.source_type),
         ("occurred_at >= ?", request.since),
         ("occurred_at < ?", request.until),

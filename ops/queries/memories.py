@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 from palimpsest.ops.queries.errors import RequestError, no_memory
 from palimpsest.ops.queries.pages import cursor, page
@@ -13,25 +14,51 @@ from palimpsest.ops.queries.requests import (
     ScopeRequest,
     WeakRequest,
 )
-from palimpsest.ops.queries.sources import Sources, by_id, from_all, rows
+from palimpsest.ops.queries.sources import Sources, by_id, from_all, plain, rows
+from palimpsest.stores.shard import Shard
 
-SAID_BY = (
-    "(lower(who) = lower(?) OR memory_id IN (SELECT e.source_id FROM memory_edges e"
+_SAID_BY = (
+    "({0} OR memory_id IN (SELECT e.source_id FROM memory_edges e"
     " JOIN memory_rows t ON t.memory_id = e.target_id AND t.scope = e.scope"
-    " WHERE e.relation_type = 'derived_from' AND NOT t.is_deleted AND lower(t.who) = lower(?)))"
+    " WHERE e.relation_type = 'derived_from' AND NOT t.is_deleted AND {1}))"
 )
+SAID_BY = _SAID_BY.format("lower(who) = lower(?)", "lower(t.who) = lower(?)")
 """As the filter of a recall: who said it, or said what it was drawn from."""
+SAID_AS = _SAID_BY.format(
+    *(
+        f"list_contains(list_transform(?, lambda x: lower(x)), lower({c}))"
+        for c in ("role", "t.role")
+    )
+)
+"""The same by the roles of speakers."""
 COLUMNS = (
-    "memory_id AS id, scope, type, content, who, session_id, source_id, occurred_at, created_at,"
-    " updated_at, updated_by, importance, confidence, decay_rate, pinned, tags, categories, why,"
-    " project, source_type, extraction_model, temporal_kind, valid_from, valid_until, version,"
-    " is_deleted, deleted_at, last_accessed, access_count, content_hash, metadata"
+    "memory_id AS id, scope, type, content, who, role, session_id, source_id, occurred_at,"
+    " created_at, updated_at, updated_by, importance, confidence, decay_rate, pinned, tags,"
+    " categories, why, project, source_type, extraction_model, temporal_kind, valid_from,"
+    " valid_until, version, is_deleted, deleted_at, last_accessed, access_count,"
+    " content_hash, metadata"
 )
 
 
 def get(sources: Sources, request: GetRequest) -> JsonObject:
-    """The memory with all its fields. Raises RequestError when there is none."""
-    return found(sources, request.memory_id)[1]
+    """The memory with all its fields and its marks. Raises RequestError when there is none."""
+    partition, row = found(sources, request.memory_id)
+    return with_marks(sources, sources.shard(partition), [row])[0]
+
+
+def with_marks(sources: Sources, shard: Shard, found: list[JsonObject]) -> list[JsonObject]:
+    """Rows of `COLUMNS`, each with `marks` for what of it no longer holds."""
+    from palimpsest.stores.recall.marks import marks_of
+
+    by_scope: dict[str, list[JsonObject]] = {}
+    for row in found:
+        by_scope.setdefault(str(row["scope"]), []).append(row)
+    with shard.reading() as reader:
+        for scope, rows_of in by_scope.items():
+            marks = marks_of(reader, scope, [str(row["id"]) for row in rows_of], sources.now())
+            for row in rows_of:
+                row["marks"] = [plain(asdict(mark)) for mark in marks.get(str(row["id"]), ())]
+    return found
 
 
 def found(sources: Sources, memory_id: str) -> tuple[int, JsonObject]:
@@ -55,6 +82,7 @@ def list_memories(sources: Sources, request: ListRequest) -> JsonObject:
         ("scope = ?", request.scope),
         ("session_id = ?", request.session),
         (SAID_BY, request.who),
+        (SAID_AS, list(request.roles) or None),
         ("(temporal_kind = 'temporal') = ?", request.temporal),
         ("(valid_until IS NULL OR valid_until > ?)", request.valid_at),
     ]
@@ -84,6 +112,8 @@ def list_memories(sources: Sources, request: ListRequest) -> JsonObject:
     found = [row for _, row in matches]
     for row in found:
         row["metadata"] = json.loads(str(row["metadata"]))
+    for number, shard in sources.shards.items():
+        with_marks(sources, shard, [row for partition, row in matches if partition == number])
     return page(found, request.limit, "memories", "occurred_at", more=False)
 
 
@@ -100,9 +130,8 @@ def weak(sources: Sources, request: WeakRequest) -> JsonObject:
     sure first: what a person should be asked about."""
     if not request.scope.strip():
         raise RequestError("the scope is empty")
-    found = rows(
-        sources.shard_of(request.scope), _WEAK, [request.scope, request.below, request.limit]
-    )
+    shard = sources.shard_of(request.scope)
+    found = rows(shard, _WEAK, [request.scope, request.below, request.limit])
     for row in found:
         row["metadata"] = json.loads(str(row["metadata"]))
-    return {"memories": [*found]}
+    return {"memories": [*with_marks(sources, shard, found)]}

@@ -6,7 +6,7 @@ import json
 
 from pydantic import JsonValue
 
-from palimpsest.ops.queries.memories import COLUMNS, found
+from palimpsest.ops.queries.memories import COLUMNS, found, with_marks
 from palimpsest.ops.queries.requests import ExplainRequest, HistoryRequest, JsonObject
 from palimpsest.ops.queries.sources import Sources, rows
 from palimpsest.stores.database.outcome_words import told_word
@@ -34,9 +34,9 @@ def explain(sources: Sources, request: ExplainRequest) -> JsonObject:
     shard = sources.shard(partition)
     memory_id = str(memory["id"])
     return {
-        "memory": memory,
-        "derived_from": _related(shard, memory_id, "source_id", "target_id"),
-        "facts": _related(shard, memory_id, "target_id", "source_id"),
+        "memory": with_marks(sources, shard, [memory])[0],
+        "derived_from": _related(sources, shard, memory_id, "source_id", "target_id"),
+        "facts": _related(sources, shard, memory_id, "target_id", "source_id"),
         "before": _before(shard, memory_id),
         "decisions": _decisions(shard, memory_id),
         "entities": _entities(shard, memory_id),
@@ -58,7 +58,9 @@ def _events(shard: Shard, memory_id: str, limit: int) -> list[JsonValue]:
     return [*events]
 
 
-def _related(shard: Shard, memory_id: str, own: str, other: str) -> list[JsonValue]:
+def _related(
+    sources: Sources, shard: Shard, memory_id: str, own: str, other: str
+) -> list[JsonValue]:
     related = rows(
         shard,
         f"SELECT {COLUMNS} FROM memory_rows WHERE memory_id IN"
@@ -68,7 +70,7 @@ def _related(shard: Shard, memory_id: str, own: str, other: str) -> list[JsonVal
     )
     for memory in related:
         memory["metadata"] = json.loads(str(memory["metadata"]))
-    return [*related]
+    return [*with_marks(sources, shard, related)]
 
 
 def _before(shard: Shard, memory_id: str) -> list[JsonValue]:

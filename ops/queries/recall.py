@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from typing import TYPE_CHECKING, cast
 
@@ -11,7 +11,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.requests import ContextRequest, JsonObject, RecallRequest, SearchRequest
-from palimpsest.ops.queries.sources import Sources
+from palimpsest.ops.queries.sources import Sources, plain
 from palimpsest.stores.recall.query import Query
 from palimpsest.streams.models.base import ModelError, TokenEmbeddingModel
 from palimpsest.streams.rules.explicit_intent import asks_to_remember
@@ -42,9 +42,11 @@ async def recall(sources: Sources, request: RecallRequest) -> JsonValue:
             "content": each.content,
             "type": each.type,
             "who": each.who,
+            "role": each.role,
             "occurred_at": each.occurred_at.isoformat(),
             "score": round(each.score, 6),
             "reason": each.reason,
+            "marks": [plain(asdict(mark)) for mark in each.marks],
         }
         for each in found.related
     ]
@@ -63,7 +65,14 @@ async def search(sources: Sources, request: SearchRequest) -> JsonObject:
     """As a recall, by keywords alone. Raises RequestError for what cannot be asked."""
     from palimpsest.stores.recall.retriever import Retriever
 
-    query = Query(request.scope, request.text, request.limit * WIDER, request.types, group=False)
+    query = Query(
+        request.scope,
+        request.text,
+        request.limit * WIDER,
+        request.types,
+        roles=request.roles,
+        group=False,
+    )
     _check(query.scope, query.text)
     settings = sources.settings.recall.model_copy(update={"fusion": "keyword", "rerank": "off"})
     found = await Retriever(sources.shard_of(query.scope), settings).retrieve(query, None)
@@ -72,12 +81,15 @@ async def search(sources: Sources, request: SearchRequest) -> JsonObject:
 
 
 async def context(sources: Sources, request: ContextRequest) -> JsonValue:
-    """The Markdown block with its size in tokens; `text` is None where nothing matches. With a
-    session it begins with what is kept of it, and `offers_summary` tells whether a model should be
-    asked for a summary: not when it is asked to remember something for good."""
+    """The Markdown block with its size in tokens; `text` is None where nothing is known. With a
+    session it begins with what is kept of it, without the message that is asked, and
+    `offers_summary` tells whether a model should be asked for a summary: not when it is asked to
+    remember something for good."""
     from palimpsest.stores.recall.intent import complexity
 
-    query = Query(request.scope, request.text)
+    query = Query(
+        request.scope, request.text, asked_at=request.asked_at, min_score=request.min_score
+    )
     retriever, embedding = await _retriever(sources, query)
     budget = complexity(request.text).budget if request.budget is None else request.budget
     block, offers = await _session_part(sources, request, budget)
@@ -105,11 +117,16 @@ async def _session_part(
 ) -> tuple[SessionBlock | None, bool]:
     """The part about the session, and whether a model should be asked for a summary."""
     from palimpsest.ops.queries.sessions import short_term
+    from palimpsest.stores.recall.context import same_words
     from palimpsest.stores.recall.short_term import session_block
 
     if request.session is None:
         return None, False
     kept = await asyncio.to_thread(short_term, sources, request.scope, request.session)
+    if kept is not None:
+        asked = same_words(request.text)
+        since = tuple(each for each in kept.since_summary if same_words(each.content) != asked)
+        kept = replace(kept, since_summary=since)
     settings, intent = sources.settings.short_term, sources.settings.intent
     offers = not (kept is not None and kept.explicit_intent) and not asks_to_remember(
         request.text, (*intent.phrases, *intent.more_phrases)

@@ -24,24 +24,28 @@ RecallRequest: TypeAlias = Query
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """Memories of a scope that have words of the text, best first; no vector takes part."""
+    """Memories of a scope that have words of the text, best first; no vector takes part. `types`
+    and `roles` as in a recall."""
 
     scope: str
     text: str
     limit: int = 10
     types: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ContextRequest:
     """What is known about a text as a Markdown block of at most `budget` tokens; None takes the
     budget that the question's complexity asks for. With `session` the block begins with what is
-    kept of that session."""
+    kept of that session. `asked_at` and `min_score` as in a recall."""
 
     scope: str
     text: str
     budget: int | None = None
     session: str | None = None
+    asked_at: datetime | None = None
+    min_score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +57,9 @@ class GetRequest:
 
 @dataclass(frozen=True, slots=True)
 class ListRequest:
-    """Memories, newest first; `who` as in a recall; `before` is the `next` of the page before.
-    `memory_ids`: of these, by whole ids. Of any of the `categories`; `temporal`, or persistent;
-    `valid_at`: without what was so only until then."""
+    """Memories, newest first; `who` and `roles` as in a recall; `before` is the `next` of the
+    page before. `memory_ids`: of these, by whole ids. Of any of the `categories`;
+    `temporal`, or persistent; `valid_at`: without what was so only until then."""
 
     scope: str | None = None
     types: tuple[str, ...] = ()
@@ -68,6 +72,7 @@ class ListRequest:
     categories: tuple[str, ...] = ()
     temporal: bool | None = None
     valid_at: datetime | None = None
+    roles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +225,8 @@ class CommandRequest:
 class ForgetPreviewRequest:
     """What forgetting would forget: active memories of a scope, by ids, by a question (with scores,
     best first), by what all of the other fields say, or by several of these at once. Any of
-    `types`, any of `tags`; `who` as in a recall; told at or after `since` and before `until`. At
+    `types`, any of `tags`; `who` and `roles` as in a recall; `min_score` of what the question
+    finds, else what is unlikely is left out; told at or after `since` and before `until`. At
     most `limit` (200, of a question 20). `cascade`: the token is for those too that would go with
     them. `hard`: their texts are to be erased, also of those that were forgotten before;
     `whole_scope`: of all there are, which are counted."""
@@ -238,6 +244,8 @@ class ForgetPreviewRequest:
     cascade: bool = False
     hard: bool = False
     whole_scope: bool = False
+    roles: tuple[str, ...] = ()
+    min_score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

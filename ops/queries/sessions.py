@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.pages import cursor
 from palimpsest.ops.queries.requests import JsonObject, SessionMemoryRequest, SessionsRequest
-from palimpsest.ops.queries.sources import Sources, rfc3339, rows
+from palimpsest.ops.queries.sources import Sources, plain, rfc3339, rows
 from palimpsest.schemas.session_rows import ShortTermRow
 from palimpsest.stores.database.tables import select
+from palimpsest.stores.recall.marks import marks_of
 from palimpsest.stores.recall.short_term import Said, ShortTerm, within
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.sessions import alive
 from palimpsest.streams.settings import ShortTermSettings
+from palimpsest.streams.text.hiding import PLACEHOLDER
 
 _SESSIONS = """
 SELECT session_id, scope, first_turn, last_turn, turns, first_at AS began_at, last_at,
@@ -79,6 +81,7 @@ def session_memory(sources: Sources, request: SessionMemoryRequest) -> JsonObjec
                 "who": said.who,
                 "content": said.content,
                 "occurred_at": rfc3339(said.at),
+                "marks": [plain(asdict(mark)) for mark in said.marks],
             }
             for said in kept.turns
         ],
@@ -98,19 +101,23 @@ def short_term_of(
 ) -> ShortTerm | None:
     """What is alive of it at a time. Its texts are those of the turns' memories as
     they are now; one that was forgotten is not among them, and a summary that was written after
-    such a turn is not shown."""
+    such a turn, or one of which something was forgotten, is not shown."""
     with shard.reading() as reader:
         found = select(reader, ShortTermRow, "scope = ? AND session_id = ?", [scope, session_id])
         row = alive(found[0] if found else None, at)
         if row is None:
             return None
         told = reader.execute(_TURNS, [scope, list(row.turns)]).fetchall()
-    known = {said[0]: Said(said[0], said[1], said[2], said[3].astimezone(UTC)) for said in told}
+        marks = marks_of(reader, scope, row.turns, at)
+    known = {
+        key: Said(key, who, content, said_at.astimezone(UTC), marks.get(key, ()))
+        for key, who, content, said_at in told
+    }
     position = -1
     if row.summarized_through in row.turns:
         position = row.turns.index(row.summarized_through)
     rests_on = row.turns[: position + 1]
-    is_whole = all(turn in known for turn in rests_on)
+    is_whole = all(turn in known and PLACEHOLDER not in known[turn].content for turn in rests_on)
     turns = [known[turn] for turn in row.turns if turn in known]
     later = [known[turn] for turn in row.turns[position + 1 :] if turn in known]
     kept = ShortTerm(

@@ -19,12 +19,21 @@ async def status(sources: Sources) -> JsonObject:
     return await asyncio.to_thread(_status, sources)
 
 
+_HELD = """
+SELECT h.scope, count(*) AS n FROM held_proposals h
+JOIN outcomes o ON o.item_kind = 'fact' AND o.item_id = h.item_id AND o.event = 'blocked'
+GROUP BY h.scope
+"""
+
+
 def _status(sources: Sources) -> JsonObject:
+    held = {str(row["scope"]): row["n"] for _, row in from_all(sources, _HELD)}
     counted = from_all(sources, "SELECT count(*) AS n FROM dead_letter_rows WHERE status = 'dead'")
     return {
         "stages": _stages(sources),
         "balance": balance(sources),
         "dead_letters": sum(int(str(row["n"])) for _, row in counted),
+        "held_back": dict(sorted(held.items())),
         "providers": _providers(sources),
     }
 

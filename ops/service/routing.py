@@ -359,6 +359,7 @@ def _status(answers: Sequence[JsonObject]) -> JsonObject:
             "holds": all(bool(balance["holds"]) for balance in balances),
         },
         "dead_letters": sum(int(str(answer["dead_letters"])) for answer in answers),
+        "held_back": _added([cast("dict[str, int]", answer["held_back"]) for answer in answers]),
         "providers": answers[0]["providers"] if answers else {},
     }
 

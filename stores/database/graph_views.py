@@ -15,6 +15,11 @@ VAGUE_TYPES = str(VAGUE)
 
 _ORDER = "CASE WHEN name_id = entity_id THEN '0' ELSE '1' END || canonical_name"
 
+RELATION_KEY = r"""(SELECT left(word, greatest(3, length(word) - 2)) FROM (
+    SELECT list_sort(list_transform(regexp_split_to_array(lower(e.relation_type), '[\s_]+'),
+        lambda w: {'length': length(w), 'word': w}))[-1].word AS word))"""
+"""The beginning of the longest word of a relation's type, by which a text tells of it."""
+
 INTERNAL_GRAPH_VIEWS: dict[str, str] = {
     # Entities with all their names, without how many memories mention them: cheap to ask.
     "known_entities": f"""SELECT entity_id, scope,
@@ -35,6 +40,51 @@ INTERNAL_GRAPH_VIEWS: dict[str, str] = {
            FROM internal.mention_rows m JOIN internal.name_rows n USING (name_id)
                JOIN internal.memory_rows r ON r.memory_id = m.memory_id
                    AND r.embedding_key = m.text_key AND NOT r.is_deleted""",
+    # Names in texts that no memory has any more, or only one that is deleted or has ended.
+    "lost_mentions": """SELECT m.memory_id, m.text_key, n.entity_id, m.scope,
+               r.type = 'episodic' AS is_turn
+           FROM internal.mention_rows m JOIN internal.name_rows n USING (name_id)
+               JOIN internal.memory_rows r ON r.memory_id = m.memory_id
+           WHERE r.is_deleted OR r.embedding_key <> m.text_key OR r.valid_until <= now()""",
+    # What told of both ends of a relation, and is lost; `by_fact`: not only turns are.
+    "lost_relations": f"""SELECT e.scope, e.source_name_id, e.target_name_id, e.relation_type,
+               s.entity_id AS source_id, t.entity_id AS target_id, p.by_fact,
+               {RELATION_KEY} AS relation_key
+           FROM internal.relation_rows e JOIN internal.name_rows s ON s.name_id = e.source_name_id
+               JOIN internal.name_rows t ON t.name_id = e.target_name_id
+               JOIN (SELECT a.scope, a.entity_id AS source_id, b.entity_id AS target_id,
+                         bool_or(NOT a.is_turn) AS by_fact
+                     FROM internal.lost_mentions a JOIN internal.lost_mentions b
+                         ON b.memory_id = a.memory_id AND b.text_key = a.text_key
+                         AND b.scope = a.scope AND b.entity_id <> a.entity_id
+                     GROUP BY ALL) p
+                   ON p.scope = e.scope AND p.source_id = s.entity_id AND p.target_id = t.entity_id
+        """,
+    # Those of them that a living memory supports, as `stores.index.scope_graph` has it, too.
+    "supported_relations": """WITH told AS (
+               SELECT r.memory_id, r.scope, r.content, r.type = 'episodic' AS is_turn,
+                   n.entity_id, bool_or(contains(r.content, m.mention_text)) AS stands
+               FROM internal.mention_rows m JOIN internal.name_rows n USING (name_id)
+                   JOIN internal.memory_rows r ON r.memory_id = m.memory_id
+                       AND r.embedding_key = m.text_key AND NOT r.is_deleted
+               WHERE r.valid_until IS NULL OR r.valid_until > now() GROUP BY ALL),
+           tells AS (
+               SELECT q.source_name_id, q.target_name_id, q.relation_type, q.source_id,
+                   q.target_id, a.memory_id, contains(lower(a.content), q.relation_key) AS tells
+               FROM internal.lost_relations q
+                   JOIN told a ON a.scope = q.scope AND a.entity_id = q.source_id
+                   JOIN told b ON b.scope = q.scope AND b.entity_id = q.target_id
+                       AND b.memory_id = a.memory_id
+               WHERE CASE WHEN a.is_turn THEN NOT q.by_fact ELSE a.stands AND b.stands END)
+           SELECT DISTINCT source_name_id, target_name_id, relation_type FROM tells
+           QUALIFY tells OR NOT bool_or(tells) OVER (PARTITION BY memory_id, source_id, target_id)
+        """,
+    # Relations as they are shown: while a memory supports them, where one ever did.
+    "living_relations": """SELECT e.* FROM internal.relation_rows e
+           LEFT JOIN internal.lost_relations q USING (source_name_id, target_name_id, relation_type)
+           LEFT JOIN internal.supported_relations k
+               USING (source_name_id, target_name_id, relation_type)
+           WHERE q.scope IS NULL OR k.relation_type IS NOT NULL""",
     # Which active memory names which entity in its present text, and how.
     "memory_entity_mentions": """SELECT memory_id, entity_id, scope,
                min(mention_text) AS mention_text, max(confidence) AS confidence
@@ -57,15 +107,18 @@ GRAPH_VIEWS: dict[str, View] = {
                e.first_seen, e.updated_at
            FROM internal.known_entities e LEFT JOIN (
                SELECT entity_id, scope, count(*) AS memories FROM internal.memory_entity_mentions
-               GROUP BY entity_id, scope) c USING (entity_id, scope)""",
+               GROUP BY entity_id, scope) c USING (entity_id, scope)
+           WHERE c.memories > 0 OR e.pinned OR (e.entity_id, e.scope) NOT IN
+               (SELECT (entity_id, scope) FROM internal.lost_mentions)""",
     ),
     "relations": View(
-        "Relations between entities: the edges of the graph.",
+        "Relations between entities, the edges of the graph, while a memory supports them.",
         """SELECT s.entity_id AS source_entity_id, t.entity_id AS target_entity_id,
                r.relation_type, r.scope, max(r.strength) AS strength,
                CAST(sum(r.mentions) AS BIGINT) AS mentions,
                sum(r.confidence * r.mentions) / sum(r.mentions) AS confidence
-           FROM internal.relation_rows r JOIN internal.name_rows s ON s.name_id = r.source_name_id
+           FROM internal.living_relations r
+               JOIN internal.name_rows s ON s.name_id = r.source_name_id
                JOIN internal.name_rows t ON t.name_id = r.target_name_id
            GROUP BY s.entity_id, t.entity_id, r.relation_type, r.scope""",
         {

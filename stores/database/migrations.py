@@ -248,6 +248,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration("0013-shadow-proposals", _SHADOW_PROPOSALS),
     Migration("0014-privacy-levels", (_PRIVACY,)),
     Migration("0015-scope-categories", _CATEGORIES),
+    Migration("0016-roles", ("ALTER TABLE memory_rows ADD COLUMN role VARCHAR DEFAULT ''",)),
 )
 
 

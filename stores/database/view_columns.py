@@ -28,6 +28,8 @@ COLUMNS: dict[str, str] = {
     "categories": "its categories",
     "who": "who said it; pipeline for what was extracted",
     "speaker": "who said it",
+    "role": "the speaker's role: user, assistant, tool or system; empty for what is no turn and"
+    " where it is not known",
     "why": "how it came to be",
     "project": "the project it belongs to",
     "session_id": "the session (conversation) it belongs to",
@@ -104,7 +106,7 @@ COLUMNS: dict[str, str] = {
     # sessions and flags
     "last_turn": "its newest turn",
     "turns": "its turns",
-    "extracted_turns": "its newest turns that were sent to be extracted from, oldest first",
+    "extracted_turns": "its newest turns that a model may be shown with the next, oldest first",
     "first_turn": "its oldest turn",
     "ended_at": "when it ended; NULL while it is open",
     "ended_by": "command, silence, new-session or crowded; NULL while it is open",

@@ -57,8 +57,9 @@ VIEWS: dict[str, View] = {
     ),
     "turns": View(
         "Stored conversation turns that were not forgotten.",
-        """SELECT memory_id, scope, session_id, who AS speaker, content, source_id, occurred_at,
-               created_at FROM internal.memory_rows WHERE type = 'episodic' AND NOT is_deleted""",
+        """SELECT memory_id, scope, session_id, who AS speaker, role, content, source_id,
+               occurred_at, created_at FROM internal.memory_rows
+           WHERE type = 'episodic' AND NOT is_deleted""",
     ),
     "facts": View(
         "Every fact that was extracted, with what became of it.",

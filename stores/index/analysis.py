@@ -165,6 +165,8 @@ _QUESTION = re.compile(
 )
 """A question mark of any script, but not within a web address; in Greek it looks like `;`, in
 Armenian it stands within the word."""
+_SENTENCE = re.compile(r"[^.!?…。\n\u037e\u061f\uff01\uff1f]++[^\w\s]*+")
+_LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 _LETTERS_THEN_DIGITS = re.compile(r"([^\W\d_]{2,})(\d+)")
 _LATIN_MARKS = dict.fromkeys([*range(0x0300, 0x0370), *range(0x064B, 0x0653)])
 
@@ -174,6 +176,14 @@ _local = threading.local()
 def asks(text: str) -> bool:
     """Whether a text holds a question, by its mark."""
     return _QUESTION.search(text) is not None
+
+
+def only_asks(text: str) -> bool:
+    """Whether a text is nothing but questions, by their marks."""
+    if not asks(text):
+        return False
+    sentences = (match[0] for match in _SENTENCE.finditer(text))
+    return all(asks(sentence) for sentence in sentences if _LETTER_OR_DIGIT.search(sentence))
 
 
 def tokens(text: str, language: str = "english") -> list[str]:

@@ -15,8 +15,10 @@ All methods block: call them in a thread.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -31,6 +33,7 @@ import pyarrow.compute as pc
 from lancedb.index import Bitmap, BTree, IvfSq
 
 from palimpsest.stores.database.cursors import Reading
+from palimpsest.stores.index.token_reader import HeldTokens
 from palimpsest.stores.index.vector_column import Vector
 
 TABLE = "vectors"
@@ -82,15 +85,6 @@ _HELD = {
 
 
 @dataclass(frozen=True, slots=True)
-class HeldTokens:
-    """The packed token vectors of the text that a memory had at the last sync; `embedding_key`
-    tells which text that was."""
-
-    embedding_key: str
-    packed: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class Synced:
     """What a sync did. `rebuilt` tells why the table was made anew, if it was."""
 
@@ -120,6 +114,7 @@ class VectorTable:
         self._lock = threading.Lock()
         self._table: Any = None
         self._merges = 0
+        self._has_written = False
         self._late: set[str] = set()
         self._position = 0
 
@@ -217,8 +212,12 @@ class VectorTable:
             shutil.rmtree(self.folder.parent, ignore_errors=True)
 
     def close(self) -> None:
+        """Let go of the table, with nothing left to be merged in its files."""
         with self._lock:
-            self._table = None
+            table, self._table = self._table, None
+            with contextlib.suppress(Exception), warnings.catch_warnings(action="ignore"):
+                if table is not None and self._has_written:
+                    table.optimize(cleanup_older_than=timedelta(0))
 
     # --- within the lock --------------------------------------------------------------------
 
@@ -278,6 +277,7 @@ class VectorTable:
         finally:
             connection.execute("COMMIT")
         self._late.difference_update(late)
+        self._has_written |= bool(written or removed)
         self._position = newest
         if compare:
             self._merges = 0

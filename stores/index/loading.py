@@ -21,13 +21,19 @@ _ANY = (
     " SELECT 1 FROM memory_edges WHERE scope = ? UNION ALL"
     " SELECT 1 FROM name_rows WHERE scope = ? LIMIT 1"
 )
+_CHANGES = (
+    "SELECT 1 FROM memory_rows WHERE scope = $scope"
+    " AND (version > 1 OR is_deleted OR valid_until IS NOT NULL) UNION ALL"
+    " SELECT 1 FROM held_proposals WHERE scope = $scope LIMIT 1"
+)
+"""As `ScopeIndex.has_changes`."""
 ROWS = (
     "SELECT m.memory_id, m.type, m.content, m.source_id,"
     " m.content_hash, m.write_seq, coalesce(m.decision_order, -1) AS decision_order, m.version,"
     " epoch_us(m.occurred_at) AS occurred, epoch_us(m.created_at) AS created,"
     f" coalesce(epoch_us(m.valid_until), {NEVER}) AS ends, m.access_count, m.importance, m.who,"
-    " m.session_id, coalesce(m.project, '') AS project, m.pinned, m.tags, m.categories, d.length,"
-    " m.embedding_key FROM memory_rows m JOIN fts_docs d ON d.memory_id = m.memory_id"
+    " m.role, m.session_id, coalesce(m.project, '') AS project, m.pinned, m.tags, m.categories,"
+    " d.length, m.embedding_key FROM memory_rows m JOIN fts_docs d ON d.memory_id = m.memory_id"
     " WHERE m.scope = $scope AND d.scope = $scope AND NOT m.is_deleted{}"
     " ORDER BY m.write_seq, m.memory_id"
 )
@@ -73,6 +79,7 @@ def load_index(
             " ORDER BY source_id, target_id",
             [scope],
         ).fetchall()
+        index.has_changes = bool(connection.execute(_CHANGES, {"scope": scope}).fetchall())
         graph = [read(connection, q, {"scope": scope}) for q in (NAMES, RELATIONS, MENTIONS)]
     finally:
         connection.execute("COMMIT")
@@ -146,7 +153,8 @@ def _block(rows: pa.Table, segment: Segment, kept: Sequence[pa.Table], dimension
     meta["digest"] = [digest(value) for value in rows["content_hash"].to_pylist()]
     meta["text"] = [digest(value) for value in rows["embedding_key"].to_pylist()]
     for field, column in (
-        ("kind", "type"), ("who", "who"), ("session", "session_id"), ("project", "project"),
+        ("kind", "type"), ("who", "who"), ("role", "role"), ("session", "session_id"),
+        ("project", "project"),
     ):  # fmt: skip
         meta[field] = [segment.numbers.of(name) for name in rows[column].to_pylist()]
     vectors, has_vector = _vectors(rows["embedding_key"], kept, dimensions)

@@ -26,7 +26,8 @@ class Centred(Protocol):
 @dataclass(frozen=True, slots=True)
 class Need:
     """The memories that a search will look at, for an index that need not hold all of a scope:
-    the best `count` by `terms` and by `vector`, those of `ids`, facts `written_after` a write
+    the best `count` by `terms` and by `vector` (and where `reach` is given and these are fewer, the
+    newest), those of `ids`, facts `written_after` a write
     sequence, and those that have a term of each of `words`; beside them, up to `reach` turns away
     in their session, the turns, and what hangs together with these (None: nothing).
 

@@ -61,19 +61,31 @@ class Present:
 
 @dataclass(slots=True)
 class _Mentions:
-    """Of one name, in columns: memory, digest of the text, confidence."""
+    """Of one name, in columns: memory, digest of the text, confidence, number of the words."""
 
     memories: array[int] = field(default_factory=lambda: array("i"))
     texts: array[int] = field(default_factory=lambda: array("q"))
     confidences: array[float] = field(default_factory=lambda: array("d"))
+    words: array[int] = field(default_factory=lambda: array("i"))
 
-    def add(self, memory: int, text: int, confidence: float) -> None:
+    def add(self, memory: int, text: int, confidence: float, words: int) -> None:
         """A repeat is nothing new."""
         known = np.array(self.memories) == memory
         if not np.any(known & (np.array(self.texts) == text)):
             self.memories.append(memory)
             self.texts.append(text)
             self.confidences.append(confidence)
+            self.words.append(words)
+
+
+@dataclass(frozen=True, slots=True)
+class _AllMentions:
+    """Of all names: memory, digest of the text, and place of the name in `names`."""
+
+    memories: MemoryNumbers
+    texts: NDArray[np.int64]
+    of_name: NDArray[np.intp]
+    names: list[str]
 
 
 class _NameTokens:
@@ -110,6 +122,9 @@ class ScopeGraph:
         self._mentions: dict[str, _Mentions] = {}
         self._mention_count = 0
         self._numbers: dict[str, int] = {}
+        self._turns = array("b")
+        """Whether a memory is a turn, by number, also of one that was never here."""
+        self._all_mentions: _AllMentions | None = None
         self._seats = array("i")
         """Twice the place of a memory by number, one more in the facts; -1 where it never was."""
         self._tokens: dict[str, _NameTokens] = {}
@@ -135,17 +150,23 @@ class ScopeGraph:
     def put_mention(self, row: MentionRow) -> None:
         held = self._mentions.setdefault(row.name_id, _Mentions())
         self._mention_count -= len(held.memories)
-        held.add(self._number_of(row.memory_id), digest(row.text_key), row.confidence)
+        number = self._number_of(row.memory_id)
+        words = self._segments[0].numbers.of(row.mention_text)
+        held.add(number, digest(row.text_key), row.confidence, words)
         self._mention_count += len(held.memories)
+        self._all_mentions = None
 
     def load_mentions(self, rows: pa.Table) -> None:
-        """`memory_id`, `text_key`, `name_id` and `confidence` of mentions, ordered by name; none
-        is known yet."""
+        """`memory_id`, `text_key`, `name_id`, `confidence`, `mention_text` and `is_turn` of
+        mentions, ordered by name; none is known yet."""
         if not rows.num_rows:
             return
         memories = rows["memory_id"].combine_chunks().dictionary_encode()
         numbers = np.array([self._number_of(i) for i in memories.dictionary.to_pylist()], np.int32)
         of_row = numbers[memories.indices.to_numpy()]
+        np.frombuffer(self._turns, dtype=np.int8)[of_row] = rows["is_turn"].to_numpy()
+        number_of = self._segments[0].numbers.of
+        words = np.array([number_of(text) for text in rows["mention_text"].to_pylist()], np.int32)
         texts = np.array([digest(key) for key in rows["text_key"].to_pylist()], np.int64)
         confidences = rows["confidence"].to_numpy()
         names = rows["name_id"].combine_chunks().dictionary_encode()
@@ -156,6 +177,7 @@ class ScopeGraph:
                 array("i", of_row[start:end].tobytes()),
                 array("q", texts[start:end].tobytes()),
                 array("d", confidences[start:end].tobytes()),
+                array("i", words[start:end].tobytes()),
             )
         self._mention_count = rows.num_rows
 
@@ -174,6 +196,7 @@ class ScopeGraph:
             number = self._numbers[memory_id] = len(self.ids)
             self.ids.append(memory_id)
             self._seats.append(seat)
+            self._turns.append(seat >= 0 and not seat & 1)
         return number
 
     def _find(self, memory_id: str, otherwise: int) -> int:
@@ -197,10 +220,74 @@ class ScopeGraph:
         found.update(name_id for name_id, name in index.unspaced.items() if name in query)
         return (self.names[name_id] for name_id in found)
 
-    def related(self, name_id: str) -> Iterator[tuple[str, Told]]:
-        """The names that relations join this one with, either way, once a relation."""
-        for (other, _, _), told in self._relations.get(name_id, {}).items():
-            yield other, told
+    def related(self, name_id: str) -> Iterator[tuple[str, str, bool, Told]]:
+        """The names that relations join this one with: name, type, whether it goes out from this
+        one, and how often and surely it was told."""
+        for (other, kind, out), told in self._relations.get(name_id, {}).items():
+            yield other, kind, out, told
+
+    def lost_with(self, entity_id: str, now: int) -> dict[str, bool]:
+        """The entities that a lost text names together with this one, and whether any of these
+        texts is not a turn's. A text is lost when no memory has it any more, or only one that is
+        deleted or ended before `now`, in microseconds."""
+        lost: set[tuple[int, int]] = set()
+        for name_id in self._names_of.get(entity_id, ()):
+            held = self._mentions.get(name_id)
+            if held is not None:
+                numbers, texts = np.array(held.memories, np.int32), np.array(held.texts, np.int64)
+                gone = ~self._having(numbers, texts, now)
+                lost.update(zip(numbers[gone].tolist(), texts[gone].tolist(), strict=True))
+        found: dict[str, bool] = {}
+        if not lost:
+            return found
+        every = self._every_mention()
+        for place in np.flatnonzero(np.isin(every.memories, [n for n, _ in lost])).tolist():
+            key = int(every.memories[place]), int(every.texts[place])
+            name = self.names.get(every.names[int(every.of_name[place])])
+            if key in lost and name is not None and name.entity_id != entity_id:
+                is_fact = not self._turns[key[0]]
+                found[name.entity_id] = found.get(name.entity_id, False) or is_fact
+        return found
+
+    def texts_naming(self, a: str, b: str, with_turns: bool, now: int) -> list[str]:
+        """The texts of living memories that name both entities, those of turns too or not. That of
+        a fact must have both names in words."""
+        first, second = self._words_in_texts(a, now), self._words_in_texts(b, now)
+        found = []
+        for number in first.keys() & second.keys():
+            seat = self._seats[number]
+            text = self._segments[seat & 1].contents[seat >> 1]
+            if self._turns[number]:
+                stands = with_turns
+            else:
+                stands = all(any(w in text for w in each[number]) for each in (first, second))
+            if stands:
+                found.append(text)
+        return found
+
+    def _words_in_texts(self, entity_id: str, now: int) -> dict[int, list[str]]:
+        """By the number of a living memory the words by which its text names the entity."""
+        found: dict[int, list[str]] = {}
+        for name_id in self._names_of.get(entity_id, ()):
+            held = self._mentions.get(name_id)
+            if held is not None:
+                numbers, texts = np.array(held.memories, np.int32), np.array(held.texts, np.int64)
+                for place in np.flatnonzero(self._having(numbers, texts, now)).tolist():
+                    words = self._segments[0].numbers.name(held.words[place])
+                    found.setdefault(int(numbers[place]), []).append(words)
+        return found
+
+    def _every_mention(self) -> _AllMentions:
+        if self._all_mentions is None:
+            names = list(self._mentions)
+            held = list(self._mentions.values())
+            self._all_mentions = _AllMentions(
+                np.concatenate([np.array(each.memories, np.int32) for each in held]),
+                np.concatenate([np.array(each.texts, np.int64) for each in held]),
+                np.repeat(np.arange(len(held)), [len(each.memories) for each in held]),
+                names,
+            )
+        return self._all_mentions
 
     def present(self, entity_id: str) -> Present:
         """Who names the entity now, by number."""
@@ -224,14 +311,18 @@ class ScopeGraph:
         live = self._having(numbers, texts)
         return Present(numbers[live], np.array(held.confidences)[live])
 
-    def _having(self, numbers: MemoryNumbers, texts: NDArray[np.int64]) -> Mask:
-        """Which of these memories are active and have these texts."""
+    def _having(
+        self, numbers: MemoryNumbers, texts: NDArray[np.int64], now: int | None = None
+    ) -> Mask:
+        """Which of these memories are active and have these texts, and have not ended `now`."""
         seats = np.frombuffer(self._seats, dtype=np.int32)[numbers]
         live = np.zeros(len(numbers), dtype=np.bool_)
         for number, segment in enumerate(self._segments):
             here = np.flatnonzero((seats >= 0) & ((seats & 1) == number))
             places = seats[here] >> 1
             live[here] = segment.alive[places] & (segment.meta["text"][places] == texts[here])
+            if now is not None:
+                live[here] &= segment.meta["ends"][places] > now
         return live
 
     def column(self, numbers: MemoryNumbers, name: str) -> Floats:
@@ -246,7 +337,7 @@ class ScopeGraph:
     def bytes_used(self) -> int:
         """A close estimate of resident bytes."""
         names = 900 * len(self.names) + 500 * self._relation_count
-        return names + 130 * len(self.ids) + 20 * self._mention_count
+        return names + 130 * len(self.ids) + 24 * self._mention_count
 
 
 NAMES = f"SELECT {', '.join(NAME_COLUMNS)} FROM name_rows WHERE scope = $scope"
@@ -255,8 +346,10 @@ RELATIONS = (
     " FROM relation_rows WHERE scope = $scope"
 )
 MENTIONS = (
-    "SELECT memory_id, text_key, name_id, confidence FROM mention_rows WHERE scope = $scope"
-    " ORDER BY name_id"
+    "SELECT m.memory_id, m.text_key, m.name_id, m.confidence, m.mention_text,"
+    " CAST(coalesce(r.type = 'episodic', false) AS TINYINT) AS is_turn"
+    " FROM mention_rows m LEFT JOIN memory_rows r USING (memory_id) WHERE m.scope = $scope"
+    " ORDER BY m.name_id"
 )
 
 

@@ -47,6 +47,11 @@ class ScopeIndex:
         self._pairs = np.zeros((16, 2), dtype=np.int32)
         self._pair_count = 0
         self._gone: tuple[dict[str, int], dict[str, int]] = ({}, {})
+        self.has_changes = False
+        """Whether any memory was ever changed or deleted, has an end, or is to be changed when a
+        person says so; once true, it stays."""
+        self.changes = 0
+        """Another number whenever something of this has changed."""
         self.empty_seats: dict[str, int] = {}
         """Positions in their sessions of turns that were deleted before they were ever here."""
         self._rest: dict[int, tuple[int, Vector]] = {}
@@ -94,11 +99,22 @@ class ScopeIndex:
 
     def put_row(self, row: MemoryRow, vector: Vector | None, language: str) -> None:
         """Index a memory anew, or drop it when it is deleted."""
+        self._note_changes(row)
         if row.is_deleted:
             self.remove(row.memory_id)
             self._keep_seat(row)
         else:
             self.put(row, terms_of(row, language), vector)
+
+    def note_changes(self, is_first: bool = True) -> None:
+        """Note that a change was made or is held back, or (not `is_first`) what became of one."""
+        with self.lock:
+            self.has_changes |= is_first
+            self.changes += 1
+
+    def _note_changes(self, row: MemoryRow) -> None:
+        if row.version > 1 or row.is_deleted or row.valid_until is not None:
+            self.note_changes()
 
     def _keep_seat(self, row: MemoryRow) -> None:
         """A turn that was deleted before it was ever seen here still has its place in the session,
@@ -154,6 +170,7 @@ class ScopeIndex:
 
     def update_row(self, row: MemoryRow, vector: Vector | None) -> None:
         """Note what changed of a memory whose text did not."""
+        self._note_changes(row)
         with self.lock:
             self.segment_of(row.type).update(row, vector)
 

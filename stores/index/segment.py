@@ -43,6 +43,7 @@ META = np.dtype(
         ("importance", "f8"),
         ("kind", "i4"),
         ("who", "i4"),
+        ("role", "i4"),
         ("session", "i4"),
         ("position", "i4"),
         ("project", "i4"),
@@ -50,8 +51,8 @@ META = np.dtype(
     ]
 )
 """What is known of a place beside its text: `digest` of its content hash, `text` of its
-`embedding_key`, times in microseconds since 1970, `kind`, `who`,
-`session` and `project` as numbers of `Numbers`, -1 for none; `position` in the session."""
+`embedding_key`, times in microseconds since 1970, `kind`, `who`, `role`, `session` and `project`
+as numbers of `Numbers`, -1 for none; `position` in the session."""
 
 NEVER = np.iinfo(np.int64).max
 UNIT = float(2**30)
@@ -310,6 +311,7 @@ def meta_of(row: MemoryRow, numbers: Numbers, position: int) -> tuple[object, ..
         row.importance,
         numbers.of(row.type),
         numbers.of(row.who),
+        numbers.of(row.role),
         numbers.of(row.session_id),
         position,
         numbers.of(row.project),

@@ -41,6 +41,10 @@ _FACTS_AFTER = (
     "SELECT memory_id FROM memory_rows WHERE scope = $scope AND write_seq > $after"
     " AND NOT is_deleted AND type NOT IN ('episodic', 'document_chunk')"
 )
+_NEWEST = (
+    "SELECT m.memory_id FROM memory_rows m WHERE m.scope = $scope AND NOT m.is_deleted AND {}"
+    " ORDER BY m.occurred_at DESC, m.memory_id LIMIT $count"
+)
 _NO_VECTORS = pa.table(
     {"embedding_key": pa.array([], pa.string()), "vector": pa.array([], pa.list_(pa.float32()))}
 )
@@ -140,6 +144,8 @@ class StoredScopes:
         )
         if need.vector is not None and need.count:
             ids |= self._vectors.near(reader, need, mean)
+        if need.reach is not None and len(ids) < need.count:
+            ids |= _newest(reader, need)
         edges = _Edges(ids, set()) if need.reach is None else _beside(reader, need, ids)
         index = self._loaded(reader, need, edges)
         segments = (index.facts,) if need.facts_only else index.segments
@@ -199,6 +205,11 @@ def _written_after(reader: duckdb.DuckDBPyConnection, need: Need) -> set[str]:
         return set()
     values = {"scope": need.scope, "after": need.written_after}
     return {row[0] for row in reader.execute(_FACTS_AFTER, values).fetchall()}
+
+
+def _newest(reader: duckdb.DuckDBPyConnection, need: Need) -> set[str]:
+    values = {**need.values, "scope": need.scope, "count": need.count}
+    return {row[0] for row in reader.execute(_NEWEST.format(need.passes), values).fetchall()}
 
 
 def _by_terms(

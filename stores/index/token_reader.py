@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from palimpsest.stores.database.cursors import Reading
@@ -38,6 +39,15 @@ class CopiedTokens(Protocol):
     def embedding_key(self) -> str: ...
     @property
     def packed(self) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTokens:
+    """The packed token vectors of the text that a memory had at the last sync; `embedding_key`
+    tells which text that was."""
+
+    embedding_key: str
+    packed: bytes
 
 
 Copy = Callable[[Sequence[str]], Mapping[str, CopiedTokens]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Literal
 
@@ -11,7 +11,7 @@ from palimpsest.stores.recall.context import ContextSettings
 from palimpsest.stores.recall.filters import Allowed
 from palimpsest.stores.recall.graph_boost import LIMITS, GraphBoostLimits, NamedEntity
 from palimpsest.stores.recall.intent import Complexity, Intent, IntentGuess
-from palimpsest.stores.recall.query import RecallAnswer, RecallResult
+from palimpsest.stores.recall.query import Mark, RecallAnswer, RecallResult
 from palimpsest.stores.recall.ranking import DEFAULTS as RANKING
 from palimpsest.stores.recall.ranking import RankingParameters
 from palimpsest.stores.recall.strategies import Related, StrategySettings
@@ -27,8 +27,8 @@ class RetrievalConstants:
     in June. A filter by time that leaves fewer than `least_in_time` results is dropped, which is
     told.
 
-    In a context a turn is shown with `context_neighbours` turns on each side, and at most
-    `context_profiles` entities are."""
+    A context chooses among `context_limit` results, and has room left for `context_neighbours`
+    turns on each side of a turn."""
 
     ranking: RankingParameters = RANKING
     time_bonus: float = 0.25
@@ -36,8 +36,8 @@ class RetrievalConstants:
     boost: GraphBoostLimits = LIMITS
     strategies: StrategySettings = StrategySettings()
     context: ContextSettings = ContextSettings()
+    context_limit: int = 100
     context_neighbours: int = 1
-    context_profiles: int = 10
 
 
 CONSTANTS: Final = RetrievalConstants()
@@ -67,13 +67,40 @@ class Explained:
 @dataclass(frozen=True, slots=True)
 class Retrieval:
     """`related` is what the intent adds, best first; `named` are the entities that the query
-    names; `allowed` is what it may show, also of what is read later."""
+    names; `allowed` is what it may show, also of what is read later. `marks` has those of what is
+    shown and of the memories that it was drawn from, by id."""
 
     answer: RecallAnswer
     related: tuple[Related, ...]
     named: tuple[NamedEntity, ...]
     explained: Explained
     allowed: Allowed
+    marks: Mapping[str, tuple[Mark, ...]] = field(default_factory=dict)
+
+    def shown_ids(self) -> set[str]:
+        """Of all that is shown, and of what that was drawn from."""
+        ids = {each.id for each in self.related}
+        for result in self.results:
+            ids.update((result.id, *result.derived_from, *(n.id for n in result.neighbours)))
+        return ids
+
+    def with_marks(self, marks: Mapping[str, tuple[Mark, ...]]) -> Retrieval:
+        """The same with these marks, by id."""
+        if not marks:
+            return self
+        results = tuple(
+            replace(
+                result,
+                marks=marks.get(result.id, ()),
+                neighbours=tuple(
+                    replace(near, marks=marks.get(near.id, ())) for near in result.neighbours
+                ),
+            )
+            for result in self.results
+        )
+        related = tuple(replace(each, marks=marks.get(each.id, ())) for each in self.related)
+        answer = replace(self.answer, results=results)
+        return replace(self, answer=answer, related=related, marks=marks)
 
     @property
     def results(self) -> tuple[RecallResult, ...]:

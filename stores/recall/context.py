@@ -1,59 +1,97 @@
-"""Context for an agent: what was found, as a Markdown block within a budget of tokens.
+"""The block of text that a model reads: what is known about a question, within a budget of tokens.
 
-Four sections with a share of the budget each: facts 40 %, entity profiles 25 %, temporal context
-25 %, evidence 10 %. What a section leaves unused flows on to the next ones, and what is left at
-the end goes round once more. Pure.
+What is found competes for the budget by what it adds for its length. The most relevant pieces are
+taken as they are, the others by an excerpt, so that many of them find room; what is left then makes
+excerpts longer, most relevant first, and turns next to the found ones come last. The lines stand in
+the order of time under the day on which they were said. Pure.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from types import MappingProxyType
 from typing import Final, Literal
 
-Section = Literal["facts", "entities", "timeline", "evidence"]
-TITLES: Final[Mapping[Section, str]] = {
-    "facts": "## Facts",
-    "entities": "## People and things",
-    "timeline": "## What was said, in order",
-    "evidence": "## Evidence",
-}
+from palimpsest.stores.recall.excerpts import ELLIPSIS, LEAD, Stems, excerpt, folded
+from palimpsest.stores.recall.token_estimate import estimate_tokens
+
+Section = Literal["profile", "lines"]
+PROFILE_TITLE: Final = "## Profile"
+LEAST_LINE: Final = 12
+"""Tokens below which no further line is tried."""
+LEAST_EXCERPT: Final = 20
+"""Tokens below which no text is cut to fit."""
+MONTHS: Final = (
+    *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
+    *("October", "November", "December"),
+)
+"""Of the days' headings: two tokens shorter than 2026-03-16, and as answers have them."""
+_WORD: Final = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
 class ContextSettings:
-    """`shares` of the budget by section, in the order of the block. A text is cut after
-    `max_characters`; ids are shown by their first `id_characters`, which is enough to ask for
-    them."""
+    """The profile takes at most `profile_share` of the budget and `profile_tokens`, and below
+    `full_profile` tokens of budget only what is essential. `whole_share` of the budget goes to the
+    most relevant pieces as they are; all others begin as excerpts of the first of `excerpts`
+    (characters), and the next ones are what these are extended to."""
 
-    shares: Mapping[Section, float] = field(
-        default_factory=lambda: MappingProxyType(
-            {"facts": 0.40, "entities": 0.25, "timeline": 0.25, "evidence": 0.10}
-        )
-    )
-    max_characters: int = 600
-    id_characters: int = 8
+    profile_share: float = 0.15
+    profile_tokens: int = 300
+    full_profile: int = 1_500
+    whole_share: float = 0.4
+    excerpts: tuple[int, ...] = (100, 300, 900)
 
 
 DEFAULTS: Final = ContextSettings()
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A statement with the id and the time that it is shown with. Times have a zone."""
+class Piece:
+    """A turn, a fact or a part of a document, with the id and the time that it is shown with.
+    `speaker` is empty where no one speaks. `note` says what of it no longer holds. Times have a
+    zone."""
 
     id: str
     text: str
     at: datetime
+    speaker: str = ""
+    note: str = ""
+
+    def line(self, text: str) -> str:
+        who = f"{self.speaker}: " if self.speaker else ""
+        note = f" {self.note}" if self.note else ""
+        return f"- {who}{text}{note}"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What the persons in question are and need, `essential` first (what would do harm if it were
+    not known), both in order of importance."""
+
+    essential: Sequence[Piece] = ()
+    others: Sequence[Piece] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a question found, most relevant first. `asked` are the stems of its words, and `stems`
+    gives those of any text."""
+
+    question: str
+    pieces: Sequence[Piece]
+    neighbors: Sequence[Piece]
+    asked: Set[str]
+    stems: Stems
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
     """`text` is the Markdown block; `tokens` by `estimate_tokens`, at most the budget; `ids` those
-    of the lines shown, by section."""
+    of the memories shown, by section, in the order of the text."""
 
     text: str
     tokens: int
@@ -62,107 +100,129 @@ class Context:
 
 
 def assemble(
-    found: Mapping[Section, Sequence[Line]],
-    budget: int,
-    settings: ContextSettings = DEFAULTS,
+    profile: Profile, found: Found, budget: int, settings: ContextSettings = DEFAULTS
 ) -> Context | None:
-    """The block for what was found (each section best first), None when no line is there or fits.
-
-    No two lines say the same: what an earlier section says, word for word, a later one leaves out.
-    The timeline chooses by rank and shows by time; the others show by rank.
-    """
-    block = _Block(settings)
-    unused = 0.0
-    for section in TITLES:
-        allowed = unused + budget * settings.shares.get(section, 0.0)
-        unused = allowed - block.fill(section, found.get(section, ()), allowed)
-    for section in TITLES:
-        unused -= block.fill(section, found.get(section, ()), unused)
-    return block.context(budget)
-
-
-def estimate_tokens(text: str) -> int:
-    """Tokens of a text, estimated without a tokenizer.
-
-    A word in Latin letters counts one for every four letters begun, in other letters one for every
-    two; a number one for every three digits; a character of a script without spaces, a mark and a
-    line break one each; other signs (emoji) two. Rather more than the tokenizers of today's models
-    count, so that a budget holds. Additive over lines: of two texts joined by a line break it is
-    the sum and one.
-    """
-    total = 0
-    for match in _PIECE.finditer(text):
-        kind = match.lastgroup or "sign"
-        per = _LETTERS_A_TOKEN.get(kind)
-        total += _TOKENS_A_SIGN[kind] if per is None else -(-len(match.group()) // per)
-    return total
-
-
-_UNSPACED = (
-    r"\u0e00-\u0eff\u3000-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uff9f"
-)
-_PIECE = re.compile(
-    r"(?P<latin>[A-Za-z]+)|(?P<digits>[0-9]+)"
-    rf"|(?P<single>[{_UNSPACED}\n!-/:-@\[-`{{-~])"
-    rf"|(?P<letters>[^\W\d_{_UNSPACED}A-Za-z]+)"
-    r"|(?P<sign>[^\s])"
-)
-_LETTERS_A_TOKEN = {"latin": 4, "digits": 3, "letters": 2}
-_TOKENS_A_SIGN = {"single": 1, "sign": 2}
-_SPACE = re.compile(r"\s+")
-_EDGE = re.compile(r"^\W+|\W+$")
+    """The block; None when nothing is there or fits. It does not hold the question itself, and
+    says only once what several pieces say in the same words."""
+    block = _Block(found, budget)
+    share = min(int(budget * settings.profile_share), settings.profile_tokens)
+    is_full_profile = budget >= settings.full_profile or not found.pieces
+    block.take_profile((*profile.essential, *(profile.others if is_full_profile else ())), share)
+    short, *longer = settings.excerpts
+    whole = int(budget * settings.whole_share)
+    for piece in found.pieces:
+        spent = block.take(piece, (None, *reversed(longer)), whole)
+        whole -= spent
+        if not spent:
+            block.take(piece, (short,))
+    for characters in longer:
+        block.extend(characters)
+    for piece in found.neighbors:
+        block.take(piece, (short,))
+    for characters in longer:
+        block.extend(characters)
+    block.extend(None)
+    return block.context()
 
 
 class _Block:
-    """The lines taken so far."""
+    """The lines taken so far, and the tokens left."""
 
-    def __init__(self, settings: ContextSettings) -> None:
-        self._settings = settings
-        self._lines: dict[Section, list[tuple[Line, str]]] = {}
-        self._said: set[str] = set()
+    def __init__(self, found: Found, budget: int) -> None:
+        self._found = found
+        self._budget = self._left = budget
+        self._profile: list[tuple[str, str]] = []
+        self._taken: dict[str, tuple[Piece, str]] = {}
+        self._days: set[date] = set()
+        self._said = {same_words(found.question), ""}
 
-    def fill(self, section: Section, lines: Sequence[Line], allowed: float) -> int:
-        """Take what fits; returns the tokens spent."""
-        spent = 0
-        taken = self._lines.get(section, [])
-        for line in lines:
-            shown, said = self._shown(line)
-            if not said or said in self._said:
+    def take_profile(self, pieces: Sequence[Piece], allowed: int) -> None:
+        """Take what fits into the share, each on a line without a date."""
+        for piece in pieces:
+            line, said = piece.line(folded(piece.text)), same_words(piece.text)
+            cost = _cost(line) + (0 if self._profile else _cost(PROFILE_TITLE))
+            if said in self._said or cost > min(allowed, self._left):
                 continue
-            # A line break before the line; with the first one the title, and a blank line above.
-            cost = 1 + estimate_tokens(shown)
-            if not taken:
-                cost += 2 + estimate_tokens(TITLES[section])
-            if spent + cost > allowed:
-                continue
+            self._profile.append((piece.id, line))
             self._said.add(said)
-            taken = self._lines.setdefault(section, taken)
-            taken.append((line, shown))
-            spent += cost
-        return spent
+            allowed -= cost
+            self._left -= cost
 
-    def context(self, budget: int) -> Context | None:
-        parts = []
-        for section, title in TITLES.items():
-            taken = self._lines.get(section, [])
-            if taken:
-                if section == "timeline":
-                    taken = sorted(taken, key=lambda pair: (pair[0].at, pair[0].id))
-                parts.append("\n".join((title, *(shown for _, shown in taken))))
-        if not parts:
+    def take(self, piece: Piece, sizes: Sequence[int | None], allowed: int | None = None) -> int:
+        """Take the first form that fits into what is left and `allowed`: an excerpt of that many
+        characters, or the whole (None). Returns the tokens spent."""
+        room = self._left if allowed is None else min(allowed, self._left)
+        said = same_words(piece.text)
+        if room < LEAST_LINE or said in self._said:
+            return 0
+        day = _day(piece)
+        heading = 0 if day in self._days else _cost(_title(day))
+        if len(piece.text) > LEAD and room < heading + LEAST_EXCERPT:
+            return 0
+        for characters in sizes:
+            text = self._form(piece, characters)
+            cost = heading + _cost(piece.line(text))
+            if cost <= room:
+                self._taken[piece.id] = piece, text
+                self._said.add(said)
+                self._days.add(day)
+                self._left -= cost
+                return cost
+        return 0
+
+    def extend(self, characters: int | None) -> None:
+        """Make the excerpts longer where that fits, in the order in which they were taken."""
+        for memory_id, (piece, shown) in self._taken.items():
+            if self._left < LEAST_LINE:
+                return
+            if ELLIPSIS not in shown:
+                continue
+            text = self._form(piece, characters)
+            more = estimate_tokens(text) - estimate_tokens(shown)
+            if 0 < more <= self._left:
+                self._taken[memory_id] = piece, text
+                self._left -= more
+
+    def context(self) -> Context | None:
+        lines = [line for _, line in self._profile]
+        if lines:
+            lines.insert(0, PROFILE_TITLE)
+        taken = sorted(self._taken.values(), key=lambda each: (each[0].at, each[0].id))
+        day = None
+        for piece, text in taken:
+            if _day(piece) != day:
+                day = _day(piece)
+                lines.append(_title(day))
+            lines.append(piece.line(text))
+        if not lines:
             return None
-        text = "\n\n".join(parts)
-        ids = {
-            section: tuple(line.id for line, _ in self._lines.get(section, []))
-            for section in TITLES
+        text = "\n".join(lines)
+        ids: dict[Section, tuple[str, ...]] = {
+            "profile": tuple(memory_id for memory_id, _ in self._profile),
+            "lines": tuple(piece.id for piece, _ in taken),
         }
-        return Context(text, estimate_tokens(text), budget, MappingProxyType(ids))
+        return Context(text, estimate_tokens(text), self._budget, MappingProxyType(ids))
 
-    def _shown(self, line: Line) -> tuple[str, str]:
-        """The line as it stands in the block, and what it says for telling repeats."""
-        text = _SPACE.sub(" ", line.text).strip()
-        if len(text) > self._settings.max_characters:
-            text = text[: self._settings.max_characters].rstrip() + "…"
-        said = _EDGE.sub("", text.casefold())
-        date = line.at.astimezone(UTC).date().isoformat()
-        return f"- {date} {text} [{line.id[: self._settings.id_characters]}]", said or text
+    def _form(self, piece: Piece, characters: int | None) -> str:
+        if characters is None:
+            return folded(piece.text)
+        return excerpt(piece.text, characters, self._found.asked, self._found.stems)
+
+
+def _cost(line: str) -> int:
+    """Of a line with its line break."""
+    return estimate_tokens(line) + 1
+
+
+def _day(piece: Piece) -> date:
+    return piece.at.astimezone(UTC).date()
+
+
+def _title(day: date) -> str:
+    return f"## {day.day} {MONTHS[day.month - 1]} {day.year}"
+
+
+def same_words(text: str) -> str:
+    """What tells texts that say the same in the same words; empty for one without a word."""
+    words = " ".join(_WORD.findall(text.casefold()))
+    return f"{words}?" if words and text.rstrip().endswith("?") else words

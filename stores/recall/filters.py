@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 
@@ -72,7 +72,9 @@ def _wanted(index: ScopeIndex, segment: Segment, query: Query, places: int) -> M
     if query.types:
         masks.append(_named(segment, meta["kind"], query.types))
     if query.who is not None:
-        masks.append(_said_by(index, segment, query.who, places))
+        masks.append(_said_by(index, segment, "who", (query.who,), places))
+    if query.roles:
+        masks.append(_said_by(index, segment, "role", query.roles, places))
     if query.session is not None:
         masks.append(_named(segment, meta["session"], (query.session,)))
     if query.project is not None:
@@ -122,12 +124,19 @@ def _named(
     return np.isin(numbers, asked)
 
 
-def _said_by(index: ScopeIndex, segment: Segment, who: str, places: int) -> Mask:
-    """What a person said or wrote (case ignored), and what was drawn from that."""
-    mask = _named(segment, segment.meta["who"][:places], (who,), str.casefold)
+def _said_by(
+    index: ScopeIndex,
+    segment: Segment,
+    column: Literal["who", "role"],
+    names: Sequence[str],
+    places: int,
+) -> Mask:
+    """What speakers of these names or roles said or wrote (case ignored), and what was drawn from
+    that."""
+    mask = _named(segment, segment.meta[column][:places], names, str.casefold)
     if segment is index.facts:
         turns = index.turns
-        said = _named(turns, turns.meta["who"], (who,), str.casefold)
+        said = _named(turns, turns.meta[column], names, str.casefold)
         for memory_id, sources in index.drawn_from.items():
             place = segment.place_of.get(memory_id, places)
             if place < places and not mask[place]:

@@ -205,10 +205,10 @@ def _neighbours(
             SELECT name_id FROM name_rows WHERE scope = $2 AND list_contains($1, entity_id)),
         around AS (
             SELECT target_name_id AS name_id, mentions, confidence
-            FROM relation_rows JOIN ids ON ids.name_id = source_name_id
+            FROM living_relations JOIN ids ON ids.name_id = source_name_id
             UNION ALL
             SELECT source_name_id, mentions, confidence
-            FROM relation_rows JOIN ids ON ids.name_id = target_name_id)
+            FROM living_relations JOIN ids ON ids.name_id = target_name_id)
         SELECT main.name_id, main.name
         FROM around JOIN name_rows n USING (name_id)
             JOIN name_rows main ON main.name_id = n.entity_id

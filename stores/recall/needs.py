@@ -17,13 +17,16 @@ from palimpsest.stores.recall.ranking import RankingParameters
 from palimpsest.stores.settings import RecallSettings
 
 _SAID_BY: Final = (
-    "(lower(m.who) = lower($who) OR m.memory_id IN (SELECT e.source_id FROM memory_edges e"
+    "({0} OR m.memory_id IN (SELECT e.source_id FROM memory_edges e"
     " JOIN memory_rows t ON t.memory_id = e.target_id WHERE e.scope = $scope"
-    " AND e.relation_type = 'derived_from' AND lower(t.who) = lower($who)))"
+    " AND e.relation_type = 'derived_from' AND {1}))"
 )
+_WHO: Final = "lower({}.who) = lower($who)"
+_ROLE: Final = "list_contains(list_transform($roles, lambda role: lower(role)), lower({}.role))"
 _CONDITIONS: Final = {
     "types": "list_contains($types, m.type)",
-    "who": _SAID_BY,
+    "who": _SAID_BY.format(_WHO.format("m"), _WHO.format("t")),
+    "roles": _SAID_BY.format(_ROLE.format("m"), _ROLE.format("t")),
     "session": "m.session_id = $session",
     "project": "coalesce(m.project, '') = $project",
     "pinned": "m.pinned = $pinned",

@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from palimpsest.stores.index.analysis import asks
+from palimpsest.stores.index.analysis import asks, only_asks
 from palimpsest.stores.index.scope_index import FACTS, TURNS, ScopeIndex
 from palimpsest.stores.index.scoring import (
     at_least_best,
@@ -121,6 +121,7 @@ class PoolSearch:
                 asks=self._asks(turns),
                 before=self._before(turns, allowed.passes[TURNS]),
             )
+            rows.of_assistant, rows.only_ask = self._by_role(rows, turns)
             if self._tokens is None:
                 rows.vector = self._cosines(places)
         if self._tokens and self.is_by_tokens:
@@ -137,6 +138,23 @@ class PoolSearch:
         contents = self._index.turns.contents
         found = (asks(contents[place]) for place in turns.tolist())
         return np.fromiter(found, dtype=np.bool_, count=len(turns))
+
+    def _by_role(self, rows: Ranking, turns: Integers) -> tuple[Mask | None, Mask | None]:
+        """What an assistant said, or what was drawn from that alone, and what people only ask."""
+        segment = self._index.turns
+        role = segment.meta["role"][: self._sizes[TURNS]] == segment.numbers.of("assistant")
+        if not role.any():
+            return None, None
+        said = np.zeros(len(rows.ids), dtype=np.bool_)
+        said[: rows.turns] = role[turns]
+        drawn = rows.links[:, 1] + rows.turns
+        said[drawn[said[rows.links[:, 0]]]] = True
+        said[drawn[~said[rows.links[:, 0]]]] = False
+        asking = rows.asks & ~said[: rows.turns]
+        only = np.zeros(len(rows.ids), dtype=np.bool_)
+        for row in np.flatnonzero(asking).tolist():
+            only[row] = only_asks(segment.contents[turns[row]])
+        return said, only
 
     def _before(self, turns: Integers, passes: Mask | None) -> list[str]:
         """The id of the turn before each in its session; empty where it is none, or not shown."""
@@ -211,7 +229,26 @@ class PoolSearch:
             seen = [masked(scores, mask) for scores, mask in zip(leg, visible, strict=True)]
             best = self._best(seen)
             found = [np.union1d(a, b) for a, b in zip(found, best, strict=True)]
-        return found
+        return self._filled(found, visible)
+
+    def _filled(self, hits: list[Integers], visible: Sequence[Mask | None]) -> list[Integers]:
+        """The hits; where they are fewer than the pool holds, also the nearest of all else that
+        passes, the newest where there is no vector to tell."""
+        missing = max(self._settings.pool, self._query.limit) - sum(map(len, hits))
+        if missing <= 0:
+            return hits
+        places: list[Integers] = []
+        nearness: list[Floats] = []
+        for number, (segment, mask) in enumerate(zip(self._index.segments, visible, strict=True)):
+            rest = np.ones(self._sizes[number], dtype=np.bool_)
+            _leave_out(rest, segment, mask)
+            rest[hits[number]] = False
+            places.append(np.flatnonzero(rest))
+            by_vector = self._near is not None and self._settings.fusion != "keyword"
+            leg = self._near[number] if by_vector and self._near else segment.meta["occurred"]
+            nearness.append(leg[places[number]].astype(np.float64))
+        more = best_of_segments(self._index.segments, places, nearness, missing)
+        return [np.union1d(a, b) for a, b in zip(hits, more, strict=True)]
 
     def _best(self, leg: Sequence[NDArray[np.floating]]) -> list[Integers]:
         count = max(self._settings.pool, self._query.limit)

@@ -14,6 +14,26 @@ Fusion = Literal["hybrid", "rrf", "keyword", "vector"]
 """How legs are joined: their scores, by reciprocal rank, or one leg alone."""
 
 
+MarkKind = Literal["corrected", "superseded", "forgotten", "expired", "pending"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Why a statement of a memory must not be read as true today.
+
+    `kind`: a person changed it (`corrected`), a newer statement replaced it (`superseded`), it was
+    taken back (`forgotten`), its end is past (`expired`), or a newer statement against it waits for
+    review (`pending`). `statement` is what no longer holds, as a fact says it; empty where that is
+    the memory's whole text, and for `forgotten`. `text` is what holds or is said instead, None for
+    nothing. `since` is when that was said, with a zone.
+    """
+
+    kind: MarkKind
+    statement: str = ""
+    text: str | None = None
+    since: datetime | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """A question to one scope, up to `limit` results.
@@ -28,6 +48,8 @@ class Query:
     `group`: a turn and the facts drawn from it are one result. `explain` tells the parts of each
     score. `neighbours`: turns of the session on each side, given with a result that is a turn.
     `rerank`: whether the first results are read again by a cross-encoder; None: as is set.
+    `asked_at` is when the question is asked, from which its time words count (None: now);
+    `min_score` the least score of a result (None: as is set). `roles`: any of these said it.
     """
 
     scope: str
@@ -50,6 +72,9 @@ class Query:
     explain: bool = False
     neighbours: int = 0
     rerank: bool | None = None
+    asked_at: datetime | None = None
+    min_score: float | None = None
+    roles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +95,8 @@ class Scores:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """How a score came about. `parts` add up to it: `keyword` and `vector` as blended, then what
-    each further step added or took (`facts`, `neighbours`, `named`, `ended`, `profile`, `graph`,
-    `times`, `rerank`).
+    each further step added or took (`role`, `facts`, `neighbours`, `named`, `ended`, `profile`,
+    `graph`, `times`, `rerank`).
     `ranks` is the place in each leg among what was considered, from 1; None where it is no hit.
     `grouped` are the memories that this result stands for beside itself."""
 
@@ -89,13 +114,17 @@ class Neighbour:
     content: str
     who: str
     occurred_at: datetime
+    role: str = ""
+    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RecallResult:
     """A memory that was found. `derived_from` are the ids of the memories that it was drawn from;
     `source_ids` the source ids of these, a turn's own for a turn. `valid_until` is until when it is
-    so, None for good; `expired` tells that this is past."""
+    so, None for good; `expired` tells that this is past. `role` is that of a turn's speaker, empty
+    for what is no turn and where it is not known. `unlikely`: nothing much speaks for it. `marks`
+    tell what of it no longer holds."""
 
     id: str
     content: str
@@ -120,6 +149,9 @@ class RecallResult:
     expired: bool = False
     neighbours: tuple[Neighbour, ...] = ()
     explanation: Explanation | None = None
+    role: str = ""
+    unlikely: bool = False
+    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

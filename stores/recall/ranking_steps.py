@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.segment import Floats, Integers, Mask, microseconds
+from palimpsest.stores.recall.asked_speaker import AskedSpeaker
 from palimpsest.stores.recall.ranking import (
     DEFAULTS,
     PROFILES,
@@ -32,7 +33,7 @@ from palimpsest.stores.recall.ranking import (
     recency,
     reciprocal_rank_fusion,
     top,
-    worth_showing,
+    weigh_roles,
 )
 from palimpsest.stores.recall.rerank import SecondLook, mmr, reranked
 from palimpsest.stores.recall.time_words import TimeFilter
@@ -66,8 +67,10 @@ class Ranking:
     """Of the turns, which ask something."""
     before: list[str]
     """Of the turns, the id of the one before in the session; empty for none that may be shown."""
-    shown: Mask = field(init=False)
-    """What may be a result: after `drop_poor`, what scores enough."""
+    of_assistant: Mask | None = None
+    """What an assistant said, or what was drawn from that alone; None where none speaks."""
+    only_ask: Mask | None = None
+    """Turns of people to an assistant that only ask; None where none speaks."""
     scores: Floats = field(init=False)
     own: Floats = field(init=False)
     """The score by its own text alone."""
@@ -81,7 +84,6 @@ class Ranking:
 
     def __post_init__(self) -> None:
         self.scores = self.own = np.zeros(len(self.ids))
-        self.shown = np.ones(len(self.ids), dtype=np.bool_)
 
     def rescore(self, name: str, scores: Floats) -> None:
         """Take new scores of all rows, noting what they differ by."""
@@ -111,7 +113,8 @@ class Ranking:
 class RankingContext:
     """What the steps go by beside the rows. `now` is in microseconds since 1970; `graph` are
     strengths, 0..1 by memory id; `times` are those that the query prefers; `look` is the second one
-    at the first results. `by_tokens`: whether the vector leg compared token vectors."""
+    at the first results. `by_tokens`: whether the vector leg compared token vectors. Results below
+    `least_score` are left out. `asked`: whose words the question asks for."""
 
     index: ScopeIndex
     limit: int
@@ -124,6 +127,8 @@ class RankingContext:
     time_bonus: float = 0.0
     look: SecondLook = SecondLook("off")
     by_tokens: bool = False
+    least_score: float = 0.0
+    asked: AskedSpeaker = "people"
 
     @property
     def alpha(self) -> float:
@@ -161,6 +166,15 @@ def fuse_legs(rows: Ranking, context: RankingContext) -> None:
     rows.own = rows.scores
 
 
+def weigh_speakers(rows: Ranking, context: RankingContext) -> None:
+    """Part `role`: by whether an assistant said it, and whether that is asked for."""
+    if rows.of_assistant is not None and rows.only_ask is not None:
+        weighed = weigh_roles(
+            rows.scores, rows.of_assistant, rows.only_ask, context.asked, context.parameters
+        )
+        rows.rescore("role", weighed)
+
+
 def propagate_facts(rows: Ranking, context: RankingContext) -> None:
     """Part `facts`: between turns and the facts drawn from them."""
     turns, parameters = rows.turns, context.parameters
@@ -175,7 +189,8 @@ def propagate_facts(rows: Ranking, context: RankingContext) -> None:
 
 
 def propagate_neighbours(rows: Ranking, context: RankingContext) -> None:
-    """Part `neighbours`: from the turns beside a turn in its session that have more."""
+    """Part `neighbours`: from the turns beside a turn in its session that have more. A question
+    raises the assistant's answer only where that may be asked for."""
     turns, parameters = rows.turns, context.parameters
     beside = propagate_to_neighbours(
         rows.scores[:turns],
@@ -185,6 +200,8 @@ def propagate_neighbours(rows: Ranking, context: RankingContext) -> None:
         parameters.neighbour_weights,
         parameters.asking_weight,
     )
+    if rows.of_assistant is not None and context.asked == "people":
+        beside = np.where(rows.of_assistant[:turns], rows.scores[:turns], beside)
     rows.rescore("neighbours", np.concatenate((beside, rows.scores[turns:])))
 
 
@@ -215,13 +232,6 @@ def weigh_profile(rows: Ranking, context: RankingContext) -> None:
         rows.rescore("profile", np.where(rows.scores > 0.0, scores, 0.0))
 
 
-def drop_poor(rows: Ranking, context: RankingContext) -> None:
-    """Nothing is shown that scores too little, and nothing at all where even the best does."""
-    floors = context.parameters.by_model(context.by_tokens)
-    enough = worth_showing(rows.scores, floors.min_score, floors.answer_floor)
-    rows.shown &= enough & (rows.scores > 0.0)
-
-
 # --- the results ------------------------------------------------------------------------------
 
 
@@ -234,7 +244,7 @@ def group(rows: Ranking, context: RankingContext) -> None:
     """
     nothing = np.zeros(0, dtype=np.int64)
     turns, facts = _grouped_facts(rows) if context.group else (nothing, nothing)
-    heads = rows.shown.copy()
+    heads = np.ones(len(rows.ids), dtype=np.bool_)
     heads[facts] = False
     places = np.flatnonzero(heads)
     ids = [rows.ids[place] for place in places.tolist()]
@@ -283,7 +293,10 @@ def boost_times(rows: Ranking, context: RankingContext) -> None:
 
 
 def limit_results(rows: Ranking, context: RankingContext) -> None:
-    """Only now: the first ten are the same whether ten or fifty are asked for."""
+    """What has the least score that was asked for, up to the limit. Only now: the first ten are the
+    same whether ten or fifty are asked for."""
+    if context.least_score > 0.0:
+        rows.results = [row for row in rows.results if rows.scores[row] >= context.least_score]
     del rows.results[context.limit :]
 
 
@@ -311,12 +324,12 @@ def vary(rows: Ranking, context: RankingContext) -> None:
 
 STEPS: Final[tuple[Step, ...]] = (
     fuse_legs,
+    weigh_speakers,
     propagate_facts,
     propagate_neighbours,
     boost_speaker,
     lower_ended,
     weigh_profile,
-    drop_poor,
     group,
     boost_graph,
     boost_times,
@@ -333,8 +346,6 @@ def run(steps: Sequence[Step], rows: Ranking, context: RankingContext) -> None:
 def _grouped_facts(rows: Ranking) -> tuple[Integers, Integers]:
     """Facts that go with a turn of theirs, each once, and that turn: (turns, facts) as rows."""
     turns, facts = rows.links[:, 0], rows.turns + rows.links[:, 1]
-    joined = rows.shown[turns] & rows.shown[facts]
-    turns, facts = turns[joined], facts[joined]
     # The best turn of each fact first, equal ones by id: places differ after a restart.
     ids = np.array([rows.ids[turn] for turn in turns.tolist()], dtype=np.str_)
     order = np.lexsort((ids, -np.round(rows.scores[turns], TIE_DECIMALS), facts))

@@ -4,9 +4,10 @@ with the same answers."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from palimpsest.stores.database.graph_views import VAGUE
 from palimpsest.stores.index.name_words import folded, query_words
 from palimpsest.stores.index.scope_graph import MemoryNumbers, ScopeGraph
 from palimpsest.stores.index.scope_index import ScopeIndex
-from palimpsest.stores.index.segment import Floats, from_microseconds
+from palimpsest.stores.index.segment import Floats, from_microseconds, microseconds
 from palimpsest.stores.recall.filters import Allowed
 from palimpsest.stores.recall.graph_boost import BoostHit, GraphBoostLimits, NamedEntity
 
@@ -28,6 +29,49 @@ class _Lifted:
     numbers: MemoryNumbers
     share: float
     strength: float
+
+
+@dataclass(slots=True)
+class LivingRelations:
+    """Which relations of a graph nothing supports any more, `now` in microseconds; as the view
+    `living_relations` has it (`stores.database.graph_views`)."""
+
+    graph: ScopeGraph
+    now: int
+    _lost: dict[str, dict[str, bool]] = field(default_factory=dict)
+    _unsupported: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+
+    def is_lost(self, entity_id: str, other_id: str, kind: str, out: bool) -> bool:
+        """Whether the relation of this type between the two, from the first where `out`, is."""
+        if entity_id not in self._lost:
+            self._lost[entity_id] = self.graph.lost_with(entity_id, self.now)
+        by_fact = self._lost[entity_id].get(other_id)
+        if by_fact is None:
+            return False
+        ends = (entity_id, other_id) if out else (other_id, entity_id)
+        if ends not in self._unsupported:
+            self._unsupported[ends] = self._without_support(*ends, by_fact)
+        return kind in self._unsupported[ends]
+
+    def _without_support(self, source: str, target: str, by_fact: bool) -> set[str]:
+        targets = {name.name_id for name in self.graph.names_of(target)}
+        kinds = {
+            kind
+            for name in self.graph.names_of(source)
+            for other, kind, out, _ in self.graph.related(name.name_id)
+            if out and other in targets
+        }
+        left = set(kinds)
+        for text in self.graph.texts_naming(source, target, not by_fact, self.now):
+            telling = {kind for kind in kinds if relation_key(kind) in text.lower()}
+            left -= telling or kinds
+        return left
+
+
+def relation_key(kind: str) -> str:
+    """The beginning of the longest word of a relation's type, by which a text tells of it."""
+    word = max(re.split(r"[\s_]+", kind.lower()), key=lambda word: (len(word), word))
+    return word[: max(3, len(word) - 2)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +99,13 @@ class ResidentGraph:
         graph, given = self.index.graph, set(ids)
         told: dict[str, tuple[int, float]] = {}
         with self.index.lock:
+            living = LivingRelations(graph, microseconds(datetime.now(UTC)))
             for name in (name for entity_id in ids for name in graph.names_of(entity_id)):
-                for other_id, (mentions, confidence) in graph.related(name.name_id):
+                for other_id, kind, out, (mentions, confidence) in graph.related(name.name_id):
                     other = graph.names.get(other_id)
                     if other is None or other.entity_id in given:
+                        continue
+                    if living.is_lost(name.entity_id, other.entity_id, kind, out):
                         continue
                     times, surest = told.get(other.entity_id, (0, confidence))
                     told[other.entity_id] = (times + mentions, max(surest, confidence))
@@ -116,9 +163,9 @@ class ResidentGraph:
             names[int(at[pair])].add(named[of_entity[pair]].name)
         return [(ids[place], sorted(names[place]), float(surest[place])) for place in taken]
 
-    def living(self, ids: Iterable[str]) -> dict[str, tuple[str, str, str, str, datetime]]:
-        """Content, type, who, session and time of those that live, by id."""
-        found: dict[str, tuple[str, str, str, str, datetime]] = {}
+    def living(self, ids: Iterable[str]) -> dict[str, tuple[str, str, str, str, datetime, str]]:
+        """Content, type, who, session, time and role of those that live, by id."""
+        found: dict[str, tuple[str, str, str, str, datetime, str]] = {}
         name = self.index.numbers.name
         with self.index.lock:
             for memory_id in ids:
@@ -127,9 +174,11 @@ class ResidentGraph:
                     continue
                 segment, place = where
                 meta = segment.meta[place]
-                kind, who, session = (name(int(meta[key])) for key in ("kind", "who", "session"))
+                kind, who, session, role = (
+                    name(int(meta[key])) for key in ("kind", "who", "session", "role")
+                )
                 at = from_microseconds(int(meta["occurred"]))
-                found[memory_id] = (segment.contents[place], kind, who, session, at)
+                found[memory_id] = (segment.contents[place], kind, who, session, at, role)
         return found
 
 

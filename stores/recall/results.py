@@ -22,16 +22,24 @@ WORDS_BEFORE: Final = 40
 
 
 def shown(
-    index: ScopeIndex, query: Query, rows: Ranking, allowed: Allowed, now: int
+    index: ScopeIndex,
+    query: Query,
+    rows: Ranking,
+    allowed: Allowed,
+    now: int,
+    unlikely: float = 0.0,
 ) -> tuple[RecallResult, ...]:
     """The results in their order. One that was deleted meanwhile is no longer there. `now` (in
-    microseconds) tells what has expired."""
+    microseconds) tells what has expired; scores below `unlikely` are marked so."""
     ranks: Ranks = {}
     if query.explain:
         legs = {"keyword": rows.keyword, "vector": rows.vector}
         ranks = {leg: leg_ranks(scores, rows.ids) for leg, scores in legs.items()}
     with index.lock:
-        made = [_result(index, query, rows, head, allowed, ranks, now) for head in rows.results]
+        made = [
+            _result(index, query, rows, head, allowed, ranks, now, unlikely)
+            for head in rows.results
+        ]
     return tuple(result for result in made if result is not None)
 
 
@@ -80,6 +88,7 @@ def _result(
     allowed: Allowed,
     ranks: Ranks,
     now: int,
+    unlikely: float,
 ) -> RecallResult | None:
     row, *others = rows.groups[head]
     found = index.find(rows.ids[row])
@@ -116,6 +125,8 @@ def _result(
         expired=ends <= now,
         neighbours=tuple(_neighbours(index, rows.ids[row], query.neighbours, allowed)),
         explanation=_explanation(rows, head, others, ranks) if ranks else None,
+        role=segment.numbers.name(int(meta["role"])),
+        unlikely=bool(rows.scores[head] < unlikely),
     )
 
 
@@ -143,6 +154,7 @@ def _neighbours(index: ScopeIndex, memory_id: str, reach: int, allowed: Allowed)
             content=turns.contents[there],
             who=turns.numbers.name(int(turns.meta[there]["who"])),
             occurred_at=from_microseconds(int(turns.meta[there]["occurred"])),
+            role=turns.numbers.name(int(turns.meta[there]["role"])),
         )
         for other, offset in near.items()
         if other in may

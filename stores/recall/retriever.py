@@ -11,7 +11,7 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -29,11 +29,13 @@ from palimpsest.stores.recall.answers import (
     RetrievalConstants,
     TimesUsed,
 )
+from palimpsest.stores.recall.asked_speaker import asked_speaker
 from palimpsest.stores.recall.context import Context, assemble
-from palimpsest.stores.recall.context_lines import lines_of
+from palimpsest.stores.recall.context_lines import found_pieces
 from palimpsest.stores.recall.filters import Allowed
 from palimpsest.stores.recall.graph_boost import GraphBoost, Milliseconds, StoredGraph, graph_boost
 from palimpsest.stores.recall.intent import Exemplars, classify, complexity
+from palimpsest.stores.recall.marks import Marks, marks_of, marks_of_index
 from palimpsest.stores.recall.needs import need_of
 from palimpsest.stores.recall.pool import PoolSearch
 from palimpsest.stores.recall.query import Fusion, Legs, Query, RecallAnswer, RecallResult
@@ -47,6 +49,7 @@ from palimpsest.stores.recall.rerank import (
 )
 from palimpsest.stores.recall.resident_graph import ResidentGraph
 from palimpsest.stores.recall.results import readings, shown
+from palimpsest.stores.recall.standing_profile import standing_profile
 from palimpsest.stores.recall.strategies import Hit, Related, additions
 from palimpsest.stores.recall.time_words import TimeFilter, read_times
 from palimpsest.stores.recall.token_leg import PackedTokens, QueryEmbedding, token_leg
@@ -90,16 +93,20 @@ class _Ranked:
     def results(self) -> tuple[RecallResult, ...]:
         if self.rows is None or self.context is None:
             return ()
-        return shown(self.allowed.index, self.query, self.rows, self.allowed, self.context.now)
+        unlikely = self.context.parameters.by_model(self.context.by_tokens).unlikely
+        return shown(
+            self.allowed.index, self.query, self.rows, self.allowed, self.context.now, unlikely
+        )
 
     def readings(self) -> list[tuple[str, ...]]:
         return [] if self.rows is None else readings(self.allowed.index, self.rows)
 
-    def looked_at_again(self, look: SecondLook, limit: int) -> str:
+    def looked_at_again(self, look: SecondLook, limit: int, least_score: float) -> str:
         """Take the steps of the second look; what they were, for the answer's method."""
         if self.rows is None or self.context is None or not self.rows.results:
             return ""
-        run(SECOND_LOOK, self.rows, replace(self.context, limit=limit, look=look))
+        context = replace(self.context, limit=limit, look=look, least_score=least_score)
+        run(SECOND_LOOK, self.rows, context)
         varied = "+mmr" if self.context.settings.mmr else ""
         return (f"+{look.by}" if look.scores else "") + varied
 
@@ -118,8 +125,8 @@ class Retriever:
     Without `graph` nothing is boosted by it and no intent adds anything.
     `exemplars` are asked where no word tells the intent; a second look is `model`'s by cosines, and
     that of `pairs` by a cross-encoder (None: it does not take place). `clock` dates recency, what
-    has ended and "last week" (a query's `as_of` comes before it), in the zone whose days are meant;
-    `milliseconds` measures the graph's deadline.
+    has ended and "last week" (a query's `asked_at` and `as_of` come before it), in the zone whose
+    days are meant; `milliseconds` measures the graph's deadline.
     """
 
     def __init__(
@@ -144,13 +151,17 @@ class Retriever:
         self._milliseconds = milliseconds
         self._pairs = pairs
 
-    def search(self, query: Query, embedding: QueryEmbedding | None = None) -> Retrieval:
+    def search(
+        self, query: Query, embedding: QueryEmbedding | None = None, with_related: bool = True
+    ) -> Retrieval:
         """The answer to a query whose text has this embedding (None: by keywords only), without
-        a second look. Raises ValueError for a vector of another length than the shard's, a limit
-        below 1 or a time without a zone."""
-        return self._searched(query, embedding)[0]
+        a second look; `with_related`: and with what its intent adds. Raises ValueError for a vector
+        of another length than the shard's, a limit below 1 or a time without a zone."""
+        return self._marked(self._searched(query, embedding, with_related)[0], query)
 
-    async def retrieve(self, query: Query, embedding: QueryEmbedding | None = None) -> Retrieval:
+    async def retrieve(
+        self, query: Query, embedding: QueryEmbedding | None = None, with_related: bool = True
+    ) -> Retrieval:
         """As `search`, in a thread, and with the second look where that is on.
 
         The first `rerank_top_n` are looked at again whatever the limit, so that the first ten are
@@ -161,9 +172,10 @@ class Retriever:
             way = "cross-encoder" if query.rerank else "off"
             settings = settings.model_copy(update={"rerank": way})
         if settings.rerank == "off" and not settings.mmr:
-            return await _in_search_thread(self.search, query, embedding)
-        wider = replace(query, limit=max(query.limit, settings.rerank_top_n))
-        found, ranked = await _in_search_thread(self._searched, wider, embedding)
+            return await _in_search_thread(self.search, query, embedding, with_related)
+        # What is too poor is so by the score that it has in the end.
+        wider = replace(query, limit=max(query.limit, settings.rerank_top_n), min_score=0.0)
+        found, ranked = await _in_search_thread(self._searched, wider, embedding, with_related)
         look = SecondLook("off")
         if settings.rerank == "cosine":
             vector = None if embedding is None else embedding.vector
@@ -172,7 +184,9 @@ class Retriever:
         elif settings.rerank == "cross-encoder":
             read = ranked.readings()
             look = await second_look_by_pairs(query.text, read, self._pairs, settings)
-        return await _in_search_thread(_looked_at_again, found, ranked, look, query.limit)
+        least = self._least_score(query)
+        again = await _in_search_thread(_looked_at_again, found, ranked, look, query.limit, least)
+        return await _in_search_thread(self._marked, again, query)
 
     async def context(
         self,
@@ -181,31 +195,33 @@ class Retriever:
         budget: int | None = None,
         shown: frozenset[str] = frozenset(),
     ) -> Context | None:
-        """What is known about a query as a Markdown block of at most `budget` tokens; None when
-        nothing matches. Limit and budget are those of the query's complexity, but for a budget
-        that is given. A turn is shown with the turns beside it; the memories `shown` elsewhere are
-        left out."""
-        effort, constants = complexity(query.text), self._constants
+        """What is known about a query as a Markdown block of at most `budget` tokens (None: as many
+        as the query's complexity asks for), with the standing profile of the persons that it is
+        about; None where there is neither. The memories `shown` elsewhere are left out."""
+        constants = self._constants
         asked = replace(
-            query, limit=effort.limit, neighbours=constants.context_neighbours, explain=False
+            query,
+            limit=constants.context_limit,
+            neighbours=constants.context_neighbours,
+            explain=False,
+            group=False,
         )
-        found = await self.retrieve(asked, embedding)
-        if not found.results and not found.related:
-            return None
+        found = await self.retrieve(asked, embedding, with_related=False)
+        tokens = complexity(query.text).budget if budget is None else budget
 
         def assembled() -> Context | None:
+            now, marks = self._asked_at(query), partial(self._marks, query)
             with self._shard.reading() as reader:
-                lines = lines_of(reader, query.scope, found, constants.context_profiles)
-            new = {
-                part: [line for line in said if line.id not in shown]
-                for part, said in lines.items()
-            }
-            return assemble(new, effort.budget if budget is None else budget, constants.context)
+                profile = standing_profile(
+                    reader, query.scope, query.text, found.allowed, now, marks
+                )
+            pieces = found_pieces(found, self._shard.options.search.language, shown)
+            return assemble(profile, pieces, tokens, constants.context)
 
         return await _in_search_thread(assembled)
 
     def _searched(
-        self, query: Query, embedding: QueryEmbedding | None
+        self, query: Query, embedding: QueryEmbedding | None, with_related: bool
     ) -> tuple[Retrieval, _Ranked]:
         self._check(query, embedding)
         vector = None if embedding is None else embedding.vector
@@ -229,9 +245,25 @@ class Retriever:
         )
         answer = RecallAnswer(query.text, ranked.method, results)
         found = Retrieval(answer, (), boost.named, explained, ranked.allowed)
-        if self._graph and intent.intent != "general":
+        if with_related and self._graph and intent.intent != "general":
             found = replace(found, related=self._related(query.scope, found))
         return found, ranked
+
+    def _marked(self, found: Retrieval, query: Query) -> Retrieval:
+        """With what of it no longer holds."""
+        marks = self._marks(query, found.shown_ids())
+        return found.with_marks(marks) if marks else found
+
+    def _marks(self, query: Query, ids: Set[str]) -> Marks:
+        """What of these memories no longer holds. Most scopes have nothing of the kind."""
+        index = self._shard.indexes.warm(query.scope)
+        if index is None:
+            with self._shard.reading() as reader:
+                return marks_of(reader, query.scope, ids, self._asked_at(query))
+        if not index.has_changes:
+            return {}
+        marks = marks_of_index(self._shard, query.scope, index, self._asked_at(query))
+        return {memory_id: marks[memory_id] for memory_id in ids & marks.keys()}
 
     def _check(self, query: Query, embedding: QueryEmbedding | None) -> None:
         dimensions = self._shard.options.dimensions
@@ -246,10 +278,18 @@ class Retriever:
                 )
         if query.limit < 1:
             raise ValueError(f"the limit must be 1 or more, not {query.limit}")
-        for name in ("since", "until", "as_of"):
+        for name in ("since", "until", "as_of", "asked_at"):
             time = getattr(query, name)
             if time is not None and time.tzinfo is None:
                 raise ValueError(f"{name} needs a time zone, for example 2026-03-01T00:00:00Z")
+
+    def _least_score(self, query: Query) -> float:
+        asked, as_set = query.min_score, self._settings.min_score
+        return (as_set or 0.0) if asked is None else asked
+
+    def _asked_at(self, query: Query) -> datetime:
+        """When the question is asked: as it says, else as of when it asks, else now."""
+        return query.asked_at or query.as_of or self._clock()
 
     def _boost(self, query: Query) -> GraphBoost:
         if not self._graph:
@@ -276,7 +316,7 @@ class Retriever:
         times = TimeFilter()
         # Who gives times as filters has said what is meant.
         if settings.time_words != "off" and query.since is None and query.until is None:
-            times = read_times(query.text, query.as_of or self._clock())
+            times = read_times(query.text, self._asked_at(query))
         if not times:
             return self._ranked(query, query.text, embedding, boost)
         if settings.time_words == "prefer" and not times.strict:
@@ -314,13 +354,11 @@ class Retriever:
         )
         search = PoolSearch(index, query, terms, vector, language, settings, parameters, tokens)
         method = _method(bool(terms), search.has_vectors, settings.fusion)
-        if method == "none":
-            return _Ranked(query, method, Allowed.by(index, query))
         rows, allowed = search.pool(boost.strengths)
         context = RankingContext(
             index=index,
             limit=query.limit,
-            now=microseconds(query.as_of or self._clock()),
+            now=microseconds(self._asked_at(query)),
             settings=settings,
             parameters=parameters,
             group=query.group,
@@ -328,13 +366,15 @@ class Retriever:
             times=times,
             time_bonus=self._constants.time_bonus,
             by_tokens=search.is_by_tokens,
+            least_score=self._least_score(query),
+            asked=asked_speaker(query.text),
         )
         run(STEPS, rows, context)
         return _Ranked(query, method, allowed, rows, context)
 
     def _related(self, scope: str, found: Retrieval) -> tuple[Related, ...]:
         told = found.explained
-        hits = [Hit(result.id, result.score) for result in found.results]
+        hits = [Hit(each.id, each.score) for each in found.results if not each.unlikely]
         index = self._shard.indexes.warm(scope)
         resident = None if index is None else ResidentGraph(index)
         with self._shard.reading() as reader:
@@ -351,8 +391,10 @@ class Retriever:
             )
 
 
-def _looked_at_again(found: Retrieval, ranked: _Ranked, look: SecondLook, limit: int) -> Retrieval:
-    method = found.answer.method + ranked.looked_at_again(look, limit)
+def _looked_at_again(
+    found: Retrieval, ranked: _Ranked, look: SecondLook, limit: int, least_score: float
+) -> Retrieval:
+    method = found.answer.method + ranked.looked_at_again(look, limit, least_score)
     answer = replace(found.answer, method=method, results=ranked.results())
     return replace(found, answer=answer, explained=replace(found.explained, reranked=look.reason))
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from palimpsest.stores.recall.context import estimate_tokens
+from palimpsest.stores.recall.marks import with_marks
+from palimpsest.stores.recall.query import Mark
+from palimpsest.stores.recall.token_estimate import estimate_tokens
 
 TITLE: Final = "## This conversation"
 CUT: Final = "…"
@@ -20,12 +22,13 @@ _SPACE: Final = re.compile(r"\s+")
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A turn by the id of its memory."""
+    """A turn by the id of its memory, with the marks of what in it no longer holds."""
 
     id: str
     who: str
     content: str
     at: datetime
+    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,8 @@ def session_block(kept: ShortTerm | None, nudge: str, budget: int) -> SessionBlo
             left -= 1 + estimate_tokens(line)
     tail: list[tuple[str, str]] = []
     for said in reversed(kept.since_summary if kept is not None else ()):
-        line = f"- {_folded(f'{said.who}: {said.content}' if said.who else said.content)}"
+        content = with_marks(said.content, said.marks)
+        line = f"- {_folded(f'{said.who}: {content}' if said.who else content)}"
         cost = 1 + estimate_tokens(line)
         if cost > left:
             break

@@ -19,6 +19,7 @@ import duckdb
 from palimpsest.stores.recall.filters import Allowed
 from palimpsest.stores.recall.graph_boost import NamedEntity
 from palimpsest.stores.recall.intent import Intent
+from palimpsest.stores.recall.query import Mark
 from palimpsest.stores.recall.resident_graph import ResidentGraph
 
 CAUSAL_RELATIONS = ("causal", "derived_from", "supersedes")
@@ -47,7 +48,8 @@ class Hit:
 @dataclass(frozen=True, slots=True)
 class Related:
     """A memory that the intent added, with its score 0..1. `path` is how it was reached, from the
-    hit (or the entity's name) on, and `reason` its last step in words."""
+    hit (or the entity's name) on, and `reason` its last step in words. `marks` tell what of it no
+    longer holds."""
 
     id: str
     content: str
@@ -55,9 +57,11 @@ class Related:
     who: str
     session_id: str
     occurred_at: datetime
+    role: str
     score: float
     reason: str
     path: tuple[str, ...]
+    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,17 +303,17 @@ def _edges(
 
 def _living(
     cursor: duckdb.DuckDBPyConnection, scope: str, ids: Sequence[str]
-) -> dict[str, tuple[str, str, str, str, datetime]]:
-    """Content, type, who, session and time of those that live, by id."""
+) -> dict[str, tuple[str, str, str, str, datetime, str]]:
+    """Content, type, who, session, time and role of those that live, by id."""
     if not ids:
         return {}
     marks = ", ".join("?" * len(ids))
     rows = cursor.execute(
-        "SELECT memory_id, content, type, who, session_id, occurred_at FROM memory_rows"
+        "SELECT memory_id, content, type, who, session_id, occurred_at, role FROM memory_rows"
         f" WHERE memory_id IN ({marks}) AND scope = ? AND NOT is_deleted",
         [*ids, scope],
     )
     return {
-        memory_id: (content, kind, who, session, at.astimezone(UTC))
-        for memory_id, content, kind, who, session, at in rows.fetchall()
+        memory_id: (content, kind, who, session, at.astimezone(UTC), role)
+        for memory_id, content, kind, who, session, at, role in rows.fetchall()
     }

@@ -115,12 +115,21 @@ _WEEKDAY = (
 
 _COUNTS: Final = {
     "a": 1, "an": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7,
-    "eight": 8, "nine": 9, "ten": 10, "couple of": 2, "a couple of": 2,
+    "eight": 8, "nine": 9, "ten": 10, "eleven": 11, "twelve": 12,
+    "couple": 2, "couple of": 2, "a couple": 2, "a couple of": 2,
     "einem": 1, "einer": 1, "zwei": 2, "drei": 3, "vier": 4, "fünf": 5, "sechs": 6,
     "один": 1, "одну": 1, "два": 2, "две": 2, "три": 3, "четыре": 4, "пять": 5, "шесть": 6,
     "一": 1, "二": 2, "三": 3, "四": 4, "五": 5, "六": 6, "七": 7, "八": 8, "九": 9, "十": 10,
 }  # fmt: skip
-_COUNT = r"(?P<count>\d{1,3}|" + "|".join(sorted(_COUNTS, key=len, reverse=True)) + ")"
+_VAGUE: Final = {
+    "few": (2, 5),
+    "a few": (2, 5),
+    "several": (3, 8),
+    "einigen": (2, 5),
+    "paar": (2, 5),
+}
+"""The fewest and the most that such words mean."""
+_COUNT = r"(?P<count>\d{1,3}|" + "|".join(sorted((*_COUNTS, *_VAGUE), key=len, reverse=True)) + ")"
 
 UNITS: Final = {
     "hour": "hour", "day": "day", "week": "week", "weekend": "weekend", "month": "month",
@@ -233,18 +242,33 @@ def _unit_back(unit: str, count: int, now: datetime) -> Span:
     return year_of(now.year - count)
 
 
-def _count_said(match: re.Match[str]) -> int:
-    said = (match["count"] or "1").lower()
-    return int(said) if said.isdecimal() else _COUNTS[said]
+def _counts_said(match: re.Match[str]) -> tuple[int, int]:
+    """The fewest and the most that are meant."""
+    said = " ".join((match["count"] or "1").lower().split())
+    if said in _VAGUE:
+        return _VAGUE[said]
+    count = int(said) if said.isdecimal() else _COUNTS[said]
+    return count, count
 
 
-def _read_back(match: re.Match[str], now: datetime, year: int | None) -> Span:
-    return _unit_back(UNITS[match["unit"].lower()], _count_said(match), now)
+def _read_ago(match: re.Match[str], now: datetime, year: int | None) -> Span:
+    """So many units back, to within half a unit: nobody counts weeks to the day."""
+    unit, (fewest, most) = UNITS[match["unit"].lower()], _counts_said(match)
+    if unit in ("hour", "day", "weekend"):
+        return _unit_back(unit, most, now)[0], _unit_back(unit, fewest, now)[1]
+    if unit == "week":
+        first, last = (now - timedelta(weeks=count) for count in (most, fewest))
+        return day(first - timedelta(days=3))[0], day(last + timedelta(days=3))[1]
+    months, half = (12, 6) if unit == "year" else (1, 0)
+    first, last = (_months_later(now, -count * months) for count in (most, fewest))
+    if half:
+        return day(_months_later(first, -half))[0], day(_months_later(last, half))[1]
+    return day(first - timedelta(days=15))[0], day(last + timedelta(days=15))[1]
 
 
 def _read_rolling(match: re.Match[str], now: datetime, year: int | None) -> Span:
     """The last so many units up to now."""
-    unit, count = UNITS[match["unit"].lower()], _count_said(match)
+    unit, (_, count) = UNITS[match["unit"].lower()], _counts_said(match)
     if unit in ("month", "year"):
         begin = _months_later(now, -count * (12 if unit == "year" else 1))
     else:
@@ -314,7 +338,15 @@ SHAPES: Final[tuple[Shape, ...]] = (
     ),
     _shape(r"\b(?:last night|gestern abend|вчера вечером)\b|昨夜|昨晩|ゆうべ", _read_last_night),
     _shape(rf"\b{_THIS}{_GAP}{_UNIT}{_UNIT_END}", _back(0)),
+    # "In the last month" is up to now; "last month" is the one before this.
+    _shape(
+        rf"\b(?:in|over|during|within|for|throughout) the (?:last|past|previous){_GAP}{_UNIT}"
+        rf"(?P<count>(?!)|)\b(?!{_GAP}before)",
+        _read_rolling,
+    ),
+    _shape(rf"\b(?:last|past){_GAP}(?P<unit>weekend)\b", _back(1)),
     _shape(rf"\b{_LAST}\s+{_UNIT}{_UNIT_END}", _back(1)),
+    _shape(r"\bthe (?P<unit>day|week|weekend|month|year) before(?=\s*(?:[.,;!?]|$))", _back(1)),
     _shape(r"\bthe (?P<unit>week|month|year) before last\b", _back(2)),
     # As a filter word, `last_week` is the seven days before now.
     _shape(rf"\b(?:last|past)_(?P<count>\d{{1,3}})?_?{_UNIT}s?\b", _read_rolling),
@@ -327,10 +359,10 @@ SHAPES: Final[tuple[Shape, ...]] = (
         rf"(?:過去|この|直近){_COUNT}\s?(?:か|ヶ|カ|ケ|箇)?(?P<unit>時間|日|週|月|年)間?",
         _read_rolling,
     ),
-    _shape(rf"\b{_COUNT}{_GAP}{_UNIT}{_UNIT_END}{_GAP}(?:ago|back)\b", _read_back),
-    _shape(rf"\bvor{_GAP}{_COUNT}{_GAP}{_UNIT}{_UNIT_END}", _read_back),
-    _shape(rf"\b(?:{_COUNT}{_GAP})?{_UNIT}{_UNIT_END}{_GAP}назад\b", _read_back),
-    _shape(rf"{_COUNT}\s?(?:か|ヶ|カ|ケ|箇)?(?P<unit>時間|日|週|月|年)間?前", _read_back),
+    _shape(rf"\b{_COUNT}{_GAP}{_UNIT}{_UNIT_END}{_GAP}(?:ago|back)\b", _read_ago),
+    _shape(rf"\bvor{_GAP}{_COUNT}{_GAP}{_UNIT}{_UNIT_END}", _read_ago),
+    _shape(rf"\b(?:{_COUNT}{_GAP})?{_UNIT}{_UNIT_END}{_GAP}назад\b", _read_ago),
+    _shape(rf"{_COUNT}\s?(?:か|ヶ|カ|ケ|箇)?(?P<unit>時間|日|週|月|年)間?前", _read_ago),
     _listed("week", _JA_WEEKS),
     _listed("month", _JA_MONTHS),
     _listed("year", _JA_YEARS),

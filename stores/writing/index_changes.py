@@ -6,7 +6,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from palimpsest.schemas.rows import EdgeRow, MemoryRow, MentionRow, NameRow, RelationRow
+from palimpsest.schemas.rows import (
+    EdgeRow,
+    HeldRow,
+    MemoryRow,
+    MentionRow,
+    NameRow,
+    OutcomeRow,
+    RelationRow,
+)
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.writing.batch_rows import BatchRows
 from palimpsest.streams.store_port import Vector
@@ -33,6 +41,11 @@ def note_in_indexes(
             shard.indexes.change(memory.scope, change)
     for edge in rows.staged(EdgeRow):
         shard.indexes.change(edge.scope, partial(ScopeIndex.link, edge=edge))
+    for held in rows.staged(HeldRow):
+        shard.indexes.change(held.scope, ScopeIndex.note_changes)
+    settled = (row for row in rows.staged(OutcomeRow) if row.item_kind == "fact")
+    for scope in {row.scope for row in settled if row.event != "created"}:
+        shard.indexes.change(scope, partial(ScopeIndex.note_changes, is_first=False))
     told: list[NameRow | RelationRow | MentionRow] = [
         *rows.staged(NameRow),
         *rows.staged(RelationRow),

@@ -41,6 +41,7 @@ from palimpsest.stores.writing.known_names import NameView
 from palimpsest.stores.writing.known_promotions import known_promotions
 from palimpsest.stores.writing.memory_texts import TextSearch
 from palimpsest.stores.writing.session_reads import open_sessions, prefetch_sessions
+from palimpsest.stores.writing.sources import sources_with_statements
 from palimpsest.stores.writing.stored_rows import Found, StoredRows
 from palimpsest.streams.store_port import (
     Anticipated,
@@ -168,6 +169,7 @@ class UnitOfWork:
             categories=self._rows.categories(ask.scope) if ask.categories else (),
             dead_letter=self._row(DeadLetterRow, ask.letter_id),
             derived=sources_of_derived(self._shard, self._rows, ask.scope, ask.derived_from),
+            sources=sources_with_statements(self._shard, self._rows, ask.scope, ask.sources_of),
         )
 
     def _row(self, row_type: type[RowT], key: str | None) -> RowT | None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
-
-from pydantic_core import from_json
 
 from palimpsest.schemas.topics import TOPICS, Topic
 from palimpsest.streams.logs import compaction
 from palimpsest.streams.logs.base import LogError, Outgoing, Position, Record
 from palimpsest.streams.logs.logfile import OFFSET_BITS, table
+from palimpsest.streams.logs.packing import pack_headers, pack_value
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -69,7 +67,7 @@ def append_records(
             partition << OFFSET_BITS | tail.next_offset,
             tail.timestamp,
             record.key,
-            record.value,
+            pack_value(record.value),
             pack_headers(record.headers),
         )
         done.places.append((partition, tail.next_offset))
@@ -101,7 +99,7 @@ def place_records(connection: sqlite3.Connection, records: Sequence[Record]) -> 
             record.partition << OFFSET_BITS | record.offset,
             moment,
             record.key or b"",
-            record.value,
+            pack_value(record.value),
             pack_headers(record.headers),
         )
         if topic.cleanup == "compact":
@@ -161,18 +159,3 @@ def note_position(connection: sqlite3.Connection, position: Position) -> None:
             f" {position.topic}/{position.partition}: the log ends before it. Is this log older"
             " than the store beside it? Restore both from the same copy"
         )
-
-
-def pack_headers(headers: Mapping[str, bytes]) -> str | None:
-    """Headers as JSON text; Latin-1 maps every byte to one character and back."""
-    if not headers:
-        return None
-    return json.dumps({name: value.decode("latin-1") for name, value in headers.items()})
-
-
-def unpack_headers(packed: str | None) -> dict[str, bytes]:
-    """What `pack_headers` took."""
-    if packed is None:
-        return {}
-    items: dict[str, str] = from_json(packed)
-    return {name: value.encode("latin-1") for name, value in items.items()}

@@ -13,6 +13,7 @@ from typing import Final
 
 from palimpsest.schemas.topics import Topic
 from palimpsest.streams.logs.logfile import OFFSET_BITS, id_range, table
+from palimpsest.streams.logs.packing import pack_value
 
 BATCH_RECORDS: Final = 1000
 
@@ -89,5 +90,5 @@ def replace_batch(connection: sqlite3.Connection, topic: Topic, values: Mapping[
     """Gives these records other values, by id. Returns how many there were."""
     return connection.executemany(
         f"UPDATE {table(topic)} SET value=? WHERE id=?",
-        [(value, record_id) for record_id, value in values.items()],
+        [(pack_value(value), record_id) for record_id, value in values.items()],
     ).rowcount

@@ -19,7 +19,8 @@ from palimpsest.streams.logs.lock import AppendLock
 
 FILE_NAME: Final = "log.sqlite"
 APPEND_LOCK_NAME: Final = "log.turn"
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""Since 2 values may be compressed; a file of 1 is read, and is of 2 once it was written to."""
 BUSY_TIMEOUT_SECONDS: Final = 30.0
 """How long an append waits for the append of another process."""
 OFFSET_BITS: Final = 40
@@ -160,12 +161,14 @@ def prepare(connection: sqlite3.Connection, path: Path, partitions: int | None) 
 
     Raises LogError when the file has another count or is of a newer program.
     """
-    if not _up_to_date(connection):
+    if _format(connection) < FORMAT or not _up_to_date(connection):
         with transaction(connection, contextlib.nullcontext()):
             if _format(connection) == 0:
                 if partitions is None:
                     raise LogError(f"{path} is new: say how many partitions it shall have")
                 _create(connection, partitions)
+            elif _format(connection) < FORMAT:
+                connection.execute(f"PRAGMA user_version={FORMAT}")
             _add_topics(connection)
     return verify(connection, path, partitions)
 

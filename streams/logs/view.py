@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from palimpsest.schemas.topics import ALL_TOPICS, TOPICS, Topic
-from palimpsest.streams.logs.appending import EPOCH, topic_named, unpack_headers
+from palimpsest.streams.logs.appending import EPOCH, topic_named
 from palimpsest.streams.logs.base import LogError, Position, Record
 from palimpsest.streams.logs.logfile import OFFSET_BITS, Reader, id_range, table
+from palimpsest.streams.logs.packing import unpack_headers, unpack_value
 
 DEFAULT_READ_BYTES: Final = 16 * 1024 * 1024
 _OFFSET_MASK: Final = (1 << OFFSET_BITS) - 1
@@ -62,7 +63,8 @@ class LogView:
             " WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?",
             (*id_range(partition, max(offset, 0)), max_records),
         ) as rows:
-            for record_id, timestamp, key, value, headers in rows:
+            for record_id, timestamp, key, stored, headers in rows:
+                value = unpack_value(stored)
                 size += len(key or b"") + len(value or b"")
                 if records and size > max_bytes:
                     break

@@ -92,6 +92,9 @@ class OnnxEncoder:
 
 def onnx_session(folder: Path) -> Session:
     """The model of a folder, in one thread a call. Raises what onnxruntime raises."""
+    # Read once, when the library is loaded: else it writes an id of this machine into the user's
+    # cache and looks for a host to report to.
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     # Loads 80 MB, so only when it is used.
     runtime = importlib.import_module("onnxruntime")
     options = runtime.SessionOptions()

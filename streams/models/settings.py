@@ -9,7 +9,7 @@ from pydantic import Field, SecretStr
 from palimpsest.schemas.section import Section
 
 DEFAULT_LLM_MODELS = {
-    "rules": "rules-1",
+    "rules": "rules-2",
     "ollama": "qwen3:4b",
     "openai": "gpt-4o-mini",
     "anthropic": "claude-haiku-4-5",

@@ -90,6 +90,9 @@ _REMEMBER_BEFORE: Final = re.compile(
 )
 _REMEMBER_AFTER: Final = re.compile(
     r" ?\?"
+    r"|,? (?:that )?(?:you(?:'re|'ve|'ll)?|your|we're all|it's (?:ok|okay|all about|never)"
+    r"|there's (?:no|always)|to (?:be kind|breathe|have fun|enjoy|take care|take breaks|smile"
+    r"|relax|rest))\b"
     r"|,? (?:when|how|back when|the (?:time|day|night|days|one|old|good)|those|that"
     r" (?:time|day|night|one|summer|winter|guy|trip|evening))\b"
 )

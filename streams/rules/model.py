@@ -1,13 +1,13 @@
-"""`rules-1`: a language model made of rules. No network, no weights, the same answer always.
+"""`rules-2`: a language model made of rules. No network, no weights, the same answer always.
 
 It reads `prompt.subject` and gives the same JSON text as a model would, so that everything works
-with nothing else installed. Made for English; other languages are kept and attributed.
+with nothing else installed. Facts are the claims of `streams/claims`, which is English; a turn in
+another language gives none, and is kept as a turn.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
@@ -15,58 +15,54 @@ from typing import Final
 from pydantic import JsonValue
 
 from palimpsest.schemas.messages import FactType
+from palimpsest.streams.claims.categories import CATEGORIES
+from palimpsest.streams.claims.claim import Claim, Slot
+from palimpsest.streams.claims.conflict import contradicts
+from palimpsest.streams.claims.grammar import USER
+from palimpsest.streams.claims.triples import triples_of
+from palimpsest.streams.claims.turn import claims_of_turn
 from palimpsest.streams.models.base import PermanentModelError, Prompt, Reply
 from palimpsest.streams.prompting.prompts import MAX_FACTS, MAX_TRIPLES, TRUNCATED
-from palimpsest.streams.prompting.replies import MIN_FACT_CHARACTERS
-from palimpsest.streams.rules.dates import with_dates
-from palimpsest.streams.rules.passages import passages
-from palimpsest.streams.rules.quotes import Masked, masked, without_marks
-from palimpsest.streams.rules.sentences import (
-    Statement,
-    in_transcript,
-    one_line,
-    sentences,
-    statements,
-)
+from palimpsest.streams.rules.quotes import without_marks
 from palimpsest.streams.rules.stated_ends import stated_end
-from palimpsest.streams.rules.triples import MAX_NAME_CHARACTERS, triples
-from palimpsest.streams.text.contradiction import contradicts
 
-MODEL: Final = "rules-1"
+MODEL: Final = "rules-2"
 MAX_SPEAKER_CHARACTERS: Final = 80
-MIN_RELATING_CONFIDENCE: Final = 0.7
-"""The gate that apply-writes puts before facts by default (pipeline.min_fact_confidence)."""
 
-_IMPORTANCE: Final[dict[FactType, int]] = {
-    "decision": 7,
-    "preference": 6,
-    "procedural": 6,
-    "fact": 5,
-    "semantic": 4,
-    "opinion": 4,
+_TYPES: Final[dict[Slot, FactType]] = {
+    "likes": "preference",
+    "favourite": "preference",
+    "diet": "preference",
+    "decision": "decision",
 }
+_IMPORTANCE: Final[dict[Slot, int]] = {
+    "name": 8,
+    "allergy": 8,
+    "health": 7,
+    "diet": 7,
+    "home": 7,
+    "work": 7,
+    "occupation": 7,
+    "family": 7,
+    "relationship": 7,
+    "decision": 6,
+    "birthday": 6,
+}
+DEFAULT_IMPORTANCE: Final = 5
 EXPLICIT_IMPORTANCE: Final = 9
-
-_CATEGORY_WORDS: Final = {
-    "family": "mother mom father dad sister brother wife husband son daughter kids children"
-    " family parents grandma grandpa married wedding baby",
-    "friends": "friend friends girlfriend boyfriend partner roommate",
-    "work": "job work works worked office boss colleague company career interview salary manager",
-    "pets": "dog cat pet puppy kitten pets dogs cats",
-    "health": "doctor health allergic sick hospital therapy gym yoga exercise injury sleep",
-    "food": "eat eats food cook cooking vegan vegetarian recipe restaurant dinner coffee tea",
-    "travel": "trip travel vacation flight visited hotel beach camping road",
-    "education": "school college university class course study studies degree exam teacher",
-    "home": "house apartment home moved lives neighbor garden kitchen",
-    "hobbies": "painting music guitar piano hiking running reading book books games movie"
-    " photography pottery dance swimming",
-    "technology": "code software database server deploy api python computer app bug release",
-    "money": "money budget bought loan rent price bank",
+_CONFIDENCE: Final[dict[Slot, float]] = {
+    "likes": 0.94,
+    "hobby": 0.94,
+    "event": 0.94,
+    "plan": 0.98,
+    "possession": 0.98,
 }
-_CATEGORIES: Final = {
-    word: category for category, words in _CATEGORY_WORDS.items() for word in words.split()
-}
-_WORD: Final = re.compile(r"[a-z]+")
+DEFAULT_CONFIDENCE: Final = 0.98
+"""The share of a slot's facts that were correct and useful, and never more than .98: of all
+437 that the rules drew from the three development sets (LoCoMo, REALTALK, LongMemEval),
+on which they were written, read one by one by one reader. Slots that are not listed had 117 facts
+together."""
+_UNNAMED: Final = frozenset(("", "user", "the user", "human", "me", "you"))
 
 
 class RulesLanguageModel:
@@ -107,56 +103,53 @@ def _string(subject: Mapping[str, JsonValue], key: str) -> str:
 def _extract(subject: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     # With the offset that it came with: "yesterday" is a day of the speaker's.
     occurred_at = datetime.fromisoformat(_string(subject, "occurred_at"))
-    named = one_line(without_marks(_string(subject, "speaker")))[:MAX_SPEAKER_CHARACTERS].strip()
-    speaker = named or f"The {_string(subject, 'role') or 'user'}"
     explicit = subject.get("explicit_intent") is True
-    facts: list[JsonValue] = []
-    relations: list[JsonValue] = []
     content = _string(subject, "content")
     whole = content.removesuffix(TRUNCATED)
-    read = passages(whole)
-    for number, passage in enumerate(read, start=1):
-        hidden = masked(in_transcript(passage, speaker))
-        parts = sentences(hidden.text)
-        if number == len(read) and whole != content:
-            parts.pop()  # it ends where the text was cut
-        for found in statements(parts, speaker, explicit):
-            fact = _fact(found, occurred_at, explicit, hidden)
-            if len(_string(fact, "content")) < MIN_FACT_CHARACTERS or len(facts) == MAX_FACTS:
-                continue
-            facts.append(fact)
-            relations += _relations(found, speaker, hidden)
+    if whole != content:  # it ends where the text was cut
+        whole = whole[: max(whole.rfind("."), whole.rfind("\n"), 0)]
+    claims = claims_of_turn(whole, _speaker(subject), occurred_at, _before(subject))[:MAX_FACTS]
+    relations: list[JsonValue] = []
+    for claim in claims:
+        for triple in triples_of(claim):
+            relations.append({**triple._asdict(), "confidence": _confidence(claim)})
+    facts: list[JsonValue] = [_fact(claim, occurred_at, explicit) for claim in claims]
     return {"facts": facts, "entities": relations[:MAX_TRIPLES]}
 
 
-def _relations(found: Statement, speaker: str, hidden: Masked) -> list[JsonValue]:
-    """What a statement relates. What will not be written relates nothing."""
-    if not found.plain or found.confidence < MIN_RELATING_CONFIDENCE:
-        return []
-    listed: list[JsonValue] = []
-    for triple in triples(found.text, speaker):
-        target = hidden.restored(triple.target).strip(" \"'`“”«»")
-        if 0 < len(target) <= MAX_NAME_CHARACTERS:
-            told = triple._replace(target=target)
-            listed.append({**told._asdict(), "confidence": found.confidence})
-    return listed
+def _speaker(subject: Mapping[str, JsonValue]) -> str:
+    named = " ".join(without_marks(_string(subject, "speaker")).split())[:MAX_SPEAKER_CHARACTERS]
+    if named.casefold() not in _UNNAMED:
+        return named.strip()
+    role = _string(subject, "role") or "user"
+    return USER if role == "user" else f"The {role}"
 
 
-def _fact(
-    found: Statement, occurred_at: datetime, explicit: bool, hidden: Masked
-) -> dict[str, JsonValue]:
-    until = stated_end(found.text, occurred_at)
-    words = _WORD.findall(found.text.lower())
-    categories: list[JsonValue] = []
-    categories += dict.fromkeys(_CATEGORIES[word] for word in words if word in _CATEGORIES)
+def _before(subject: Mapping[str, JsonValue]) -> str:
+    """The turn right before, where it is an assistant's."""
+    context = subject.get("context")
+    last = context[-1] if isinstance(context, list) and context else None
+    if not isinstance(last, dict) or last.get("role") != "assistant":
+        return ""
+    return _string(last, "content")
+
+
+def _confidence(claim: Claim) -> float:
+    return _CONFIDENCE.get(claim.slot, DEFAULT_CONFIDENCE)
+
+
+def _fact(claim: Claim, occurred_at: datetime, explicit: bool) -> dict[str, JsonValue]:
+    until = stated_end(claim.text, occurred_at)
+    categories: list[JsonValue] = [*CATEGORIES[claim.slot]]
+    importance = _IMPORTANCE.get(claim.slot, DEFAULT_IMPORTANCE)
     return {
-        "content": hidden.restored(with_dates(found.text, occurred_at)),
-        "type": found.type,
-        "confidence": found.confidence,
-        "importance": EXPLICIT_IMPORTANCE if explicit else _IMPORTANCE[found.type],
+        "content": claim.text,
+        "type": _TYPES.get(claim.slot, "fact"),
+        "confidence": _confidence(claim),
+        "importance": EXPLICIT_IMPORTANCE if explicit else importance,
         "temporal": "temporal" if until else "persistent",
         "valid_until": None if until is None else until.isoformat(),
-        "categories": categories[:8],
+        "categories": categories,
     }
 
 

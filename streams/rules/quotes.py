@@ -20,7 +20,7 @@ _PRIVATE: Final = re.compile("[\U000f0000-\U000fffff]")
 ENDED_MARK: Final = "[\U000f8000-\U000fffff]"
 
 _LENGTH: Final = f"{{1,{MAX_QUOTATION_CHARACTERS}}}"
-_QUOTED: Final = re.compile(
+QUOTED: Final = re.compile(
     rf"`[^`\n]{_LENGTH}`"
     rf"|“[^“”]{_LENGTH}”|«[^«»]{_LENGTH}»|„[^„“”]{_LENGTH}[“”]|「[^「」]{_LENGTH}」"
     rf"|『[^『』]{_LENGTH}』"
@@ -69,7 +69,7 @@ def masked(text: str) -> Masked:
         ended = span.rstrip("\"'”»“」』`").endswith(_ENDS)
         return chr((_ENDED if ended else _OPEN) + len(spans) - 1)
 
-    hidden = _QUOTED.sub(lambda match: hide(match.group()), text) if _may_quote(text) else text
+    hidden = QUOTED.sub(lambda match: hide(match.group()), text) if _may_quote(text) else text
     introduced = _INTRODUCED.search(hidden) if ": " in hidden else None
     if introduced is not None and _PRIVATE.fullmatch(introduced["rest"].rstrip(". ")) is None:
         rest = Masked("", tuple(spans)).restored(introduced["rest"])

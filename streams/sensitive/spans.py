@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
@@ -53,9 +54,12 @@ def merged(text: str, spans: Iterable[Span]) -> list[Span]:
     """In order of the text; what overlaps is one span, of the kind that is surest. What lies in a
     placeholder is nothing new: a text that was redacted stays as it is."""
     taken = [match.span() for match in _PLACEHOLDER.finditer(text)] if "[RED" in text else []
+    ends = [end for _, end in taken]
     result: list[Span] = []
     for span in sorted(spans, key=lambda each: (each.start, each.end)):
-        if taken and any(span.start < end and begin < span.end for begin, end in taken):
+        # Placeholders do not overlap, so the first that ends behind the span's start decides.
+        near = bisect_right(ends, span.start)
+        if near < len(taken) and taken[near][0] < span.end:
             continue
         if result and span.start < result[-1].end:
             before = result[-1]

@@ -1,20 +1,13 @@
-"""Do two statements contradict each other? Two answers for two uses. Pure.
+"""Whether two statements may contradict each other, by their words alone. Pure.
 
-`words_oppose` is the check of the decide stage on a model's UPDATE and DELETE: at least two
-shared words, and either exactly one side negates or the sides hold the two halves of an antonym
-pair. Cheap and coarse by intent: a hit flags a proposal for review, it never blocks or changes one.
-
-`contradicts` is what the rules decide by, so a hit may overwrite a memory: the same subject and
-the same relation first, contradiction second (`streams/statements`). It misses rather than errs.
+The check of the decide stage on a model's UPDATE and DELETE: cheap and coarse by intent, since a
+hit only flags a proposal for review. What the rules act on is `palimpsest.streams.claims.conflict`.
 """
 
 from __future__ import annotations
 
 import re
 from typing import Final
-
-from palimpsest.streams.statements.claims import Claim, incompatible
-from palimpsest.streams.statements.parsing import read
 
 MIN_SHARED_TOKENS: Final = 2
 MIN_TOKEN_CHARACTERS: Final = 2
@@ -81,28 +74,3 @@ def _negates(text: str) -> bool:
 
 def _opposed(left: frozenset[str], right: frozenset[str], one: str, other: str) -> bool:
     return one in left and other not in left and other in right and one not in right
-
-
-def contradicts(new: str, known: str) -> bool:
-    """Whether `known` cannot stand once `new` is true: both speak of the same subject in the same
-    relation, and one denies what the other says, or gives another value where only one can hold.
-
-    Not symmetric: "moved to Madrid" ends "lives in Lisbon", while an event stays true.
-    """
-    return ends(told(new), known)
-
-
-def told(new: str) -> tuple[Claim, ...]:
-    """What a new statement claims, for `ends`; empty where it can end nothing."""
-    return read(new).told
-
-
-def ends(news: tuple[Claim, ...], known: str) -> bool:
-    """Whether one of the claims of `told` cannot be true together with `known`."""
-    if not news:
-        return False
-    held = read(known, as_news=False).held
-    if not any(incompatible(claim, standing) for claim in news for standing in held):
-        return False
-    # A statement that denies itself denies nothing that says the same.
-    return read(known).told != news

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
 from types import MappingProxyType
@@ -14,8 +14,11 @@ from palimpsest.streams.text.vague_names import is_vague
 MAX_NAMES = 64
 MAX_WORDS = 5
 
-# Words that look like names: they begin with a capital, or have one or a digit inside.
-_NAME_LIKE = re.compile(r"[\w'’-]*[^\W_a-z][\w'’-]*(?:\.\d+)*")
+# A word looks like a name when it has a capital or a digit. One expression for both would look
+# through the rest of a word again from each of its characters.
+_WORD = re.compile(r"[\w'’-]+")
+_NAME_CHARACTER = re.compile(r"[^\W_a-z]")
+_VERSION = re.compile(r"(?:\.\d+)+")
 _QUOTED = re.compile(r"[\"“«「『]([^\"”»」』]{2,60})[\"”»」』]")
 _POSSESSIVE = ("'s", "’s")
 
@@ -45,7 +48,11 @@ def _letters(*ranges: tuple[int, int]) -> str:
 _OF_WORDS = _letters(*_SPACED) + _HANGUL + _IN_WORDS
 _NO_LETTER = re.compile(f"[^{_OF_WORDS}{_letters(*_UNSPACED)}{_HAN}]+")
 _SPACED_LETTER = re.compile(f"[{_OF_WORDS}]")
-_SPACED_TAIL = re.compile(f"[{_OF_WORDS}]*")
+MAX_PREFIX = 5
+"""Letters that `_PREFIXED` matches at most."""
+MAX_PARTICLES = 8
+"""Letters that `_PARTICLES` matches at most."""
+_SPACED_TAIL = re.compile(f"[{_OF_WORDS}]{{0,{MAX_PARTICLES + 1}}}")
 
 # What is written together with the word after it: and, in, to, like, the; in Hebrew from, that.
 _PREFIXED = re.compile("(?:[وف]?[بلك]?(?:ال)?|و?لل|[וש]?(?:כש|ש)?[בלמכ]?ה?)")
@@ -65,7 +72,7 @@ def canonical_name(name: str) -> str:
     return " ".join(name.split()).lower()
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def candidate_names(text: str) -> Mapping[str, str]:
     """Canonical name to how it stands in the text, for every run of capitalised words (and every
     part of such a run), every word with a digit or inner capital, and every quoted name.
@@ -77,20 +84,32 @@ def candidate_names(text: str) -> Mapping[str, str]:
         _note(found, match.group(1))
     run: list[str] = []
     last_end = -1
-    for match in _NAME_LIKE.finditer(text):
-        word = match.group()
-        if not _is_name_like(word):
-            continue
-        if run and not text[last_end : match.start()].isspace():
+    for start, end in _name_like_words(text):
+        if run and not text[last_end:start].isspace():
             _note_run(found, run)
             run = []
-        run.append(word)
-        last_end = match.end()
+        run.append(text[start:end])
+        last_end = end
     _note_run(found, run)
     return MappingProxyType(dict(islice(found.items(), MAX_NAMES)))
 
 
-@lru_cache(maxsize=4096)
+def _name_like_words(text: str) -> Iterator[tuple[int, int]]:
+    """Where the words begin and end that look like names, with the figures of a version."""
+    place = 0
+    while (word := _WORD.search(text, place)) is not None:
+        start, end = word.span()
+        place = end
+        if end - start > MAX_NAME_CHARACTERS or not _NAME_CHARACTER.search(text, start, end):
+            continue
+        if not (text[start].isupper() or any(c.isdigit() or c.isupper() for c in word.group())):
+            continue
+        version = _VERSION.match(text, end)
+        place = end if version is None else version.end()
+        yield start, place
+
+
+@lru_cache(maxsize=1024)
 def unspaced_part(text: str) -> str:
     """The part of a text in scripts without capitals, in which known names are looked for as they
     are; empty for others."""
@@ -134,7 +153,7 @@ def _begins(name: str, text: str, start: int) -> bool:
     if not _SPACED_LETTER.match(name):
         return True
     word = start
-    while word and _SPACED_LETTER.match(text, word - 1):
+    while word and start - word <= MAX_PREFIX and _SPACED_LETTER.match(text, word - 1):
         word -= 1
     if word == start:
         return True
@@ -151,6 +170,8 @@ def _ends(name: str, text: str, end: int) -> bool:
 
 def _note_run(found: dict[str, str], run: list[str]) -> None:
     for start in range(len(run)):
+        if len(found) >= MAX_NAMES:
+            return
         for end in range(start + 1, min(len(run), start + MAX_WORDS) + 1):
             shown = " ".join(run[start:end])
             if len(shown) >= 2:
@@ -162,7 +183,3 @@ def _note(found: dict[str, str], shown: str) -> None:
         name = canonical_name(form)
         if not is_vague(form, name):
             found.setdefault(name, form)
-
-
-def _is_name_like(word: str) -> bool:
-    return word[0].isupper() or any(c.isdigit() or c.isupper() for c in word)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from palimpsest.streams.statements.english import without_contractions
+from palimpsest.streams.claims.contractions import expanded
 
 _APOSTROPHES = str.maketrans(dict.fromkeys("’ʼ‘`´", "'") | {"−": "-"})
 _SIGNS = "%#&*@/\\^°"
@@ -32,7 +32,7 @@ def telling_words(text: str) -> tuple[str, ...]:
     """The words and signs of a text that carry its statement, lower-cased, in order; all words
     where only light ones are there."""
     plain = unicodedata.normalize("NFKC", text).translate(_APOSTROPHES)
-    words = [found for found in _WORD.findall(without_contractions(plain)) if _is_said(found)]
+    words = [found for found in _WORD.findall(expanded(plain)) if _is_said(found)]
     telling = tuple(
         word.casefold() for place, word in enumerate(words) if not _is_light(words, place)
     )

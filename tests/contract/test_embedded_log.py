@@ -7,6 +7,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 from palimpsest.streams.logs import embedded
 from palimpsest.streams.logs.base import LogError, Position, partition_for
 from palimpsest.streams.logs.embedded import EmbeddedLog, Mode
+from palimpsest.streams.logs.packing import PACKED
 from tests.contract.log_contract import (
     ANN,
     HISTORY,
@@ -137,6 +139,40 @@ def test_a_file_of_a_newer_program_is_refused(tmp_path: Path) -> None:
     for mode in ("process", "read"):
         with pytest.raises(LogError, match="format 99"):
             open_log(tmp_path, mode)
+
+
+def test_values_are_compressed_where_that_is_shorter(tmp_path: Path) -> None:
+    said = [b'{"content":"the same again"}' * 100, b"x", b"", PACKED + b"not compressed", PACKED]
+    with open_log(tmp_path) as log:
+        log.append([replace(outgoing("a"), value=value) for value in (*said, None)])
+        assert values(read_all(log, TURNS, ANN)) == [*said, None]
+    with sqlite3.connect(tmp_path / "log.sqlite") as connection:
+        stored = [row[0] for row in connection.execute(f'SELECT value FROM "{TURNS}" ORDER BY id')]
+    assert len(stored[0]) < len(said[0]) / 10
+    assert stored[1:3] == said[1:3]
+    assert stored[-1] is None
+
+
+def test_a_file_from_before_values_were_compressed_is_read_and_written(tmp_path: Path) -> None:
+    open_log(tmp_path).close()
+    before = [b'{"content":"as it is"}', PACKED + b"of a producer"]
+    with sqlite3.connect(tmp_path / "log.sqlite") as connection:
+        connection.execute("PRAGMA user_version=1")
+        connection.executemany(
+            f'INSERT INTO "{TURNS}" VALUES (?, 0, ?, ?, NULL)',
+            [((ANN << 40) + n, b"ann", value) for n, value in enumerate(before)],
+        )
+        connection.execute(
+            "UPDATE partitions SET next_offset=2 WHERE topic=? AND partition=?", (TURNS, ANN)
+        )
+    connection.close()
+    with open_log(tmp_path, "read") as log:
+        assert values(read_all(log, TURNS, ANN)) == before
+    with open_log(tmp_path) as log:
+        log.append([outgoing("a")])
+        assert values(read_all(log, TURNS, ANN)) == [*before, b"a"]
+    with sqlite3.connect(tmp_path / "log.sqlite") as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
 
 
 def test_topics_that_came_later_are_added(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def fed(folder: Path, *values: bytes | None) -> Pipeline:
     assert balance.holds
     assert balance.turns["accepted"] == len(values) + 1
     assert balance.turns["in_flight"] == 0
-    assert "Ana has a bicycle" in pipeline.memories()
+    assert "Ana has a bicycle." in pipeline.memories()
     return pipeline
 
 
@@ -183,7 +183,7 @@ def test_garbage_on_other_topics_stops_nothing(tmp_path: Path) -> None:
         pipeline.run()
         dead = Counter(dead_letter.topic for dead_letter in pipeline.dead_letters())
         assert dead == {topic.name: len(keys) for topic in topics}
-        assert pipeline.memories() == ["Ana has a bicycle"]
+        assert pipeline.memories() == ["Ana has a bicycle."]
         assert pipeline.balance().holds
 
 
@@ -198,9 +198,9 @@ def test_two_pipelines_on_one_folder(tmp_path: Path) -> None:
             Shard(tmp_path / "shard", pipeline.shard.options)
         # The first one is none the worse for it.
         pipeline.say("I like green tea")
-        assert pipeline.run().memories() == ["Ana likes green tea"]
+        assert pipeline.run().memories() == ["Ana likes green tea."]
     with Pipeline(tmp_path) as pipeline:
-        assert pipeline.memories() == ["Ana likes green tea"]
+        assert pipeline.memories() == ["Ana likes green tea."]
 
 
 def open_without_rights(folder: Path, told: Connection) -> None:
@@ -241,7 +241,7 @@ def test_a_folder_that_may_not_be_written(readonly: tuple[str, ...]) -> None:
         assert "ermission denied" in error
         with Pipeline(folder) as pipeline:
             pipeline.say("I like green tea")
-            assert pipeline.run().memories() == ["Ana likes green tea"]
+            assert pipeline.run().memories() == ["Ana likes green tea."]
 
 
 def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
@@ -336,4 +336,4 @@ def test_a_full_disk_refuses_a_publisher_and_leaves_the_log_whole(tmp_path: Path
         assert pipeline.balance().turns["stored"] == taken
         pipeline.say("I have a bicycle", first=9_999)
         pipeline.run()
-        assert "Ana has a bicycle" in pipeline.memories()
+        assert "Ana has a bicycle." in pipeline.memories()

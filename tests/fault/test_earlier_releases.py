@@ -36,7 +36,7 @@ FACTS = {
 }
 OF = {"first-release": FACTS | {f"The door code of Jonas's cellar is {SECRET}."}}
 """What was remembered where not all of FACTS."""
-LATE = "Jonas bought a red bicycle yesterday (2026-03-02)."
+LATE = "Jonas bought a red bicycle on 2026-03-02."
 
 
 @pytest.fixture(params=RELEASES)
@@ -77,9 +77,9 @@ def test_what_is_remembered_is_told_and_goes_on(settings: Settings, release: str
     checks = asyncio.run(examine(settings))
     assert [each for each in checks if not each.ok] == []
     live = Live(settings)
-    live.say("I am allergic to walnuts.", "I keep two goats.", scope="home", first=50)
+    live.say("I am allergic to walnuts.", "I have two goats.", scope="home", first=50)
     asyncio.run(worked(settings))
-    assert facts(settings) == known | {LATE, "Ana is allergic to walnuts.", "Ana keeps two goats."}
+    assert facts(settings) == known | {LATE, "Ana is allergic to walnuts.", "Ana has two goats."}
     assert live.rows(
         "SELECT bool_and(holds), sum(facts_lost + turns_lost) FROM pipeline_total"
     ) == [(True, 0)]

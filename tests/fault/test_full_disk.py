@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,6 +55,12 @@ def said(count: int) -> list[str]:
     return [f"I like the town number {number} best." for number in range(count)]
 
 
+def long_texts(count: int, seed: int = 7) -> list[str]:
+    """Texts of words that no compression makes short."""
+    chance = random.Random(seed)
+    return [f"{text} {chance.randbytes(300).hex(' ', 4)}" for text in said(count)]
+
+
 def one_line(text: str) -> str:
     [line] = [line for line in text.splitlines() if line.strip()]
     return line
@@ -85,8 +92,7 @@ def test_on_a_full_disk_every_command_says_so_in_a_line_and_reading_goes_on(
 
 
 def test_a_disk_that_fills_while_it_runs_stops_the_worker_in_a_line(small: Program) -> None:
-    texts = [f"{text} {'word ' * 120}" for text in said(2_000)]
-    small.ok("ingest", small.turns(*texts), "--scope", "home")
+    small.ok("ingest", small.turns(*long_texts(2_000)), "--scope", "home")
     assert "disk is full" in one_line(small.fails("run", "--once"))
     balance = small.json("status")["balance"]
     assert balance["holds"] is True
@@ -94,8 +100,7 @@ def test_a_disk_that_fills_while_it_runs_stops_the_worker_in_a_line(small: Progr
 
 
 def test_ingest_tells_how_much_it_published_before_the_disk_was_full(small: Program) -> None:
-    texts = [f"{text} {'word ' * 100}" for text in said(20_000)]
-    told = small.fails("ingest", small.turns(*texts), "--scope", "home")
+    told = small.fails("ingest", small.turns(*long_texts(20_000)), "--scope", "home")
     assert "nothing was written" not in told
     published = int(told.split(" turns were published")[0].split()[-1])
     assert 0 < published < 20_000

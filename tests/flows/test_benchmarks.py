@@ -61,7 +61,8 @@ def test_retrieval_tells_data_sets_and_halves_apart(program: Program, data: Path
     assert hybrid["by_half"]["check"]["questions"] == 2
     assert hybrid["ms"]["p95"] >= hybrid["ms"]["p50"] > first["query_embedding_ms"]["p50"] > 0
     size = first["bytes_a_turn"]
-    assert size["each"] == round((size["duckdb"] + size["lancedb"]) / 8)
+    assert size["each"] == round((size["log"] + size["duckdb"] + size["lancedb"]) / 8)
+    assert first["turns_per_processor_second"] > 0
     assert "no graph" in first["methods"]
     shown = program.ok("bench", "retrieval", "--data", str(data), "--half", "check")
     assert "check half" in shown

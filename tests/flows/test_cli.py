@@ -45,7 +45,7 @@ def test_ingest_run_recall_explain_status(tmp_path: Path) -> None:
     assert provenance["decisions"][0]["action"] == "ADD"
 
     status = program.json("status")
-    assert set(status) == {"stages", "balance", "dead_letters", "providers"}
+    assert set(status) == {"stages", "balance", "dead_letters", "held_back", "providers"}
     assert [set(stage) for stage in status["stages"]] == [
         {"stage", "partition", "cursor", "end", "lag", "state"}
     ] * 6
@@ -217,22 +217,30 @@ def test_a_remembered_text_is_extracted_from_once_under_its_key(program: Program
     wish = ("remember", text, "--scope", "home", "--who", "Ana", "--key", "k1")
     assert program.json(*wish)["command_id"] == program.json(*wish)["command_id"]
     program.ok("run", "--once")
-    assert len(memories(program)) == 3
+    [saved] = memories(program)
+    assert saved["content"] == text
     assert program.json(*wish)["result"]["deduped"] is False  # the answer of the first time
     error = program.fails("remember", "Ana bakes", "--scope", "home", "--key", "k1")
     assert "the key 'k1' was used before" in error
+    program.ok("alias", "Lisbon", "Lisboa", "--scope", "home")
+    program.ok("run", "--once")
+    assert program.json("entity", "Lisboa", "--scope", "home")["name"] == "Lisbon"
 
-    saved = str(one(program, "I live in")["id"])
+
+def test_what_was_drawn_from_a_turn_is_shown_before_it_is_forgotten(program: Program) -> None:
+    text = "I live in Lisbon with my sister Nora. I am allergic to walnuts."
+    program.ok("ingest", program.turns(text), "--scope", "home")
+    program.ok("run", "--once")
+    [saved] = (str(row["id"]) for row in memories(program) if row["type"] == "episodic")
     shown = program.json("forget", saved[:8], "--preview", "--cascade")
     assert [row["id"] for row in shown["candidates"]] == [saved]
-    assert len(shown["cascade"]) == 2
-    told = program.ok("forget", "--query", "walnuts", "--scope", "home", "--preview")
+    assert len(shown["cascade"]) == len(memories(program)) - 1 > 1
+    told = program.ok("forget", saved, "--preview")
     assert "drawn from nothing else" in told
     assert "--confirm" in told
     forget = ("forget", saved, "--cascade", "--reason", "asked for", "--confirm")
     assert "token is for other memories" in program.fails(*forget, "odd")
     program.ok(*forget, shown["confirm_token"])
-    program.ok("alias", "Lisbon", "Lisboa", "--scope", "home")
     program.ok("run", "--once")
     assert memories(program) == []
 

@@ -282,7 +282,7 @@ async def test_a_preview_shows_what_goes_and_its_token_forgets_just_that(desk: D
     assert (candidate["version"], candidate["pinned"]) == (1, False)
     assert candidate["score"] > 0
     [along] = shown["cascade"]
-    assert (along["content"], along["drawn_from"]) == ("Ana has a boat in Oslo", [ids[SAID[1]]])
+    assert (along["content"], along["drawn_from"]) == ("Ana has a boat in Oslo.", [ids[SAID[1]]])
     selection = ForgetPreviewRequest(
         "ana", query="boat", types=("episodic",), limit=1, cascade=True
     )

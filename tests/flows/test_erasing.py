@@ -25,7 +25,7 @@ from palimpsest.schemas.topics import CONVERSATION_TURNS
 from tests.erased_bytes import where
 from tests.harness import FULL, Pipeline, differing, pipeline_settings
 
-SECRET = "Ana keeps the spare key under the third flowerpot"
+SECRET = "I love my green flowerpot"
 FOREIGN = "Ana wohnt in der Königsstraße 12 in Tübingen"
 OTHER = "Ben works at a bakery in Ghent"
 
@@ -126,7 +126,11 @@ def test_a_whole_scope(tmp_path: Path) -> None:
         assert running.result(50) == (None, {"status": "erased", "memories": count})
         carry_out_in(running.log, 0, running.shard)
         assert where(tmp_path, FOREIGN, "4711-0815", "Königsstraße") == []
-        assert set(everything(running)) == {*others, "Ana bought a red bicycle"}
+        assert set(everything(running)) == {
+            *others,
+            "Ana bought a red bicycle",
+            "Ana bought a red bicycle.",
+        }
         assert running.values("SELECT name FROM name_rows WHERE scope = 'ana' ORDER BY 1") == [
             "Ana",
             "red bicycle",

@@ -14,7 +14,7 @@ from tests.erased_bytes import where
 from tests.flows.http_server import problem, server
 from tests.flows.program import Program, until
 
-SECRET = "Ana keeps the spare key under the third flowerpot"
+SECRET = "I love my green flowerpot"
 FOREIGN = "Ana wohnt in der Königsstraße 12 in Tübingen"
 OTHER = "Ben works at a bakery in Ghent"
 
@@ -25,7 +25,7 @@ def opened(folder: Path) -> Memory:
 
 
 def test_while_turns_keep_coming(tmp_path: Path) -> None:
-    said = [f"Ben visited museum number {number} in Ghent" for number in range(40)]
+    said = [f"I visited museum number {number} in May 2025" for number in range(40)]
     with opened(tmp_path) as memory:
         memory.add([{"turn_id": "t1", "content": SECRET}, {"turn_id": "t2", "content": FOREIGN}])
         # The first erasure meets facts on their way, the second what is stored.

@@ -149,7 +149,7 @@ async def test_a_body_that_is_shorter_than_told_is_no_document(served: Web) -> N
     short = answer(b"hello", "text/plain", Content_Length="50")
     assert "cannot be fetched" in await refused(served, short)
     broken = answer(b"no gzip", "text/plain", Content_Encoding="gzip")
-    assert "cannot be fetched" in await refused(served, broken)
+    assert "cannot be unpacked" in await refused(served, broken)
     assert "cannot be fetched" in await refused(served, b"nonsense\r\n\r\n")
 
 

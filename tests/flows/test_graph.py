@@ -249,10 +249,10 @@ def test_a_replaced_text_mentions_nothing_any_more(tmp_path: Path, known_first: 
         pipeline.run()
         if not known_first:
             known_places(pipeline, 9)
-        assert named(pipeline, memory_id(1)) == {("Bergen", "Bergen")}
+        assert named(pipeline, memory_id(1)) == {("Ana", "Ana"), ("Bergen", "Bergen")}
         pipeline.command(modified(memory_id(1), content="Ana lives in Oslo"), first=3)
         pipeline.run()
-        assert named(pipeline, memory_id(1)) == {("Oslo", "Oslo")}
+        assert named(pipeline, memory_id(1)) == {("Ana", "Ana"), ("Oslo", "Oslo")}
 
 
 def test_what_triples_said_of_a_text_goes_with_it(tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_the_mentions_of_an_entity_are_the_rows_of_the_mentions_view(tmp_path: P
         )
         assert [row["name"] for row in counted] == ["Bergen", "Oslo"]
         for row in counted:
-            assert row["mentions"] == row["rows"] > row["times_told"] == 2
+            assert row["mentions"] == row["rows"] >= row["times_told"] == 2
 
 
 def test_graph_writes_off_drops_what_turns_say_and_keeps_what_is_authored(tmp_path: Path) -> None:

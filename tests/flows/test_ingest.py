@@ -157,7 +157,7 @@ def test_when_the_disk_refuses_the_count_told_is_true(program: Program) -> None:
     name = many(program, 20_000)
     command = " ".join(program.command("ingest", name))
     done = subprocess.run(
-        ["bash", "-c", f"ulimit -f 4096; exec {command}"],
+        ["bash", "-c", f"ulimit -f 1024; exec {command}"],
         cwd=program.folder,
         env=program.environment,
         capture_output=True,

@@ -184,8 +184,9 @@ async def explains(agent: Agent) -> None:
     explained = await agent.use("explain_fact", memory_id=facts["memories"][0]["id"])
     assert [each["content"] for each in explained["drawn_from"]] == [SAID[1]]
     assert explained["decisions"][0]["action"] == "ADD"
-    weak = await agent.use("weak_facts")
-    assert [each["content"] for each in weak["memories"]] == ["Ana: We saw Porto."]
+    assert (await agent.use("weak_facts"))["memories"] == []
+    weak = await agent.use("weak_facts", below=1.0)
+    assert any("Lisbon" in each["content"] for each in weak["memories"])
     assert (await agent.use("memory_stats"))["turns"] == len(SAID)
 
 

@@ -64,9 +64,11 @@ def test_the_commands_of_the_readme_run(tmp_path: Path) -> None:
     for told in (
         "5 turns published into friends (5), 0 bad",
         "4 created + 1 blocked",
-        "Ben is allergic to walnuts. [",
+        "## Profile\n- Ben is allergic to walnuts.",
+        "(a newer statement waits for review: Ana no longer drinks coffee every morning",
         "Ana is allergic to peanuts",
-        "1. Ana moved to Lisbon in March.",
+        "1. Ana moved to Lisbon in March 2026.",
+        "Ana no longer drinks coffee every morning.\npreference, version 2",
         "Ben must not eat walnuts",
         "sound",
     ):

@@ -9,6 +9,7 @@ import pytest
 
 from palimpsest.schemas.commands import (
     Actor,
+    ApplyProposalsCommand,
     Command,
     ForgetCommand,
     MemoryPatch,
@@ -16,9 +17,11 @@ from palimpsest.schemas.commands import (
     RememberCommand,
 )
 from palimpsest.schemas.identity import command_memory_id, forget_token, turn_memory_id
+from palimpsest.streams.deciders import SAID_BY_ITS_SOURCE
 from palimpsest.streams.runtime.runner import STEPS
+from palimpsest.streams.settings import Flags
 from tests.flows.scripted import assert_settled, scripted
-from tests.harness import FULL, Crash, Pipeline, differing, pipeline_settings
+from tests.harness import CAREFUL, FULL, Crash, Pipeline, differing, pipeline_settings
 from tests.messages import commanded
 from tests.spoken_model import ScriptedModel, spoken
 
@@ -41,22 +44,15 @@ def told(pipeline: Pipeline, kind: str) -> str:
     return SAVED
 
 
-def test_a_remembered_text_is_extracted_from_like_a_turn(tmp_path: Path) -> None:
-    with Pipeline(tmp_path) as pipeline:
-        text = "I live in Lisbon with my sister Nora. I am allergic to walnuts."
-        pipeline.command(RememberCommand(content=f"critical: {text}", who="Ana", project="home"))
+def test_a_remembered_text_is_the_memory_of_its_facts(tmp_path: Path) -> None:
+    with scripted(tmp_path) as pipeline:
+        pipeline.command(RememberCommand(content=TALK))
         pipeline.run()
-        rows = pipeline.rows("SELECT * FROM memory_rows WHERE memory_id <> ?", SAVED)
-        assert {row["content"] for row in rows} == {
-            "Ana lives in Lisbon with Ana's sister Nora.",
-            "Ana is allergic to walnuts.",
-        }
-        assert {(row["project"], row["pinned"]) for row in rows} == {("home", False)}
-        edges = pipeline.rows("SELECT * FROM memory_edges WHERE relation_type = 'derived_from'")
-        assert {edge["target_id"] for edge in edges} == {SAVED}
-        assert pipeline.values("SELECT content FROM memory_rows WHERE memory_id = ?", SAVED) == [
-            text
-        ]
+        assert pipeline.memories() == [TALK]
+        assert dict(pipeline.facts_settled()) == {("none", SAID_BY_ITS_SOURCE): 2}
+        assert pipeline.values("SELECT DISTINCT memory_id FROM outcomes") == [SAVED]
+        # The graph takes what it tells all the same.
+        assert pipeline.values("SELECT count(*) FROM relations") == [1]
         assert_settled(pipeline)
         # It is no turn: none was accepted, none is shown to a model with the next ones.
         assert pipeline.balance().turns["accepted"] == 0
@@ -66,7 +62,7 @@ def test_the_same_text_again_is_not_extracted_again(tmp_path: Path) -> None:
     with scripted(tmp_path) as pipeline:
         pipeline.command(*[RememberCommand(content=TALK)] * 3)
         pipeline.run()
-        assert pipeline.memories() == sorted([TALK, *FACTS])
+        assert pipeline.memories() == [TALK]
         assert pipeline.values("SELECT count(*) FROM extractions") == [1]
 
 
@@ -79,7 +75,109 @@ def test_no_fact_changes_the_text_that_it_was_drawn_from(word: str, tmp_path: Pa
         assert pipeline.values(
             "SELECT content FROM memory_rows WHERE memory_id = ? AND version = 1", SAVED
         ) == [text]
-        assert f"{word} Ana keeps bees at home" in pipeline.memories()
+        assert pipeline.memories() == [text]
+
+
+@pytest.mark.parametrize("word", ["Now", "Gone"])
+def test_a_remembered_text_takes_the_place_of_what_it_contradicts(
+    word: str, tmp_path: Path
+) -> None:
+    text = f"{word} Ana lives in Bergen near the harbour"
+    with scripted(tmp_path, FULL) as pipeline:
+        pipeline.say("Ana lives in Oslo near the harbour")
+        pipeline.run()
+        [old] = pipeline.values("SELECT memory_id FROM memory_rows WHERE type = 'fact'")
+        pipeline.command(RememberCommand(content=text))
+        pipeline.run()
+        assert pipeline.memories() == [text]
+        assert pipeline.rows(
+            "SELECT source_id, target_id FROM memory_edges WHERE relation_type = 'supersedes'"
+        ) == [{"source_id": SAVED, "target_id": f"{old}@1"}]
+        assert pipeline.facts_settled()[("deleted", f"it says {word}")] == 1
+        assert_settled(pipeline)
+
+
+def test_what_a_remembered_text_contradicts_waits_where_nothing_may_change(tmp_path: Path) -> None:
+    old, text = "Ana lives in Oslo near the harbour", "Now Ana lives in Bergen near the harbour"
+    with scripted(tmp_path) as pipeline:
+        pipeline.say(old)
+        pipeline.run()
+        pipeline.command(RememberCommand(content=text))
+        pipeline.run()
+        assert pipeline.memories() == sorted([old, text])
+        [held] = pipeline.rows("SELECT item_id, action FROM held_proposals")
+        assert held["action"] == "DELETE"
+        pipeline.command(
+            ApplyProposalsCommand(item_ids=(held["item_id"],), reason="so it is"), first=2
+        )
+        pipeline.run()
+        assert statuses(pipeline, 2) == ["deleted"]
+        assert pipeline.memories() == [text]
+        assert pipeline.values(
+            "SELECT source_id FROM memory_edges WHERE relation_type = 'supersedes'"
+        ) == [SAVED]
+        assert_settled(pipeline)
+
+
+@pytest.mark.parametrize("by", ["turn", "remembered"])
+@pytest.mark.parametrize("flags", [FULL, CAREFUL])
+def test_a_remembered_move_ends_the_home_that_was_known(
+    by: str, flags: Flags, tmp_path: Path
+) -> None:
+    with Pipeline(tmp_path, pipeline_settings(flags, near=0.0, min_score=0.0)) as pipeline:
+        if by == "turn":
+            pipeline.say("I live in Lisbon.", speaker="Ana")
+        else:
+            pipeline.command(RememberCommand(content="I live in Lisbon.", who="Ana"), first=2)
+        pipeline.run()
+        [old] = pipeline.memories()
+        pipeline.command(RememberCommand(content="I moved to Berlin.", who="Ana"))
+        pipeline.run()
+        kept = [] if flags == FULL else [old]
+        assert pipeline.memories() == sorted(["I moved to Berlin.", *kept])
+        superseding = "SELECT source_id FROM memory_edges WHERE relation_type = 'supersedes'"
+        assert pipeline.values(superseding) == ([SAVED] if flags == FULL else [])
+        assert pipeline.values("SELECT action FROM held_proposals") == (
+            [] if flags == FULL else ["DELETE"]
+        )
+        assert_settled(pipeline)
+
+
+def test_what_somebody_else_remembers_of_themselves_is_another_persons(tmp_path: Path) -> None:
+    with Pipeline(tmp_path, pipeline_settings(FULL, near=0.0, min_score=0.0)) as pipeline:
+        pipeline.command(RememberCommand(content="I live in Lisbon.", who="Ben"))
+        pipeline.run()
+        pipeline.command(RememberCommand(content="I moved to Berlin.", who="Ana"), first=2)
+        pipeline.run()
+        assert pipeline.memories() == ["I live in Lisbon.", "I moved to Berlin."]
+
+
+def test_what_the_rules_draw_from_remembered_texts_makes_no_memories(tmp_path: Path) -> None:
+    texts = sorted(
+        [f"I live in Lisbon with my sister Nora{number}." for number in range(15)]
+        + [
+            f"Customer alice{number}@example.org subscribed to plan {number}."
+            for number in range(15)
+        ]
+        + [
+            f"I am allergic to nut number {number} and my cat is named Cat{number}."
+            for number in range(15)
+        ]
+    )
+    with Pipeline(tmp_path) as pipeline:
+        pipeline.command(*(RememberCommand(content=text) for text in texts))
+        pipeline.run()
+        assert pipeline.memories() == texts
+        ids = {
+            row["content"]: row["memory_id"]
+            for row in pipeline.rows("SELECT content, memory_id FROM memory_rows")
+        }
+        patch = MemoryPatch(memory_id=ids[texts[1]], content="Nora lives in Porto.")
+        pipeline.command(forgotten(ids[texts[0]]), first=100)
+        pipeline.command(ModifyCommand(patches=(patch,), reason="wrong"), first=101)
+        pipeline.run()
+        assert pipeline.memories() == sorted([*texts[2:], "Nora lives in Porto."])
+        assert_settled(pipeline)
 
 
 def test_a_text_that_was_corrected_meanwhile_brings_back_nothing(tmp_path: Path) -> None:
@@ -92,7 +190,9 @@ def test_a_text_that_was_corrected_meanwhile_brings_back_nothing(tmp_path: Path)
         pipeline.run()
         assert pipeline.memories() == ["Ana lives in Bergen"]
         assert set(pipeline.facts_settled()) == {("skipped", "source_changed")}
-        assert pipeline.values("SELECT count(*) FROM relations") == [0]
+        # That of the corrected text, and none of the text before.
+        told_of = "SELECT name FROM relations JOIN known_entities ON entity_id = target_entity_id"
+        assert pipeline.values(told_of) == ["Bergen"]
         assert_settled(pipeline)
 
 
@@ -125,7 +225,8 @@ def test_nothing_in_flight_outlives_what_is_forgotten(
         assert pipeline.memories() == []
         assert_settled(pipeline)
         if place in ("decided", "applied"):
-            assert {event for event, _ in pipeline.facts_settled()} == {"created"}
+            kept = "created" if kind == "turn" else "none"
+            assert {event for event, _ in pipeline.facts_settled()} == {kept}
         else:
             assert set(pipeline.facts_settled()) == {("skipped", "source_forgotten")}
             assert pipeline.values("SELECT count(*) FROM relations") == [0]
@@ -221,12 +322,14 @@ def test_the_cascade_respects_what_people_protect(tmp_path: Path) -> None:
 
 def test_a_source_that_stays_keeps_what_was_drawn_from_it(tmp_path: Path) -> None:
     with scripted(tmp_path) as pipeline:
-        pipeline.command(RememberCommand(content=TALK, pinned=True))
+        told(pipeline, "turn")
         pipeline.run()
-        pipeline.command(forgotten(SAVED, cascade=True), first=2)
+        pin = MemoryPatch(memory_id=TURN, pinned=True)
+        pipeline.command(ModifyCommand(patches=(pin,), reason="dear"))
+        pipeline.command(forgotten(TURN, cascade=True), first=2)
         pipeline.run()
         assert statuses(pipeline, 2) == ["pinned"]
-        assert pipeline.memories() == sorted([TALK, *FACTS])
+        assert pipeline.memories() == FACTS
 
 
 def test_another_scope_is_out_of_reach(tmp_path: Path) -> None:

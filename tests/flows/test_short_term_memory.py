@@ -67,6 +67,7 @@ def test_every_turn_is_kept_with_its_session(pipeline: Pipeline) -> None:
         "who": "Ana",
         "content": "I like tea",
         "occurred_at": "2026-03-01T09:30:00Z",
+        "marks": [],
     }
     assert (found["summary"], found["explicit_intent"]) == (None, False)
 
@@ -254,8 +255,16 @@ def test_a_context_begins_with_the_session(pipeline: Pipeline) -> None:
     assert told["offers_summary"] is True
     assert told["ids"]["session"] == [turn_memory_id("ana", "t1"), turn_memory_id("ana", "t2")]
     # What stands there is not said twice.
-    assert told["text"].count("We go to Oslo") == 1 + len(told["ids"]["facts"])
+    assert told["text"].count("We go to Oslo") == 1
     assert told["tokens"] <= told["budget"]
+
+
+def test_a_context_does_not_repeat_the_message_that_is_asked(pipeline: Pipeline) -> None:
+    pipeline.say("We go to Oslo", "Where do  we go?")
+    pipeline.run()
+    told = context(pipeline, "Where do we go?")
+    assert "Where do" not in told["text"]
+    assert told["ids"]["session"] == [turn_memory_id("ana", "t1")]
 
 
 def test_after_a_summary_only_later_turns_are_shown(pipeline: Pipeline) -> None:

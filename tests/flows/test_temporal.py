@@ -21,16 +21,16 @@ from tests.harness import Pipeline
 from tests.messages import BEGIN, published, turn
 from tests.sessions_by_hand import ask
 
-FREEZE = "The freeze of the billing service lasts until Friday."
+STAY = "I live in Porto until Friday."
 LAST = datetime(2026, 3, 6, 23, 59, 59, tzinfo=UTC)
 """BEGIN is a Sunday."""
-QUESTION = "how long does the freeze of the billing service last?"
+QUESTION = "how long does Ana live in Porto?"
 
 
 @pytest.fixture
 def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
     with Pipeline(tmp_path) as made:
-        made.say(FREEZE, "I work at the bakery in Ghent.", speaker="Ana")
+        made.say(STAY, "I work at the bakery in Ghent.", speaker="Ana")
         yield made.run()
 
 
@@ -59,7 +59,7 @@ def test_the_end_is_stored_with_the_memory(pipeline: Pipeline) -> None:
 
 def test_friday_is_the_speaker_s_own(tmp_path: Path) -> None:
     with Pipeline(tmp_path) as made:
-        record = json.loads(outgoing(CONVERSATION_TURNS, published(turn(FREEZE))).value or b"")
+        record = json.loads(outgoing(CONVERSATION_TURNS, published(turn(STAY))).value or b"")
         record["occurred_at"] = "2026-03-06T01:00:00+09:00"
         made.raw(CONVERSATION_TURNS, json.dumps(record).encode())
         made.run()
@@ -68,14 +68,14 @@ def test_friday_is_the_speaker_s_own(tmp_path: Path) -> None:
 
 
 def test_lists_are_narrowed(pipeline: Pipeline) -> None:
-    freeze, bakery = fact_of(pipeline)["content"], "Ana works at the bakery in Ghent."
-    assert listed(pipeline) == sorted([freeze, bakery])
-    assert listed(pipeline, temporal=True) == [freeze]
+    stay, bakery = fact_of(pipeline)["content"], "Ana works at the bakery in Ghent."
+    assert listed(pipeline) == sorted([stay, bakery])
+    assert listed(pipeline, temporal=True) == [stay]
     assert listed(pipeline, temporal=False) == [bakery]
     assert listed(pipeline, categories=("work", "nothing")) == [bakery]
     assert listed(pipeline, categories=("nothing",)) == []
     assert listed(pipeline, valid_at=LAST) == [bakery]
-    assert listed(pipeline, valid_at=LAST - timedelta(seconds=1)) == sorted([freeze, bakery])
+    assert listed(pipeline, valid_at=LAST - timedelta(seconds=1)) == sorted([stay, bakery])
 
 
 def test_what_is_over_is_told_so_ranked_lower_or_left_out(pipeline: Pipeline) -> None:
@@ -89,7 +89,7 @@ def test_what_is_over_is_told_so_ranked_lower_or_left_out(pipeline: Pipeline) ->
     assert content in recalled(pipeline, valid_at=BEGIN)
     block = ask(pipeline, ContextRequest("ana", QUESTION))["text"]
     over = datetime.now(UTC) > LAST
-    assert ("(until 2026-03-06; over now)" in block) == over
+    assert ("(until 2026-03-06; over now" in block) == over
 
 
 def test_rules_and_their_look_alikes_agree_with_the_words(pipeline: Pipeline) -> None:

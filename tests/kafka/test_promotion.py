@@ -22,7 +22,7 @@ from tests.traffic import Traffic
 
 PARTITIONS = 2
 SCOPES = ("ana", "ben", "kim", "eve")
-OLD = [f"I like the old dish {number}." for number in range(6)]
+OLD = [f"I like old dish {number}." for number in range(6)]
 ANEW = {
     text: (f"Ana likes the very old dish {number}", f"Somebody {number} came along")
     for number, text in enumerate(OLD)

@@ -30,6 +30,7 @@ from palimpsest.schemas.rows import (
     embedding_key,
 )
 from palimpsest.schemas.session_rows import SessionRow, ShortTermRow
+from palimpsest.schemas.sources import Source
 from palimpsest.schemas.topics import MEMORY_WRITES, Topic
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.memory_rows import CONFIRMED_DECAY_RATE
@@ -89,6 +90,7 @@ class Store:
     candidates: Callable[[FindCandidates], Sequence[ScoredCandidate]] = lambda ask: ()
     near: Sequence[ScoredCandidate] = ()
     derived: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    sources: Mapping[str, Source] = field(default_factory=dict)
     known_facts: Mapping[str, Any] = field(default_factory=dict)
     held: Mapping[str, HeldRow] = field(default_factory=dict)
     graph: Graph = field(default_factory=lambda: Graph({}, {}, {}, {}))
@@ -140,6 +142,7 @@ class Store:
             held={key: row for key, row in self.held.items() if key in ask.held_ids},
             facts={k: v for k, v in self.known_facts.items() if k in ask.fact_ids},
             derived={k: v for k, v in self.derived.items() if {*v} & {*ask.derived_from}},
+            sources={} if not ask.sources_of else self.sources,
         )
 
 

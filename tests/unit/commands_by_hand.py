@@ -25,10 +25,11 @@ def carry_out(
     actor: Actor = HUMAN,
     flags: Flags = CAREFUL,
     error: str | None = None,
+    hides: bool | None = True,
     **fields: Any,
 ) -> Driven:
     stage = apply_writes_stage(pipeline_settings(flags))
-    intent = CommandIntent(command=command, actor=actor, error=error)
+    intent = CommandIntent(command=command, actor=actor, error=error, hides=hides)
     message = write_message(
         MemoryWrite(write=intent), causation_id="c1", correlation_id="trace", **fields
     )

@@ -38,7 +38,8 @@ async def resident_scopes(lab: Lab) -> object:
 
 async def found_by_stem(lab: Lab) -> object:
     rows = [memory("m", "Wir haben viele Häuser gesehen")]
-    return len((await lab.recalled("Haus", rows))["results"])
+    found = (await lab.recalled("Haus", rows))["results"]
+    return sum(not result["unlikely"] for result in found)
 
 
 TEAS: list[Row] = [
@@ -82,9 +83,13 @@ async def best_of_pool(lab: Lab) -> object:
     return [r["id"] for r in (await lab.recalled("tea", TEAS, limit=1))["results"]]
 
 
+async def results_of_a_recall(lab: Lab) -> object:
+    return len((await lab.recalled("tea and something else", TEAS))["results"])
+
+
 async def raised_by_graph(lab: Lab) -> object:
     answer = await lab.recalled("tea number 7 in Lima", NAMED, limit=50)
-    return [r["id"] for r in answer["results"] if "graph" in r["explanation"]["parts"]]
+    return [r["id"] for r in answer["results"] if r["explanation"]["parts"].get("graph")]
 
 
 async def graph_timed_out(lab: Lab) -> object:
@@ -127,6 +132,7 @@ CASES: dict[str, Case] = {
     ),
     "recall.graph_weight": Case(raised_by_graph, (0.0, 0.5), ([], ["m07"])),
     "recall.graph_timeout_ms": Case(graph_timed_out, (0.000001, 60_000), (True, False)),
+    "recall.min_score": Case(results_of_a_recall, ("0.0", "0.99"), (10, 0)),
     "recall.time_words": Case(use_of_times, ("off", "prefer"), ("none", "prefer")),
     "recall.intent": Case(
         intent_of_a_question, ("words", "exemplars"), (("general", "default"), ("why", "exemplar"))

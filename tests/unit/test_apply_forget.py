@@ -21,6 +21,7 @@ from palimpsest.schemas.commands import (
 )
 from palimpsest.schemas.messages import MemoryChange
 from palimpsest.schemas.rows import ArchiveRow, FlagsRow, MemoryRow
+from palimpsest.schemas.sources import Source, Statement
 from palimpsest.schemas.topics import MEMORY_CHANGES
 from palimpsest.streams.settings import Flags
 from tests.messages import BEGIN
@@ -147,6 +148,24 @@ def test_forget_tells_of_each() -> None:
         "status": "version_conflict",
         "version": 3,
     }
+
+
+SAID = memory("turn", "I like green tea. My bike is new.", type="episodic", who="Ana")
+SAID_TEA = Source(SAID, SAID.content, "{}", False, (Statement("tea", TEA.content, False),))
+
+
+@pytest.mark.parametrize(
+    ("hides", "texts"),
+    [(True, [TEA.content, "[forgotten] My bike is new."]), (None, [TEA.content])],
+)
+def test_a_forgotten_memory_is_hidden_where_it_was_stated_unless_the_record_is_older(
+    hides: bool | None, texts: list[str]
+) -> None:
+    """A store that an earlier release has left shows such a turn as it is; so must its rebuild."""
+    store = Store.of(TEA, SAID, sources={"turn": SAID_TEA})
+    driven = carry_out(ForgetCommand(memory_ids=("tea",), reason="wrong"), store, hides=hides)
+    assert [row.content for row in driven.rows(MemoryRow)] == texts
+    assert ("hidden_in" in result(driven)[0]) == bool(hides)
 
 
 def deleted_tea(**fields: Any) -> MemoryRow:

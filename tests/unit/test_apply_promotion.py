@@ -130,7 +130,8 @@ def test_what_was_changed_since_the_comparison_stays(pipeline: Pipeline) -> None
     give(pipeline, 1, reworded(pipeline, "Ana likes tea", "Ana hates tea"))
     give(pipeline, 2, forget(pipeline, "Rex is loud"))
     done = give(pipeline, 3, *parts(given))
-    assert done["kept_because"] == {"changed-meanwhile": 2}
+    # The turn that said "Rex is loud", and no more, is hidden: "Rex goes to a vet" is of it, too.
+    assert done["kept_because"] == {"changed-meanwhile": 2, "source-forgotten": 1}
     assert items(pipeline)[tea] == items(pipeline)[loud] == ("kept", "changed-meanwhile", None)
     assert "Ana hates tea" in pipeline.memories()
     assert "Rex is loud" not in pipeline.memories()

@@ -14,6 +14,7 @@ from palimpsest.schemas.messages import (
     RawTurnIntent,
     RejectedTurnIntent,
 )
+from palimpsest.schemas.outline import outline
 from palimpsest.schemas.rows import EdgeRow, FlagsRow, MemoryRow, MentionRow, OutcomeRow
 from palimpsest.schemas.session_rows import SessionRow
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES, TURNS_NORMALIZED
@@ -53,6 +54,23 @@ def test_the_vector_is_made_of_day_speaker_and_text() -> None:
     assert ask.texts == ("1 March 2026. Ana: I like tea.",)
     [kept] = [write for write in driven.step.writes if isinstance(write, KeepVector)]
     assert kept.embedding_key == driven.rows(MemoryRow)[0].embedding_key
+
+
+@pytest.mark.parametrize("role", ["assistant", "tool", "system"])
+def test_the_vector_of_a_long_text_by_no_person_is_that_of_its_outline(role: str) -> None:
+    content = "Feed it once a week, and keep it cold while you are away. " * 20
+    driven = store_turn(content, role=role)
+    [ask] = driven.of(Embed)
+    assert ask.texts == (f"1 March 2026. Ana: {outline(content.strip())}",)
+    [kept] = [write for write in driven.step.writes if isinstance(write, KeepVector)]
+    [row] = driven.rows(MemoryRow)
+    assert (row.content, row.embedding_key) == (content.strip(), kept.embedding_key)
+
+
+def test_the_vector_of_a_persons_long_turn_is_that_of_all_of_it() -> None:
+    content = "Feed it once a week, and keep it cold while you are away. " * 20
+    [ask] = store_turn(content).of(Embed)
+    assert ask.texts == (f"1 March 2026. Ana: {content.strip()}",)
 
 
 def test_without_a_vector_the_turn_is_stored_all_the_same() -> None:
@@ -109,10 +127,15 @@ def extracted(driven: Driven) -> list[NormalizedTurn]:
 
 
 @pytest.mark.parametrize(
-    ("role", "count"), [("user", 1), ("assistant", 1), ("tool", 0), ("system", 0)]
+    ("role", "count"), [("user", 1), ("assistant", 0), ("tool", 0), ("system", 0)]
 )
 def test_only_some_roles_are_extracted_from(role: str, count: int) -> None:
     assert len(extracted(store_turn("I like tea.", role=role))) == count
+
+
+def test_an_assistants_turn_is_shown_with_the_next_though_nothing_is_extracted_from_it() -> None:
+    [row] = store_turn("So you live in Lisbon?", role="assistant").rows(SessionRow)
+    assert row.extracted_turns == (T1,)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +76,40 @@ def test_means_are_told_by_category_and_by_half() -> None:
     assert means["by_category"]["open-domain"] == {"questions": 0}
     assert [means["by_half"][half]["recall@1"] for half in ("choose", "check")] == [1.0, 0.0]
     assert means["ms"]["p50"] == 2.0
+
+
+def test_means_are_told_by_role_and_type_where_the_data_tells_them() -> None:
+    mine, yours = (
+        Question("x", "?", 1, ("D1:1",), type=kind, roles=(role,))
+        for kind, role in (("update", "user"), ("advice", "assistant"))
+    )
+    told = json.loads(
+        json.dumps(summary([judged(mine, ["D1:1"], 1.0), judged(yours, ["D1:2"], 1.0)]))
+    )
+    assert {role: means["recall@1"] for role, means in told["by_role"].items()} == {
+        "user": 1.0,
+        "assistant": 0.0,
+    }
+    assert {kind: means["recall@1"] for kind, means in told["by_type"].items()} == {
+        "update": 1.0,
+        "advice": 0.0,
+    }
+    plain = summary([judged(Question("x", "?", 1, ("D1:1",)), [], 1.0)])
+    assert (plain["by_role"], plain["by_type"]) == ({}, {})
+
+
+def test_a_question_has_its_date_its_type_and_the_roles_of_its_evidence(tmp_path: Path) -> None:
+    turns = [
+        {"speaker": speaker, "dia_id": f"D1:{number}", "text": "?"}
+        for number, speaker in enumerate(("User", "Assistant"), 1)
+    ]
+    asked = {"question": "?", "evidence": ["D1:1", "D1:2"], "category": 2, "type": "advice"}
+    asked["asked_at"] = "2023/05/30 (Tue) 18:40"
+    file = tmp_path / "x.json"
+    file.write_text(json.dumps({"session_1": turns, "qa": [asked]}))
+    [question] = questions(file)
+    assert question.asked_at == datetime(2023, 5, 30, 18, 40, tzinfo=UTC)
+    assert (question.type, question.roles) == ("advice", ("assistant", "user"))
 
 
 def test_every_variant_has_a_name_and_a_way_of_its_own() -> None:

@@ -13,7 +13,7 @@ from palimpsest.schemas.topics import FACTS_EXTRACTED
 from palimpsest.streams.decide import decide_stage
 from tests.messages import envelope
 from tests.unit.by_hand import SCOPE, candidate, context, drive, memory
-from tests.unit.test_contradictions_labelled import PAIRS, Pair
+from tests.unit.test_contradictions_labelled import OVERWRITES, PAIRS, REAL, Pair
 from tests.unit.test_decide import facts, finding, intent
 
 ENGLISH, MULTILINGUAL = "answerai-colbert-small-int8", "multilingual-e5-small-q4"
@@ -39,10 +39,10 @@ async def decided(settings: Settings, pairs: list[Pair]) -> list[str]:
 @pytest.mark.parametrize(
     ("language", "model", "seen", "held_out"),
     [
-        ("en", ENGLISH, 50, 39),
-        ("en", MULTILINGUAL, 49, 35),
-        ("de", MULTILINGUAL, 15, 8),
-        ("ja", MULTILINGUAL, 15, 7),
+        ("en", ENGLISH, 30, 23),
+        ("en", MULTILINGUAL, 29, 21),
+        ("de", MULTILINGUAL, 7, 3),
+        ("ja", MULTILINGUAL, 5, 3),
     ],
 )
 async def test_contradictions_are_found_and_nothing_else(
@@ -60,3 +60,10 @@ async def test_contradictions_are_found_and_nothing_else(
     assert all(pair.contradicts for pair in found)
     assert sum(not pair.held_out for pair in found) >= seen
     assert sum(pair.held_out for pair in found) >= held_out
+
+
+async def test_what_was_written_before_the_rules_by_slot_is_near_enough() -> None:
+    settings = load_settings(["search.language=en"], environment={}).settings
+    english = [pair for pair in OVERWRITES if pair.language == "en"]
+    assert {*await decided(settings, english)} <= {"ADD", "NONE"}
+    assert (await decided(settings, REAL)).count("UPDATE") >= 70

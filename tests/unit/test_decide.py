@@ -112,7 +112,7 @@ def test_a_keyword_candidate_is_never_distinct_unasked() -> None:
 
 def test_the_rules_see_contradictions() -> None:
     store = finding(candidate(memory("m", "The cache is enabled on the server", version=4)))
-    [proposal] = intent(decide(facts("The cache is disabled on the server"), store)).proposals
+    [proposal] = intent(decide(facts("The cache is not enabled on the server"), store)).proposals
     assert (proposal.action, proposal.target_id, proposal.target_version) == ("UPDATE", "m", 4)
     assert proposal.contradiction_risk
     assert proposal.review_needed
@@ -121,14 +121,14 @@ def test_the_rules_see_contradictions() -> None:
 def test_without_a_cosine_the_rules_propose_nothing_but_to_add() -> None:
     known = memory("m", "The cache is enabled on the server")
     store = finding(candidate(known, cosine=None, keyword=0.9))
-    [proposal] = intent(decide(facts("The cache is disabled on the server"), store)).proposals
+    [proposal] = intent(decide(facts("The cache is not enabled on the server"), store)).proposals
     assert (proposal.action, proposal.target_id) == ("ADD", None)
 
 
 def test_what_was_told_earlier_contradicts_nothing_that_was_told_later() -> None:
     known = memory("m", "The cache is enabled on the server")
     later = candidate(known).model_copy(update={"occurred_at": BEGIN + timedelta(days=1)})
-    body = facts("The cache is disabled on the server")
+    body = facts("The cache is not enabled on the server")
     [proposal] = intent(decide(body, finding(later))).proposals
     assert (proposal.action, proposal.target_id) == ("ADD", None)
     [proposal] = intent(decide(body, finding(later), occurred_at=later.occurred_at)).proposals
@@ -136,12 +136,27 @@ def test_what_was_told_earlier_contradicts_nothing_that_was_told_later() -> None
 
 
 def test_of_several_contradicted_the_first_candidate_is_updated() -> None:
-    texts = {"b": "The cache is enabled on the server", "a": "The cache is active on the server"}
+    texts = {"b": "Ana lives in Lisbon.", "a": "Ana moved to Oslo."}
     found = [candidate(memory(name, text)) for name, text in texts.items()]
     for order in (found, found[::-1]):
         store = finding(*order)
-        [proposal] = intent(decide(facts("The cache is disabled on the server"), store)).proposals
+        [proposal] = intent(decide(facts("Ana lives in Berlin."), store)).proposals
         assert (proposal.action, proposal.target_id) == ("UPDATE", order[0].memory_id)
+
+
+def test_what_two_people_of_one_name_do_is_added() -> None:
+    found = [candidate(memory(text, text)) for text in ("Sam lives in Leeds.", "Sam (Ana's uncle)")]
+    for known, action in ((found[:1], "UPDATE"), (found, "ADD")):
+        [proposal] = intent(decide(facts("Sam lives in York."), finding(*known))).proposals
+        assert proposal.action == action
+
+
+def test_a_fact_of_which_its_source_says_more_is_added() -> None:
+    for said, action in (("I moved to Oslo.", "UPDATE"), ("I moved to Oslo, in my head.", "ADD")):
+        store = finding(candidate(memory("m", "Ana lives in Lisbon.")))
+        store.memories = {TURN.memory_id: memory(TURN.memory_id, said, type="episodic")}
+        [proposal] = intent(decide(facts("Ana moved to Oslo."), store)).proposals
+        assert proposal.action == action
 
 
 def test_a_repeat_is_found_behind_a_nearer_memory_that_says_something_else() -> None:
@@ -360,3 +375,35 @@ def test_a_fact_that_is_decided_without_a_vector_says_so() -> None:
     for without, warnings in ((True, 1), (False, 0)):
         driven = decide(facts("Ana likes tea"), Store(without_vectors=without))
         assert len(intent(driven).proposals[0].warnings) == warnings
+
+
+REMEMBERED = TURN.model_copy(update={"content_hash": "h"})
+
+
+@pytest.mark.parametrize(
+    ("action", "becomes", "target"),
+    [
+        ("ADD", "NONE", TURN.memory_id),
+        ("NONE", "NONE", "tea"),
+        ("UPDATE", "DELETE", "tea"),
+        ("DELETE", "DELETE", "tea"),
+    ],
+)
+def test_a_fact_of_a_remembered_text_makes_no_memory(
+    action: str, becomes: str, target: str
+) -> None:
+    source = candidate(memory(TURN.memory_id, "I like black tea"), 0.9)
+    store = finding(source, candidate(TEA), replies=[said(action, "tea")])
+    [proposal] = intent(
+        decide(facts("Ana likes black tea", turn=REMEMBERED), store, "model")
+    ).proposals
+    assert (proposal.action, proposal.target_id) == (becomes, target)
+    assert [c.memory_id for c in proposal.candidates] == ["tea"]
+
+
+def test_the_text_itself_does_not_hide_what_it_contradicts() -> None:
+    source = candidate(memory(TURN.memory_id, "The cache is not enabled on the server"), 1.0)
+    old = candidate(memory("m", "The cache is enabled on the server"))
+    body = facts("The cache is not enabled on the server", turn=REMEMBERED)
+    [proposal] = intent(decide(body, finding(source, old))).proposals
+    assert (proposal.action, proposal.target_id) == ("DELETE", "m")

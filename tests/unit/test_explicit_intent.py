@@ -24,7 +24,6 @@ LABELLED = [
 ]
 KNOWN_FALSE_ALARMS = {
     "Those were the days, remember them?",
-    "My sister will remember you.",
     "I have to remember so many things at work.",
 }
 
@@ -33,6 +32,19 @@ def test_no_labelled_wish_is_missed() -> None:
     wishes = [each["text"] for each in LABELLED if each["asks"]]
     assert len(wishes) >= 80
     assert [text for text in wishes if not asks_to_remember(text)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Remember, you're great!",
+        "Just remember that you are not alone.",
+        "Remember to take care of yourself!",
+        "Remember, it's okay to rest.",
+    ],
+)
+def test_encouragement_is_no_wish(text: str) -> None:
+    assert not asks_to_remember(text)
 
 
 def test_look_alikes_are_no_wish() -> None:

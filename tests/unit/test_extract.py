@@ -119,8 +119,13 @@ def test_earlier_turns_are_shown_as_context() -> None:
     )
     assert prompt.user.index("I am in Oslo.") < prompt.user.index("It rains.")
     assert prompt.subject["context"] == [
-        {"speaker": "Ana", "occurred_at": "2026-03-01T09:30:00Z", "content": "I am in Oslo."},
-        {"speaker": "Ben", "occurred_at": "2026-03-01T09:30:00Z", "content": "It rains."},
+        {
+            "speaker": speaker,
+            "role": "user",
+            "occurred_at": "2026-03-01T09:30:00Z",
+            "content": content,
+        }
+        for speaker, content in (("Ana", "I am in Oslo."), ("Ben", "It rains."))
     ]
     assert prompt_with().subject["context"] == []
 

@@ -48,6 +48,7 @@ def at(seconds: float) -> timedelta:
 FILTERS: dict[str, tuple[dict[str, object], Passes]] = {
     "types": ({"types": ("episodic", "decision")}, lambda row, by: row.type != "fact"),
     "who": ({"who": "ANA"}, lambda row, by: by == "Ana"),
+    "roles": ({"roles": ("assistant", "tool")}, lambda row, by: by == "Ben"),
     "tags_any": ({"tags_any": ("work", "x")}, lambda row, by: "work" in row.tags),
     "tags_all": (
         {"tags_all": ("work", "home")},
@@ -113,7 +114,8 @@ def _rows() -> list[Row]:
             "valid_until": (None, BEGIN + at(number), None)[number % 3],
         }
         text = f"the ferry harbour engine broke on trip {number}"
-        said = turn(f"t{number:02}", text, 2 * number + 1, who=who, **fields)
+        role = ("user", "assistant")[number % 2]
+        said = turn(f"t{number:02}", text, 2 * number + 1, who=who, role=role, **fields)
         kind = "decision" if number % 5 == 0 else "fact"
         fact = memory(f"f{number:02}", f"ferry trip {number}", 2 * number + 2, type=kind, **fields)
         rows += [said, fact, drawn(fact.memory_id, said.memory_id)]
@@ -138,8 +140,8 @@ def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shard]:
 
 
 def retriever(shard: Shard) -> Retriever:
-    # Everything is much alike here: what matches poorly is shown, too.
-    ranking = RankingParameters(of_vectors=ModelParameters(0.5, min_score=0.0, answer_floor=0.0))
+    # Everything is much alike here: nothing shall be unlikely.
+    ranking = RankingParameters(of_vectors=ModelParameters(0.5, unlikely=0.0))
     return Retriever(
         shard,
         RecallSettings(time_words="off"),

@@ -33,8 +33,6 @@ ALPHABET = (
     "streams/models/hashing.py",
     "streams/models/wordpiece.py",
     "streams/prompting/json_text.py",
-    "streams/rules/language.py",
-    "streams/rules/sentences.py",
     "streams/text/linker.py",
     "tests/flows/test_languages.py",
     "tests/schema_values.py",

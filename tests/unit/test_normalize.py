@@ -12,7 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.schemas.codec import decode, encode
-from palimpsest.schemas.commands import ForgetCommand, MemoryPatch, ModifyCommand, RememberCommand
+from palimpsest.schemas.commands import (
+    ForgetCommand,
+    MemoryPatch,
+    ModifyCommand,
+    RecoverCommand,
+    RememberCommand,
+)
 from palimpsest.schemas.identity import turn_item_id
 from palimpsest.schemas.messages import (
     CommandIntent,
@@ -221,3 +227,17 @@ def test_an_invalid_command_yields_a_result_not_a_dead_letter(wrong: Any) -> Non
 def test_a_valid_command_passes_as_it_is(right: Any) -> None:
     intent = command(right)
     assert (intent.error, intent.command) == (None, right)
+
+
+@pytest.mark.parametrize(
+    ("given", "hides"),
+    [
+        (ForgetCommand(memory_ids=("m",), reason="wrong"), True),
+        (RecoverCommand(memory_id="m"), True),
+        (ModifyCommand(patches=(MemoryPatch(memory_id="m", pinned=True, reason="own"),)), None),
+    ],
+)
+def test_what_hides_statements_is_told_from_records_of_earlier_releases(
+    given: Any, hides: bool | None
+) -> None:
+    assert command(given).hides is hides

@@ -100,9 +100,17 @@ def test_context_is_marked_and_bounded() -> None:
     assert isinstance(told, list)
     assert told[1] == {
         "speaker": "Ana",
+        "role": "user",
         "occurred_at": "2024-03-12T09:30:00Z",
         "content": "Which dog?",
     }
+
+
+def test_of_an_assistants_long_turn_the_end_is_shown() -> None:
+    said = "Advice. " * 500 + "So you live in Lisbon?"
+    before = ContextTurn(speaker="", role="assistant", occurred_at=AT, content=said)
+    [shown] = extraction_prompt(a_turn("Yes"), AT, [before]).subject["context"]  # type: ignore[misc]
+    assert shown["content"].endswith("So you live in Lisbon?")  # type: ignore[index, union-attr]
 
 
 @given(st.text(min_size=1), st.text(max_size=40), st.text())

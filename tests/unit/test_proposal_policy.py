@@ -8,7 +8,14 @@ from dataclasses import fields, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.schemas.messages import Fact, FactsExtracted, MemoryWrite, ProposalsIntent
+from palimpsest.schemas.messages import (
+    Fact,
+    FactsExtracted,
+    MemoryWrite,
+    ProposalsIntent,
+    TurnReference,
+)
+from palimpsest.schemas.normal_forms import content_hash
 from palimpsest.schemas.rows import FlagsRow, MemoryRow, OutcomeRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
 from palimpsest.streams.apply_writes import apply_writes_stage
@@ -52,9 +59,13 @@ scope_flags = st.none() | st.builds(
     allow_update_delete=st.none() | st.booleans(),
     mutations_frozen=st.none() | st.booleans(),
 )
+REMEMBERED = TURN.model_copy(update={"content_hash": content_hash("I like tea")})
+turns = st.sampled_from((TURN, REMEMBERED))
 sources = st.none() | st.builds(
-    lambda gone: memory(TURN.memory_id, "I like tea", type="episodic", is_deleted=gone),
+    lambda gone, kind, content: memory(TURN.memory_id, content, type=kind, is_deleted=gone),
     st.booleans(),
+    st.sampled_from(("episodic", "fact")),
+    st.sampled_from(("I like tea", "I like cake")),
 )
 targets = st.none() | st.builds(
     lambda pinned, confirmed, gone, version, kind: memory(
@@ -88,11 +99,11 @@ stated = st.lists(
 
 
 def anticipated_and_applied(
-    store: Seeing, facts: tuple[Fact, ...], defaults: Flags, round_: int
+    store: Seeing, facts: tuple[Fact, ...], defaults: Flags, round_: int, turn: TurnReference
 ) -> tuple[list[MemoryRow], list[MemoryRow], Driven]:
     """The rows that decide anticipates for the facts, and those that apply-writes then writes."""
     before = store.memories
-    body = FactsExtracted(turn=TURN, facts=facts, call=CALL, round=round_)
+    body = FactsExtracted(turn=turn, facts=facts, call=CALL, round=round_)
     settings = pipeline_settings(defaults, "model")
     decide = decide_stage(settings)
     decided = drive(
@@ -107,10 +118,11 @@ def anticipated_and_applied(
     return [ask.row for ask in decided.of(Anticipated)], applied.rows(MemoryRow), applied
 
 
-@given(flags, scope_flags, sources, targets, others, stated, st.integers(0, 4))
+@given(flags, scope_flags, turns, sources, targets, others, stated, st.integers(0, 4))
 def test_what_is_anticipated_is_what_is_applied(
     defaults: Flags,
     own: FlagsRow | None,
+    turn: TurnReference,
     source: MemoryRow | None,
     target: MemoryRow | None,
     other: MemoryRow | None,
@@ -144,10 +156,12 @@ def test_what_is_anticipated_is_what_is_applied(
         )
         for number, (_, _, content, confidence, importance) in enumerate(said)
     )
-    anticipated, applied, driven = anticipated_and_applied(store, facts, defaults, round_)
+    anticipated, applied, driven = anticipated_and_applied(store, facts, defaults, round_, turn)
     assert [replace(row, write_seq=0) for row in anticipated] == [
         replace(row, write_seq=0) for row in applied
     ]
+    if turn.is_remembered:
+        assert all(row.is_deleted for row in applied)
     # Every fact has an end, or is decided anew.
     again = [f for body in driven.emitted(FACTS_EXTRACTED) for f in getattr(body, "facts", ())]
     ended = [row.item_id for row in driven.rows(OutcomeRow)]
@@ -159,8 +173,8 @@ def test_what_is_anticipated_is_what_is_applied(
 def test_a_statement_is_all_that_a_fact_gives_a_memory() -> None:
     """A column that is new must be put on one side or the other."""
     stays = {
-        *("memory_id", "scope", "importance", "decay_rate", "pinned", "tags", "who", "why"),
-        *("project", "session_id", "source_type", "source_id", "first_occurred_at"),
+        *("memory_id", "scope", "importance", "decay_rate", "pinned", "tags", "who", "role"),
+        *("why", "project", "session_id", "source_type", "source_id", "first_occurred_at"),
         *("created_at", "updated_at", "updated_by", "last_accessed", "access_count", "version"),
         *("is_deleted", "deleted_at", "metadata", "write_seq", "decision_order"),
     }

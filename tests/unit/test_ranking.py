@@ -191,11 +191,6 @@ class TestFinalOrder:
             with pytest.raises(ValueError, match="profile weights"):
                 ordered(wrong)
 
-    def test_nothing_is_shown_when_nothing_matches(self) -> None:
-        assert ranking.worth_showing(floats(0.3, 0.06, 0.04), 0.05, 0.12).tolist() == [1, 1, 0]
-        assert not ranking.worth_showing(floats(0.11, 0.06), 0.05, 0.12).any()
-        assert len(ranking.worth_showing(floats())) == 0
-
 
 class TestTop:
     def test_best_first_ties_by_id(self) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.segment import META, Floats
+from palimpsest.stores.recall.asked_speaker import AskedSpeaker
 from palimpsest.stores.recall.query import Fusion
 from palimpsest.stores.recall.ranking_steps import (
     SECOND_LOOK,
@@ -18,6 +19,7 @@ from palimpsest.stores.recall.ranking_steps import (
     Ranking,
     RankingContext,
     fuse_legs,
+    weigh_speakers,
 )
 from palimpsest.stores.settings import RecallSettings
 
@@ -80,3 +82,36 @@ def test_the_order_of_the_steps_is_documented() -> None:
     places = [text.find(f"`{step.__name__}`") for step in (*STEPS, *SECOND_LOOK[:-1])]
     assert -1 not in places
     assert places == sorted(places)
+
+
+def by_role(asked: AskedSpeaker) -> list[float]:
+    """Scores of a person's statement, their question and the assistant's answer, alike before."""
+    rows = Ranking(
+        ids=["said", "asked", "answered"],
+        turns=3,
+        meta=np.zeros(3, dtype=META),
+        keyword=np.ones(3),
+        vector=None,
+        graph=np.zeros(3),
+        of_named=None,
+        links=np.zeros((0, 2), dtype=np.int64),
+        asks=np.array([False, True, False]),
+        before=["", "said", "asked"],
+        of_assistant=np.array([False, False, True]),
+        only_ask=np.array([False, True, False]),
+    )
+    context = RankingContext(ScopeIndex(8), 10, 0, asked=asked)
+    fuse_legs(rows, context)
+    weigh_speakers(rows, context)
+    assert sum(rows.parts.values()) == pytest.approx(rows.scores)
+    found: list[float] = rows.scores.tolist()
+    return found
+
+
+def test_what_an_assistant_said_ranks_lower_unless_the_question_asks_for_it() -> None:
+    said, asked, answered = by_role("people")
+    assert said > asked > answered
+    said, asked, answered = by_role("assistant")
+    assert answered > said
+    said, asked, answered = by_role("anyone")
+    assert answered == said > asked

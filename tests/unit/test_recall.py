@@ -118,9 +118,39 @@ def test_the_best_keyword_match_of_twenty_comes_first(shard: Shard) -> None:
 
 
 @pytest.mark.parametrize("text", ["quetzalcoatlus", "zzz yyy", "数据库", "ξένος"])
-def test_a_query_that_matches_nothing_returns_nothing(talk: Shard, text: str) -> None:
-    answer = ask(talk, text, vectors=False)
-    assert (answer.method, answer.results) == ("keyword", ())
+@pytest.mark.parametrize("vectors", [True, False])
+def test_what_matches_nothing_returns_the_nearest_as_unlikely(
+    talk: Shard, text: str, vectors: bool
+) -> None:
+    answer = ask(talk, text, vectors, limit=5)
+    assert len(answer.results) == 5
+    assert answer.method == ("hybrid" if vectors else "keyword")
+    assert vectors or all(result.unlikely for result in answer.results)
+    assert ids(answer) == ids(ask(talk, text, vectors, limit=8))[:5]
+
+
+def test_what_the_query_has_words_of_is_not_unlikely(talk: Shard) -> None:
+    answer = ask(talk, "grey kitten Pixel", limit=50)
+    assert not answer.results[0].unlikely
+    assert answer.results[-1].unlikely
+
+
+def test_a_least_score_leaves_out_what_has_less(talk: Shard) -> None:
+    every = ask(talk, "grey kitten Pixel", limit=50).results
+    least = every[1].score
+    some = ask(talk, "grey kitten Pixel", limit=50, min_score=least).results
+    assert some == tuple(each for each in every if each.score >= least)
+    as_set = Retriever(talk, RecallSettings(min_score=least)).search(
+        Query(SCOPE, "grey kitten Pixel", 50), QueryEmbedding(embed("grey kitten Pixel"))
+    )
+    assert ids(as_set.answer) == [each.id for each in some]
+
+
+@pytest.mark.parametrize("vectors", [True, False])
+def test_a_filter_returns_what_passes_it_up_to_the_limit(talk: Shard, vectors: bool) -> None:
+    """Also where no leg finds anything of it."""
+    answer = ask(talk, "quetzalcoatlus", vectors, who="Ben", limit=50)
+    assert {*ids(answer)} == {f"ana-s1-{number}" for number in (1, 3, 5, 7)}
 
 
 @pytest.mark.parametrize(
@@ -187,6 +217,7 @@ def test_the_parts_of_a_score_add_up(talk: Shard) -> None:
 def test_what_the_graph_supports_is_in_the_pool_and_gains_a_share_of_its_score(
     talk: Shard,
 ) -> None:
+    write(talk, [memory(f"n{n}", f"kitten number {n}", 100 + n) for n in range(60)])
     index = talk.indexes.get(SCOPE)
     search = PoolSearch(
         index, Query(SCOPE, "kitten"), ["kitten"], None, "english", RecallSettings()
@@ -310,7 +341,7 @@ def test_a_change_is_seen_at_once(talk: Shard) -> None:
     assert ids(ask(talk, "kitten Pixel"))[0] == "ana-s1-0"
     old = turn("ana-s1-0", LINES[0][1], 1, session_id="s1")
     write(talk, [replace(said_anew(old, "I adopted a parrot."), version=2, write_seq=40)])
-    assert "ana-s1-0" not in ids(ask(talk, "Pixel", vectors=False))
+    assert ask(talk, "Pixel", vectors=False).results[0].unlikely
     assert ids(ask(talk, "parrot", vectors=False))[0] == "ana-s1-0"
     write(talk, [replace(old, is_deleted=True, version=3, write_seq=41)])
     assert "ana-s1-0" not in ids(ask(talk, "parrot kitten", limit=50))
@@ -340,4 +371,4 @@ def test_readers_may_search_while_a_writer_writes(talk: Shard) -> None:
     for reader in readers:
         reader.join()
     assert not failures, failures
-    assert len(ask(talk, "weather", limit=100, vectors=False).results) == 60
+    assert len(ask(talk, "weather", limit=100, vectors=False, min_score=0.1).results) == 60

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -39,6 +40,7 @@ QUESTIONS = (
     "the", "", "Ana Lopez, Ben, the running club, postgres and Fiona",
 )  # fmt: skip
 TEXTS = tuple(f"{a} likes {b}" for a in ("ana", "ben", "健太") for b in ("tea", "ski", "go", "it"))
+LATER = datetime(2200, 1, 1, tzinfo=UTC)
 TYPES = ("person", "system", "unknown", "extracted", "")
 EVERYTHING = GraphBoostLimits(min_telling=0.0)
 FEW = GraphBoostLimits(max_entities=3, max_neighbours=2, max_memories=4)
@@ -88,17 +90,19 @@ class History:
         return self._keep(made(f"m{self.seq:03}", self.chance.choice(TEXTS), self.seq))
 
     def change(self) -> Row:
-        """Another text, the same with another importance, forgotten, or recovered."""
+        """Another text, the same with another importance or end, forgotten, or recovered."""
         if not self.memories:
             return self.remember()
         self.seq += 1
         row = self.chance.choice(list(self.memories.values()))
         row = replace(row, write_seq=self.seq, version=row.version + 1)
-        what = self.chance.choice(("text", "importance", "forget", "recover"))
+        what = self.chance.choice(("text", "importance", "end", "forget", "recover"))
         if what == "text" and not row.is_deleted:
             row = said_anew(row, self.chance.choice(TEXTS))
         elif what == "importance":
             row = replace(row, importance=self.chance.random())
+        elif what == "end":
+            row = replace(row, valid_until=self.chance.choice((None, BEGIN, LATER)))
         else:
             row = replace(row, is_deleted=what == "forget", dedup_key=None)
         return self._keep(row)
@@ -138,7 +142,7 @@ class History:
         if not self.names:
             return self.name()
         source, target = (self.chance.choice(list(self.names.values())).name_id for _ in "ab")
-        key = (source, target, self.chance.choice(("knows", "uses")))
+        key = (source, target, self.chance.choice(("likes", "knows", "likes to use")))
         row = RelationRow(
             source_name_id=key[0], target_name_id=key[1], relation_type=key[2], scope=SCOPE,
             mentions=self.chance.randint(1, 4), confidence=self.chance.choice((0.3, 0.7, 0.9)),
@@ -156,7 +160,8 @@ class History:
         name = self.chance.choice(list(self.names.values()))
         return MentionRow(
             memory_id=memory_id, text_key=text_key, name_id=name.name_id, scope=SCOPE,
-            mention_text=name.name, confidence=self.chance.choice((0.5, 0.8, 1.0)),
+            mention_text=self.chance.choice((name.name, name.canonical_name)),
+            confidence=self.chance.choice((0.5, 0.8, 1.0)),
         )  # fmt: skip
 
 

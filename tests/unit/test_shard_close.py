@@ -142,3 +142,71 @@ async def test_whoever_asked_is_told_to_try_again(
     await asyncio.to_thread(shard.close)
     with pytest.raises(RequestError, match="try again"):
         await asked
+
+
+def with_free_blocks(folder: Path, rows: int) -> Shard:
+    """A store that got so many wide rows, with checkpoints between them."""
+    shard = Shard(folder, OPTIONS)
+    with shard.writing() as connection:
+        connection.execute("DELETE FROM seen_messages")
+        for _ in range(4):
+            connection.execute(
+                "INSERT INTO seen_messages SELECT 'text', repeat(sha256(random()::VARCHAR), 64), i"
+                " FROM range(?) t(i)",
+                [rows // 4],
+            )
+            connection.execute("CHECKPOINT")
+    return shard
+
+
+def texts(shard: Shard) -> int:
+    with shard.reading() as reader:
+        [(count,)] = reader.execute(
+            "SELECT count(*) FROM seen_messages WHERE stage = 'text'"
+        ).fetchall()
+        assert reader.execute("SELECT count(*) FROM main.memories").fetchone() == (0,)
+    return int(count)
+
+
+def test_a_file_with_many_free_blocks_is_smaller_once_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "COMPACTED_BYTES", range(2**30))
+    file = tmp_path / shards.DATABASE_FILE
+    shard = with_free_blocks(tmp_path, 1_000)
+    before = file.stat().st_size
+    shard.close()
+    assert file.stat().st_size < (1 - shards.FREE_SHARE) * before
+    assert [path.name for path in tmp_path.iterdir() if "new" in path.name] == []
+    again = Shard(tmp_path, OPTIONS)
+    assert texts(again) == 1_000
+    again.close()
+
+
+def test_a_file_is_compacted_again_only_when_it_has_grown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "COMPACTED_BYTES", range(2**30))
+    with_free_blocks(tmp_path, 1_000).close()
+    rewritten: list[Path] = []
+    monkeypatch.setattr(shards, "rewrite", rewritten.append)
+    with_free_blocks(tmp_path, 1_000).close()
+    assert rewritten == []
+    with_free_blocks(tmp_path, 2_000).close()
+    assert rewritten == [tmp_path / shards.DATABASE_FILE]
+
+
+def test_a_file_that_cannot_be_compacted_is_closed_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path) -> None:
+        path.with_name(f"{path.name}.new").write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shards, "COMPACTED_BYTES", range(2**30))
+    monkeypatch.setattr(shards, "rewrite", full)
+    with_free_blocks(tmp_path, 1_000).close()
+    assert [path.name for path in tmp_path.iterdir() if "new" in path.name] == []
+    again = Shard(tmp_path, OPTIONS)
+    assert texts(again) == 1_000
+    again.close()

@@ -13,7 +13,7 @@ import pytest
 from palimpsest.schemas.rows import Row
 from palimpsest.stores.index import lance
 from palimpsest.stores.recall.candidates import CandidateSearch
-from palimpsest.stores.recall.context_lines import lines_of
+from palimpsest.stores.recall.context_lines import found_pieces
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.retriever import Retriever
 from palimpsest.stores.recall.token_leg import QueryEmbedding
@@ -173,11 +173,9 @@ def test_evidence_and_what_the_intent_adds_are_there(resident: Shard, stored: Sh
     seen = []
     for shard in (resident, stored):
         answer = Retriever(shard).search(query)
-        with shard.reading() as reader:
-            lines = lines_of(reader, SCOPE, answer, 3)
-        seen.append((answer.related, lines))
+        found = found_pieces(answer, "english", frozenset())
+        seen.append((answer.related, found.pieces, found.neighbors))
     assert seen[0] == seen[1]
-    assert not seen[1][1]["evidence"]
     may = Retriever(stored).search(Query(SCOPE, QUESTIONS[3])).allowed
     assert may.among(["t0001", "f1400", "unknown", "o1"]) == {"t0001", "f1400"}
 

@@ -102,7 +102,7 @@ def opened(folder: Path) -> Shard:
 
 def ask(shard: Shard, text: str, alpha: float | None = None, **fields: object) -> RecallAnswer:
     query = replace(Query(SCOPE, text, explain=True), **fields)  # type: ignore[arg-type]
-    all_shown = replace(DEFAULTS.of_tokens, min_score=0.0, answer_floor=0.0)
+    all_shown = replace(DEFAULTS.of_tokens, unlikely=0.0)
     constants = RetrievalConstants(replace(DEFAULTS, of_tokens=all_shown))
     settings = RecallSettings(alpha=alpha)
     retriever = Retriever(shard, settings, constants=constants, clock=lambda: BEGIN)

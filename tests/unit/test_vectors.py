@@ -6,6 +6,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import lancedb
@@ -13,8 +14,9 @@ import numpy as np
 import pytest
 
 from palimpsest.ops.maintenance.embedding_tracker import catch_up, missing_count
+from palimpsest.schemas.rows import embedding_key, embedding_text
 from palimpsest.stores.index import lance as vectors
-from palimpsest.stores.index.lance import VectorTable
+from palimpsest.stores.index.lance import Synced, VectorTable
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.retriever import Retriever
 from palimpsest.stores.recall.token_leg import QueryEmbedding
@@ -231,6 +233,21 @@ def test_a_table_that_missed_writes_catches_up(shard: Shard) -> None:
     assert content(again)["missed"] == kept_of("a missed memory")
 
 
+def test_a_closed_table_has_nothing_left_to_be_merged(shard: Shard) -> None:
+    table = table_of(shard)
+    for number in range(5):
+        write(shard, [memory(f"more{number}", f"hat number {number}", 900 + number)])
+        table.sync()
+    before = content(table)
+    files = table.folder / f"{vectors.TABLE}.lance" / "data"
+    assert len([*files.iterdir()]) > 4
+    table.close()
+    assert len([*files.iterdir()]) <= 2
+    again = table_of(shard)
+    assert again.sync() == Synced(0, 0, 904, None)
+    assert content(again) == before
+
+
 class Model:
     """Refuses what it is told to, and is away when it is told to."""
 
@@ -282,4 +299,16 @@ async def test_memories_without_a_vector_get_one(tmp_path: Path) -> None:
     assert recall.search(query, asked).results[0].id == known.results[0].id
     assert (await catch_up(shard, Model(), table, skip=lambda scope: scope == SCOPE)).embedded == 0
     assert (await catch_up(shard, Model(), table)).embedded == 1
+    shard.close()
+
+
+async def test_what_no_person_wrote_gets_the_vector_of_its_outline(tmp_path: Path) -> None:
+    advice = "Feed it once a week, and keep it cold while you are away. " * 20
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    outlined = embedding_text("episodic", "Ada", advice, at, "assistant")
+    key = embedding_key(outlined)
+    shard = open_shard(tmp_path / "shard")
+    write(shard, [turn("t1", advice, who="Ada", occurred_at=at, embedding_key=key)], vectors=False)
+    assert (await catch_up(shard, Model())).embedded == 1
+    assert shard.stored_vector(key) == pytest.approx(embed(outlined))
     shard.close()

@@ -1,0 +1,163 @@
+"""What of an answer stands in the block that a model reads, beside a plain list of what was found.
+
+The conversations go through the real pipeline, or are there already. For each question of
+categories 1 to 4 with evidence and each budget: `palimpsest context`, and the turns of a recall in
+their order until the budget is full.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from palimpsest.ops.bench.block_measure import CHARACTERS_A_TOKEN, Shares, plain_list, shares
+from palimpsest.ops.bench.conversations import CATEGORIES, Question, questions, records
+from palimpsest.ops.bench.found import quantiles
+from palimpsest.ops.bench.retrieval import DataSet
+from palimpsest.ops.bootstrap import publisher
+from palimpsest.ops.embedded import application
+from palimpsest.ops.ingest.records import in_batches
+from palimpsest.ops.queries.recall import context, retrieved
+from palimpsest.ops.queries.requests import ContextRequest, JsonObject
+from palimpsest.ops.queries.sources import Sources
+from palimpsest.ops.service.running import sources_of
+from palimpsest.ops.settings.sections import Settings
+from palimpsest.stores.recall.query import Query
+
+BUDGETS: Final = (500, 1_000, 2_000, 4_000)
+LISTED: Final = 100
+"""Turns that the plain list is made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question with its answer and the texts of its evidence."""
+
+    question: Question
+    answer: str
+    evidence: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A text for one question and budget: what it holds, its tokens by the program's own estimate
+    (None: it has none) and the milliseconds that it took."""
+
+    category: int
+    shares: Shares
+    tokens: int | None
+    ms: float
+
+
+def asked_of(file: Path) -> list[Asked]:
+    """The questions of a conversation. Raises ValueError for a file in another layout."""
+    raw = json.loads(file.read_text(encoding="utf-8"))
+    turns = {
+        turn["dia_id"]: turn["text"]
+        for name, session in raw.items()
+        if re.fullmatch(r"session_\d+", name)
+        for turn in session
+    }
+    items = {item["question"]: item for item in raw.get("qa", [])}
+    found = []
+    for question in questions(file):
+        item = items[question.text]
+        evidence = tuple(turns[turn] for turn in question.evidence if turn in turns)
+        if evidence:
+            found.append(Asked(question, str(item.get("answer", "")), evidence))
+    return found
+
+
+async def measure_context(
+    settings: Settings, chosen: DataSet, budgets: Sequence[int] = BUDGETS
+) -> JsonObject:
+    """Ingest the conversations into the settings' folder (what is there already is nothing new),
+    and measure block and list at each budget. Raises ValueError for a folder without
+    conversations."""
+    asked = [each for file in chosen.files() for each in asked_of(file)]
+    with publisher(settings) as append:
+        for batch in in_batches(records(chosen.files(), settings, chosen.captions)):
+            append(batch)
+    blocks: dict[int, list[Measured]] = {budget: [] for budget in budgets}
+    lists: dict[int, list[Measured]] = {budget: [] for budget in budgets}
+    async with application(settings) as app:
+        await app.run(until_drained=True)
+        sources = sources_of(app)
+        for each in asked:
+            turns, ms = await _listed(sources, each)
+            for budget in budgets:
+                blocks[budget].append(await _block(sources, each, budget))
+                text = plain_list(turns, budget)
+                lists[budget].append(_measured(each, text, None, ms, settings))
+    return {
+        "data": chosen.data.name,
+        "questions": len(asked),
+        "budgets": {
+            str(budget): {"block": _summary(blocks[budget]), "list": _summary(lists[budget])}
+            for budget in budgets
+        },
+    }
+
+
+async def _block(sources: Sources, each: Asked, budget: int) -> Measured:
+    question = each.question
+    request = ContextRequest(question.scope, question.text, budget, asked_at=question.asked_at)
+    began = time.perf_counter()
+    found = await context(sources, request)
+    ms = 1000 * (time.perf_counter() - began)
+    assert isinstance(found, dict)
+    tokens = found["tokens"]
+    assert isinstance(tokens, int)
+    return _measured(each, str(found["text"] or ""), tokens, ms, sources.settings)
+
+
+async def _listed(sources: Sources, each: Asked) -> tuple[list[tuple[str, str]], float]:
+    question = each.question
+    query = Query(
+        question.scope, question.text, LISTED, types=("episodic",), asked_at=question.asked_at
+    )
+    began = time.perf_counter()
+    found = await retrieved(sources, query)
+    ms = 1000 * (time.perf_counter() - began)
+    return [(result.who, result.content) for result in found.results], ms
+
+
+def _measured(
+    each: Asked, text: str, tokens: int | None, ms: float, settings: Settings
+) -> Measured:
+    held = shares(text, each.evidence, each.answer, settings.search.language)
+    return Measured(each.question.category, held, tokens, ms)
+
+
+def _summary(measured: Sequence[Measured]) -> JsonObject:
+    means = _means(measured)
+    return {
+        **means,
+        "by_category": {
+            name: _means([each for each in measured if each.category == number])
+            for number, name in CATEGORIES.items()
+        },
+        "ms": quantiles([each.ms for each in measured]),
+    }
+
+
+def _means(measured: Sequence[Measured]) -> JsonObject:
+    return {
+        "questions": len(measured),
+        "evidence": _mean([each.shares.evidence for each in measured]),
+        "answer": _mean([each.shares.answer for each in measured]),
+        "filler": _mean([each.shares.filler for each in measured]),
+        "tokens": _mean([each.shares.characters / CHARACTERS_A_TOKEN for each in measured]),
+        "own_tokens": _mean([each.tokens for each in measured]),
+    }
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Of those that there are."""
+    known = [value for value in values if value is not None]
+    return round(sum(known) / len(known), 4) if known else None

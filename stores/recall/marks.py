@@ -1,0 +1,303 @@
+"""What of the memories that are shown no longer holds, from what the store has of their changes.
+
+A statement of a turn is a fact that was drawn from it. It no longer holds once the fact's memory
+says something else, is gone or has ended. Which text of the memory came from the turn is told by
+the fact as it was extracted, so a turn that brought the newest text has no mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+from weakref import WeakKeyDictionary
+
+import duckdb
+from pydantic import TypeAdapter
+
+from palimpsest.schemas.sources import FORGOTTEN
+from palimpsest.stores.database.cursors import Readable
+from palimpsest.stores.database.derivations import SAID_AGAIN
+from palimpsest.stores.index.analysis import query_tokens
+from palimpsest.stores.index.scope_index import ScopeIndex
+from palimpsest.stores.recall.query import Mark, MarkKind
+
+Marks = dict[str, tuple[Mark, ...]]
+
+_NEXT_END: Final = (
+    "SELECT min(valid_until) FROM memory_rows WHERE scope = $scope AND valid_until > $now"
+)
+_ADAPTER: Final = TypeAdapter(tuple[Mark, ...])
+REPLACED_BY: Final = "replaced by "
+"""How the reason of an archived state begins that a newer statement replaced."""
+MODIFIED: Final = "modified"
+
+_CHANGES: Final = f"""
+WITH held AS MATERIALIZED (
+    SELECT h.target_id AS memory_id, h.turn_memory_id, h.content, h.occurred_at
+    FROM held_proposals h JOIN outcomes o ON o.item_kind = 'fact' AND o.item_id = h.item_id
+    WHERE h.scope = $scope AND o.event = 'blocked'),
+changed AS MATERIALIZED (
+    SELECT memory_id, content, is_deleted, valid_until, occurred_at FROM memory_rows
+    WHERE scope = $scope AND (version > 1 OR is_deleted OR valid_until <= $now
+        OR memory_id IN (SELECT memory_id FROM held))),
+said AS MATERIALIZED (
+    SELECT f.turn_memory_id AS id, o.memory_id, f.content AS statement
+    FROM changed c JOIN outcomes o ON o.memory_id = c.memory_id AND o.item_kind = 'fact'
+        JOIN fact_rows f ON f.item_id = o.item_id
+    WHERE f.scope = $scope AND o.scope = $scope AND o.event IN {SAID_AGAIN}),
+edges AS MATERIALIZED (
+    SELECT source_id AS drawn, target_id AS source FROM memory_edges
+    WHERE scope = $scope AND relation_type = 'derived_from'
+        AND (source_id IN (SELECT memory_id FROM changed)
+            OR target_id IN (SELECT memory_id FROM changed))),
+told AS (
+    SELECT memory_id AS id, memory_id, NULL AS statement, 'itself' AS part FROM changed
+    UNION ALL SELECT id, memory_id, statement, 'drawn' FROM said
+    UNION ALL SELECT source, drawn, NULL, 'drawn' FROM edges
+        WHERE (source, drawn) NOT IN (SELECT (id, memory_id) FROM said)
+    UNION ALL SELECT drawn, source, r.content, 'source'
+        FROM edges JOIN memory_rows r ON r.memory_id = drawn)
+SELECT t.id, m.memory_id, t.part, t.statement, s.occurred_at, m.content, m.is_deleted,
+    m.valid_until, m.occurred_at, list(DISTINCT {{'version': a.version, 'content': a.content,
+        'reason': a.reason, 'until': a.archived_at,
+        'stated': json_extract_string(a.state, '$.occurred_at')}})
+        FILTER (WHERE a.version IS NOT NULL),
+    list(DISTINCT {{'content': h.content, 'stated': h.occurred_at}})
+        FILTER (WHERE h.content IS NOT NULL AND h.turn_memory_id <> t.id)
+FROM told t JOIN changed m ON m.memory_id = t.memory_id
+    JOIN memory_rows s ON s.memory_id = t.id AND s.scope = $scope
+    LEFT JOIN memory_archive a ON a.memory_id = m.memory_id
+    LEFT JOIN held h ON h.memory_id = m.memory_id
+WHERE $ids IS NULL OR list_contains($ids, t.id)
+GROUP BY ALL
+ORDER BY t.id, m.occurred_at, m.memory_id, t.statement"""
+"""Of each asked memory, all where none is: its own changes, those of the memories that were drawn
+from it, with what it stated, and those of the texts that it was drawn from, with what it says
+itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A text that a memory has had; `until` and `reason` tell when and why it was replaced, None
+    and empty for the present one. `stated` is when it was stated."""
+
+    content: str
+    stated: datetime
+    until: datetime | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Changed:
+    """A memory that is shown, was drawn from one, or is the source of one. `stated` is when the
+    memory that is shown was stated."""
+
+    part: str
+    statement: str | None
+    stated: datetime
+    states: tuple[_State, ...]
+    is_deleted: bool
+    valid_until: datetime | None
+    held: tuple[tuple[str, datetime], ...]
+
+    @property
+    def present(self) -> _State:
+        return self.states[-1]
+
+
+def described(mark: Mark) -> str:
+    """The mark in words, to stand behind the text."""
+    since = "" if mark.since is None else f" since {mark.since.astimezone(UTC).date()}"
+    # The sentences stand within one.
+    statement, text = mark.statement.rstrip("."), (mark.text or "").rstrip(".")
+    match mark.kind:
+        case "pending":
+            instead = f", instead of: {statement}" if statement else ""
+            return f"(a newer statement waits for review: {text}{instead})"
+        case "expired":
+            until = "" if mark.since is None else f"until {mark.since.astimezone(UTC).date()}; "
+            return f"({until}over now{f': {statement}' if statement else ''})"
+        case "forgotten":
+            return "(partly forgotten)"
+    if not statement:
+        return f"(no longer so{since}{f': {text}' if text else ''})"
+    if not text:
+        return f"(no longer: {statement};{since or ' taken back'})"
+    return f"(no longer: {statement};{since or ' now'}: {text})"
+
+
+def with_marks(text: str, marks: Sequence[Mark]) -> str:
+    """The text with its marks in words."""
+    return " ".join((text, *map(described, marks)))
+
+
+def marks_from(plain: object) -> tuple[Mark, ...]:
+    """Marks from their JSON."""
+    return _ADAPTER.validate_python(plain or ())
+
+
+def marks_of(
+    reader: duckdb.DuckDBPyConnection, scope: str, ids: Iterable[str] | None, now: datetime
+) -> Marks:
+    """The marks of those of these memories of the scope (None: of all) that have any, in one
+    query."""
+    wanted = None if ids is None else sorted(set(ids))
+    rows = reader.execute(_CHANGES, {"scope": scope, "ids": wanted, "now": now}).fetchall()
+    found: dict[str, dict[Mark, None]] = {}
+    for memory_id, _, *values in rows:
+        marks = found.setdefault(memory_id, {})
+        marks.update(dict.fromkeys(_marks(_changed(*values), now)))
+    return {memory_id: tuple(marks) for memory_id, marks in found.items() if marks}
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """All marks of a scope as they are from `since` until `until`, at this count of changes."""
+
+    changes: int
+    since: datetime
+    until: datetime | None
+    marks: Marks
+
+
+_KNOWN: WeakKeyDictionary[ScopeIndex, _Known] = WeakKeyDictionary()
+
+
+def marks_of_index(shard: Readable, scope: str, index: ScopeIndex, now: datetime) -> Marks:
+    """All marks of a resident scope. They are read again after a change and after an end."""
+    known = _KNOWN.get(index)
+    if (
+        known is None
+        or known.changes != index.changes
+        or not (known.since <= now and (known.until is None or now < known.until))
+    ):
+        # Before it is read: what comes meanwhile is read the next time.
+        changes = index.changes
+        with shard.reading() as reader:
+            marks = marks_of(reader, scope, None, now)
+            [[until]] = reader.execute(_NEXT_END, {"scope": scope, "now": now}).fetchall()
+        known = _KNOWN[index] = _Known(changes, now, until, marks)
+    return known.marks
+
+
+def _changed(
+    part: str,
+    statement: str | None,
+    stated: datetime,
+    content: str,
+    is_deleted: bool,
+    valid_until: datetime | None,
+    occurred_at: datetime,
+    archived: list[dict[str, object]] | None,
+    held: list[dict[str, object]] | None,
+) -> _Changed:
+    before = sorted(archived or (), key=lambda each: int(str(each["version"])))
+    states = [
+        _State(
+            str(each["content"]),
+            datetime.fromisoformat(str(each["stated"])),
+            _time(each["until"]),
+            str(each["reason"]),
+        )
+        for each in before
+    ]
+    waiting = [(str(each["content"]), _time(each["stated"])) for each in held or ()]
+    return _Changed(
+        part,
+        statement,
+        stated,
+        (*states, _State(content, occurred_at)),
+        is_deleted,
+        valid_until,
+        tuple(sorted(waiting, key=lambda each: (each[1], each[0]))),
+    )
+
+
+def _time(value: object) -> datetime:
+    assert isinstance(value, datetime)
+    return value
+
+
+def _marks(changed: _Changed, now: datetime) -> Iterator[Mark]:
+    match changed.part:
+        case "itself":
+            yield from _of_its_own(changed, "", now)
+        case "drawn":
+            yield from _of_statement(changed, now)
+        case "source":
+            yield from _of_source(changed)
+
+
+def _of_its_own(changed: _Changed, statement: str, now: datetime) -> Iterator[Mark]:
+    if changed.is_deleted:
+        return
+    if changed.valid_until is not None and changed.valid_until <= now:
+        yield Mark("expired", statement, None, changed.valid_until)
+    for text, stated in changed.held:
+        yield Mark("pending", statement, text, stated)
+
+
+def _of_statement(changed: _Changed, now: datetime) -> Iterator[Mark]:
+    """Of a turn that stated what the memory says or said."""
+    place = _place_of(changed)
+    said = changed.states[place].content if changed.statement is None else changed.statement
+    if changed.is_deleted:
+        last = changed.states[-2] if len(changed.states) > 1 else changed.present
+        # What was forgotten is not repeated by a mark.
+        if last.reason not in ("", FORGOTTEN):
+            yield Mark("superseded", said, None, last.until)
+        return
+    if _same(changed.states[place].content, changed.present.content):
+        yield from _of_its_own(changed, said, now)
+        return
+    last_like = max(
+        number
+        for number, state in enumerate(changed.states[:-1])
+        if _same(state.content, changed.states[place].content)
+    )
+    yield _replaced(changed, last_like, said)
+
+
+def _replaced(changed: _Changed, place: int, statement: str) -> Mark:
+    state, after = changed.states[place], changed.states[place + 1]
+    superseded = state.reason.startswith(REPLACED_BY)
+    kind: MarkKind = "superseded" if superseded else "corrected"
+    since = after.stated if superseded else state.until
+    return Mark(kind, statement, changed.present.content, since)
+
+
+def _of_source(changed: _Changed) -> Iterator[Mark]:
+    """Of a memory that was drawn from a text which a person has corrected since."""
+    if changed.is_deleted or changed.statement is None:
+        return
+    own = _words(changed.statement)
+    still = len(own & _words(changed.present.content))
+    for state in reversed(changed.states[:-1]):
+        # Where the text says as much of it as before, it was something else that was wrong.
+        if state.reason == MODIFIED and len(own & _words(state.content)) > still:
+            yield Mark("corrected", "", changed.present.content, state.until)
+            return
+
+
+def _place_of(changed: _Changed) -> int:
+    """Which text of the memory is the one that was stated: the same, else that which has most of
+    its words; of several the first. Where the statement is not known, that of the same time."""
+    if changed.statement is None:
+        times = [state.stated for state in changed.states]
+        return times.index(changed.stated) if changed.stated in times else 0
+    words = _words(changed.statement)
+    shares = [
+        (_same(state.content, changed.statement), len(words & _words(state.content)), -number)
+        for number, state in enumerate(changed.states)
+    ]
+    return -max(shares)[2]
+
+
+def _same(a: str, b: str) -> bool:
+    return " ".join(a.split()) == " ".join(b.split())
+
+
+def _words(text: str) -> set[str]:
+    return set(query_tokens(text))

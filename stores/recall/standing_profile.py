@@ -1,0 +1,163 @@
+"""Who a person is: facts by aspect that every context holds, whatever its question is.
+
+Read through a reader's cursor: living memories of one scope that still hold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import duckdb
+
+from palimpsest.stores.recall.context import Piece, Profile
+from palimpsest.stores.recall.filters import Allowed
+from palimpsest.stores.recall.marks import Marks, described
+
+ESSENTIAL: Final = ("rule", "health", "diet")
+"""What does harm where it is not known."""
+ASPECTS: Final = (
+    *ESSENTIAL,
+    *("name", "home", "work", "family", "people", "pets", "plans", "preferences", "languages"),
+    *("education", "hobbies", "possessions"),
+)
+"""In the order in which they are shown."""
+_NAMES: Final = {
+    "rule": "rules constraint constraints restriction restrictions instruction instructions",
+    "health": "allergy allergies medical medicine medication condition illness disability",
+    "diet": "dietary food nutrition",
+    "name": "identity names age birthday personal",
+    "home": "location residence address place origin housing",
+    "work": "job occupation career profession employment employer business",
+    "family": "relationship relationships marriage children partner",
+    "people": "person friends friend colleagues contacts social",
+    "pets": "pet animals animal",
+    "plans": "plan goal goals project projects decision intention",
+    "preferences": "preference likes like dislikes favourite favourites favorite favorites taste",
+    "languages": "language",
+    "education": "study studies school degree learning",
+    "hobbies": "hobby interest interests sport sports activities",
+    "possessions": "possession belongings vehicle car property",
+}
+ASPECT_OF: Final = {word: name for name, words in _NAMES.items() for word in (name, *words.split())}
+"""The aspect that a category of a memory belongs to."""
+_BY_TYPE: Final = {"rule": "rule", "preference": "preferences", "decision": "plans"}
+"""The aspect of a memory without a category that has one, by its type."""
+MAX_ROWS: Final = 500
+"""Memories of a scope that are looked at: pinned ones first, then the surest and newest."""
+AN_ASPECT: Final = 4
+"""Memories that an aspect shows."""
+_WORD: Final = re.compile(r"[^\W_]+")
+
+_SPEAKERS: Final = """
+SELECT who FROM memory_rows
+WHERE scope = $scope AND type = 'episodic' AND NOT is_deleted AND who <> ''
+    AND role IN ('', 'user')
+GROUP BY who ORDER BY count(*) DESC, who LIMIT 100"""
+
+_FACTS: Final = """
+SELECT memory_id, content, type, categories, who, pinned, occurred_at FROM memory_rows r
+WHERE scope = $scope AND NOT is_deleted AND type NOT IN ('episodic', 'document_chunk')
+    AND (pinned OR type IN ('rule', 'preference', 'decision')
+        OR list_has_any(categories, $categories))
+    AND (valid_until IS NULL OR valid_until > $now)
+    AND NOT EXISTS (SELECT 1 FROM memory_edges e WHERE e.scope = $scope
+        AND e.relation_type = 'supersedes' AND e.target_id = r.memory_id)
+ORDER BY pinned DESC, confidence DESC, occurred_at DESC, memory_id LIMIT $limit"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fact:
+    piece: Piece
+    aspect: str
+    who: str
+    pinned: bool
+
+
+def standing_profile(
+    reader: duckdb.DuckDBPyConnection,
+    scope: str,
+    question: str,
+    allowed: Allowed,
+    now: datetime,
+    marks_of: Callable[[Set[str]], Marks],
+) -> Profile:
+    """Of the persons whom the question names, else of the only one who speaks in the scope."""
+    speakers = [who for (who,) in reader.execute(_SPEAKERS, {"scope": scope}).fetchall()]
+    persons = _persons(question, speakers)
+    if persons is None:
+        return Profile()
+    given = {"scope": scope, "categories": list(ASPECT_OF), "now": now, "limit": MAX_ROWS}
+    facts = [
+        fact
+        for row in reader.execute(_FACTS, given).fetchall()
+        if (fact := _fact(*row)) is not None and _is_of(fact, persons, speakers)
+    ]
+    visible = allowed.among(fact.piece.id for fact in facts)
+    chosen = _chosen([fact for fact in facts if fact.piece.id in visible])
+    marks = marks_of({fact.piece.id for fact in chosen})
+    pieces = [
+        (fact, Piece(fact.piece.id, fact.piece.text, fact.piece.at, note=_note(marks, fact)))
+        for fact in chosen
+    ]
+    return Profile(
+        tuple(piece for fact, piece in pieces if fact.pinned or fact.aspect in ESSENTIAL),
+        tuple(piece for fact, piece in pieces if not fact.pinned and fact.aspect not in ESSENTIAL),
+    )
+
+
+def _note(marks: Marks, fact: _Fact) -> str:
+    return " ".join(map(described, marks.get(fact.piece.id, ())))
+
+
+def _persons(question: str, speakers: Sequence[str]) -> Sequence[str] | None:
+    """The speakers whom the question names, else the only one; None where neither is so."""
+    asked = set(_WORD.findall(question.casefold()))
+    named = [who for who in speakers if (words := _words(who)) and words[0] in asked]
+    if named:
+        return named
+    return speakers if len(speakers) < 2 else None
+
+
+def _words(name: str) -> list[str]:
+    return _WORD.findall(name.casefold())
+
+
+def _is_of(fact: _Fact, persons: Sequence[str], speakers: Sequence[str]) -> bool:
+    """Whether a fact is about the persons: what others said is about others."""
+    if fact.who in persons:
+        return True
+    about = _words(fact.piece.text)[:1]
+    if any(_words(person)[:1] == about for person in persons):
+        return True
+    return len(speakers) < 2
+
+
+def _fact(
+    memory_id: str,
+    content: str,
+    kind: str,
+    categories: Sequence[str],
+    who: str,
+    pinned: bool,
+    at: datetime,
+) -> _Fact | None:
+    known = [ASPECT_OF[each.lower()] for each in categories if each.lower() in ASPECT_OF]
+    aspect = min(known, key=ASPECTS.index, default=_BY_TYPE.get(kind, "rule" if pinned else None))
+    return None if aspect is None else _Fact(Piece(memory_id, content, at), aspect, who, pinned)
+
+
+def _chosen(facts: Sequence[_Fact]) -> list[_Fact]:
+    """The first of every aspect, then the second of every aspect, and so on; pinned ones first."""
+    seen: dict[str, int] = {}
+    placed = []
+    for fact in facts:
+        place = seen.get(fact.aspect, 0)
+        seen[fact.aspect] = place + 1
+        if place < AN_ASPECT or fact.pinned:
+            placed.append((not fact.pinned, place, ASPECTS.index(fact.aspect), fact))
+    placed.sort(key=lambda each: each[:3])
+    return [fact for *_, fact in placed]

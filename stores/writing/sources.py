@@ -1,0 +1,118 @@
+"""The texts that memories were drawn from, with all that was drawn from them, as a batch has left
+it."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+
+from palimpsest.schemas.rows import ArchiveRow, EdgeRow, FactRow, MemoryRow, OutcomeRow
+from palimpsest.schemas.sources import FORGOTTEN, HIDDEN, Source, Statement
+from palimpsest.stores.database.derivations import SAID_AGAIN, sources_of
+from palimpsest.stores.state import ShardState
+from palimpsest.stores.writing.batch_rows import BatchRows
+
+_STATED = f"""
+SELECT f.turn_memory_id, o.memory_id, f.content
+FROM fact_rows f JOIN outcomes o ON o.item_kind = 'fact' AND o.item_id = f.item_id
+WHERE f.scope = $scope AND o.scope = $scope AND o.event IN {SAID_AGAIN}
+    AND f.turn_memory_id IN (SELECT unnest($ids))"""
+_DRAWN = """
+SELECT target_id, source_id FROM memory_edges
+WHERE relation_type = 'derived_from' AND scope = $scope AND target_id IN (SELECT unnest($ids))"""
+
+Stated = dict[tuple[str, str], set[str]]
+"""The texts in which a source stated what a memory says, by the ids of both."""
+
+
+def sources_with_statements(
+    shard: ShardState, rows: BatchRows, scope: str, ids: Iterable[str]
+) -> dict[str, Source]:
+    """The sources of these memories by id."""
+    wanted = set(ids)
+    if not wanted:
+        return {}
+    edges = {
+        (edge.source_id, edge.target_id)
+        for edge in rows.staged(EdgeRow)
+        if edge.relation_type == "derived_from" and edge.scope == scope
+    }
+    staged = _staged(rows, scope)
+    with shard.reading() as reader:
+        pairs = set().union(*sources_of(reader, scope, wanted), edges, _pairs(staged))
+        found = sorted({source for memory_id, source in pairs if memory_id in wanted})
+        given = {"scope": scope, "ids": found}
+        stated = reader.execute(_STATED, given).fetchall()
+        edges |= {(drawn, source) for source, drawn in reader.execute(_DRAWN, given).fetchall()}
+    known: Stated = defaultdict(set)
+    for source, memory_id, text in stated:
+        known[source, memory_id].add(text)
+    for key, texts in staged.items():
+        known[key] |= texts
+    for memory_id, source in edges:
+        if (source, memory_id) not in known:
+            known[source, memory_id] = _texts_of(rows, memory_id)
+    return {
+        key: source for key in found if (source := _source(rows, scope, key, known)) is not None
+    }
+
+
+def _staged(rows: BatchRows, scope: str) -> Stated:
+    stated: Stated = defaultdict(set)
+    for outcome in rows.staged(OutcomeRow):
+        if outcome.item_kind == "fact" and outcome.event in SAID_AGAIN and outcome.scope == scope:
+            fact = rows.get(FactRow, (outcome.item_id,))
+            if fact is not None and outcome.memory_id is not None:
+                stated[fact.turn_memory_id, outcome.memory_id].add(fact.content)
+    return stated
+
+
+def _pairs(stated: Stated) -> set[tuple[str, str]]:
+    return {(memory_id, source) for source, memory_id in stated}
+
+
+def _source(rows: BatchRows, scope: str, key: str, stated: Stated) -> Source | None:
+    row = rows.get(MemoryRow, (key,))
+    if row is None or row.scope != scope:
+        return None
+    archived = _archived(rows, row)
+    text, metadata = row.content, row.metadata
+    for state in reversed(archived):
+        if state.reason not in (HIDDEN, FORGOTTEN):
+            break
+        text, metadata = state.content, str(json.loads(state.state)["metadata"])
+    return Source(
+        row,
+        text,
+        metadata,
+        is_hidden=row.is_deleted and bool(archived) and archived[-1].reason == HIDDEN,
+        statements=tuple(
+            Statement(memory_id, said, _is_forgotten(rows, memory_id))
+            for (source, memory_id), texts in sorted(stated.items())
+            if source == key
+            for said in sorted(texts)
+        ),
+    )
+
+
+def _archived(rows: BatchRows, row: MemoryRow) -> list[ArchiveRow]:
+    """The states before, oldest first. A change of something else than the text leaves none."""
+    found = (rows.get(ArchiveRow, (row.memory_id, number)) for number in range(1, row.version))
+    return [state for state in found if state is not None]
+
+
+def _is_forgotten(rows: BatchRows, memory_id: str) -> bool:
+    row = rows.get(MemoryRow, (memory_id,))
+    if row is None or not row.is_deleted:
+        return False
+    before = rows.get(ArchiveRow, (memory_id, row.version - 1))
+    return before is not None and before.reason == FORGOTTEN
+
+
+def _texts_of(rows: BatchRows, memory_id: str) -> set[str]:
+    """All that the memory has said."""
+    row = rows.get(MemoryRow, (memory_id,))
+    if row is None:
+        return set()
+    return {row.content, *(state.content for state in _archived(rows, row))}

@@ -1,0 +1,294 @@
+"""Clauses read as claims: subject, predicate, slot. Pure, in linear time.
+
+A clause is taken whole or not at all. What stands after the value decides: a time, a companion or
+a filler is understood, and anything else makes it no claim.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from typing import Final, NamedTuple
+
+from palimpsest.streams.claims.attributes import (
+    attribute_claim,
+    in_third_person,
+    named_relative,
+    reversed_claim,
+)
+from palimpsest.streams.claims.claim import Claim, Slot
+from palimpsest.streams.claims.contractions import expanded
+from palimpsest.streams.claims.nouns import (
+    is_name,
+)
+from palimpsest.streams.claims.patterns import PATTERNS, Pattern
+from palimpsest.streams.claims.subjects import (
+    FAMILY,
+    KIN,
+    NAME,
+    PEOPLE,
+    PLURALS,
+    Subject,
+    subject_of,
+)
+from palimpsest.streams.claims.times import Time, TimeKind, dated, time_at_end
+from palimpsest.streams.claims.values import fits, relation_in, value_of
+from palimpsest.streams.claims.verbs import ANY_VERB, SAME_PAST, Predicate, predicate
+
+MAX_CLAUSE_CHARACTERS: Final = 240
+MAX_TAILS: Final = 4
+USER: Final = "The user"
+RECENTLY: Final = Time("point", "recently")
+
+_FILLER_END: Final = re.compile(
+    r",? (?:too|as well|also|so much|very much|so very much|a whole lot|more than anything"
+    r"|though|haha|lol|by the"
+    r" way|btw|actually|in general|you know|of course|for sure|myself|so far|again|originally)$"
+)
+_COMPANION: Final = re.compile(
+    rf" (?P<with>(?:and )?(?:together )?with (?:(?:my|our|his|her|their) (?:\w+"
+    rf" ){{0,2}}?(?:{KIN})(?:,? (?:{NAME}))?"
+    rf"(?:,? and (?:(?:my|our|his|her|their) )?(?:\w+ ){{0,2}}?(?:{KIN}|{NAME}))?|(?:{NAME})(?:"
+    rf" and (?:{NAME}))?)"
+    rf"|alone|on my own|by myself|with (?:two|three|a|some) (?:\w+ )?(?:{KIN}))$"
+)
+_WE_SLOTS: Final[frozenset[Slot]] = frozenset(
+    ("home", "family", "pet", "relationship", "event", "plan", "possession", "decision", "hobby")
+)
+_DATES: Final[dict[Slot, tuple[TimeKind, ...]]] = {
+    "plan": ("point", "until"),
+    "event": ("point", "since"),
+}
+"""The times that make a claim that needs one."""
+_LASTING: Final = ("home", "work", "occupation", "study", "language")
+_HABITUAL: Final[tuple[TimeKind, ...]] = ("frequency", "since", "span")
+LEADING_TIME: Final = re.compile(
+    r"^(?P<time>(?:(?:just |earlier |back )?(?:last|this|next|this past) \w+|yesterday|today"
+    r"|tomorrow|recently"
+    r"|in (?:early |late )?[A-Z][a-z]+(?: \d{4})?|in \d{4}|(?:about )?(?:a few|\w+) (?:days?"
+    r"|weeks?|months?|years?)"
+    r" ago|on [A-Z][a-z]+day|on [A-Z][a-z]+ \d{1,2}(?:st|nd|rd|th)?|since \d{4}|currently"
+    r"|these days|at the moment|right now|now)),?"
+    r" (?=\S)",
+    re.IGNORECASE,
+)
+_THESE_DAYS: Final = re.compile(r"today|tonight|this (?:morning|afternoon|evening)|recently", re.I)
+"""What somebody did then is told as news of the day, and not to be kept."""
+_AS_OF: Final = re.compile(r" \(as of [A-Z][a-z]+ \d{4}\)")
+
+
+_NO_DEEDS: Final = frozenset(
+    """* be have do go get use come like love enjoy hate dislike prefer adore detest loathe know
+    feel need want hope intend plan decide find keep lose suffer deal struggle suspect follow
+    turn grow begin become name call own listen focus manage help look live move relocate stop
+    stay""".split()
+)
+"""Verbs whose patterns are all that they can say, and light ones."""
+
+
+class _Tails(NamedTuple):
+    rest: str
+    times: tuple[Time, ...]
+    companions: tuple[str, ...]
+
+
+def claim_of(statement: str, speaker: str = USER) -> Claim | None:
+    """The claim that a stored sentence makes, taken whole or not at all.
+
+    In the third person; what stands in the first is about `speaker`. `text` is the statement.
+    """
+    text = " ".join(statement.replace("\u2019", "'").split()).rstrip()
+    if len(text) > MAX_CLAUSE_CHARACTERS or not text:
+        return None
+    plain = expanded(_AS_OF.sub("", text).rstrip(".!"))
+    if any(mark in plain for mark in '?!:;"\n') or ". " in plain.replace("Dr. ", "").replace(
+        "St. ", ""
+    ):
+        return None
+    found = clause_claim(plain, speaker, None)
+    return None if found is None else found._replace(text=text)
+
+
+def clause_claim(clause: str, speaker: str, today: date | None) -> Claim | None:
+    """The claim of one clause, contractions expanded. Times become dates, seen from `today`."""
+    if not clause or len(clause) > MAX_CLAUSE_CHARACTERS:
+        return None
+    lead = LEADING_TIME.match(clause)
+    time: Time | None = None
+    if lead is not None:
+        _, time = time_at_end(f" {lead['time'][0].lower()}{lead['time'][1:]}")
+        if time is not None:
+            clause = clause[lead.end() :]
+    found = (
+        reversed_claim(clause, speaker)
+        if " is my " in clause or "'s " in clause or " are my " in clause
+        else None
+    )
+    if found is not None:
+        return found
+    parsed = subject_of(clause, speaker)
+    if parsed is None:
+        return None
+    subject, words = parsed
+    said = predicate(words)
+    if said is None:
+        return None
+    if subject.kind == "attribute":
+        return attribute_claim(subject, said)
+    return _by_pattern(subject, said, time, today)
+
+
+class _Reading(NamedTuple):
+    """A clause taken apart as one pattern sees it."""
+
+    subject: Subject
+    said: Predicate
+    pattern: Pattern
+    after: str
+    value: str
+    times: tuple[Time, ...]
+    companions: tuple[str, ...]
+
+    def has(self, *kinds: TimeKind) -> bool:
+        return any(time.kind in kinds for time in self.times)
+
+
+def _by_pattern(
+    subject: Subject, said: Predicate, lead: Time | None, today: date | None
+) -> Claim | None:
+    patterns = PATTERNS.get(said.verb, ())
+    if said.verb not in _NO_DEEDS:
+        patterns += PATTERNS[ANY_VERB]
+    if not patterns:
+        return None
+    named = named_relative(subject, said)
+    if named is not None:
+        return named
+    rest = said.rest.rstrip(" ,.")
+    if lead is None and said.recent and said.tense in ("past", "perfect", "perfect progressive"):
+        lead = RECENTLY
+    for tails in _readings(rest):
+        times = _times(tails, lead)
+        if times is None:
+            continue
+        for pattern in patterns:
+            for after in pattern.after:
+                value = _after(tails.rest, after)
+                if value is None or not fits(pattern.kind, value):
+                    continue
+                reading = _Reading(subject, said, pattern, after, value, times, tails.companions)
+                if reading.has("point") and said.word in SAME_PAST:
+                    reading = reading._replace(said=said._replace(tense="past"))
+                found = None if _is_left_out(reading, today) else _claim(reading, today)
+                if found is not None:
+                    return found
+    return None
+
+
+def _times(tails: _Tails, lead: Time | None) -> tuple[Time, ...] | None:
+    """The times of a clause, that at its beginning first; None where they are two days."""
+    times = tails.times
+    if lead is not None and not (lead is RECENTLY and times):
+        times = (lead, *times)
+    return None if sum(time.kind == "point" for time in times) > 1 else times
+
+
+def _after(rest: str, after: str) -> str | None:
+    if not after:
+        return rest
+    if rest == after:
+        return ""
+    return rest[len(after) + 1 :] if rest.startswith(f"{after} ") else None
+
+
+def _readings(rest: str) -> list[_Tails]:
+    """`rest` with ever more of its end taken for tails."""
+    times: list[Time] = []
+    companions: list[str] = []
+    found: list[_Tails] = []
+    for _ in range(MAX_TAILS + 1):
+        found.append(_Tails(rest, tuple(times), tuple(companions)))
+        shorter, time = time_at_end(rest)
+        if time is not None:
+            times.insert(0, time)
+            rest = shorter
+            continue
+        filler = _FILLER_END.search(f" {rest}")
+        if filler is not None:
+            rest = f" {rest}"[: filler.start()].strip()
+            continue
+        companion = _COMPANION.search(f" {rest}")
+        if companion is None:
+            break
+        companions.insert(0, companion["with"])
+        rest = f" {rest}"[: companion.start()].strip()
+    found.reverse()
+    return found
+
+
+def _is_left_out(reading: _Reading, today: date | None) -> bool:
+    """Whether a clause that fits the pattern claims too little, or something else."""
+    subject, said, pattern, _, value, _, _ = reading
+    if said.tense not in pattern.tenses:
+        return True
+    if subject.kind == "plural" and pattern.slot not in _WE_SLOTS:
+        return True
+    if pattern.dated and not reading.has(*_DATES.get(pattern.slot, _HABITUAL)):
+        return True
+    if said.negated and (pattern.slot in ("occupation", "event") or said.verb == "prefer"):
+        return True
+    if said.negated and said.tense in ("past", "perfect") and pattern.slot != "home":
+        return True  # what did not happen says little
+    if said.verb == "get" and pattern.slot == "likes" and value.startswith(("a ", "an ", "the ")):
+        return True  # "got into a fight"
+    if pattern.kind == "plain deed" and pattern.slot == "event":
+        days = [time for time in reading.times if time.kind == "point"]
+        if not any(_THESE_DAYS.search(time.words) is None for time in days):
+            return True
+    if pattern.slot in _LASTING and said.tense in ("present", "progressive"):
+        return reading.has("point")  # "I'm working in the bakery today"
+    # To an assistant this picks one of what it named.
+    return said.verb == "like" and subject.holder == USER and is_name(value) and today is not None
+
+
+def _claim(reading: _Reading, today: date | None) -> Claim | None:
+    subject, said, pattern, after, value, _, _ = reading
+    slot, key = pattern.slot, pattern.key
+    if key == "*":
+        drinks = said.verb == "drink" or after == "drinking"
+        key = relation_in(value) or ("drink" if drinks else "eat")
+    if slot == "family" and key not in FAMILY:
+        if key not in PEOPLE:
+            return None
+        slot = "people"
+    came_to_be = pattern.news or slot == "event"
+    limited = reading.has("frequency", "until") or (
+        reading.has("span") if came_to_be else reading.has("point", "span")
+    )
+    return Claim(
+        slot=slot,
+        holder=subject.holder,
+        key=key,
+        value=value_of(pattern.kind, value) if value else pattern.value or after or said.verb,
+        holds=said.negated == pattern.denies,
+        is_news=pattern.news or reading.has("now") or said.is_news,
+        qualified=limited or said.is_qualified,
+        text=_text(reading, today),
+    )
+
+
+def _text(reading: _Reading, today: date | None) -> str:
+    """The canonical sentence, its times dated where `today` is known."""
+    subject, said, pattern, after, value, times, companions = reading
+    if said.tense == "perfect" and said.verb != "be" and reading.has("point"):
+        said = said._replace(tense="past", word=said.verb)  # "has got it on Monday" is no English
+    verb = said.third_person(plural=subject.relation.rpartition(" ")[2] in PLURALS)
+    words = [subject.holder, verb, after, value, *companions]
+    for time in times:
+        if today is None or time.kind == "frequency":
+            words.append(time.words)
+        elif time.kind != "now":
+            words.append(dated(time, today, ahead=pattern.slot == "plan"))
+    if today is not None and pattern.slot == "age":
+        words.append(f"(as of {today.strftime('%B')} {today.year})")
+    return f"{in_third_person(' '.join(filter(None, words)))}."

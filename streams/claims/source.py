@@ -1,0 +1,104 @@
+"""Whether the source of a fact says the fact and nothing beside it. Pure, in linear time.
+
+What draws facts takes clauses out of sentences. To remember one is harmless; to end another memory
+with it is not: "I don't have a dog, I have two", "I'm not vegetarian, as my aunt says".
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from palimpsest.streams.claims.contractions import expanded
+from palimpsest.streams.claims.denial import base_form
+from palimpsest.streams.claims.grammar import clause_claim
+from palimpsest.streams.claims.times import MONTHS
+
+MAX_CHARACTERS: Final = 20_000
+"""Length of a source that is read; a longer one says more than a fact."""
+MAX_NAME_WORDS: Final = 3
+"""Of the one who speaks, whom the fact names."""
+
+_SENTENCES: Final = re.compile(r"(?<=[.!?…])\s+|\n+| and (?=(?:I|we|my)\b)")
+_LEAD: Final = re.compile(
+    r"(?:(?:yes|yeah|yep|no|nope|oh|well|hey|hi|hello|btw|by the way|actually|so|and|but|ok|okay"
+    r"|haha|wow|(?:great|good|big|sad|bad) news|guess what|update|fyi)[,!:.]* )++",
+    re.IGNORECASE,
+)
+_TAIL: Final = re.compile(
+    r", (?:by the way|btw|finally|at last|haha|lol|yay|you know|and (?:I|we) love it|(?:and |so )?"
+    r"(?:I'm |I am |we're )?(?:so |very |really )?(?:happy|excited|glad|nervous|thrilled|proud))$",
+    re.IGNORECASE,
+)
+_NOW: Final = re.compile(r"\b(?:now|new)\b", re.IGNORECASE)
+_FIRST_PERSON: Final = re.compile(r"(?:I|My)(?=['\u2019 ])")
+_JOINED: Final = re.compile(r"[,;:?()\"“”„»«「」『』\u2013\u2014]| - |\.\.")
+_WORD: Final = re.compile(r"[\w@+][\w@.+'/-]*")
+_LIGHT: Final = frozenset(
+    "i we my our me us am is are was be been have has had do does not no never a an the now just"
+    " finally recently actually officially really again anymore any more longer he she they his her"
+    " their user 's name called".split()
+)
+_EVENTS: Final = frozenset(
+    map(
+        base_form,
+        "moved relocated married engaged divorced started got broke turned became sold quit left"
+        " stopped bought joined went".split(),
+    )
+)
+_LONG_AGO: Final = frozenset("ago year".split()) | frozenset(MONTHS)
+_YEAR: Final = re.compile(r"\b\d{4}\b")
+_TIMES: Final = frozenset(
+    "last yesterday today ago week weekend month year in on of early late two three few".split()
+) | frozenset(MONTHS)
+
+
+def as_stated(source: str, fact: str) -> str | None:
+    """The fact, with the "now" of its source where it was left out; None unless a sentence of the
+    source is all of the fact, in its words."""
+    if len(source) > MAX_CHARACTERS:
+        return None
+    sentences = _SENTENCES.split(source)
+    found = next((sentence for sentence in sentences if _is_only(sentence, fact)), None)
+    if found is None or _NOW.search(found) is None or _NOW.search(fact) is not None:
+        return None if found is None else fact
+    return f"{fact.rstrip(' .!')} now."
+
+
+def is_first_person(statement: str) -> bool:
+    """Whether the statement begins with the one who makes it."""
+    return _FIRST_PERSON.match(statement) is not None
+
+
+def in_third_person(statement: str, speaker: str) -> str:
+    """The statement about `speaker`, where it is one plain claim; else as it is."""
+    plain = expanded(statement.replace("\u2019", "'")).strip().rstrip(".!")
+    found = clause_claim(plain, speaker, None)
+    if found is None or found.qualified or as_stated(statement, found.text) is None:
+        return statement
+    return found.text
+
+
+def _is_only(sentence: str, fact: str) -> bool:
+    plain = _TAIL.sub("", _LEAD.sub("", sentence.strip(), count=1).rstrip(" .!"))
+    listed = fact.partition(",")
+    if listed[1]:  # "Tokyo, Japan"
+        plain = plain.replace(f",{listed[2].rstrip('.!')}", listed[2])
+    if not plain or _JOINED.search(plain):
+        return False
+    said, held = _words(plain), _words(fact)
+    dated = _YEAR.search(fact) is not None
+    if not dated and (_YEAR.search(plain) or not _LONG_AGO.isdisjoint(said - held)):
+        return False
+    beside = _LIGHT | _TIMES if dated or not held.isdisjoint(_EVENTS) else _LIGHT
+    telling = {word for word in said - beside if not word.isdecimal()}
+    missing = {word for word in held - said - _LIGHT - _TIMES if not word.isdecimal()}
+    return telling <= held and len(missing) <= MAX_NAME_WORDS
+
+
+def _words(text: str) -> frozenset[str]:
+    found = _WORD.findall(expanded(text.replace("\u2019", "'").replace("'s ", " ")))
+    return frozenset(
+        word if word in _LIGHT or word in _TIMES else base_form(word)
+        for word in (each.casefold().rstrip(".'") for each in found)
+    )

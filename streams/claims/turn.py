@@ -1,0 +1,187 @@
+"""Claims in a whole turn: its prose, sentence by sentence. Pure, in linear time."""
+
+from __future__ import annotations
+
+import re
+from datetime import date, datetime
+from typing import Final
+
+from palimpsest.streams.claims.claim import Claim
+from palimpsest.streams.claims.headings import written_out
+from palimpsest.streams.claims.reading import claims_in
+from palimpsest.streams.rules.quotes import QUOTED, masked
+
+MAX_SENTENCES: Final = 400
+
+_FENCED: Final = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
+_TASK: Final = re.compile(
+    r"\b(?:(?:re)?write|proofread|paraphrase|rephrase|translate|summari[sz]e|compose|draft"
+    r"|continue the"
+    r"|role-?play|act as|pretend|imagine|correct the|fix the grammar|edit (?:this|the"
+    r" following)|improve (?:this|the following)"
+    r"|cover letter|the following (?:text|paragraph|email|essay|sentence|story|passage)|here is"
+    r" (?:the|a|an) (?:text|email|essay"
+    r"|story|paragraph|article|transcript|conversation|script)|screenplay|fan ?fiction|lyrics)\b",
+    re.IGNORECASE,
+)
+_FORWARDED: Final = re.compile(
+    r"^(?:-{2,} ?(?:forwarded|original) message|begin forwarded message|(?:from|subject|sent|to"
+    r"|cc): .+|on .{5,80} wrote:)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_JOKE: Final = re.compile(
+    r"\b(?:jk|just kidding|just joking|only joking|only kidding|i'm kidding|i'm joking"
+    r"|kidding)\b|(?:^|\s)/(?:s|j|jk)\b"
+    r"|\byeah,? right\b|\bnot[!.]*$",
+    re.IGNORECASE,
+)
+_LINE_LABEL: Final = re.compile(
+    r"^(?P<name>[^\W\d_][\w'.-]{0,30}(?: [^\W\d_a-z][\w'.-]{0,30}){0,2}): "
+)
+_OWN_LABELS: Final = frozenset(
+    "note update ps fyi edit btw reminder correction fact me info".split()
+)
+_ITEM: Final = re.compile(r"^(?:[-*+•‣–]|\d{1,2}[.)])\s+")
+_TITLE: Final = re.compile(
+    r"[^\W\d_a-z][\w'’:&.-]*(?: (?:of|the|a|an|in|and|to|for|on|with|[^\W\d_a-z][\w'’:&.-]*"
+    r"|\d+)){0,7}"
+)
+_HIDDEN: Final = "\uf8ff"
+_SENTENCES: Final = re.compile(r"(?<=[.!?…][\"')])\s+|(?<=[.!?…])\s+|(?<=[。！？])\s*")
+_ABBREVIATED: Final = re.compile(
+    r"\b(?:Mr|Mrs|Ms|Dr|St|vs|etc|e\.g|i\.e|Prof|Jr|Sr|No|approx|Mt|[A-Z])\.$"
+)
+
+
+def claims_of_turn(content: str, speaker: str, said_at: datetime, before: str = "") -> list[Claim]:
+    """What the turn claims of the speaker and theirs, in order, none twice.
+
+    `before`: the assistant's turn right before it, whose last sentences count where the speaker
+    agrees to them; else "".
+    """
+    today = said_at.date()
+    found = agreed(content, before, speaker, today) if before else []
+    for line in prose(content, speaker):
+        about = ""
+        for sentence in sentences(line)[:MAX_SENTENCES]:
+            claims = claims_in(sentence, speaker, today, about)
+            found += claims
+            about = next((claim.holder for claim in claims if claim.holder != speaker), "")
+    return list(dict.fromkeys(found))
+
+
+def prose(content: str, speaker: str) -> list[str]:
+    """The lines of `content` in the speaker's own words: no code, quotations, mail or other voices.
+
+    Nothing where the text is handed in to be worked on, or taken back as a joke.
+    """
+    text = _FENCED.sub("\n", content.replace("\u2019", "'"))
+    forwarded = _FORWARDED.search(text)
+    if forwarded is not None:
+        text = text[: forwarded.start()]
+    if _TASK.search(text) or _JOKE.search(text):
+        return []
+    lines: list[str] = []
+    for raw in written_out(text.split("\n")):
+        line = _ITEM.sub("", raw.strip())
+        label = _LINE_LABEL.match(line)
+        if label is not None:
+            name = label["name"].casefold()
+            if name != speaker.casefold() and name not in _OWN_LABELS:
+                continue
+            line = line[label.end() :]
+        if line and line[0] not in ">#|":
+            lines.append(masked(QUOTED.sub(_unquoted, line)).text)
+    return lines
+
+
+def _unquoted(match: re.Match[str]) -> str:
+    """A title in quotation marks is a name; other quotations are somebody's words."""
+    inner = match.group()[1:-1].rstrip(",")
+    return inner if _TITLE.fullmatch(inner) else _HIDDEN
+
+
+def sentences(line: str) -> list[str]:
+    """`line` in sentences; an abbreviation's full stop ends none."""
+    parts: list[str] = []
+    for part in _SENTENCES.split(line):
+        if parts and _ABBREVIATED.search(parts[-1][-8:]):
+            parts[-1] = f"{parts[-1]} {part}"
+        elif part:
+            parts.append(part)
+    return parts
+
+
+_AGREES: Final = re.compile(
+    r"(?:oh )?(?:yes|yeah|yep|yup|exactly|correct|right|that's right|that is right|that's"
+    r" correct|that is correct|indeed"
+    r"|absolutely|true|of course|i do|i am|i have|you're right|you are right|yes,? i (?:do|am"
+    r"|have|did|was)"
+    r"|yes,? (?:that's|that is) (?:right|correct|true)|yes,? exactly|yes,? we (?:do|are|have|did))"
+    r"(?=[.!,;]|$| -)",
+    re.IGNORECASE,
+)
+_TAKES_BACK: Final = re.compile(
+    r"^[\s.,!;-]*(?:but|except|well|though|although|not|no|actually|only|or|it's|just)\b",
+    re.IGNORECASE,
+)
+MAX_AGREED_SENTENCES: Final = 3
+_ASKED: Final = re.compile(
+    r"^(?P<helper>do|are|have|did|were|is|does) (?P<subject>you|your (?:\w+ ){1,3}?)(?: |(?<="
+    r" ))(?P<rest>.+)$",
+    re.IGNORECASE,
+)
+_CONFIRMED: Final = re.compile(
+    r"^(?:(?:so|then|and|wait|ok|okay|got it|i see|ah|oh|just to confirm|to confirm|if i"
+    r" understand correctly"
+    r"|it sounds like|sounds like|let me get this straight|i understand that|i remember that"
+    r"|you mentioned that"
+    r"|you mentioned|you said that|you said|correct me if i'm wrong)[,:]? )+(?=you|your)",
+    re.IGNORECASE,
+)
+_TAG: Final = re.compile(
+    r",? (?:right|correct|is that right|is that correct|don't you|aren't you|haven't you|didn't"
+    r" you|yes)$",
+    re.IGNORECASE,
+)
+_SECOND_PERSON: Final = (
+    (re.compile(r"\byou're\b|\byou are\b", re.IGNORECASE), "I am"),
+    (re.compile(r"\byou were\b", re.IGNORECASE), "I was"),
+    (re.compile(r"\byou've\b", re.IGNORECASE), "I have"),
+    (re.compile(r"\byour\b", re.IGNORECASE), "my"),
+    (re.compile(r"\byou\b", re.IGNORECASE), "I"),
+)
+
+
+def agreed(content: str, before: str, speaker: str, today: date) -> list[Claim]:
+    """What the assistant's turn `before` says of the speaker and `content` plainly agrees to."""
+    agrees = _AGREES.match(content.replace("\u2019", "'").strip())
+    if agrees is None or _TAKES_BACK.match(content.strip()[agrees.end() :]):
+        return []
+    found: list[Claim] = []
+    lines = prose(before[-MAX_BEFORE_CHARACTERS:], "")
+    last = sentences(lines[-1])[-MAX_AGREED_SENTENCES:] if lines else []
+    for sentence in last:
+        found += claims_in(in_first_person(sentence), speaker, today)
+    return found
+
+
+MAX_BEFORE_CHARACTERS: Final = 1_000
+
+
+def in_first_person(sentence: str) -> str:
+    """ "So you live in Lisbon?" and "Do you live in Lisbon?" as the one who agrees would say it."""
+    text = _TAG.sub("", sentence.strip().rstrip("?!. "))
+    text = _CONFIRMED.sub("", text)
+    asked = _ASKED.match(text)
+    if asked is not None:
+        helper = asked["helper"].lower()
+        kept = "" if helper in ("do", "did", "does") else f"{helper} "
+        if helper in ("did", "does"):
+            return ""  # the verb's form is not known here
+        text = f"{asked['subject'].strip()} {kept}{asked['rest']}"
+    if not text.lower().startswith(("you", "my", "i ")):
+        return ""
+    for pattern, first in _SECOND_PERSON:
+        text = pattern.sub(first, text)
+    return text

@@ -1,0 +1,469 @@
+"""What the rest of a predicate must be to fill a slot, by kind. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from palimpsest.streams.claims.lexicon import (
+    APPOINTMENTS,
+    AWARDS,
+    COMPLAINTS,
+    DISCIPLINES,
+    FIELDS,
+    GAMES,
+    HABIT_PLACES,
+    ILLNESSES,
+    JOBS,
+    LANGUAGES,
+    LESSONS,
+    NOT_COUNTED,
+    OCCASIONS,
+    OWNED,
+    PRAISE,
+    PROJECTS,
+    TRIPS,
+)
+from palimpsest.streams.claims.nouns import (
+    is_activity,
+    is_deed,
+    is_listed,
+    is_name,
+    is_noun_phrase,
+    is_place,
+    is_verb_phrase,
+    without_determiner,
+)
+from palimpsest.streams.claims.patterns import Kind
+from palimpsest.streams.claims.subjects import KIN, KIN_MODIFIER, NAME, PETS
+
+_NUMBER: Final = r"(?:an?|one|two|three|four|five|six|seven|eight|nine|ten|\d{1,2}|some|no|my|our)"
+_NAMES: Final = rf"(?:{NAME})(?:(?:,| and|, and|,? &) (?:{NAME})){{0,4}}"
+_PETS: Final = "|".join(sorted(PETS, key=len, reverse=True))
+_ADJECTIVES: Final = r"(?:(?!and\b|or\b|the\b|of\b|to\b)[a-z0-9-]{2,20} ){0,3}?"
+_ANIMAL: Final = re.compile(
+    rf"(?:{_NUMBER} )?{_ADJECTIVES}(?P<animal>{_PETS})"
+    rf"(?: and {_NUMBER} {_ADJECTIVES}(?:{_PETS})){{0,2}}(?:,? (?:named|called) {_NAMES}|,"
+    rf" {_NAMES})?"
+)
+_RELATIVE: Final = re.compile(
+    rf"(?:{_NUMBER} )?{_ADJECTIVES}{KIN_MODIFIER}(?P<relation>{KIN})"
+    rf"(?: and {_NUMBER} {KIN_MODIFIER}(?:{KIN})){{0,2}}(?:,? (?:named|called) {_NAMES}|,"
+    rf" {_NAMES})?"
+)
+_PERSON: Final = re.compile(
+    rf"{_NAMES}|(?:my|his|her|their|our|{_NUMBER}) {KIN_MODIFIER}(?:{KIN})(?:,? {_NAMES})?"
+    rf"|(?:two|three|four|five|\d)"
+)
+_AGES: Final = (
+    "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen"
+    "|sixteen|seventeen|eighteen|nineteen|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
+)
+_AGE: Final = re.compile(
+    rf"(?:(?:about|almost|nearly|now) )?(?P<age>\d{{1,3}}|{_AGES})"
+    r"(?: (?:years?|months?|weeks?) old|)"
+)
+_LANGUAGE: Final = re.compile(
+    r"(?:(?:some|a little|a bit of|fluent|basic|good|conversational|only|both|American) )?"
+    r"(?P<languages>[A-Za-z]+(?: Sign Language)?(?:(?:, and|,| and| or) [A-Za-z]+){0,5})"
+    r"(?: fluently| well| at home| natively)?"
+)
+_ILLNESS_WORDS: Final = re.compile(
+    r"(?:.+ )?(?:syndrome|disease|disorder|deficiency|intolerance|sclerosis|condition|palsy|failure"
+    r"|blood pressure|cholesterol|blood sugar|back pain|knee pain|heart murmur|kidney stones"
+    r"|thyroid"
+    r"|hearing loss|slipped disc|herniated disc|vision|eyesight|apnea|\w+itis|\w+osis|\w+emia"
+    r"|\w+pathy)"
+)
+_ILLNESS_MODIFIER: Final = re.compile(
+    r"^(?:(?:a|an|the|some|severe|mild|chronic|bad|really bad|type [12]|stage [1-4]|early|late"
+    r"|onset"
+    r"|seasonal|social|generalized|clinical|postpartum|breast|lung|skin|colon|prostate|brain"
+    r"|rheumatoid|sleep|food|pollen|peanut|nut|shellfish|gestational|high|low|terrible|frequent"
+    r"|my) ){0,4}",
+    re.IGNORECASE,
+)
+_MEAL: Final = re.compile(
+    r"(?:(?:an?|the|my|strict|strictly|mostly|a strict|fully|purely|100%|lifelong|lacto-ovo) ){0,3}"
+    r"(?P<kind>vegan|vegetarian|pescatarian|pescetarian|flexitarian|gluten-free|gluten free"
+    r"|keto|kosher"
+    r"|halal|dairy-free|dairy free|lactose[ -]intolerant|gluten[ -]intolerant|paleo|plant-based"
+    r"|low-carb|low carb|ketogenic|mediterranean|fodmap|low-fodmap|low-sodium|celiac|coeliac"
+    r"|sugar-free|teetotal|teetotaler|intermittent fasting|carnivore|raw vegan|omnivore)(?: diet)?",
+    re.IGNORECASE,
+)
+_JOB: Final = re.compile(
+    r"(?:an?|the|one of the)?\s*(?P<job>(?:[\w/&'-]+ ){0,4}?(?P<head>[\w-]+))"
+    r"(?P<where> (?:at|for|in|with|on|of) .+)?"
+)
+_MONEY: Final = re.compile(
+    r"(?:(?:about|around|over|almost|nearly|a total of|more than) )?[$€£]\d[\d,.]{0,12}k?(?:"
+    r" (?:on|for|in|from|at|by) (?P<what>.+))?"
+)
+_FIGURE: Final = re.compile(
+    r"(?:(?:about|around|now|over|almost|only) )?[$€£]?\d[\d,.:/-]{0,12}k?(?: ?(?:%|percent"
+    r"|a\.?m\.?|p\.?m\.?|years? old|years?|months?|weeks?"
+    r"|days?|hours?|minutes?|seconds?|miles?|km|kilometers|kilometres|meters|metres|feet|inches"
+    r"|cm|kg|kilos|pounds|lbs?|dollars|euros"
+    r"|mbps|gb|tb|square feet|calories|people|pages)){0,2}(?: (?:a|per|each) (?:day|week|month"
+    r"|year|night|hour)| each way| long| away| to [\d:]+ ?(?:am|pm)?)?",
+    re.IGNORECASE,
+)
+_OUTING: Final = re.compile(
+    r"(?:camping|hiking|swimming|skiing|snowboarding|surfing|kayaking|fishing|rock climbing"
+    r"|climbing|diving"
+    r"|snorkeling|sailing|dancing|bowling|horseback riding|ice skating|canoeing|paragliding"
+    r"|skydiving"
+    r"|scuba diving|biking)(?: |$)"
+)
+_NEW: Final = re.compile(
+    r"(?:an?|my|some|two|three) (?:new|used|second-hand|pair of|set of) (?!\d)"
+)
+_TOOK_THEM: Final = re.compile(rf"(?:my|our) {KIN_MODIFIER}(?:{KIN}) (?:to|on|out)\b")
+_HOUSEHOLD: Final = re.compile(
+    rf"(?:my|his|her|their|our|{_NUMBER})(?: other)? {_ADJECTIVES}(?:{KIN}|people|girls|guys"
+    rf"|women|men|cats|dogs)"
+    rf"(?:,? {_NAMES})?(?:,? and (?:(?:my|his|her|their|our|{_NUMBER})"
+    rf" )?{_ADJECTIVES}(?:{KIN})(?:,? {_NAMES})?){{0,2}}"
+)
+_RESOLVES: Final = re.compile(
+    r"(?:become|adopt|move|quit|stop|start \w+ing|buy|sell|study|pursue|learn|apply|join|open"
+    r"|hire|switch|go vegan"
+    r"|go vegetarian|leave|retire|major|enroll|enrol|propose|foster|give up|launch|rent|invest"
+    r"|marry|get married"
+    r"|get divorced|go back to (?:school|college|university)|take up|have (?:kids|children"
+    r"|another baby)|use) ?.*"
+)
+_DEGREE: Final = re.compile(
+    rf"(?:an?|the)?\s*(?:[\w'-]+ ){{0,4}}?(?:student|freshman|sophomore|undergraduate|grad"
+    rf" student|phd candidate"
+    rf"|PhD student|PhD candidate|junior|senior)(?: (?:at|in|of) .+)?"
+    rf"|(?:the )?(?:{NAME})(?: (?:of )?(?:{NAME})){{0,4}}(?: University| College| High School|"
+    rf" School| State)"
+    rf"|(?:the )?University of .+|(?:law|medical|med|nursing|art|culinary|graduate|grad"
+    rf"|business|beauty"
+    rf"|night|dental|film|music) school(?: (?:at|in) .+)?|(?:community )?college(?: (?:at|in) .+)?"
+)
+_DATE: Final = re.compile(
+    r"(?:the )?(?:(?:January|February|March|April|May|June|July|August|September|October|November"
+    r"|December) \d{1,2}(?:st|nd|rd|th)?(?:,? \d{4})?|\d{1,2}(?:st|nd|rd|th)? (?:of )?(?:January"
+    r"|February|March|April|May|June|July|August|September|October|November|December)(?:,? \d{4})?"
+    r"|\d{4}-\d\d-\d\d)",
+    re.IGNORECASE,
+)
+
+
+def _last(text: str, words: frozenset[str]) -> bool:
+    """Whether a noun phrase's head is one of `words` (two words joined by "_")."""
+    before = re.split(
+        r" (?:of|for|in|with|from|at|on|named|called|to)\b", text.lower(), maxsplit=1
+    )[0]
+    parts = before.split()
+    if not parts:
+        return False
+    return parts[-1] in words or "_".join(parts[-2:]) in words
+
+
+def _all_last(text: str, words: frozenset[str]) -> bool:
+    parts = re.split(r",? (?:and|or) |, ", text)
+    return len(parts) < 7 and all(
+        _last(part, words) and is_noun_phrase(re.sub(r"^the ", "", part)) for part in parts
+    )
+
+
+def _is_title(text: str) -> bool:
+    """A game's name is in capitals: "Dungeons & Dragons"."""
+    return is_name(text) and not text.startswith(("The ", "the "))
+
+
+_COUNT: Final = re.compile(
+    r"(?:around |about |over )?(?:one|two|three|four|five|six|seven|eight|nine|ten|\d+) "
+)
+_ON_A_TRIP: Final = re.compile(r" on an? (?:[\w-]+ ){0,3}(?:trip|vacation|cruise|hike)\b")
+
+
+def _counted(text: str) -> bool:
+    """ "25 rare coins", and not "two questions"."""
+    return (
+        _COUNT.match(text) is not None
+        and re.split(r" (?:on|in|of|from|for) ", text)[0].endswith("s")
+        and is_noun_phrase(text)
+        and not _last(text, NOT_COUNTED)
+        and text.rsplit(maxsplit=1)[-1].lower() not in NOT_COUNTED
+    )
+
+
+def _taken(text: str) -> bool:
+    heads = LESSONS | TRIPS | APPOINTMENTS
+    trip = _ON_A_TRIP.search(text) or _TOOK_THEM.match(text)
+    return is_deed(text) and (_last(text, heads) or trip is not None)
+
+
+def _money(text: str) -> bool:
+    found = _MONEY.fullmatch(text)
+    return found is not None and (found["what"] is None or is_deed(found["what"]))
+
+
+def _journey(text: str) -> bool:
+    """A trip with a name in it: "a trip to the East Coast"."""
+    where = re.search(r" (?:to|in|through|across|around|from) (?P<where>.+)$", text)
+    return (
+        where is not None
+        and re.search(r"[A-Z]", where["where"]) is not None
+        and is_deed(text)
+        and _last(
+            text.partition(" to ")[0].partition(" in ")[0],
+            TRIPS | {"hike", "trek", "drive", "ride"},
+        )
+    )
+
+
+def _illness(text: str) -> bool:
+    plain = _ILLNESS_MODIFIER.sub("", text)
+    parts = re.split(r",? and |, ", plain)
+    return (
+        len(parts) < 6
+        and all(
+            part.lower() in ILLNESSES or _ILLNESS_WORDS.fullmatch(part.lower()) is not None
+            for part in (_ILLNESS_MODIFIER.sub("", part) for part in parts)
+        )
+        and is_listed(text)
+    )
+
+
+def _job(text: str) -> bool:
+    found = _JOB.fullmatch(text)
+    if found is None:
+        return False
+    head = found["head"].lower()
+    if not PRAISE.isdisjoint(found["job"].lower().split()):
+        return False
+    known = head in JOBS or (head.endswith("s") and head[:-1] in JOBS)
+    where = found["where"]
+    return (
+        known
+        and is_noun_phrase(found["job"], definite=True)
+        and (where is None or is_noun_phrase(where.split(" ", 2)[2], definite=True))
+    )
+
+
+_LOOSE: Final = frozenset("team charm group unit result reminder treat couple".split())
+
+
+def _trade(text: str) -> bool:
+    """What "works as" may lead to: any noun, where "is" takes those alone that name a job."""
+    found = _JOB.fullmatch(text)
+    return _job(text) or (
+        found is not None
+        and text.startswith(("a ", "an "))
+        and PRAISE.isdisjoint(found["job"].lower().split())
+        and found["head"].lower() not in _LOOSE
+        and is_noun_phrase(text, definite=True)
+    )
+
+
+_BEGINS_PLAINLY: Final = re.compile(
+    r"(?:an?|the|my|our|his|her|their|some|two|three|four|five|six|seven|\d+|in|at|to|for|with|up"
+    r"|on|from|out) [^ ]|[A-Z]"
+)
+_LIGHT_OBJECTS: Final = frozenset(
+    """look break nap shower notes care turn advantage plunge breath sip seat walk bath minute while
+    effort sure mistake mind order account drive note selfie selfies pics shot shots eye sense fun
+    difference decision progress changes lot bit""".split()
+)
+
+
+def _plain_deed(text: str) -> bool:
+    """What was done of any kind: with an object or a place, and one verb alone."""
+    return (
+        _BEGINS_PLAINLY.match(text) is not None
+        and is_deed(text)
+        and not _last(text, _LIGHT_OBJECTS)
+    )
+
+
+_FAN: Final = re.compile(
+    r"an? (?P<what>(?:[\w'&-]+ ){1,4}?)(?:fan|lover|enthusiast|buff|nerd|geek|fanatic|addict)"
+    r"|an? (?:morning|night|dog|cat|coffee|tea|early|outdoors|outdoor|winter|summer|beach|people"
+    r"|book) person|an? (?:night owl|early bird|introvert|extrovert|foodie|bookworm|homebody)"
+)
+_DEGREES_OF: Final = frozenset("huge big massive total real true such".split())
+_MEDICINE: Final = re.compile(
+    r"(?:(?:my|some|\w+) )?(?:(?:[a-z]{3,14})?(?:formin|prazole|statin|pril|sartan|olol|cillin"
+    r"|mycin|oxetine|traline|profen|nesin|thyroxine|azepam|oxacin|dronate|triptan|lone|lukast)"
+    r"|insulin|antidepressants|antihistamines|blood thinners|birth control|lithium|aspirin"
+    r"|antibiotics|steroids|melatonin|statins|beta blockers|(?:[\w-]+ )?(?:medication|medicine|meds"
+    r"|pills|supplements|vitamins))(?: for (?P<what>.+))?",
+    re.IGNORECASE,
+)
+_DECADE: Final = re.compile(
+    r"(?:early |mid |mid-|late )?(?:[2-9]0s|(?:twen|thir|for|fif|six|seven|eigh|nine)ties)"
+)
+_TUNE: Final = re.compile(
+    r"[a-z]+(?:oon|phone|olin|inet|horn|flute|pipes|bone|ello|harp|uitar|drum)s?"
+)
+
+
+def _language(text: str) -> bool:
+    found = _LANGUAGE.fullmatch(text)
+    if found is None:
+        return False
+    parts = re.split(r",? and |, | or ", found["languages"])
+    return all(part.lower() in LANGUAGES or part.endswith("Sign Language") for part in parts)
+
+
+_NO_ORG: Final = (
+    "my job",
+    "work",
+    "my work",
+    "home",
+    "my desk",
+    "my best",
+    "his job",
+    "her job",
+    "their job",
+)
+_DRAWN_OUT: Final = re.compile(r"(\w)\1\1")
+
+
+def _liked(text: str) -> bool:
+    if "'s " in text or _DRAWN_OUT.search(text):
+        return False
+    if text.startswith("to "):
+        return is_verb_phrase(text[3:])
+    parts = re.split(r", (?:and |or )?| (?:and|or|over|to) ", text)
+    return len(parts) <= 6 and (
+        is_activity(text) or all(is_activity(part) or (is_noun_phrase(part)) for part in parts)
+    )
+
+
+def _food(text: str) -> bool:
+    return is_listed(text) and len(text.split()) <= 6
+
+
+def _owned(text: str) -> bool:
+    plain = re.sub(r"^(?:an?|my|our|two|three|four|\d+|some) ", "", text)
+    return (is_noun_phrase(plain) and _last(plain, OWNED) and plain != text) or _branded(text)
+
+
+def _branded(text: str) -> bool:
+    """ "a Honda Civic", "a 2015 Toyota Corolla"."""
+    return (
+        re.fullmatch(
+            rf"(?:a|an) (?:(?:new|used|old|red|blue|black|white|silver|\d{{4}})"
+            rf" ){{0,2}}(?:{NAME})(?: (?:{NAME}|\d\w*)){{1,3}}",
+            text,
+        )
+        is not None
+    )
+
+
+_KINDS: Final[dict[Kind, Callable[[str], bool]]] = {
+    "place": is_place,
+    "org": lambda text: is_noun_phrase(text, definite=True) and text not in _NO_ORG,
+    "job": _job,
+    "thing": lambda text: is_noun_phrase(text, definite=False),
+    "list": is_listed,
+    "liked": _liked,
+    "verb": is_verb_phrase,
+    "person": lambda text: (
+        _RELATIVE.fullmatch(text) is not None or _PERSON.fullmatch(text) is not None
+    ),
+    "age": lambda text: _AGE.fullmatch(text) is not None,
+    "date": lambda text: _DATE.fullmatch(text) is not None,
+    "language": _language,
+    "illness": _illness,
+    "animal": lambda text: _ANIMAL.fullmatch(text) is not None,
+    "owned": _owned,
+    "nothing": lambda text: not text,
+    "meal": lambda text: _MEAL.fullmatch(text) is not None,
+    "degree": lambda text: (
+        _DEGREE.fullmatch(text) is not None and is_noun_phrase(text, definite=True)
+    ),
+    "food": _food,
+    "allergies": lambda text: is_noun_phrase(text) and text.endswith((" allergy", " allergies")),
+    "game": lambda text: _all_last(text, GAMES) or _is_title(text),
+    "discipline": lambda text: _all_last(text, DISCIPLINES),
+    "lessons": lambda text: is_noun_phrase(text) and len(text.split()) > 1 and _last(text, LESSONS),
+    "trip": lambda text: (
+        is_deed(text)
+        and _last(text, TRIPS | APPOINTMENTS)
+        and " " in re.sub(r"^(?:an?|my|our|the) ", "", text)
+    ),
+    "household": lambda text: _HOUSEHOLD.fullmatch(text) is not None,
+    "field": lambda text: is_noun_phrase(text, definite=True) and _last(text, FIELDS),
+    "journey": _journey,
+    "habit": lambda text: (
+        not text or (is_noun_phrase(text, definite=True) and _last(text, HABIT_PLACES))
+    ),
+    "award": lambda text: (
+        is_noun_phrase(text, definite=True) and _last(text, AWARDS) and len(text.split()) > 2
+    ),
+    "money": _money,
+    "project": lambda text: is_noun_phrase(text) and _last(text, PROJECTS),
+    "figure": lambda text: _FIGURE.fullmatch(text) is not None,
+    "complaint": lambda text: _illness(text) or (is_noun_phrase(text) and _last(text, COMPLAINTS)),
+    "goods": lambda text: is_noun_phrase(text) and _last(text, OWNED),
+    "outing": lambda text: _OUTING.match(text) is not None and is_deed(text),
+    "new": lambda text: _NEW.match(text) is not None and is_deed(text) and len(text.split()) > 2,
+    "brand": lambda text: _branded(text) or (_owned(text) and not text.startswith(("my ", "our "))),
+    "counted": _counted,
+    "done": lambda text: (
+        _COUNT.match(text) is not None and is_noun_phrase(text) and not _last(text, NOT_COUNTED)
+    ),
+    "title": lambda text: is_name(re.sub(r" by (?=[A-Z])", " of ", text)),
+    "occasion": lambda text: is_deed(text) and _last(text, OCCASIONS),
+    "taken": _taken,
+    "deed": is_deed,
+    "plain deed": _plain_deed,
+    "scheme": lambda text: text.startswith(("a ", "an ", "my ", "our ")) and is_deed(text),
+    "trade": _trade,
+    "fan": lambda text: (
+        (found := _FAN.fullmatch(text)) is not None
+        and (found["what"] is None or not _DEGREES_OF.issuperset(found["what"].split()))
+    ),
+    "medicine": lambda text: (
+        (found := _MEDICINE.fullmatch(text)) is not None
+        and (found["what"] is None or is_noun_phrase(found["what"], definite=True))
+    ),
+    "decade": lambda text: _DECADE.fullmatch(text) is not None,
+    "tune": lambda text: text in GAMES or _TUNE.fullmatch(text) is not None,
+    "activity": is_activity,
+    "resolve": lambda text: _RESOLVES.fullmatch(text) is not None and is_verb_phrase(text),
+    "named": lambda text: (
+        is_name(re.sub(r"^(?:an?|my) ", "", text)) and text.partition(" ")[0] not in ("The", "the")
+    ),
+    "appointment": lambda text: is_deed(text) and _last(text, APPOINTMENTS | LESSONS),
+}
+
+
+def fits(kind: Kind, text: str) -> bool:
+    """Whether `text` is what a slot of that kind takes."""
+    return _KINDS[kind](text)
+
+
+def relation_in(text: str) -> str:
+    """The relation of "two younger sisters", the animal of "a black cat named Tom"; folded."""
+    for pattern, group in ((_ANIMAL, "animal"), (_RELATIVE, "relation")):
+        found = pattern.fullmatch(text)
+        if found is not None:
+            return found[group].lower()
+    return ""
+
+
+def value_of(kind: Kind, text: str) -> str:
+    """The value in `text`, which fits `kind`."""
+    if kind == "age":
+        found = _AGE.fullmatch(text)
+        return found["age"] if found else text
+    if kind == "meal":
+        found = _MEAL.fullmatch(text)
+        return found["kind"].lower() if found else text
+    if kind in ("job", "trade"):
+        found = _JOB.fullmatch(text)
+        return found["job"] if found else text
+    if kind == "language":
+        spoken = _LANGUAGE.fullmatch(text)
+        return spoken["languages"] if spoken else text
+    return without_determiner(text) if kind not in ("verb", "liked") else text.removeprefix("to ")

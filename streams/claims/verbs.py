@@ -1,0 +1,319 @@
+"""English verb forms, and a clause's predicate taken apart into tense, negation and verb. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal, NamedTuple
+
+Tense = Literal["present", "past", "progressive", "perfect", "perfect progressive", "future"]
+
+_IRREGULAR: Final = """
+be is was been being; have has had had having; do does did done doing; go goes went gone going
+get gets got gotten getting; buy buys bought bought buying; take takes took taken taking
+eat eats ate eaten eating; drink drinks drank drunk drinking; drive drives drove driven driving
+speak speaks spoke spoken speaking; teach teaches taught taught teaching
+run runs ran run running; ride rides rode ridden riding; sing sings sang sung singing
+write writes wrote written writing; read reads read read reading; leave leaves left left leaving
+quit quits quit quit quitting; lose loses lost lost losing; win wins won won winning
+break breaks broke broken breaking; become becomes became become becoming
+grow grows grew grown growing; come comes came come coming; fly flies flew flown flying
+give gives gave given giving; meet meets met met meeting; build builds built built building
+make makes made made making; keep keeps kept kept keeping; swim swims swam swum swimming
+sell sells sold sold selling; know knows knew known knowing; find finds found found finding
+begin begins began begun beginning; see sees saw seen seeing; draw draws drew drawn drawing
+feel feels felt felt feeling
+stand stands stood stood standing; pay pays paid paid paying
+put puts put put putting; set sets set set setting; hold holds held held holding
+catch catches caught caught catching; feed feeds fed fed feeding
+throw throws threw thrown throwing; spend spends spent spent spending
+"""
+_REGULAR: Final = """
+live work move relocate start like love enjoy hate dislike prefer adore detest loathe study play
+own use name call decide plan visit travel join sign volunteer attend finish complete suffer need
+avoid stop turn retire celebrate diagnose collect raise train practise practice paint learn major
+stay rent divorce engage propose date host publish open launch smoke marry graduate adopt bake cook
+hike dance garden knit jog surf ski fish climb camp sew craft coach tutor mentor switch reside
+want hope intend schedule book enrol enroll receive earn apply accept purchase order foster
+organize organise perform record donate plant harvest upgrade replace repair fix install renovate
+submit present create cycle sketch invest wrestle fail subscribe borrow inherit deal recover
+struggle listen save register experiment focus
+follow suspect wear walk help manage lead design develop exercise meditate watch
+pass prepare test brew restore participate experience track harvest
+"""
+
+
+def third_person(verb: str) -> str:
+    """The third person of a base verb: "carry" gives "carries"."""
+    known = _THIRD.get(verb)
+    if known is not None:
+        return known
+    if verb.endswith(("s", "x", "z", "ch", "sh", "o")):
+        return verb + "es"
+    if verb.endswith("y") and verb[-2:-1] not in tuple("aeiou"):
+        return verb[:-1] + "ies"
+    return verb + "s"
+
+
+_DOUBLING: Final = frozenset("stop plan jog submit knit enrol".split())
+
+
+def _regular(verb: str) -> tuple[str, str]:
+    """The past and the -ing form."""
+    if verb.endswith("e"):
+        return verb + "d", verb[:-1] + "ing"
+    if verb.endswith("y") and verb[-2] not in "aeiou":
+        return verb[:-1] + "ied", verb + "ing"
+    if verb in _DOUBLING:
+        return verb + verb[-1] + "ed", verb + verb[-1] + "ing"
+    return verb + "ed", verb + "ing"
+
+
+_THIRD: Final[dict[str, str]] = {}
+_PRESENT: Final[dict[str, str]] = {"am": "be", "are": "be"}
+_PAST: Final[dict[str, str]] = {"were": "be"}
+_PARTICIPLE: Final[dict[str, str]] = {"got": "get", "travelled": "travel"}
+_ING: Final[dict[str, str]] = {"travelling": "travel"}
+for _line in _IRREGULAR.replace("\n", ";").split(";"):
+    if _line.strip():
+        _base, _third, _past, _participle, _ing = _line.split()
+        _THIRD[_base] = _third
+        _PAST[_past] = _PARTICIPLE[_participle] = _base
+        _ING[_ing] = _base
+for _base in _REGULAR.split():
+    _past, _ing = _regular(_base)
+    _PAST[_past] = _PARTICIPLE[_past] = _base
+    _ING[_ing] = _base
+    _THIRD[_base] = third_person(_base)
+_PRESENT.update({third: base for base, third in _THIRD.items()})
+_PRESENT.update({base: base for base in _THIRD if base != "be"})
+_PAST["travelled"] = "travel"
+VERBS: Final = frozenset(_THIRD)
+PRESENTS: Final = frozenset("need want am is are have hope would will".split())
+"""Verbs of what somebody asks for, after "and"."""
+PASTS: Final = frozenset(_PAST) - VERBS - {"saw", "felt"} | {"am", "is", "are"}
+_PAST_OF: Final = {base: past for past, base in _PAST.items() if past not in VERBS}
+_FILLERS: Final = frozenset(
+    "really also just actually absolutely totally definitely truly honestly simply both all even"
+    " literally especially particularly genuinely finally already officially personally happily"
+    " proudly successfully ever".split()
+)
+_KEPT: Final = frozenset("currently still now always usually often recently mostly mainly".split())
+_REPEATED: Final = frozenset("always usually often mostly mainly".split())
+_AUXILIARY: Final = frozenset("is are was were has have had does do did will am".split())
+_ADVERBS: Final = _FILLERS | _KEPT | {"no", "never", "not"}
+SINGULAR: Final = (
+    frozenset(_THIRD.values()) | frozenset(_PAST) | (_AUXILIARY - {"am", "are"}) | _ADVERBS
+)
+"""Words with which the predicate of one person can begin."""
+FINITE: Final = SINGULAR | frozenset(_PRESENT) | _AUXILIARY
+
+
+class Predicate(NamedTuple):
+    """A predicate, its verb in the base form. `rest` is what follows the verb, as written; `word`
+    the verb as written; `adverbs` those that say something ("still", "usually"). `recent`: it has
+    "just" or "recently" with it."""
+
+    tense: Tense
+    negated: bool
+    ended: bool
+    recent: bool
+    adverbs: tuple[str, ...]
+    verb: str
+    word: str
+    rest: str
+
+    @property
+    def is_news(self) -> bool:
+        return "now" in self.adverbs
+
+    @property
+    def is_qualified(self) -> bool:
+        return not _REPEATED.isdisjoint(self.adverbs)
+
+    def third_person(self, *, plural: bool = False) -> str:
+        """The verb of the predicate after a subject of the third person, with its adverbs."""
+        text = self._singular()
+        if not plural:
+            return text
+        first, _, rest = text.partition(" ")
+        if self.tense == "present" and first not in _PLURAL:
+            return text.replace(third_person(self.verb), self.verb, 1)
+        return " ".join(filter(None, (_PLURAL.get(first, first), rest)))
+
+    def _singular(self) -> str:
+        adverbs = "".join(f"{adverb} " for adverb in self.adverbs)
+        denied = "no longer " if self.ended else "not " if self.negated else ""
+        match self.tense:
+            case "present" if self.verb == "be":
+                return f"is {denied}{adverbs}".rstrip()
+            case "present" if self.negated and not self.ended:
+                return f"does not {adverbs}{self.verb}"
+            case "present":
+                return f"{denied}{adverbs}{third_person(self.verb)}"
+            case "past" if self.verb == "be":
+                return f"was {denied}{adverbs}".rstrip()
+            case "past" if self.negated:
+                return f"did not {adverbs}{self.verb}"
+            case "past":
+                return f"{adverbs}{_PAST_OF.get(self.word, self.word)}"
+            case "progressive":
+                return f"is {denied}{adverbs}{self.word}"
+            case "perfect":
+                return f"has {denied}{adverbs}{self.word}"
+            case "perfect progressive":
+                return f"has {denied}{adverbs}been {self.word}"
+            case "future":
+                return f"will {denied}{adverbs}{self.verb}"
+
+
+_PLURAL: Final = {"is": "are", "was": "were", "has": "have", "does": "do"}
+MAX_HELPERS: Final = 8
+
+
+class _Opening:
+    """What stands before the verb of a predicate: helpers, negation, adverbs."""
+
+    def __init__(self, text: str) -> None:
+        self.words = text.split(maxsplit=MAX_HELPERS)
+        self.at = 0
+        self.negated = self.ended = self.recent = False
+        self.adverbs: list[str] = []
+        self.helpers: list[str] = []
+        self._skip()
+        while len(self.helpers) < 3 and self._word() in _HELPERS and not self._is_verb():
+            self.helpers.append(self._word())
+            self.at += 1
+            self._skip()
+
+    def _word(self, ahead: int = 0) -> str:
+        at = self.at + ahead
+        return self.words[at].lower() if at < len(self.words) else ""
+
+    def _is_verb(self) -> bool:
+        """Whether "do" is the verb itself: "do yoga", and not "do like"."""
+        after = self._word(1)
+        is_do = self._word() in ("do", "does", "did")
+        return is_do and after not in ("not", *_FILLERS) and after not in _PRESENT
+
+    def _skip(self) -> None:
+        while self.at < len(self.words):
+            word = self._word()
+            if word in ("not", "never"):
+                self.negated = True
+            elif word == "no" and self._word(1) == "longer":
+                self.negated = self.ended = True
+                self.at += 1
+            elif word in ("just", "recently"):
+                self.recent = True
+            elif word in _KEPT:
+                self.adverbs.append(word)
+            elif word not in _FILLERS:
+                return
+            self.at += 1
+
+    def rest(self, ahead: int) -> str:
+        return " ".join(self.words[self.at + ahead :])
+
+
+SAME_PAST: Final = frozenset(("put", "set", "read", "quit"))
+"""Their past is written like their present."""
+_ONLY: Final = ("not only ", "not just ", "not merely ", "never just ")
+
+
+def predicate(text: str) -> Predicate | None:
+    """The predicate that `text` is, contractions expanded; None where it begins with no verb that
+    is known or with a modal that makes it a wish, a doubt or a duty."""
+    opening = _Opening(text)
+    if opening.at >= len(opening.words) or any(only in text[:40] for only in _ONLY):
+        return None
+    word = opening.words[opening.at].lower()
+    found, ahead = _form(opening.helpers, word), 1
+    if found is None:
+        # "am a nurse", "have two cats": the helper is the verb.
+        found, ahead = _main(opening.helpers), 0
+        word = opening.helpers[-1] if opening.helpers else ""
+    if found is None:
+        return None
+    rest = opening.rest(ahead)
+    if rest == "anymore" or rest.endswith(" anymore"):
+        rest = rest.removesuffix("anymore").rstrip()
+        opening.ended = opening.negated
+    tense, verb = found
+    return Predicate(
+        tense,
+        opening.negated,
+        opening.ended,
+        opening.recent,
+        tuple(opening.adverbs),
+        verb,
+        word,
+        rest,
+    )
+
+
+ANY_VERB: Final = "*"
+"""Stands for a verb that is not known, which its form gives away."""
+_REGULAR_PAST: Final = re.compile(
+    r"(?!need|want|seem|agree|realiz|realis|notic|wonder|hop|expect|look|lik|lov|ask|mention|talk"
+    r"|chat|discuss|happen|worr|miss|appreciat|doubt|assum|figur|end|manag|struggl|remind|learn"
+    r"|us|tri|hear|scream|laugh|cri|relax|chang|forward)[a-z]{2,14}ed"
+)
+_REGULAR_ING: Final = re.compile(
+    r"(?!think|consider|wonder|look|try|mean|feel|hav|gett|see|hear|tell|say|ask|talk|notic|lov"
+    r"|enjoy|go|com|be|lik|miss|strugg|want|need|obsess|crav|debat|hop|us|plann|wait|do|be|stand"
+    r"|sitt|progress)[a-z]{2,14}ing"
+)
+_HELPERS: Final = frozenset("am is are was were been have has had do does did will".split())
+
+
+def _main(helpers: list[str]) -> tuple[Tense, str] | None:
+    """Tense and verb where the last helper is the verb itself."""
+    match helpers:
+        case ["am" | "is" | "are"]:
+            return "present", "be"
+        case ["was" | "were"]:
+            return "past", "be"
+        case ["have" | "has"]:
+            return "present", "have"
+        case ["had"]:
+            return "past", "have"
+        case ["have" | "has", "been"]:
+            return "perfect", "be"
+        case ["do" | "does", "have"]:
+            return "present", "have"
+        case ["did", "have"]:
+            return "past", "have"
+        case ["have" | "has", "had"]:
+            return "perfect", "have"
+        case ["do" | "does"]:
+            return "present", "do"
+        case ["did"]:
+            return "past", "do"
+        case ["will", "have"]:
+            return "future", "have"
+    return None
+
+
+def _form(helpers: list[str], word: str) -> tuple[Tense, str] | None:
+    match helpers:
+        case []:
+            if word in _PRESENT:
+                return "present", _PRESENT[word]
+            if word in _PAST:
+                return "past", _PAST[word]
+            return ("past", ANY_VERB) if _REGULAR_PAST.fullmatch(word) else None
+        case ["am" | "is" | "are"]:
+            return ("progressive", _ING[word]) if word in _ING else None
+        case ["have" | "has"]:
+            return ("perfect", _PARTICIPLE[word]) if word in _PARTICIPLE else None
+        case ["have" | "has", "been"]:
+            if word in _ING:
+                return "perfect progressive", _ING[word]
+            return ("perfect progressive", ANY_VERB) if _REGULAR_ING.fullmatch(word) else None
+        case ["do" | "does"]:
+            return ("present", word) if word in VERBS else None
+        case ["did"]:
+            return ("past", word) if word in VERBS else None  # "did visit"
+        case ["will"]:
+            return ("future", word) if word in VERBS else None
+    return None

@@ -1,0 +1,136 @@
+"""A text without the sentences that state something. Pure, in linear time."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterable
+from typing import Final, NamedTuple
+
+from pydantic import JsonValue
+
+from palimpsest.schemas.normal_forms import storage_content
+
+PLACEHOLDER: Final = "[forgotten]"
+MIN_WORDS_LEFT: Final = 3
+"""What has fewer is a greeting or a sigh: nothing is left to be shown."""
+_SENTENCE: Final = re.compile(
+    r"""[^.!?…。！？।؟۔\n]*+(?:[.!?…]++(?!["'”’»)\]]*+(?:\s|$))[^.!?…。！？।؟۔\n]*+)*+
+    (?:[.!?…]++["'”’»)\]]*+\s*+|[。！？।؟۔]++[」』）”’]*+\s*+|\n\s*+)?""",
+    re.VERBOSE,
+)
+_WORD: Final = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+_UNSPACED: Final = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
+_SUFFIX: Final = re.compile(r"(?:['’]s|ies|ied|ing|ed|es|e|s|y)$")
+MIN_STEM: Final = 3
+# What many statements share: it does not tell which sentence states one.
+_COMMON: Final = frozenset(
+    """a about after all also always am an and any are as at be been before being but by can
+    could day days did do does doing for from get go goes going got had has have having he her
+    hers him his how i if in into is it its just know like likes live lives love loves made
+    make makes me mine more most much my never no not now of off often on one or other our out
+    over own she since so some still such take takes than that the their them then there these
+    they thing things this those time to today too up us use uses user very want wants was we
+    week well went were what when where which while who whom why will with work works would
+    year years yes you your""".split()
+)
+
+
+class Hidden(NamedTuple):
+    """What is left of a text, empty where that is nothing worth showing, and the sentences that
+    were left out."""
+
+    text: str
+    sentences: tuple[str, ...]
+
+
+def without_statements(text: str, statements: Iterable[str], speaker: str = "") -> Hidden:
+    """The text with a placeholder for the sentences that state one of these. `speaker` is who says
+    "I" in the text.
+
+    A sentence states what it shares the most telling words with, or half as many, and one that has
+    a name or a number of the statement. Where no sentence shares any word, the statement was put
+    in other words: then all of the text is left out.
+    """
+    parts = [part for part in _SENTENCE.findall(text) if part]
+    words = [_words(part) for part in parts]
+    own = _words(speaker)
+    hidden: set[int] = set()
+    for statement in statements:
+        hidden |= _stating(words, statement, own)
+    if not hidden:
+        return Hidden(text, ())
+    left = [part for number, part in enumerate(parts) if number not in hidden]
+    is_enough = sum(len(_words(part)) for part in left) >= MIN_WORDS_LEFT
+    gone = tuple(parts[number].strip() for number in sorted(hidden))
+    return Hidden(_joined(parts, hidden) if is_enough else "", gone)
+
+
+def without_sentences(value: JsonValue, sentences: Collection[str]) -> JsonValue:
+    """A value with the placeholder for these sentences, wherever they stand in its texts."""
+    if isinstance(value, dict):
+        return {name: without_sentences(each, sentences) for name, each in value.items()}
+    if isinstance(value, list):
+        return [without_sentences(each, sentences) for each in value]
+    if not isinstance(value, str):
+        return value
+    folded = storage_content(value)
+    found = [sentence for sentence in sentences if sentence and sentence in folded]
+    for sentence in found:
+        folded = folded.replace(sentence, PLACEHOLDER)
+    return folded if found else value
+
+
+def _stating(words: list[set[str]], statement: str, own: set[str]) -> set[int]:
+    """The numbers of the sentences that state it."""
+    everywhere = set(range(len(words)))
+    told = _words(statement) - own
+    for wanted in (told - _COMMON_STEMS, told):
+        shared = [len(wanted & each) for each in words]
+        best = max(shared, default=0)
+        if best:
+            names = _names(statement) - own
+            return {
+                number
+                for number in everywhere
+                if 2 * shared[number] >= best or names & words[number]
+            }
+    return everywhere
+
+
+def _joined(parts: list[str], hidden: Collection[int]) -> str:
+    kept: list[str] = []
+    for number, part in enumerate(parts):
+        if number not in hidden:
+            kept.append(part.strip())
+        elif not kept or kept[-1] != PLACEHOLDER:
+            kept.append(PLACEHOLDER)
+    return " ".join(each for each in kept if each)
+
+
+def _words(text: str) -> set[str]:
+    """The words of a text without their endings; of scripts without spaces each pair of
+    characters."""
+    plain = unicodedata.normalize("NFKC", text)
+    found = {_stem(word.casefold()) for word in _WORD.findall(_UNSPACED.sub(" ", plain))}
+    for run in _UNSPACED.findall(plain):
+        found.update(run[n : n + 2] for n in range(max(len(run) - 1, 1)))
+    return found
+
+
+def _names(statement: str) -> set[str]:
+    """The words with a capital or a digit, but for the subject, with which a statement begins."""
+    words = _WORD.findall(unicodedata.normalize("NFKC", statement))[1:]
+    return {
+        _stem(word.casefold())
+        for word in words
+        if word[0].isupper() or any(character.isdigit() for character in word)
+    }
+
+
+def _stem(word: str) -> str:
+    short = _SUFFIX.sub("", word)
+    return short if len(short) >= MIN_STEM else word
+
+
+_COMMON_STEMS: Final = frozenset(map(_stem, _COMMON))

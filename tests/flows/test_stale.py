@@ -1,0 +1,246 @@
+"""The stale set: nothing that was corrected, replaced, forgotten, has ended or is disputed is
+shown as if nothing had happened, on any surface, right after the last command was answered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from palimpsest import Client, Memory
+from palimpsest.ops.bench.stale_set import (
+    Conversation,
+    Shown,
+    conversations,
+    play,
+    shown_line,
+    stated_facts,
+)
+from palimpsest.ops.library.methods import BlockingMethods
+from palimpsest.ops.mcp.tools import MemoryTools
+from palimpsest.ops.queries.errors import NotFoundError
+from palimpsest.ops.queries.requests import StatusRequest
+from palimpsest.stores.recall.marks import described
+from palimpsest.stores.recall.query import Mark
+from tests.flows.http_server import server
+
+ALL = conversations()
+SETTINGS = {"embedding.provider": "hashing", "llm.provider": "rules", "decision.decider": "model"}
+UNLIMITED = [f"http.{kind}_per_minute=1000000" for kind in ("modify", "delete", "batch_forget")]
+
+
+@pytest.fixture(scope="module", params=["folder", "service"])
+def memory(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BlockingMethods]:
+    """A memory, in a folder and behind a service, in which all conversations were played."""
+    folder: Path = tmp_path_factory.mktemp("stale")
+    with stated_facts(ALL):
+        if request.param == "folder":
+            with opened(folder) as made:
+                yield made
+            return
+        given = [f"{name}={value}" for name, value in SETTINGS.items()]
+        with (
+            server(folder, *UNLIMITED, *given) as served,
+            opened(folder),
+            Client(served.address, scope="stale", wait_seconds=120.0) as client,
+        ):
+            yield client
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[BlockingMethods]:
+    with Memory(folder, scope="stale", settings=SETTINGS, wait_seconds=120.0) as memory:
+        memory.aio.background.blocking(play(memory.aio, ALL))
+        yield memory
+
+
+def marked(text: str, marks: Sequence[Mark]) -> Shown:
+    return Shown(text, bool(marks))
+
+
+def check(shown: dict[str, list[Shown]], *, missing: bool = True) -> None:
+    """No conversation's stale texts are among what is shown of it."""
+    faults = [fault for each in ALL for fault in each.faults(shown[each.id])]
+    if missing:
+        faults += [fault for each in ALL for fault in each.missing(shown[each.id])]
+    assert faults == []
+
+
+def recalled(memory: BlockingMethods, each: Conversation, question: str) -> Iterator[Shown]:
+    for group in (True, False):
+        found = memory.recall(question, scope=each.scope, limit=20, group=group, neighbours=2)
+        for result in found.results:
+            yield marked(result.content, result.marks)
+            for neighbour in result.neighbours:
+                yield marked(neighbour.content, neighbour.marks)
+        for related in found.related:
+            yield marked(related.content, related.marks)
+
+
+def test_recall(memory: BlockingMethods) -> None:
+    check({e.id: [s for q in e.questions for s in recalled(memory, e, q)] for e in ALL})
+
+
+def test_every_pattern_would_be_found(memory: BlockingMethods) -> None:
+    """The set itself: what must not be shown was once stated."""
+    for each in ALL:
+        texts = [json.dumps(step, ensure_ascii=False) for step in each.steps]
+        told = [Shown(text) for text in texts]
+        wanted = len(each.stale) + len(each.forgotten)
+        assert len(each.faults(told)) >= wanted, each.id
+
+
+def test_lists_and_single_memories(memory: BlockingMethods) -> None:
+    shown: dict[str, list[Shown]] = {}
+    for each in ALL:
+        page = memory.list(scope=each.scope, limit=100)
+        shown[each.id] = [marked(found.content, found.marks) for found in page.memories]
+        for found in page.memories:
+            got = memory.get(found.id, scope=each.scope)
+            shown[each.id].append(marked(got.content, got.marks))
+    check(shown)
+
+
+def test_entities(memory: BlockingMethods) -> None:
+    shown: dict[str, list[Shown]] = {each.id: [] for each in ALL}
+    for each in ALL:
+        listed = memory.entities(scope=each.scope)
+        # A name states nothing, but what was forgotten may not be named.
+        shown[each.id] += [Shown(entity.name, True) for entity in listed.entities]
+        for name in each.entities:
+            try:
+                found = memory.entity(name, scope=each.scope)
+            except NotFoundError:
+                continue
+            shown[each.id] += [marked(m.content, m.marks) for m in found.memories]
+            shown[each.id] += [
+                Shown(f"{name} {relation['relation']} {relation['name']}".replace("_", " "))
+                for relation in found.relations
+                if relation["direction"] == "out"
+            ]
+    # An entity is named whatever of it has changed.
+    check(shown, missing=False)
+
+
+def test_a_correction_brings_the_relation_of_its_text(memory: BlockingMethods) -> None:
+    memory.aio.background.blocking(memory.aio.wait_until_processed())
+    scope = next(each.scope for each in ALL if each.id == "corrected-home-porto")
+    found = memory.entity("Ana", scope=scope)
+    told = [(relation["relation"], relation["name"]) for relation in found.relations]
+    assert told == [("lives_in", "Lisbon")]
+
+
+def test_status_counts_what_is_held_back(memory: BlockingMethods) -> None:
+    answer = memory.aio.background.blocking(memory.aio._ask(StatusRequest()))
+    held = [each.scope for each in ALL if each.id.startswith("held-")]
+    assert cast("dict[str, Any]", answer)["held_back"] == dict.fromkeys(sorted(held), 1)
+
+
+def test_a_preview_says_what_forgetting_hides(memory: BlockingMethods) -> None:
+    scope = "stale/recovered-part"
+    [fact] = [m for m in memory.list(scope=scope).memories if m.content == "Ben has diabetes"]
+    [hidden] = memory.preview_forget(fact.id, scope=scope).hides
+    assert (hidden.content, hidden.left) == (
+        "I have diabetes. My hat is red.",
+        "[forgotten] My hat is red.",
+    )
+
+
+def test_context(memory: BlockingMethods) -> None:
+    shown: dict[str, list[Shown]] = {each.id: [] for each in ALL}
+    for each in ALL:
+        for question in each.questions:
+            for session in (None, "now"):
+                block = memory.context(question, scope=each.scope, session=session, budget=2_000)
+                shown[each.id] += map(shown_line, (block.text or "").splitlines())
+    check(shown, missing=False)
+
+
+def test_tools_of_agents(memory: BlockingMethods) -> None:
+    async def asked() -> dict[str, list[Shown]]:
+        shown: dict[str, list[Shown]] = {}
+        for each in ALL:
+            in_scope = Scoped(memory, each.scope)
+            tools = MemoryTools(lambda in_scope=in_scope: in_scope)  # type: ignore[misc]
+            lines = shown[each.id] = []
+            for question in each.questions:
+                found = (await tools.search_memory(question)).memories
+                lines += [Shown(told.content, bool(told.no_longer)) for told in found]
+                text = (await tools.get_context(question)).text
+                lines += map(shown_line, text.splitlines())
+            for name in each.entities:
+                try:
+                    info = await tools.get_entity_info(name)
+                except NotFoundError:
+                    continue
+                lines += map(Shown, info.relations)
+                lines += [Shown(told.content, bool(told.no_longer)) for told in info.memories]
+        return shown
+
+    shown = memory.aio.background.blocking(asked())
+    # A turn is left out where its fact says the same.
+    check(shown, missing=False)
+    assert any(line.marked for lines in shown.values() for line in lines)
+
+
+class Scoped:
+    """A memory's methods, all in one scope."""
+
+    def __init__(self, memory: BlockingMethods, scope: str) -> None:
+        self._methods, self._scope = memory.aio, scope
+
+    def __getattr__(self, name: str):  # type: ignore[no-untyped-def]
+        method = getattr(self._methods, name)
+
+        async def call(*given, **named):  # type: ignore[no-untyped-def]
+            return await method(*given, scope=self._scope, **named)
+
+        return call
+
+
+def test_words_of_marks_are_known() -> None:
+    from datetime import UTC, datetime
+
+    at = datetime(2024, 3, 16, tzinfo=UTC)
+    for mark in (
+        Mark("corrected", "Ana lives in Porto", "Ana lives in Lisbon", at),
+        Mark("superseded", "Ana lives in Porto", None, at),
+        Mark("corrected", "", "Ana lives in Lisbon", at),
+        Mark("expired", "", None, at),
+        Mark("expired", "Ana stays in Rome", None, at),
+        Mark("pending", "", "Ana lives in Lisbon", at),
+        Mark("pending", "Ana lives in Porto", "Ana lives in Lisbon", at),
+    ):
+        assert shown_line(f"- a text {described(mark)}").marked, mark
+
+
+def test_an_item_of_a_langgraph_store_tells_what_no_longer_holds(tmp_path: Path) -> None:
+    pytest.importorskip("langgraph", reason="pip install --group frameworks")
+    from palimpsest.ops.adapters.langgraph import PalimpsestStore
+
+    text = "Ida keeps bees on the roof."
+    told = Conversation(
+        "items",
+        updates=False,
+        steps=({"remember": text, "facts": [{"text": "Ida keeps bees"}]},),
+        questions=(),
+    )
+    with (
+        stated_facts([told]),
+        Memory(tmp_path, scope="app", settings=SETTINGS, wait_seconds=60.0) as memory,
+    ):
+        store = PalimpsestStore(memory)
+        store.put(("ida",), "k", {"text": text})
+        memory.aio.background.blocking(memory.aio.wait_until_processed())
+        [item] = memory.list(scope="app/ida").memories
+        memory.correct(item.id, "Ida keeps hens on the roof.", scope="app/ida")
+        [found] = store.search(("ida",), query="what does Ida keep?")
+        assert found.value["text"] == text
+        [mark] = found.value["no_longer"]
+        assert "Ida keeps hens on the roof." in mark

@@ -1,0 +1,279 @@
+"""Claims: what a sentence says of whom, by slot; what is taken whole, and what gives none."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from time import process_time
+
+import pytest
+
+from palimpsest.streams.claims.categories import categories_of
+from palimpsest.streams.claims.grammar import claim_of
+from palimpsest.streams.claims.reading import claims_in
+from palimpsest.streams.claims.triples import triples_of
+from palimpsest.streams.claims.turn import claims_of_turn
+
+TODAY = date(2026, 3, 4)  # a Wednesday
+AT = datetime(2026, 3, 4, 10, tzinfo=UTC)
+
+
+def texts(said: str, speaker: str = "Ana", before: str = "") -> list[str]:
+    return [claim.text for claim in claims_of_turn(said, speaker, AT, before)]
+
+
+@pytest.mark.parametrize(
+    ("said", "facts"),
+    [
+        ("I live in Lisbon.", ["Ana lives in Lisbon."]),
+        ("Keep in mind that I'm diabetic", ["Ana is diabetic."]),
+        ("Please remember that I'm vegetarian.", ["Ana is vegetarian."]),
+        ("I have to go to dialysis every Monday", ["Ana has to go to dialysis every Monday."]),
+        ("We got married in May", ["Ana got married in May 2025."]),
+        (
+            "I'm living in Oslo at the moment",
+            ["Ana is living in Oslo at the moment (as of March 2026)."],
+        ),
+        ("My wife is Nadia", ["Ana's wife is called Nadia."]),
+        ("Tom hates fish.", ["Tom hates fish."]),
+        ("My allergies: walnuts, milk", ["Ana is allergic to walnuts and milk."]),
+        ("My allergies:\n- walnuts\n- milk", ["Ana is allergic to walnuts and milk."]),
+        (
+            "Me and my friend went to Ghent last week",
+            ["Ana went to Ghent with their friend in the week of 2026-02-23."],
+        ),
+        (
+            "last week I bought a bike and sold my car",
+            [
+                "Ana bought a bike in the week of 2026-02-23.",
+                "Ana sold their car in the week of 2026-02-23.",
+            ],
+        ),
+        (
+            "I live with my partner and our two cats.",
+            ["Ana lives with their partner and their two cats."],
+        ),
+        ("I work as a glassblower.", ["Ana works as a glassblower."]),
+        ("I take metformin.", ["Ana takes metformin."]),
+        ("I can't stand coriander.", ["Ana hates coriander."]),
+        ("I'm in my late 40s.", ["Ana is in their late 40s (as of March 2026)."]),
+        ("I've been knitting since I was a kid.", ["Ana has been knitting since they were a kid."]),
+        (
+            "I made a soup on Thursday last week.",
+            ["Ana made a soup on Thursday in the week of 2026-02-23."],
+        ),
+        ("I viewed a flat on 2 March.", ["Ana viewed a flat on 2026-03-02."]),
+        ("My flight to Oslo is on Friday.", ["Ana has a flight to Oslo on 2026-03-06."]),
+        ("My goal is to open a bakery.", ["Ana's goal is to open a bakery."]),
+        (
+            "Can you compare them before I see my neurologist, Dr. Voss?",
+            ["Ana's neurologist is called Dr. Voss."],
+        ),
+        ("I'm living in Oslo until June.", ["Ana is living in Oslo until June."]),
+        ("i live in lisbon :) \U0001f389", ["Ana lives in lisbon."]),
+        ("i dont eat meat", ["Ana does not eat meat."]),
+        (
+            "My sister Rita lives in Porto, she works at a bank.",
+            ["Ana's sister Rita lives in Porto.", "Ana's sister Rita works at a bank."],
+        ),
+        ("My parents live in Cork.", ["Ana's parents live in Cork."]),
+        ("I moved to Berlin last month, so I'm busy.", ["Ana moved to Berlin in February 2026."]),
+        ("I did visit Malta last summer.", ["Ana visited Malta in the summer of 2025."]),
+        ("I'm going to Japan next month.", ["Ana is going to Japan in April 2026."]),
+        (
+            "I have a new leash for my dog Rex, can you suggest walks?",
+            ["Ana's dog is called Rex."],
+        ),
+        ("I love hiking - it's so calming!", ["Ana loves hiking."]),
+        ("As a nurse, I sleep badly.", ["Ana is a nurse."]),
+        ("Last Fri I went to a poetry reading", ["Ana went to a poetry reading on 2026-02-27."]),
+        ("My son is six.", ["Ana's son is six (as of March 2026)."]),
+        (
+            "I've been playing the cello for five years.",
+            ["Ana has been playing the cello for five years (as of March 2026)."],
+        ),
+        ("Emma is my favourite book.", ["Ana's favourite book is Emma."]),
+        ("We decided to use DuckDB.", ["Ana decided to use DuckDB."]),
+    ],
+)
+def test_what_becomes_a_fact(said: str, facts: list[str]) -> None:
+    assert texts(said) == facts
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "I'm looking for advice on knives.",
+        "Where do I live?",
+        "Got it, thanks!",
+        "Remember, you're great!",
+        "I love your dress.",
+        "I love the idea!",
+        "I like it.",
+        "I'm tired.",
+        "I'm on my way.",
+        "I'd love to live in Rome.",
+        "If I lived in Rome, I'd be happy.",
+        "Imagine I live in Rome.",
+        "I wish I lived in Oslo.",
+        "Maybe I live in Rome.",
+        "My friend says I live in Rome.",
+        "I live in Rome, says my mother.",
+        "I live in Rome, in that case.",
+        "As Shakespeare wrote, I love cheese.",
+        "ben: I hate cats",
+        "The letter begins with: Dear Sir, I own a house in Kent.",
+        'She shouted "I live in Rome" at us.',
+        "Translate this: I live in Rome.",
+        "Write a story. I am a doctor. I live in Rome.",
+        "---- Forwarded message ----\nFrom: Ben\nI live in Rome.",
+        "From: ben@example.org\nSubject: hello\n\nI live in Rome.",
+        "> I live in Rome.",
+        "```\nI live in Rome.\n```",
+        "I don't like chocolate, I love chocolate.",
+        "I adopted a dragon, just kidding!",
+        "Oh sure, I love tea /s",
+        "My favourite colour is hard to wear.",
+        "I moved to Gmail last week.",
+        "I live in fear.",
+        "I'm a bit of a mess.",
+        "I'm working in the bakery today.",
+        "I not only like tea.",
+        "Ich bin im dritten Monat.",
+        "Ich wohne in Berlin.",
+        "Vivo en Sevilla con mi pareja.",
+        "J'habite à Lyon.",
+        "京都に住んでいます。",
+        "Sounds like fun!",
+        "Sounds like a blast.",
+        "Name: Ben",
+        "Allergies: none",
+        "I can't stand up.",
+        "I take the bus.",
+        "I spilled the tea this morning.",
+        "About my cough, Dr. Voss had an idea.",
+        "Mi hermana ama los gatos.",
+        "Gary Sinise is a truly talented actor.",
+    ],
+)
+def test_what_becomes_none(said: str) -> None:
+    assert texts(said) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "before", "facts"),
+    [
+        (
+            "Yes, I do",
+            "So you live in Lisbon and have two kids?",
+            ["Ana lives in Lisbon.", "Ana has two kids."],
+        ),
+        ("Exactly!", "Great. Are you allergic to walnuts?", ["Ana is allergic to walnuts."]),
+        ("That's right", "Got it: you have a dog named Rex, right?", ["Ana has a dog named Rex."]),
+        ("Yes", "You could live in Rome.", []),
+        ("Yes, but not anymore", "You live in Rome?", []),
+        ("No", "You live in Rome?", []),
+        ("I don't know", "You live in Rome?", []),
+        ("Yes", "", []),
+    ],
+)
+def test_what_somebody_agrees_to_is_their_claim(said: str, before: str, facts: list[str]) -> None:
+    assert texts(said, before=before) == facts
+
+
+@pytest.mark.parametrize(
+    ("statement", "claim"),
+    [
+        ("Ana lives in Lisbon.", ("home", "Ana", "", "Lisbon", True, False, False)),
+        ("Ana no longer lives in Porto.", ("home", "Ana", "", "Porto", False, False, False)),
+        ("Ana moved to Berlin for the summer.", ("home", "Ana", "", "Berlin", True, True, True)),
+        ("The user is vegan now.", ("diet", "The user", "kind", "vegan", True, True, False)),
+        ("Ana does not eat meat.", ("diet", "Ana", "eat", "meat", False, False, False)),
+        ("Ana hates jazz.", ("likes", "Ana", "", "jazz", False, False, False)),
+        (
+            "Ana's favorite color is teal.",
+            ("favourite", "Ana", "colour", "teal", True, False, False),
+        ),
+        ("I am allergic to nuts.", ("allergy", "The user", "", "nuts", True, False, False)),
+    ],
+)
+def test_a_statement_is_read_whole(statement: str, claim: tuple[object, ...]) -> None:
+    found = claim_of(statement)
+    assert found is not None
+    assert found[:7] == claim
+    assert found.text == statement
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "Ana lives in Lisbon, says her mother.",
+        "Ana lives in Lisbon. She works at a bank.",
+        "Ana lives in Lisbon when it rains.",
+        "Does Ana live in Lisbon?",
+        "The server runs on port 8443.",
+        "Ich bin im Urlaub.",
+        "",
+    ],
+)
+def test_a_statement_with_more_in_it_is_no_claim(statement: str) -> None:
+    assert claim_of(statement) is None
+
+
+def test_every_fact_is_read_again_as_the_same_claim() -> None:
+    said = (
+        "I moved to Lisbon. I love tea. My sister Rita works at a bank. I'm vegan. I have two cats."
+    )
+    for claim in claims_of_turn(said, "Ana", AT):
+        again = claim_of(claim.text)
+        assert again is not None
+        assert again[:5] == claim[:5]
+
+
+@pytest.mark.parametrize(
+    ("statement", "triple"),
+    [
+        ("Ana lives in Lisbon.", ("Ana", "person", "lives_in", "Lisbon", "place")),
+        ("Ana works at Oceano in Porto.", ("Ana", "person", "works_at", "Oceano", "organization")),
+        ("Ana moved to Porto in May 2026.", ("Ana", "person", "lives_in", "Porto", "place")),
+        ("Ana is allergic to walnuts.", ("Ana", "person", "allergic_to", "walnuts", "concept")),
+        ("Ana likes to collect stamps.", None),
+        ("Ana hates jazz.", ("Ana", "person", "dislikes", "jazz", "concept")),
+        ("Ana no longer lives in Lisbon.", None),
+        ("Ana loves entering the imaginative worlds of authors.", None),
+        ("Ana decided to learn the violin.", None),
+    ],
+)
+def test_relations_join_names_and_nouns(statement: str, triple: tuple[str, ...] | None) -> None:
+    claim = claim_of(statement)
+    assert claim is not None
+    assert triples_of(claim) == ([] if triple is None else [triple])
+
+
+def test_a_relative_with_a_name_is_one_of_the_ends() -> None:
+    claim = claim_of("Ana's sister Rita lives in Porto.")
+    assert claim is not None
+    found = [(each.source, each.relationship, each.target) for each in triples_of(claim)]
+    assert found == [("Rita", "sister_of", "Ana"), ("Rita", "lives_in", "Porto")]
+
+
+def test_a_relative_who_is_along_is_one_of_the_ends() -> None:
+    claim = claim_of("Ana lives in Lisbon with their sister Nora.")
+    assert claim is not None
+    found = [(each.source, each.relationship, each.target) for each in triples_of(claim)]
+    assert found == [("Ana", "lives_in", "Lisbon"), ("Nora", "sister_of", "Ana")]
+
+
+def test_the_categories_of_a_statement_are_those_of_its_slot() -> None:
+    assert categories_of("Ana is allergic to walnuts.") == ("health", "diet")
+    assert categories_of("The staging server is slow.") == ()
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["a", "I live in ", "my sister Rita's ", "and ", ", I like ", '"', "every Monday ", "A "],
+)
+def test_no_repetition_makes_it_slow(piece: str) -> None:
+    begin = process_time()
+    claims_of_turn((piece * 1_000_000)[:1_000_000], "Ana", AT)
+    claims_in((piece * 600)[:600], "Ana", TODAY)
+    assert process_time() - begin < 5
