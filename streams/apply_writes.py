@@ -39,7 +39,7 @@ from palimpsest.streams.apply_documents import (
 from palimpsest.streams.apply_held import held_step
 from palimpsest.streams.apply_import import import_step
 from palimpsest.streams.apply_proposals import proposals_step
-from palimpsest.streams.memory_rows import effective, turn_memory, turn_text
+from palimpsest.streams.memory_rows import effective, is_erased, turn_memory, turn_text
 from palimpsest.streams.models.base import Embedding
 from palimpsest.streams.outcomes import changes, link_writes, outcome_row
 from palimpsest.streams.privacy import is_withheld, rejected
@@ -197,7 +197,11 @@ def _known_turn_id(
     message: Message, turn: NormalizedTurn, stored: MemoryRow, loaded: Loaded
 ) -> Step:
     """A turn whose id is taken. Stores of before a turn's item told what it says know their turns
-    by the memory's id; the same text there is a repeat, which is counted as one."""
+    by the memory's id; the same text there is a repeat, which is counted as one. Under the id of
+    an erased turn nothing is kept, not even in a dead letter: it may be what was erased, sent
+    again."""
+    if is_erased(stored):
+        return _rejected_turn(message, rejected(turn, _erased_turn_id(turn.turn_id)))
     if stored.memory_id in loaded.settled and stored.content == turn.content:
         outcome = _stored(item_id_of(message.scope, turn), stored)
         return Step(writes=(Put(outcome_row(message, outcome)),))
@@ -209,6 +213,13 @@ def _known_turn_id(
             " turn an id of its own; to change what a turn says, modify its memory.",
             "rejected",
         )
+    )
+
+
+def _erased_turn_id(turn_id: str) -> str:
+    return (
+        f"turn_id_erased: the turn with the id {turn_id!r} was erased, and nothing is kept under"
+        " its id; publish what is new under an id of its own"
     )
 
 

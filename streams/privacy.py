@@ -41,13 +41,13 @@ def is_withheld(levels: Levels, speaker: str) -> bool:
     return level_of(levels, speaker) == "full"
 
 
-def rejected(turn: NormalizedTurn) -> RejectedTurnIntent:
+def rejected(turn: NormalizedTurn, reason: str = PRIVACY_FULL) -> RejectedTurnIntent:
     """What is left of a turn that may not be kept."""
     return RejectedTurnIntent(
         turn_id=turn.turn_id,
         item_id=turn.item_id,
         session_id=turn.session_id,
-        reason=PRIVACY_FULL,
+        reason=reason,
     )
 
 

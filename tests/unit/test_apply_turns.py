@@ -108,6 +108,20 @@ def test_another_turn_under_a_known_turn_id_is_refused_with_both_texts(
     assert f"{fields.get('speaker', 'Ana')}: {content}" in dead.reason
 
 
+def test_under_the_id_of_an_erased_turn_nothing_is_kept() -> None:
+    # A producer may send again what was erased: no row and no letter has it.
+    again = store_turn(
+        "I like tea.",
+        Store.of(memory(T1, "", type="episodic", content_hash="", is_deleted=True)),
+    )
+    assert (again.step.dead, again.rows(MemoryRow)) == (None, [])
+    [outcome] = again.rows(OutcomeRow)
+    assert (outcome.event, outcome.item_kind) == ("rejected", "turn")
+    assert outcome.reason is not None
+    assert outcome.reason.startswith("turn_id_erased: ")
+    assert "tea" not in repr(again.step)
+
+
 def test_a_turn_of_an_older_store_again_is_counted_and_nothing_else() -> None:
     old = Store.of(memory(T1, "I like tea.", type="episodic"), settled=frozenset({T1}))
     again = store_turn("I like tea.", old)
