@@ -64,9 +64,8 @@ def relative_claim(owner: str, relation: str, name: str) -> Claim:
 
 _REVERSED: Final = re.compile(
     rf"(?P<value>.{{1,60}}?) (?:is|are) (?:(?P<my>my|our)|(?P<owner>(?:{NAME})(?: (?:{NAME}))?"
-    rf"|[Tt]he user)'s)"
-    rf" (?:(?P<favourite>(?:all-time )?favou?rite(?: \w+){{1,3}})|(?P<relation>(?:\w+"
-    rf" ){{0,2}}?(?:{KIN})))"
+    rf"|[Tt]he user)'s) (?:(?P<favourite>(?:all-time )?favou?rite(?: \w+){{1,3}})"
+    rf"|(?P<relation>(?:\w+ ){{0,2}}?(?:{KIN})))"
 )
 
 
