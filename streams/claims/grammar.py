@@ -47,8 +47,9 @@ _FILLER_END: Final = re.compile(
 _COMPANION: Final = re.compile(
     rf" (?P<with>(?:and )?(?:together )?with (?:(?:my|our|his|her|their) (?:\w+"
     rf" ){{0,2}}?(?:{KIN})(?:,? (?:{NAME}))?(?:,? and (?:(?:my|our|his|her|their) )?(?:\w+"
-    rf" ){{0,2}}?(?:{KIN}|{NAME}))?|(?:{NAME})(?: and (?:{NAME}))?)|alone|on my own|by myself|on"
-    rf" (?:vacation|holiday|business)|for (?:work|vacation)|as an? (?:[\w/-]+"
+    rf" ){{0,2}}?(?:{KIN}|{NAME}))?|(?:{NAME})(?: and (?:{NAME}))?)|(?:during|on|at|in) my (?:\w+"
+    rf" )?(?:commute|workouts?|sessions|break|walks?|free time|spare time)|alone|on my own|by"
+    rf" myself|on (?:vacation|holiday|business)|for (?:work|vacation)|as an? (?:[\w/-]+"
     rf" ){{0,3}}?(?:{'|'.join(JOBS)})|with (?:two|three|a|some) (?:\w+ )?(?:{KIN})(?: from (?:work"
     rf"|school|college|church))?)$"
 )

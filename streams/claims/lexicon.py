@@ -72,7 +72,7 @@ KEPT: Final = frozenset(
 )
 """What says something of its owner by its name alone, where a phone or a desk says nothing."""
 APPOINTMENTS: Final = frozenset(
-    """appointment surgery operation exam exams interview wedding concert flight test trip
+    """appointment funeral surgery operation exam exams interview wedding concert flight test trip
     conference match race recital graduation tournament competition deadline presentation party
     reunion marathon workshop checkup check-up""".split()
 )

@@ -45,7 +45,9 @@ _LEAD: Final = re.compile(
     rf"|We\b)[A-Z][a-z]+(?=[,!.]))?(?:[,!.:\u2013\u2014-]+\s*|\s+))",
     re.IGNORECASE,
 )
-_VOCATIVE: Final = re.compile(r"^(?!I\b|My\b|We\b)[A-Z][a-z]+, (?=I\b|my\b|we\b|I')")
+_VOCATIVE: Final = re.compile(
+    r"^(?!I\b|My\b|We\b|Yesterday|Today|Tomorrow|Recently|Currently)[A-Z][a-z]+, (?=I\b|my\b|we\b|I')"
+)
 _WISH: Final = re.compile(
     r"^(?:(?:can|could|would) you )?(?:please )?(?:(?:also|just|always|do) )*(?:remember|note|do"
     r" not forget|keep in mind|bear in mind|be aware|know|for future reference|for future"
@@ -77,7 +79,7 @@ _SPLIT: Final = re.compile(
     rf"|'?cause|cuz|also|and so|and also|but also)\s++(?=(?:(?:now|then) )?{_SUBJECT})|(?:and|but"
     rf"|so)\s++(?=(?:if|maybe|perhaps|hopefully)\b))|,?{_GAP}(?:(?:although|(?:especially )?(?:as"
     rf"|since)|though|considering)\s++(?=(?:I|my|we|our)\b(?! (?:was|were)\b))|after\s++(?=(?:I"
-    rf"|we) (?:[a-z]+ed|went|got)\b))|,\s++(?={_SUBJECT}|(?:maybe|perhaps)\b)",
+    rf"|we) (?:[a-z]+ed|went|got)\b))|,\s++(?:which is why\s++)?(?={_SUBJECT}|(?:maybe|perhaps)\b)",
     re.IGNORECASE,
 )
 _QUESTION_PART: Final = re.compile(
@@ -113,14 +115,17 @@ _ALL_DOUBTED: Final = re.compile(
     r"|or so|or not)$",
     re.IGNORECASE,
 )
+_UNREAL: Final = (
+    r"imagine|imagining|pretend|pretending|suppose|supposing|would have|hypothetical\w*|what if|as"
+    r" though|as if|dreamed|dreamt|dream that|role-?play|in (?:another|a parallel|my next) life"
+    r"|quoted|quote|jokes?|joking|kidding|yeah right|sarcas\w*|pretends|lyrics|once upon a time"
+    r"|(?<!favorite )(?<!favourite )character|the story|novel about|act as|in case"
+)
+_INVENTED: Final = re.compile(rf"\b(?:{_UNREAL})\b", re.IGNORECASE)
 _UNSAFE: Final = re.compile(
-    r"\b(?:imagine|imagining|pretend|pretending|suppose|supposing|would have|hypothetical\w*|what"
-    r" if|as though|as if|dreamed|dreamt|dream that|role-?play|in (?:another|a parallel|my next)"
-    r" life|says?|said|saying|tells?|told|wrote|writes|written by|claims?|claimed|believes?|asked"
-    r"|asks|quoted|quote|according to|heard|rumou?rs?|replied|texted|insists?|jokes?|joking"
-    r"|kidding|yeah right|sarcas\w*|supposedly|apparently|allegedly|in that case|pretends|lyrics"
-    r"|once upon a time|(?<!favorite )(?<!favourite )character|the story|novel about|act as|in"
-    r" case)\b",
+    rf"\b(?:{_UNREAL}|says?|said|saying|tells?|told|wrote|writes|written by|claims?|claimed"
+    r"|believes?|asked|asks|according to|heard|rumou?rs?|replied|texted|insists?|supposedly"
+    r"|apparently|allegedly|in that case)\b",
     re.IGNORECASE,
 )
 _WHOSE_WORDS: Final = re.compile(
@@ -157,13 +162,13 @@ def claims_in(sentence: str, speaker: str, today: date, about: str = "") -> list
     text = _SUBJECT_DROPPED.sub("I ", text)
     text = _ASIDE.sub(",", expanded(text)).rstrip(" .!?~")
     text = _GIVEN.sub("", _without_lead(text))
-    by_the_way = [] if _UNSAFE.search(text) else _mentioned(text, speaker, today)
+    by_the_way = [] if _INVENTED.search(text) else _mentioned(text, speaker, today)
     found: list[Claim] = []
     if is_question:
         cut = _QUESTION_PART.sub("", text)
         text = "" if _ASKS.match(text) or cut == text else cut
     if _UNSAFE.search(text) or _WHOSE_WORDS.match(text) or _LABEL.match(text):
-        return by_the_way if is_question else []
+        return [] if _LABEL.match(text) or _WHOSE_WORDS.match(text) else by_the_way
     as_a = _AS_A.match(text)
     if as_a is not None:
         if fits("job", as_a["what"]) or fits("meal", as_a["what"]):
@@ -173,7 +178,7 @@ def claims_in(sentence: str, speaker: str, today: date, about: str = "") -> list
     when = ""
     for part in _stated(_SPLIT.split(text)[:MAX_CLAUSES]):
         clause = f"{when}{_without_lead(part.strip(' ,)'))}"
-        when = f"{clause}, " if LEADING_TIME.fullmatch(f"{clause}, ") else ""
+        when = f"{clause}, " if LEADING_TIME.sub("", f"{clause}, I") == "I" else ""
         if beside:
             clause = clause if _TOGETHER.search(clause) else f"{clause}{beside}"
             beside = ""
@@ -265,8 +270,8 @@ _DAILY: Final = re.compile(
     r"|lesson|lessons)) (?P<when>on \w+days(?: and \w+days)?)\b"
 )
 _JOB_AT: Final = re.compile(
-    rf"\b[Mm]y (?:current |new )?(?:job|work|role|position) at (?P<org>(?:{NAME})(?:"
-    rf" (?:{NAME})){{0,3}})"
+    rf"\b(?:[Mm]y (?:current |new )?(?:job|work|role|position)|working on (?:a|the) (?:\w+"
+    rf" )?project) at (?P<org>(?:{NAME})(?: (?:{NAME})){{0,3}})"
 )
 
 

@@ -69,19 +69,19 @@ _SPAN: Final = (
     rf" )?(?:{_SEASON}|semester|term|school year|year|month|week"
     r"|weekend|holidays|time being)|at the moment|at present|for now"
 )
-_CALENDAR: Final = (
+CALENDAR: Final = (
     rf"\d{{4}}-\d\d-\d\d|(?:the )?\d{{1,2}}(?:st|nd|rd|th)? (?:of )?(?:{_MONTH})(?:,? \d{{4}})?"
     rf"|(?:{_MONTH}) \d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?"
 )
 _SINCE: Final = (
-    rf"(?:since|from) (?:{_CALENDAR})|from (?:(?:{_MONTH}) )?\d{{4}}|since (?:(?:early |late"
+    rf"(?:since|from) (?:{CALENDAR})|from (?:(?:{_MONTH}) )?\d{{4}}|since (?:(?:early |late"
     rf" )?(?:{_MONTH})(?: (?:of )?\d{{4}})?|\d{{4}}|last (?:{_MONTH}|{_SEASON}|year|month|week)"
     rf"|childhood|birth|college|university|high school|the (?:pandemic|{_SEASON})"
     r"|(?:I|she|he|they) (?:was|were) (?:\d{1,2}|an? (?:kid|child|teenager|baby)|little|young"
     r"|born))"
 )
 _UNTIL: Final = (
-    rf"(?:until|till) (?:{_CALENDAR})|(?:until|till) (?:the )?(?:end of )?(?:the )?(?:(?:next|this)"
+    rf"(?:until|till) (?:{CALENDAR})|(?:until|till) (?:the )?(?:end of )?(?:the )?(?:(?:next|this)"
     rf" )?(?:{_DAY}|{_MONTH}|{_SEASON}"
     r"|tomorrow|week(?:end)?|month|year|\d{4})(?: \d{1,2}(?:st|nd|rd|th)?)?(?:,? \d{4})?"
 )

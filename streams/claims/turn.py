@@ -94,7 +94,7 @@ def prose(content: str, speaker: str) -> list[str]:
 
 def _unquoted(match: re.Match[str]) -> str:
     """A title in quotation marks is a name; other quotations are somebody's words."""
-    inner = match.group()[1:-1].rstrip(",")
+    inner = match.group()[1:-1].rstrip(",").partition(": ")[0]
     return inner if _TITLE.fullmatch(inner) else _HIDDEN
 
 

@@ -38,6 +38,7 @@ from palimpsest.streams.claims.nouns import (
 )
 from palimpsest.streams.claims.patterns import Kind
 from palimpsest.streams.claims.subjects import KIN, KIN_MODIFIER, NAME, PETS
+from palimpsest.streams.claims.times import CALENDAR
 
 _NUMBER: Final = r"(?:an?|one|two|three|four|five|six|seven|eight|nine|ten|\d{1,2}|some|no|my|our)"
 _NAMES: Final = rf"(?:{NAME})(?:(?:,| and|, and|,? &) (?:{NAME})){{0,4}}"
@@ -137,19 +138,13 @@ _DEGREE: Final = re.compile(
     rf"|business|beauty|night|dental|film|music) school(?: (?:at|in) .+)?|(?:community )?college(?:"
     rf" (?:at|in) .+)?"
 )
-_DATE: Final = re.compile(
-    r"(?:the )?(?:(?:January|February|March|April|May|June|July|August|September|October|November"
-    r"|December) \d{1,2}(?:st|nd|rd|th)?(?:,? \d{4})?|\d{1,2}(?:st|nd|rd|th)? (?:of )?(?:January"
-    r"|February|March|April|May|June|July|August|September|October|November|December)(?:,? \d{4})?"
-    r"|\d{4}-\d\d-\d\d)",
-    re.IGNORECASE,
-)
+_DATE: Final = re.compile(rf"(?:the )?(?:{CALENDAR})", re.IGNORECASE)
 
 
 def _last(text: str, words: frozenset[str]) -> bool:
     """Whether a noun phrase's head is one of `words` (two words joined by "_")."""
     before = re.split(
-        r" (?:of|for|in|with|from|at|on|named|called|to)\b", text.lower(), maxsplit=1
+        r" (?:of|for|in|with|from|at|on|named|called|to|about)\b", text.lower(), maxsplit=1
     )[0]
     parts = before.split()
     if not parts:
@@ -439,7 +434,9 @@ _KINDS: Final[dict[Kind, Callable[[str], bool]]] = {
     "post": lambda text: _POST.fullmatch(text) is not None,
     "treatment": lambda text: _TREATMENT.fullmatch(text) is not None,
     "kept": lambda text: text in KEPT,
-    "goal": lambda text: _GOAL.fullmatch(text) is not None and is_verb_phrase(f"to {text}"[3:]),
+    "goal": lambda text: (
+        _GOAL.fullmatch(text) is not None and is_verb_phrase(text.removeprefix("get "))
+    ),
     "activity": is_activity,
     "resolve": lambda text: _RESOLVES.fullmatch(text) is not None and is_verb_phrase(text),
     "named": lambda text: (

@@ -97,7 +97,7 @@ _PAST_OF: Final = {base: past for past, base in _PAST.items() if past not in VER
 _FILLERS: Final = frozenset(
     "really also just actually absolutely totally definitely truly honestly simply both all even"
     " literally especially particularly genuinely finally already officially personally happily"
-    " proudly successfully ever".split()
+    " proudly successfully ever super pretty quite very so mainly only".split()
 )
 _KEPT: Final = frozenset("currently still now always usually often recently mostly mainly".split())
 _REPEATED: Final = frozenset("always usually often mostly mainly".split())
