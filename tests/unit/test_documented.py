@@ -23,7 +23,7 @@ from tests.flows.program import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 ANOTHER_PROJECT = re.compile(
-    r"\bpalimpsest\[|\b(?:pip3? install|pipx install|uv add|uvx)\s(?:-\S+\s)*['\"]?palimpsest\b(?!-)"
+    r"\bpalimpsest\[|\b(?:pipx? install|uv add|uvx)\s(?:-\S+\s)*['\"]?palimpsest\b(?!-)"
 )
 """The name that belongs to another project on the package index, where something is installed."""
 
