@@ -46,7 +46,8 @@ _LEAD: Final = re.compile(
     re.IGNORECASE,
 )
 _VOCATIVE: Final = re.compile(
-    r"^(?!I\b|My\b|We\b|Yesterday|Today|Tomorrow|Recently|Currently)[A-Z][a-z]+, (?=I\b|my\b|we\b|I')"
+    r"^(?!I\b|My\b|We\b|Yesterday|Today|Tomorrow|Recently|Currently)[A-Z][a-z]+, "
+    r"(?=I\b|my\b|we\b|I')"
 )
 _WISH: Final = re.compile(
     r"^(?:(?:can|could|would) you )?(?:please )?(?:(?:also|just|always|do) )*(?:remember|note|do"
