@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
 from pydantic import JsonValue
 
+from palimpsest.ops.adapters.whole import packed, unpacked
 from palimpsest.ops.library.methods import BlockingMethods, Methods, asynchronous
-from palimpsest.ops.library.results import StoredMemory
+from palimpsest.ops.library.results import Change, StoredMemory
 from palimpsest.ops.parts import utc_now
 from palimpsest.schemas.messages import Role
 
@@ -18,8 +20,8 @@ KEPT: Final = "message"
 """The field of a turn's metadata in which the framework's own message lies."""
 PAGE: Final = 200
 AT_ONCE: Final = 25
-"""Turns that are forgotten by one command: more would ask for a preview to be confirmed."""
-STEP: Final = timedelta(milliseconds=1)
+"""Memories that are forgotten by one command: more would ask for a preview to be confirmed."""
+STEP: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,74 +30,100 @@ class Message:
 
     role: Role
     text: str
-    whole: JsonValue
+    whole: Any
     speaker: str = ""
+
+
+class _Clock:
+    """Times for the messages of this process: no two are the same, so messages keep their order
+    and those of one batch lie together, whichever history they are appended by."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last = datetime.min.replace(tzinfo=UTC)
+
+    def times(self, count: int) -> list[datetime]:
+        with self._lock:
+            first = max(utc_now(), self._last + STEP)
+            self._last = first + (count - 1) * STEP
+        return [first + number * STEP for number in range(count)]
+
+
+_CLOCK: Final = _Clock()
 
 
 class History:
     """The conversation `session` of the memory's scope. Turns that came another way are none of
-    its messages. What is taken back here is forgotten: facts drawn from it stay."""
+    its messages. What is taken back here is forgotten: facts drawn from it stay. With `redact`,
+    messages come back without secrets."""
 
-    def __init__(self, memory: Methods | BlockingMethods, session: str) -> None:
+    def __init__(
+        self, memory: Methods | BlockingMethods, session: str, *, redact: bool = False
+    ) -> None:
         if not session.strip():
             raise ValueError("the session is empty; name the conversation")
         self.memory = asynchronous(memory)
         self.session = session
-        self._last: datetime | None = None
+        self._redact = redact
 
     async def messages(self, limit: int | None = None) -> list[JsonValue]:
         """The newest `limit` of them, all for None, in the order in which they were said."""
-        return [each.metadata[KEPT] for each in await self._newest(limit)][::-1]
+        return [whole for _, whole in await self._newest(limit)][::-1]
 
     async def append(self, messages: Iterable[Message]) -> None:
         """Returns when they can be recalled."""
+        listed = [*messages]
+        if not listed:
+            return
         turns = [
             {
                 "content": each.text.strip() or f"[{each.role}]",
                 "role": each.role,
                 "speaker": each.speaker,
-                "occurred_at": self._now(),
-                "metadata": {KEPT: each.whole},
+                "occurred_at": at,
+                "metadata": packed({KEPT: each.whole}, redact=self._redact),
             }
-            for each in messages
+            for each, at in zip(listed, _CLOCK.times(len(listed)), strict=True)
         ]
-        if turns:
-            await self.memory.add(turns, session=self.session)
+        await self.memory.add(turns, session=self.session)
 
     async def pop(self) -> JsonValue:
-        """Take the newest one back; None where there is none."""
-        newest = await self._newest(1)
-        if not newest:
-            return None
-        await self._forget(newest)
-        return newest[0].metadata[KEPT]
+        """Take the newest one back; None where there is none. Of several that ask at once, each
+        gets another one."""
+        while newest := await self._newest(1):
+            [(row, whole)] = newest
+            [change] = await self._forget([row])
+            if change.status == "forgotten":
+                return whole
+        return None
 
     async def clear(self) -> None:
         """Take all of them back."""
-        await self._forget(await self._newest(None))
+        await self._forget([row for row, _ in await self._newest(None)])
 
-    async def _newest(self, limit: int | None) -> list[StoredMemory]:
-        found: list[StoredMemory] = []
+    async def _newest(self, limit: int | None) -> list[tuple[StoredMemory, JsonValue]]:
+        found: list[tuple[StoredMemory, JsonValue]] = []
         before: str | None = None
         while limit is None or len(found) < limit:
             page = await self.memory.list(
                 types=["episodic"], session=self.session, limit=PAGE, before=before
             )
-            found += [each for each in page.memories if KEPT in each.metadata]
+            wholes = [(row, unpacked(row.metadata)) for row in page.memories]
+            found += [(row, whole[KEPT]) for row, whole in wholes if KEPT in whole]
             before = page.next
             if before is None:
                 break
-        return found[:limit]
+        return found if limit is None else found[: max(limit, 0)]
 
-    async def _forget(self, turns: list[StoredMemory]) -> None:
-        for start in range(0, len(turns), AT_ONCE):
-            ids = [each.id for each in turns[start : start + AT_ONCE]]
-            await self.memory.forget(*ids, reason="taken back from the conversation", force=True)
+    async def _forget(self, turns: list[StoredMemory]) -> list[Change]:
+        ids = [each.id for each in turns]
+        reason = "taken back from the conversation"
+        return await forget(self.memory, ids, reason=reason, force=True)
 
-    def _now(self) -> datetime:
-        """Later than any before, so that messages keep their order."""
-        now = utc_now()
-        if self._last is not None:
-            now = max(now, self._last + STEP)
-        self._last = now
-        return now
+
+async def forget(memory: Methods, ids: list[str], **how: Any) -> list[Change]:
+    """Forget memories, however many; `how` as in the method of the memory."""
+    done: list[Change] = []
+    for start in range(0, len(ids), AT_ONCE):
+        done += await memory.forget(*ids[start : start + AT_ONCE], **how)
+    return done

@@ -26,7 +26,8 @@ ROLES: dict[str, Role] = {"human": "user", "ai": "assistant", "system": "system"
 
 
 class PalimpsestRetriever(BaseRetriever):
-    """Memories as documents, best first: `k` of them, narrowed by `filters` as a recall.
+    """Memories as documents, best first: `k` of them, narrowed by `filters` as a recall. Both may
+    be given with the question instead: `invoke("…", k=2, types=["fact"])`.
 
     documents = PalimpsestRetriever(memory=memory, k=4).invoke("where does Ana live?")
     """
@@ -36,19 +37,20 @@ class PalimpsestRetriever(BaseRetriever):
     filters: dict[str, Any] = Field(default_factory=dict)
 
     def _get_relevant_documents(
-        self, query: str, *, run_manager: CallbackManagerForRetrieverRun
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **asked: Any
     ) -> list[Document]:
-        memory = _asynchronous(self.memory)
-        return _documents(memory.background.blocking(self._recall(query)))
+        return _asynchronous(self.memory).background.blocking(self._recall(query, **asked))
 
     async def _aget_relevant_documents(
-        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **asked: Any
     ) -> list[Document]:
-        return _documents(await self._recall(query))
+        return await self._recall(query, **asked)
 
-    async def _recall(self, query: str) -> Recalled:
-        filters = cast("Filters", self.filters)
-        return await _asynchronous(self.memory).recall(query, limit=self.k, **filters)
+    async def _recall(self, query: str, k: int | None = None, **filters: Any) -> list[Document]:
+        if not query.strip():
+            return []
+        limit, narrowed = self.k if k is None else k, cast("Filters", {**self.filters, **filters})
+        return _documents(await _asynchronous(self.memory).recall(query, limit=limit, **narrowed))
 
 
 def _documents(recalled: Recalled) -> list[Document]:
@@ -72,13 +74,16 @@ def _documents(recalled: Recalled) -> list[Document]:
 
 
 class PalimpsestChatHistory(BaseChatMessageHistory):
-    """The messages of a conversation, kept as turns, from which memories are drawn meanwhile.
+    """The messages of a conversation, kept as turns, from which memories are drawn meanwhile. With
+    `redact`, messages come back without secrets.
 
     RunnableWithMessageHistory(chain, lambda session: PalimpsestChatHistory(memory, session))
     """
 
-    def __init__(self, memory: Methods | BlockingMethods, session_id: str) -> None:
-        self._history = History(memory, session_id)
+    def __init__(
+        self, memory: Methods | BlockingMethods, session_id: str, *, redact: bool = False
+    ) -> None:
+        self._history = History(memory, session_id, redact=redact)
         self._background = self._history.memory.background
 
     @property

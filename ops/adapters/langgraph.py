@@ -1,16 +1,20 @@
 """A LangGraph store: items that graphs keep across threads, searched by meaning and by words.
 
-An item is a remembered text. Its namespace is a scope below that of the memory, its key the session
-of the text, its value lies in the metadata. A text that replaces another comes before that one is
-forgotten, so that an item is never lost between; the newest one counts.
+An item is one remembered text for each of its fields that are searched. Its namespace is a scope
+below that of the memory, its key the session of the texts, its value lies in the metadata of each.
+Texts that replace others come before those are forgotten, so that an item is never lost between;
+the newest ones count.
 """
 
 from __future__ import annotations
 
-import operator
+import asyncio
+import hashlib
 import uuid
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, cast
+from collections.abc import Awaitable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, unquote
 
 from langgraph.store.base import (
@@ -24,35 +28,89 @@ from langgraph.store.base import (
     Result,
     SearchItem,
     SearchOp,
+    TTLConfig,
 )
 
+from palimpsest.ops.adapters.history import forget
+from palimpsest.ops.adapters.langgraph_values import passes, texts
+from palimpsest.ops.adapters.whole import is_redacted, packed, unpacked, without_secrets
 from palimpsest.ops.library.methods import BlockingMethods, Methods, asynchronous
 from palimpsest.ops.library.results import StoredMemory
+from palimpsest.ops.parts import utc_now
 from palimpsest.stores.recall.marks import described
 
+T = TypeVar("T")
 SOURCE: Final = "langgraph"
 PAGE: Final = 500
 FEWEST: Final = 50
 """Results of a recall that a search looks through at least, for items among other memories."""
-COMPARED: Final[dict[str, Callable[[Any, Any], bool]]] = {
-    "$eq": operator.eq,
-    "$ne": operator.ne,
-    "$gt": operator.gt,
-    "$gte": operator.ge,
-    "$lt": operator.lt,
-    "$lte": operator.le,
-}
+AT_ONCE: Final = 16
+"""Operations of a batch that are under way at the same time."""
 Namespace = tuple[str, ...]
 
 
+class FoundItem(SearchItem):
+    """An item with its value as it was put. `no_longer` says what in it does not hold any more."""
+
+    __slots__ = ("no_longer",)
+
+    def __init__(self, *, no_longer: Sequence[str] = (), **fields: Any) -> None:
+        super().__init__(**fields)
+        self.no_longer = [*no_longer]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A text of an item. `put` names the operation that it came by, `paths` what it searched."""
+
+    row: StoredMemory
+    namespace: Namespace
+    key: str
+    value: dict[str, Any]
+    put: str = ""
+    paths: Sequence[str] | None = None
+    created_at: str | None = None
+    updated_at: str | None = None
+    ttl: float | None = None
+    expires_at: str | None = None
+
+    def is_live(self) -> bool:
+        return self.expires_at is None or utc_now() < datetime.fromisoformat(self.expires_at)
+
+    def item(self, score: float | None = None) -> FoundItem:
+        return FoundItem(
+            namespace=self.namespace,
+            key=self.key,
+            value=self.value,
+            created_at=self.created_at or self.row.created_at.isoformat(),
+            updated_at=self.updated_at or self.row.created_at.isoformat(),
+            score=score,
+            no_longer=[described(mark) for mark in self.row.marks],
+        )
+
+
 class PalimpsestStore(BaseStore):
-    """Items in the memory's scope and below it.
+    """Items in the memory's scope and below it. `fields` are the paths that are searched where a
+    put names none, `ttl` is how long items live where it does not say, and with `redact` values
+    come back without secrets.
 
     graph = builder.compile(store=PalimpsestStore(memory))
     """
 
-    def __init__(self, memory: Methods | BlockingMethods) -> None:
+    supports_ttl = True
+
+    def __init__(
+        self,
+        memory: Methods | BlockingMethods,
+        *,
+        fields: Sequence[str] = ("$",),
+        ttl: TTLConfig | None = None,
+        redact: bool = False,
+    ) -> None:
         self._memory = asynchronous(memory)
+        self._fields = [*fields]
+        self._redact = redact
+        self.ttl_config = ttl
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         return self._memory.background.blocking(self.abatch(ops))
@@ -61,110 +119,180 @@ class PalimpsestStore(BaseStore):
         """The results in the order of the operations. All that read see what was before all that
         write; of several that put one key the last one counts."""
         listed = [*ops]
-        results: list[Result] = []
-        puts: dict[tuple[Namespace, str], PutOp] = {}
-        for op in listed:
-            match op:
-                case GetOp():
-                    results.append(await self._get(op.namespace, op.key))
-                case SearchOp():
-                    results.append(await self._search(op))
-                case ListNamespacesOp():
-                    results.append(await self._namespaces(op))
-                case PutOp():
-                    puts[op.namespace, op.key] = op
-                    results.append(None)
-        for put in puts.values():
-            await self._put(put)
+        puts = {(tuple(op.namespace), op.key): op for op in listed if isinstance(op, PutOp)}
+        results = await _together(self._read(op) for op in listed)
+        await _together(self._put(op, space) for (space, _), op in puts.items())
         return results
+
+    async def _read(self, op: Op) -> Result:
+        match op:
+            case GetOp():
+                return await self._get(op)
+            case SearchOp():
+                return await self._search(op)
+            case ListNamespacesOp():
+                return await self._namespaces(op)
+        return None
+
+    def sweep_ttl(self) -> int:
+        """Forget the items whose time is over, which nothing shows any more; how many they were."""
+        return self._memory.background.blocking(self.asweep_ttl())
+
+    async def asweep_ttl(self) -> int:
+        """Forget the items whose time is over, which nothing shows any more; how many they were."""
+        over = 0
+        for namespace in await self._below(()):
+            ended = [each for each in await self._stored(namespace) if not each.is_live()]
+            await self._forget(namespace, ended, "its time is over")
+            over += len({each.key for each in ended})
+        return over
 
     # --- items ------------------------------------------------------------------------------
 
-    async def _rows(self, namespace: Namespace, key: str | None) -> list[StoredMemory]:
+    async def _stored(self, namespace: Namespace, key: str | None = None) -> list[Stored]:
         """The texts of the item, or of all items, the newest first."""
-        found: list[StoredMemory] = []
+        found: list[Stored] = []
         before: str | None = None
+        session = None if key is None else _session(key)
         while True:
             page = await self._memory.list(
-                session=key, limit=PAGE, before=before, scope=self._scope(namespace)
+                session=session, limit=PAGE, before=before, scope=self._scope(namespace)
             )
-            found += [each for each in page.memories if is_item(each)]
+            found += _items_of(page.memories)
             before = page.next
             if before is None:
                 return found
 
-    async def _get(self, namespace: Namespace, key: str) -> Item | None:
-        rows = await self._rows(namespace, key)
-        return Item(**_fields(rows[0])) if rows else None
+    async def _get(self, op: GetOp) -> Item | None:
+        stored = _newest(await self._stored(tuple(op.namespace), op.key))
+        if op.refresh_ttl:
+            await self._refresh(stored)
+        return stored[0].item() if stored else None
 
-    async def _put(self, op: PutOp) -> None:
-        scope, rows = self._scope(op.namespace), await self._rows(op.namespace, op.key)
-        if op.value is not None:
-            if rows and rows[0].metadata["value"] == op.value:
-                return
-            await self._remember(scope, op, rows)
-        if rows:
-            ids = [each.id for each in rows]
-            await self._memory.forget(*ids, reason="replaced in the store", scope=scope)
+    async def _put(self, op: PutOp, namespace: Namespace) -> None:
+        before = await self._stored(namespace, op.key)
+        if op.value is None:
+            await self._forget(namespace, before, "deleted from the store")
+            return
+        paths = [] if op.index is False else [*(op.index or self._fields)]
+        now = _newest(before)
+        same = (op.value, paths, None)  # what has a time to live begins it again
+        if now and (now[0].value, now[0].paths, now[0].ttl) == same and op.ttl is None:
+            return
+        await self._remember(
+            namespace,
+            op.key,
+            op.value,
+            paths=paths,
+            created_at=now[0].item().created_at.isoformat() if now else None,
+            ttl=op.ttl,
+        )
 
-    async def _remember(self, scope: str, op: PutOp, rows: Sequence[StoredMemory]) -> None:
-        at = rows[0].metadata["created_at"] if rows else None
-        text = op.key if op.index is False else _text(op.value or {}, op.index) or op.key
-        kept = {"namespace": [*op.namespace], "key": op.key, "value": op.value, "created_at": at}
+    async def _remember(
+        self, namespace: Namespace, key: str, value: dict[str, Any], **kept: Any
+    ) -> None:
+        """Remember the item, and forget its texts from before. Whoever puts the same key meanwhile
+        does so too, after remembering: so only the newest are left."""
+        ttl = kept["ttl"]
+        ends = None if ttl is None else (utc_now() + timedelta(minutes=ttl)).isoformat()
+        told: dict[str, Any] = {**kept, "namespace": namespace, "key": key, "value": value}
+        whole = {**told, "put": uuid.uuid4().hex, "expires_at": ends}
+        for text in texts(without_secrets(value), kept["paths"]) or [key]:
+            await self._remember_text(namespace, text, key, packed(whole, redact=self._redact))
+        after = await self._stored(namespace, key)
+        older = [each for each in after if each.put != after[0].put]
+        await self._forget(namespace, older, "replaced in the store")
+
+    async def _remember_text(
+        self, namespace: Namespace, text: str, key: str, metadata: dict[str, Any]
+    ) -> None:
         # One text is one memory of a scope: where another item says the same, it says whose it is.
-        for content in (text, f"{text} ({op.key} {uuid.uuid4().hex[:8]})"):
+        for content in (text, f"{text} ({key} {uuid.uuid4().hex[:8]})"):
             change = await self._memory.remember(
-                content, session_id=op.key, source_type=SOURCE, metadata=kept, scope=scope
+                content,
+                session_id=_session(key),
+                source_type=SOURCE,
+                metadata=metadata,
+                scope=self._scope(namespace),
             )
             if not change.deduped:
                 return
 
+    async def _refresh(self, found: Iterable[Stored]) -> None:
+        """What has a time to live begins it again."""
+        await _together(
+            self._remember(
+                each.namespace,
+                each.key,
+                each.value,
+                paths=each.paths,
+                created_at=each.item().created_at.isoformat(),
+                updated_at=each.item().updated_at.isoformat(),
+                ttl=each.ttl,
+            )
+            for each in found
+            if each.ttl is not None
+        )
+
+    async def _forget(self, namespace: Namespace, gone: list[Stored], reason: str) -> None:
+        ids = [each.row.id for each in gone]
+        await forget(self._memory, ids, reason=reason, scope=self._scope(namespace))
+
     # --- search -------------------------------------------------------------------------------
 
     async def _search(self, op: SearchOp) -> list[SearchItem]:
-        found: list[SearchItem] = []
-        for namespace in await self._below(op.namespace_prefix):
-            if op.query is None:
-                items = await self._items(namespace)
-            else:
-                items = await self._recalled(namespace, op)
-            found += [each for each in items if _passes(each.value, op.filter)]
-        if op.query is None:
-            found.sort(key=lambda item: item.updated_at, reverse=True)
+        spaces = await self._below(tuple(op.namespace_prefix))
+        ranked = await _together(self._ranked(each, op) for each in spaces)
+        found = [each for some in ranked for each in some]
+        if _asked(op):
+            found.sort(key=lambda each: -1.0 if each[1] is None else each[1], reverse=True)
         else:
-            found.sort(key=lambda item: item.score or 0.0, reverse=True)
-        return found[op.offset : op.offset + op.limit]
+            found.sort(key=lambda each: each[0].item().updated_at, reverse=True)
+        page = found[op.offset : op.offset + op.limit]
+        if op.refresh_ttl:
+            await self._refresh(stored for stored, _ in page)
+        return [stored.item(score) for stored, score in page]
 
-    async def _items(self, namespace: Namespace) -> list[SearchItem]:
-        newest: dict[str, StoredMemory] = {}
-        for row in await self._rows(namespace, None):
-            newest.setdefault(row.session_id, row)
-        return [SearchItem(**_fields(row)) for row in newest.values()]
+    async def _ranked(
+        self, namespace: Namespace, op: SearchOp
+    ) -> list[tuple[Stored, float | None]]:
+        """The items that pass the filter: those that the query finds, then, where these are fewer
+        than are wanted, the others without a score."""
+        scores = await self._recalled(namespace, op) if _asked(op) else {}
+        scored = [pair for pair in scores.values() if passes(pair[0].value, op.filter)]
+        if len(scored) >= op.offset + op.limit:
+            return [*scored]
+        others = [
+            (each, None)
+            for each in _newest(await self._stored(namespace))
+            if each.key not in scores and passes(each.value, op.filter)
+        ]
+        return [*scored, *others]
 
-    async def _recalled(self, namespace: Namespace, op: SearchOp) -> list[SearchItem]:
-        """By what an item says, or by what was drawn from it."""
+    async def _recalled(
+        self, namespace: Namespace, op: SearchOp
+    ) -> dict[str, tuple[Stored, float]]:
+        """By what items say, or by what was drawn from it; best first."""
         scope, wanted = self._scope(namespace), op.offset + op.limit
         most = self._memory.background.most_results
         limit = most if op.filter else min(most, max(FEWEST, 5 * wanted))
         recalled = await self._memory.recall(op.query or "", limit=limit, scope=scope)
-        # An item has no place to say that it is unlikely.
-        likely = [each for each in recalled.results if not each.unlikely]
-        named = [(each.score, (each.id, *each.derived_from)) for each in likely]
+        named = [(each.score, (each.id, *each.derived_from)) for each in recalled.results]
         rows = await self._items_by_id(scope, {key for _, ids in named for key in ids})
-        found: dict[str, SearchItem] = {}
+        found: dict[str, tuple[Stored, float]] = {}
         for score, ids in named:
-            for row in (rows[key] for key in ids if key in rows):
-                if row.session_id not in found:
-                    found[row.session_id] = SearchItem(**_fields(row), score=score)
-        return [*found.values()]
+            for stored in (rows[key] for key in ids if key in rows):
+                if stored.paths != []:  # else it is not to be searched
+                    found.setdefault(stored.key, (stored, score))
+        return found
 
-    async def _items_by_id(self, scope: str, ids: set[str]) -> dict[str, StoredMemory]:
-        """Those of the ids that are items."""
-        found: dict[str, StoredMemory] = {}
+    async def _items_by_id(self, scope: str, ids: set[str]) -> dict[str, Stored]:
+        """Those of the ids that are texts of items."""
+        found: dict[str, Stored] = {}
         for start in range(0, len(ids), PAGE):
             some = sorted(ids)[start : start + PAGE]
             page = await self._memory.list(memory_ids=some, limit=PAGE, scope=scope)
-            found |= {each.id: each for each in page.memories if is_item(each)}
+            found |= {each.row.id: each for each in _items_of(page.memories) if each.is_live()}
         return found
 
     # --- namespaces -----------------------------------------------------------------------------
@@ -173,7 +301,7 @@ class PalimpsestStore(BaseStore):
         return "/".join([self._memory.scope, *(quote(part, safe="") for part in namespace)])
 
     async def _below(self, prefix: Namespace) -> list[Namespace]:
-        """The namespaces that have items and begin so."""
+        """The namespaces that begin so, also those that have only what was drawn from items."""
         root = f"{self._memory.scope}/"
         spaces = [
             tuple(map(unquote, each.scope.removeprefix(root).split("/")))
@@ -184,72 +312,53 @@ class PalimpsestStore(BaseStore):
 
     async def _namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
         conditions = op.match_conditions or ()
-        found = [each for each in await self._below(()) if all(_meets(each, c) for c in conditions)]
+        named = [each for each in await self._below(()) if all(_meets(each, c) for c in conditions)]
+        stored = await _together(map(self._stored, named))
+        found = [each for each, items in zip(named, stored, strict=True) if _newest(items)]
         cut = dict.fromkeys(each[: op.max_depth] for each in found)
         return [*cut][op.offset : op.offset + op.limit]
 
 
-def is_item(row: StoredMemory) -> bool:
-    """Whether it is a text of the store, not one drawn from such."""
-    return row.source_type == SOURCE and "value" in row.metadata
+async def _together(work: Iterable[Awaitable[T]]) -> list[T]:
+    """The results in order; only so many at the same time."""
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(each: Awaitable[T]) -> T:
+        async with gate:
+            return await each
+
+    return await asyncio.gather(*map(one, work))
 
 
-def _fields(row: StoredMemory) -> dict[str, Any]:
-    kept = cast("dict[str, Any]", row.metadata)
-    return {
-        "namespace": tuple(kept["namespace"]),
-        "key": kept["key"],
-        "value": _value(row),
-        "created_at": kept["created_at"] or row.created_at.isoformat(),
-        "updated_at": row.created_at,
-    }
+def _items_of(rows: Iterable[StoredMemory]) -> list[Stored]:
+    """Those that are texts of the store, not ones drawn from such."""
+    names = Stored.__dataclass_fields__.keys()
+    found = []
+    for row in rows:
+        whole = unpacked(row.metadata)
+        if row.source_type == SOURCE and "value" in whole:
+            kept = {name: whole[name] for name in whole.keys() & names}
+            found.append(Stored(**{**kept, "row": row, "namespace": tuple(whole["namespace"])}))
+    return found
 
 
-def _value(row: StoredMemory) -> dict[str, Any]:
-    """As it was put; where something in it no longer holds, `no_longer` tells what."""
-    value = cast("dict[str, Any]", row.metadata["value"])
-    return value | {"no_longer": [*map(described, row.marks)]} if row.marks else value
+def _newest(stored: Iterable[Stored]) -> list[Stored]:
+    """A text of each item, of its newest ones, where its time is not over."""
+    items: dict[str, Stored] = {}
+    for each in stored:
+        items.setdefault(each.key, each)
+    return [each for each in items.values() if each.is_live()]
 
 
-def _text(value: object, index: Sequence[str] | None) -> str:
-    """What can be searched of a value: the fields of `index`, else all that is text in it."""
-    if index is None:
-        return "; ".join(_texts(value))
-    return "; ".join(text for path in index for text in _texts(_at(value, path.split("."))))
+def _session(key: str) -> str:
+    """The key, where redaction leaves the name of a session alone."""
+    if is_redacted({"session_id": key}):
+        return hashlib.sha256(key.encode()).hexdigest()
+    return key
 
 
-def _at(value: object, path: Sequence[str]) -> object:
-    for name in path:
-        if name in ("$", ""):
-            continue
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
-
-
-def _texts(value: object) -> list[str]:
-    if isinstance(value, dict):
-        return [text for each in value.values() for text in _texts(each)]
-    if isinstance(value, list | tuple):
-        return [text for each in value for text in _texts(each)]
-    return [] if value is None else [str(value)]
-
-
-def _passes(value: dict[str, Any], conditions: dict[str, Any] | None) -> bool:
-    return all(_fits(value.get(name), wanted) for name, wanted in (conditions or {}).items())
-
-
-def _fits(value: Any, wanted: Any) -> bool:
-    if not isinstance(wanted, dict) or not any(name.startswith("$") for name in wanted):
-        return bool(value == wanted)
-    for name, other in wanted.items():
-        if name not in COMPARED:
-            raise ValueError(f"there is no {name}; there are {', '.join(COMPARED)}")
-        try:
-            if not COMPARED[name](value, other):
-                return False
-        except TypeError:
-            return False  # as 5 > "a"
-    return True
+def _asked(op: SearchOp) -> bool:
+    return bool((op.query or "").strip())
 
 
 def _meets(namespace: Namespace, condition: MatchCondition) -> bool:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, cast
 
 from agents.items import TResponseInputItem
 from agents.memory import SessionABC, SessionSettings
-from pydantic import JsonValue
+from agents.memory.session_settings import resolve_session_limit
 
 from palimpsest.ops.adapters.history import History, Message
 from palimpsest.ops.library.methods import BlockingMethods, Methods
@@ -17,7 +16,8 @@ ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "s
 
 
 class PalimpsestSession(SessionABC):
-    """Keeps the items of a session as turns, from which memories are drawn meanwhile.
+    """Keeps the items of a session as turns, from which memories are drawn meanwhile. With
+    `redact`, items come back without secrets.
 
     session = PalimpsestSession(memory, "support-7")
     result = await Runner.run(agent, "I moved to Lisbon.", session=session)
@@ -27,16 +27,17 @@ class PalimpsestSession(SessionABC):
         self,
         memory: Methods | BlockingMethods,
         session_id: str,
-        session_settings: SessionSettings | None = None,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
+        *,
+        redact: bool = False,
     ) -> None:
         self.session_id = session_id
-        self.session_settings = session_settings
-        self._history = History(memory, session_id)
+        self.session_settings = SessionSettings().resolve(session_settings)
+        self._history = History(memory, session_id, redact=redact)
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
-        """The newest `limit` items, all for None, oldest first."""
-        if limit is None and self.session_settings is not None:
-            limit = self.session_settings.limit
+        """The newest `limit` items, for None those of the settings' limit, oldest first."""
+        limit = resolve_session_limit(limit, self.session_settings)
         return cast("list[TResponseInputItem]", await self._history.messages(limit))
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
@@ -54,9 +55,7 @@ class PalimpsestSession(SessionABC):
 
 def _message(item: dict[str, Any]) -> Message:
     """What is no message of somebody, as a call of a tool, is a tool's."""
-    whole = cast("JsonValue", json.loads(json.dumps(item, default=str)))
-    role = ROLES.get(str(item.get("role")), "tool")
-    return Message(role, _text(item), whole)
+    return Message(ROLES.get(str(item.get("role")), "tool"), _text(item), item)
 
 
 def _text(item: dict[str, Any]) -> str:

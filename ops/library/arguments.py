@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
@@ -96,6 +97,12 @@ def flag(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
+@functools.cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    """Making one takes milliseconds, longer than most answers."""
+    return TypeAdapter(kind)
+
+
 def checked(kind: type[T], **given: Any) -> T:
     """A request or command, of what a program passed. Raises RequestError."""
     given = {
@@ -108,7 +115,7 @@ def checked(kind: type[T], **given: Any) -> T:
         meant = f"; did you mean {near[0]}?" if near else ""
         raise RequestError(f"{name}: there is no such argument{meant}")
     try:
-        made: T = TypeAdapter(kind).validate_python(given)
+        made: T = _adapter(cast("Any", kind)).validate_python(given)
     except ValidationError as error:
         raise RequestError(describe(error)) from None
     for name in ("since", "until", "as_of", "valid_at", "asked_at"):

@@ -114,6 +114,10 @@ class Policy:
         """The command as it may be given. Raises PiiRejected."""
         return self._checked(command, self._command)
 
+    def json(self, held: JsonValue) -> JsonValue:
+        """A JSON value as it may be in the metadata of a turn or a command."""
+        return self._any(held)
+
     def is_refused(self, body: Frozen) -> bool:
         """Whether a message that came through `record` is one that must not be stored."""
         return self.refuses and any(REFUSED in text for text in texts(body.model_dump(mode="json")))
