@@ -103,7 +103,8 @@ def standing_profile(
     chosen = _chosen([fact for fact in facts if fact.piece.id in visible])
     marks = marks_of({fact.piece.id for fact in chosen})
     first = {fact.aspect: fact for fact in reversed(chosen)}
-    essential, others = [], []
+    essential: list[Piece] = []
+    others: list[Piece] = []
     for fact in chosen:
         is_first = fact.aspect in IDENTITY and fact is first[fact.aspect]
         is_essential = fact.pinned or fact.aspect in ESSENTIAL or is_first
