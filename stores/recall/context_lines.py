@@ -46,7 +46,8 @@ def found_pieces(found: Retrieval, language: str, left_out: frozenset[str]) -> F
         and not (result.derived_from and left_out.issuperset(result.derived_from))
     ]
     likely = [result for result in results if not result.unlikely]
-    results = results[: max(len(likely), LEAST_RESULTS)] if likely else results[:NEAREST]
+    count = max(len(likely), LEAST_RESULTS) if likely else NEAREST
+    results, rest = results[:count], results[count:] if likely else []
     turns = {result.id: result for result in results if result.type == "episodic"}
     facts = [result for result in results if result.id not in turns]
     covered = {
@@ -68,7 +69,8 @@ def found_pieces(found: Retrieval, language: str, left_out: frozenset[str]) -> F
     }
     question = found.answer.query
     asked = stems(question) | {*_ORDINAL.findall(question)}
-    return Found(question, pieces, list(map(_turn, neighbors.values())), asked, stems)
+    last = [*map(_turn, neighbors.values()), *map(_piece, rest)]
+    return Found(question, pieces, last, asked, stems)
 
 
 def _stands_for(fact: RecallResult, turn: RecallResult, stems: Stems) -> bool:

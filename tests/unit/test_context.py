@@ -190,7 +190,9 @@ def test_a_vague_question_has_some_of_the_unlikely_too() -> None:
         answer = RecallAnswer("what was the 27th?", "hybrid", tuple(rows))
         return found_pieces(Retrieval(answer, (), (), EXPLAINED, ALLOWED), "english", frozenset())
 
-    assert len(results(0.3, *[0.1] * 50).pieces) == LEAST_RESULTS
+    vague = results(0.3, *[0.1] * 50)
+    assert (len(vague.pieces), len(vague.neighbors)) == (LEAST_RESULTS, 51 - LEAST_RESULTS)
+    assert not results(*[0.1] * 9).neighbors
     assert len(results(*[0.3] * 30, *[0.1] * 9).pieces) == 30
     assert len(results(*[0.1] * 9).pieces) == NEAREST
     assert "27" in results(0.3).asked
