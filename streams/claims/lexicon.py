@@ -23,7 +23,7 @@ ILLNESSES: Final = frozenset(
     tuberculosis malaria hiv gastritis tendonitis allergies allergy add pacemaker""".split()
 )
 JOBS: Final = frozenset(
-    """nurse doctor teacher engineer developer programmer designer manager lawyer attorney
+    """nurse doctor guard teacher engineer developer programmer designer manager lawyer attorney
     accountant architect chef cook baker waiter waitress barista bartender cashier driver pilot
     paramedic firefighter policeman officer detective soldier veteran marine sailor captain actor
     actress singer musician pianist guitarist drummer dancer painter artist writer author

@@ -46,7 +46,8 @@ _LEAD: Final = re.compile(
     re.IGNORECASE,
 )
 _VOCATIVE: Final = re.compile(
-    r"^(?!I\b|My\b|We\b|Yesterday|Today|Tomorrow|Recently|Currently)[A-Z][a-z]+, (?=I\b|my\b|we\b|I')"
+    r"^(?!I\b|My\b|We\b|Yesterday|Today|Tomorrow|Recently|Currently)[A-Z][a-z]+, (?=I\b|my\b|we\b"
+    r"|I')"
 )
 _WISH: Final = re.compile(
     r"^(?:(?:can|could|would) you )?(?:please )?(?:(?:also|just|always|do) )*(?:remember|note|do"
@@ -54,15 +55,17 @@ _WISH: Final = re.compile(
     r" conversations|commit to memory|I (?:should|must|have to|want to|wanted to|forgot to|need to"
     r"|would like to) (?:also )?(?:mention|add|tell you|say|note|point out|let you know|clarify"
     r"|share)|I (?:will )?(?:add|mention|recall|just remembered|remember)|did I (?:mention|tell"
-    r" you)|it is worth mentioning|I am (?:happy|glad|proud|excited|sad|sorry) to (?:say|report"
-    r"|announce|share|tell you)|the (?:thing|truth|fact) is|turns out|it turns out|the reason"
-    r" is)(?: (?:this|down|too))?(?:,? that\b|[:,])?\s+(?=(?:I|my|our|we)\b)",
+    r" you)|it is (?:worth mentioning|a (?:pity|shame))|I am (?:happy|glad|proud|excited|sad"
+    r"|sorry) to (?:say|report|announce|share|tell you)|the (?:thing|truth|fact) is|turns out|it"
+    r" turns out|the reason is)(?: (?:this|down|too))?(?:,? that\b|[:,])?\s+(?=(?:I|my|our|we)\b)",
     re.IGNORECASE,
 )
+_AS_SOMEONE: Final = re.compile(r"^As (?:someone|somebody|a person) who (?P<what>[^,]{3,60}), ")
 _AS_A: Final = re.compile(r"^[Aa]s (?P<what>an? [^,]{3,60}), (?=(?:I|my|we)\b)")
 _GIVEN: Final = re.compile(r"^(?:Since|As|Because|Given that|Now that) (?=(?:I|my|we|our)\b)")
 _ASIDE: Final = re.compile(
-    r",? (?:by the way|btw|of course|to be honest|tbh|you know|I mean),", re.IGNORECASE
+    r",? (?:by the way|btw|of course|to be honest|tbh|you know|I mean),",
+    re.IGNORECASE,
 )
 
 _SUBJECT: Final = r"(?:I|we|my|our|he|she)\b"
@@ -169,6 +172,7 @@ def claims_in(sentence: str, speaker: str, today: date, about: str = "") -> list
         text = "" if _ASKS.match(text) or cut == text else cut
     if _UNSAFE.search(text) or _WHOSE_WORDS.match(text) or _LABEL.match(text):
         return [] if _LABEL.match(text) or _WHOSE_WORDS.match(text) else by_the_way
+    text = _AS_SOMEONE.sub(r"I \g<what>, ", text)
     as_a = _AS_A.match(text)
     if as_a is not None:
         if fits("job", as_a["what"]) or fits("meal", as_a["what"]):
@@ -176,7 +180,7 @@ def claims_in(sentence: str, speaker: str, today: date, about: str = "") -> list
         text = text[as_a.end() :]
     text, beside = _with_company(text)
     when = ""
-    for part in _stated(_SPLIT.split(text)[:MAX_CLAUSES]):
+    for part in _stated(text):
         clause = f"{when}{_without_lead(part.strip(' ,)'))}"
         when = f"{clause}, " if LEADING_TIME.sub("", f"{clause}, I") == "I" else ""
         if beside:
@@ -199,12 +203,20 @@ def claims_in(sentence: str, speaker: str, today: date, about: str = "") -> list
     return _consistent(found)
 
 
-def _stated(parts: list[str]) -> list[str]:
-    """The clauses before the first that is doubted; none where that doubts those before it."""
-    for number, part in enumerate(parts):
-        if _DOUBT.search(part):
-            return [] if _ALL_DOUBTED.search(part) else parts[:number]
-    return parts
+def _stated(text: str) -> list[str]:
+    """The clauses before the first that is doubted, and those after a "but"; none where the doubt
+    is about what stands before it."""
+    stated: list[str] = []
+    doubted, end = False, 0
+    for part in _SPLIT.split(text)[:MAX_CLAUSES]:
+        begin = text.index(part, end)
+        doubted = (doubted and "but" not in text[end:begin]) or _DOUBT.search(part) is not None
+        end = begin + len(part)
+        if doubted and _ALL_DOUBTED.search(part):
+            return []
+        if not doubted:
+            stated.append(part)
+    return stated
 
 
 _VOWEL: Final = re.compile(r"[aeio]|u(?!k|ni|s)|[AEIO]", re.ASCII)
@@ -227,7 +239,7 @@ _TRIP: Final = re.compile(
     r"(?P<when>last (?!\w+day)\w+|(?:a few|\w+) (?:weeks?|months?|years?) ago)"
 )
 _GONE: Final = re.compile(
-    r"\b(?:passed away|passing|died|death|dies|(?:put|putting) (?:\w+ ){1,4}?down)\b"
+    r"\b(?:if I|wish|passed away|passing|died|death|dies|(?:put|putting) (?:\w+ ){1,4}?down)\b"
 )
 """Of whom it is not said any more that the speaker has them."""
 _PROFESSIONAL: Final = re.compile(
@@ -255,7 +267,8 @@ _MY: Final = re.compile(
     r" (?!of\b|for\b|in\b|with\b|at\b|on\b|to\b|from\b|and\b|or\b|the\b)\w[\w'&/-]*){0,3})"
 )
 _NOT_KEPT: Final = re.compile(
-    r"\b(?:donat\w+|sold|sell|selling|gave|giving|get rid|getting rid|stolen|stole|returned|lost)\b"
+    r"\b(?:if I|wish|donat\w+|sold|sell|selling|gave|giving|get rid|getting rid|stolen|stole"
+    r"|returned|lost)\b"
 )
 _NOT_YET: Final = re.compile(
     r"(?:next|dream|future|first|last|previous|former|rental|borrowed|ideal|perfect|favou?rite"
@@ -266,8 +279,13 @@ _NOT_YET: Final = re.compile(
 """What begins so is not theirs, or not any more."""
 _RENEWED: Final = re.compile(r"^(?:(?:new|old|current|own|beloved|trusty) )+")
 _DAILY: Final = re.compile(
-    r"\b(?:[Mm]y|[Oo]ur) (?:(?:daily|weekly|regular) )?(?P<what>(?:[a-z-]+ ){1,2}(?:class|classes"
-    r"|lesson|lessons)) (?P<when>on \w+days(?: and \w+days)?)\b"
+    r"\b(?:[Mm]y|[Oo]ur) (?:daily |weekly |regular )?(?P<what>(?!first|last|next|new|best|upcoming"
+    r"|own|fav)[\w-]+(?: [\w-]+)? (?:class|classes|lessons?))\b(?P<when> on \w+days(?: and"
+    r" \w+days)?)?(?! was| went)"
+)
+_TRIP_TAKEN: Final = re.compile(
+    r"\b(?P<what>an? (?:[\w-]+ ){1,2}(?:trip|vacation|hike|cruise|tour)) (?:that )?(?:we|I) (?:took"
+    r"|had|went on) (?P<when>last (?!\w+day)\w+|(?:a few|\w+) (?:weeks?|months?|years?) ago)"
 )
 _JOB_AT: Final = re.compile(
     rf"\b(?:[Mm]y (?:current |new )?(?:job|work|role|position)|working on (?:a|the) (?:\w+"
@@ -280,7 +298,8 @@ _BY_THE_WAY: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]],
     (_HOMELAND, lambda m: f"My {m['which']} is {m['place']}"),
     (_ROLE, lambda m: f"I am {m['job']}"),
     (_KINDRED, lambda m: f"I have {_with_article(m['relation'])}"),
-    (_DAILY, lambda m: f"I take {_with_article(m['what'])} {m['when']}"),
+    (_TRIP_TAKEN, lambda m: f"I took {m['what']} {m['when']}"),
+    (_DAILY, lambda m: f"I am taking {_with_article(m['what'])}{m['when'] or ''}"),
     (_JOB_AT, lambda m: f"I work at {m['org']}"),
 )
 """What stands in a noun phrase, and the sentence that would say it."""

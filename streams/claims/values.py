@@ -115,8 +115,9 @@ _OUTING: Final = re.compile(
     r"|climbing|diving|snorkeling|sailing|dancing|bowling|horseback riding|ice skating|canoeing"
     r"|paragliding|skydiving|scuba diving|biking)(?: |$)"
 )
+_GOOD_TIME: Final = re.compile(r"(?:an? )?(?:[a-z]+ )?(?:time|blast|fun) (?:at|in|\w+ing) [^ ]")
 _NEW: Final = re.compile(
-    r"(?:an?|my|some|two|three) (?:new|used|second-hand|pair of|set of) (?!\d)"
+    r"(?:an?|my|some|two|three) (?:new|used|own|second-hand|pair of|set of) (?!\d)"
 )
 _TOOK_THEM: Final = re.compile(rf"(?:my|our) {KIN_MODIFIER}(?:{KIN}) (?:to|on|out)\b")
 _HOUSEHOLD: Final = re.compile(
@@ -329,11 +330,17 @@ _NO_ORG: Final = (
 _DRAWN_OUT: Final = re.compile(r"(\w)\1\1")
 
 
+_WORK_CALLED: Final = re.compile(
+    r"^the (?:movie|film|book|show|series|song|band|game|anime) (?=[A-Z])"
+)
+
+
 def _liked(text: str) -> bool:
     if "'s " in text or _DRAWN_OUT.search(text):
         return False
     if text.startswith("to "):
         return is_verb_phrase(text[3:])
+    text = _WORK_CALLED.sub("", text)
     parts = re.split(r", (?:and |or )?| (?:and|or|over|to) ", text)
     return len(parts) <= 6 and (
         is_activity(text) or all(is_activity(part) or (is_noun_phrase(part)) for part in parts)
@@ -415,7 +422,9 @@ _KINDS: Final[dict[Kind, Callable[[str], bool]]] = {
         _COUNT.match(text) is not None and is_noun_phrase(text) and not _last(text, NOT_COUNTED)
     ),
     "title": lambda text: is_name(re.sub(r" by (?=[A-Z])", " of ", text)),
-    "occasion": lambda text: is_deed(text) and _last(text, OCCASIONS),
+    "occasion": lambda text: (
+        is_deed(text) and (_last(text, OCCASIONS) or _GOOD_TIME.match(text) is not None)
+    ),
     "taken": _taken,
     "deed": is_deed,
     "plain deed": _plain_deed,

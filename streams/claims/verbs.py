@@ -99,8 +99,10 @@ _FILLERS: Final = frozenset(
     " literally especially particularly genuinely finally already officially personally happily"
     " proudly successfully ever super pretty quite very so mainly only".split()
 )
-_KEPT: Final = frozenset("currently still now always usually often recently mostly mainly".split())
-_REPEATED: Final = frozenset("always usually often mostly mainly".split())
+_KEPT: Final = frozenset(
+    "currently still now always usually typically often recently mostly mainly".split()
+)
+_REPEATED: Final = frozenset("always usually typically often mostly mainly".split())
 _AUXILIARY: Final = frozenset("is are was were has have had does do did will am".split())
 _ADVERBS: Final = _FILLERS | _KEPT | {"no", "never", "not"}
 SINGULAR: Final = (
