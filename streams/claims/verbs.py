@@ -234,7 +234,7 @@ def predicate(text: str) -> Predicate | None:
     found, ahead = _form(opening.helpers, word), 1
     if found is None:
         # "am a nurse", "have two cats": the helper is the verb.
-        found, ahead = _main(opening.helpers), 0
+        found, ahead = _MAIN.get(" ".join(opening.helpers)), 0
         word = opening.helpers[-1] if opening.helpers else ""
     if found is None:
         return None
@@ -270,32 +270,18 @@ _REGULAR_ING: Final = re.compile(
 _HELPERS: Final = frozenset("am is are was were been have has had do does did will".split())
 
 
-def _main(helpers: list[str]) -> tuple[Tense, str] | None:
-    """Tense and verb where the last helper is the verb itself."""
-    match helpers:
-        case ["am" | "is" | "are"]:
-            return "present", "be"
-        case ["was" | "were"]:
-            return "past", "be"
-        case ["have" | "has"]:
-            return "present", "have"
-        case ["had"]:
-            return "past", "have"
-        case ["have" | "has", "been"]:
-            return "perfect", "be"
-        case ["do" | "does", "have"]:
-            return "present", "have"
-        case ["did", "have"]:
-            return "past", "have"
-        case ["have" | "has", "had"]:
-            return "perfect", "have"
-        case ["do" | "does"]:
-            return "present", "do"
-        case ["did"]:
-            return "past", "do"
-        case ["will", "have"]:
-            return "future", "have"
-    return None
+_MAIN: Final[dict[str, tuple[Tense, str]]] = {
+    **dict.fromkeys(("am", "is", "are"), ("present", "be")),
+    **dict.fromkeys(("was", "were"), ("past", "be")),
+    **dict.fromkeys(("have", "has", "do have", "does have"), ("present", "have")),
+    **dict.fromkeys(("had", "did have"), ("past", "have")),
+    **dict.fromkeys(("have been", "has been"), ("perfect", "be")),
+    **dict.fromkeys(("have had", "has had"), ("perfect", "have")),
+    **dict.fromkeys(("do", "does"), ("present", "do")),
+    "did": ("past", "do"),
+    "will have": ("future", "have"),
+}
+"""Tense and verb where the last helper is the verb itself."""
 
 
 def _form(helpers: list[str], word: str) -> tuple[Tense, str] | None:
