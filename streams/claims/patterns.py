@@ -134,6 +134,7 @@ _ROWS: Final = (
     _row("event", "pass|die", "away|", EVENTS, "nothing", key="loss"),
     _row("event", "lose", "my|his|her|their|our", EVENTS, "person", key="loss"),
     _row("pet", "have|own", "", PRESENT, "animal", key="*"),
+    _row("plan", "want", "|to get|to adopt|to buy", PRESENT, "animal", key="wish"),
     _row("pet", "adopt|get|buy|foster", "", EVENTS, "animal", key="*", news=True),
     _row("event", "have", "", EVENTS, "animal", key="had"),
     # health, allergy, diet
@@ -180,7 +181,7 @@ _ROWS: Final = (
     _row("likes", "hate|dislike|detest|loathe", "", PRESENT, "liked", denies=True),
     _row("likes", "be", "", ("present", "perfect"), "fan of"),
     _row("likes", "be", "fond of|passionate about|obsessed with|into|crazy about|addicted to"
-         "|keen on|fascinated by|captivated by|drawn to", PRESENT, "liked"),
+         "|keen on|big on|fascinated by|captivated by|drawn to", PRESENT, "liked"),
     _row("likes", "be", "afraid of|scared of|terrified of|tired of", PRESENT, "list", key="fear"),
     _row("likes", "be", "", PRESENT, "fan"),
     _row("likes", "want", "to visit|to go to|to travel to", ("present", "perfect"), "place",
@@ -267,7 +268,7 @@ _ROWS: Final = (
          "|harvest|upgrade|replace|renovate|submit|sign|enroll|enrol|apply|hike|camp|climb|sell|buy"
          "|purchase|earn|graduate|fail|inherit|register|subscribe|accept|order|propose|quit|leave"
          "|sprain|injure|record|paint|bike|cycle", "", EVENTS, "deed", key="did", dated=True),
-    _row("event", "finish|complete", "", EVENTS, "scheme", key="did", dated=True),
+    _row("event", "finish|complete", "a|an", EVENTS, "deed", key="did", dated=True),
     # What is done for a while, and what was done on a day, of whatever kind.
     _row("hobby", f"{ANY_VERB}|keep|grow|use", "", ("perfect progressive",), "plain deed",
          key="does", dated=True),

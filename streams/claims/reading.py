@@ -23,7 +23,7 @@ from palimpsest.streams.claims.places import is_known
 from palimpsest.streams.claims.subjects import KIN, KIN_MODIFIER, NAME, PETS, PLURALS, subject_of
 from palimpsest.streams.claims.times import time_at_end
 from palimpsest.streams.claims.values import fits
-from palimpsest.streams.claims.verbs import FINITE
+from palimpsest.streams.claims.verbs import FINITE, past_of
 
 MAX_SENTENCE_CHARACTERS: Final = 600
 MAX_CLAUSES: Final = 12
@@ -57,7 +57,8 @@ _WISH: Final = re.compile(
     r"|share)|I (?:will )?(?:add|mention|recall|just remembered|remember)|did I (?:mention|tell"
     r" you)|it is (?:worth mentioning|a (?:pity|shame))|I am (?:happy|glad|proud|excited|sad"
     r"|sorry) to (?:say|report|announce|share|tell you)|the (?:thing|truth|fact) is|turns out|it"
-    r" turns out|the reason is)(?: (?:this|down|too))?(?:,? that\b|[:,])?\s+(?=(?:I|my|our|we)\b)",
+    r" turns out|the reason is|I (?:think|guess)(?= my favou?rite))(?: (?:this|down|too))?(?:,?"
+    r" that\b|[:,])?\s+(?=(?:I|my|our|we)\b)",
     re.IGNORECASE,
 )
 _AS_SOMEONE: Final = re.compile(r"^As (?:someone|somebody|a person) who (?P<what>[^,]{3,60}), ")
@@ -98,10 +99,10 @@ _DROPPED_END: Final = re.compile(
     r" they|but they|and that|and this|it is|it was|they are|it has|that is|and the|but the|thanks"
     r" to|due to|since it|as it|since they|who is|who are|such a)\b.*$| (?:where (?:I|we)|and"
     r" (?:\w+ing (?:with|in|on|at|to|for|from|my|the|a|some|new|different)|something|everything"
-    r"|wow)|(?:in order )?to (?:learn|get|help|improve|build|stay|keep|celebrate|raise|make))\b.*$"
-    r"|, (?:so|and|but|where|who|very|really|super|such|pretty|quite|just|mostly|especially"
-    r"|particularly|including|a bit|plus|thanks|lol|haha|even|lots of|all of|not to mention|with"
-    r" the)\b.*$",
+    r"|their|its|his|her|wow)|(?:in order )?to (?:learn|get|help|improve|build|stay|keep|celebrate"
+    r"|raise|make))\b.*$|, (?:so|and|but|where|who|very|really|super|such|pretty|quite|just|mostly"
+    r"|especially|particularly|including|a bit|plus|thanks|lol|haha|even|lots of|all of|not to"
+    r" mention|the|\w+ing (?:with|in|on|at|to|for|from|my|the|a|them|it|out)|with the)\b.*$",
     re.IGNORECASE | re.DOTALL,
 )
 _SAID_OF_IT: Final = re.compile(r" (?:that|which|who)\b.*$", re.DOTALL)
@@ -109,7 +110,7 @@ _HAD: Final = frozenset("possession pet family home work hobby".split())
 """Of what is theirs, more may be said: what they like is another thing without it."""
 _DOUBT: Final = re.compile(
     r"\b(?:if|unless|wish|maybe|perhaps|probably|possibly|might|guess|I think|not sure|I hope"
-    r"|hopefully|thinks?|thought|would be|someday|one day|or so|or not)\b",
+    r"|hopefully|thinks?|thought|someday|one day|or so|or not)\b",
     re.IGNORECASE,
 )
 """What is said up to here is said, and what comes after may not be so."""
@@ -287,6 +288,14 @@ _TRIP_TAKEN: Final = re.compile(
     r"\b(?P<what>an? (?:[\w-]+ ){1,2}(?:trip|vacation|hike|cruise|tour)) (?:that )?(?:we|I) (?:took"
     r"|had|went on) (?P<when>last (?!\w+day)\w+|(?:a few|\w+) (?:weeks?|months?|years?) ago)"
 )
+_DONE_AT: Final = re.compile(
+    r"\b(?P<what>(?:an?|the|my) [\w-]+(?: [\w-]+){0,2}) (?:where )?I (?P<verb>volunteer|work|study"
+    r"|teach)(?: at)?(?=$|[,.;!?]| (?:at|on|and|with|to|yesterday|today|last)\b)"
+)
+_BOUGHT: Final = re.compile(
+    r"\b(?:this|the|my|an?) (?P<what>[\w-]+(?: (?!that\b)[\w-]+){0,3}) (?:that )?I (?:just "
+    r"|recently )?(?P<verb>got|bought|adopted|inherited) (?P<rest>[^,.;!?]{3,60})"
+)
 _JOB_AT: Final = re.compile(
     rf"\b(?:[Mm]y (?:current |new )?(?:job|work|role|position)|working on (?:a|the) (?:\w+"
     rf" )?project) at (?P<org>(?:{NAME})(?: (?:{NAME})){{0,3}})"
@@ -301,6 +310,8 @@ _BY_THE_WAY: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]],
     (_TRIP_TAKEN, lambda m: f"I took {m['what']} {m['when']}"),
     (_DAILY, lambda m: f"I am taking {_with_article(m['what'])}{m['when'] or ''}"),
     (_JOB_AT, lambda m: f"I work at {m['org']}"),
+    (_DONE_AT, lambda m: f"I {m['verb']} at {m['what']}"),
+    (_BOUGHT, lambda m: f"I {m['verb']} {_with_article(m['what'])} {m['rest']}"),
 )
 """What stands in a noun phrase, and the sentence that would say it."""
 
@@ -402,7 +413,7 @@ def _claim(clause: str, speaker: str, today: date) -> Claim | None:
 def _claims(clause: str, speaker: str, today: date) -> list[Claim]:
     """The claim of a clause, or those of its two verbs; the reason after it is left out."""
     clause = _APPOINTED.sub(_as_appointment, _renamed(clause.strip(" ,.!")))
-    clause = _MY_CAR.sub(r"I have \g<what>", clause)
+    clause = _MANAGED.sub(_as_done, _MY_CAR.sub(r"I have \g<what>", clause))
     named = _APPOSED.match(clause)
     if named is not None and _renamed(named["self"]) != named["self"]:
         return [
@@ -459,14 +470,31 @@ _MY_CAR: Final = re.compile(
     r"^[Mm]y (?:new |current )?(?:car|truck|van|bike|phone|laptop|camera|guitar) is (?P<what>an?"
     r" (?:\w+ ){0,2}[A-Z].*)$"
 )
+_MANAGED: Final = re.compile(
+    r"^(?P<who>(?:I|[Ww]e)(?: just| finally| recently)?) (?:got|managed|(?:was|were) able|had"
+    r" (?:the|a) (?:chance|opportunity)) to (?P<verb>[a-z]+) (?=\S)"
+)
+_FAVOURED: Final = re.compile(
+    r"(?:One of my (?:all-time )?favou?rite [\w' ]{1,40} is (?:called )?(?P<what>.+)"
+    r"|(?P<thing>.{2,40}) is one of my (?:all-time )?favou?rites?(?: [\w' ]{1,30})?)"
+)
 _APPOINTED: Final = re.compile(
     r"^(?:My|my|Our|our) (?P<what>(?!.*wedding)[a-z][^,]{3,50}?) is (?:scheduled for )?(?=(?:on|in"
     r"|next|this|tomorrow) )"
 )
 
 
+def _as_done(match: re.Match[str]) -> str:
+    past = past_of(match["verb"])
+    return match.group() if past is None else f"{match['who']} {past} "
+
+
 def _renamed(clause: str) -> str:
     """ "I am Marta" and "Call me Bo" as "My name is Marta" and "My nickname is Bo"."""
+    liked = _FAVOURED.fullmatch(clause)
+    if liked is not None and not _POINTS.search(clause):
+        thing = liked["what"] or liked["thing"]
+        return f"I love {thing.lower() if thing.partition(' ')[0].endswith('ing') else thing}"
     found = _CALLED.fullmatch(clause) or _NAMES_SELF.fullmatch(clause)
     if found is None or found["name"] in _NO_NAMES or not _is_given_name(found["name"]):
         return clause

@@ -178,7 +178,7 @@ _MONTH_DAY: Final = re.compile(
     rf"on (?:{_DAY},? )?(?:(?:the )?(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?: (?:of"
     rf" )?(?P<month>{_MONTH}))?|(?P<month_>{_MONTH}) (?P<day_>\d{{1,2}})(?:st|nd|rd|th)?)"
 )
-_BARE_DAY: Final = re.compile(rf"on (?P<day>{_DAY})")
+_BARE_DAY: Final = re.compile(rf"(?:on )?(?P<day>{_DAY})")
 _OFFSETS: Final = {
     "the day before yesterday": -2,
     "yesterday": -1,

@@ -94,10 +94,17 @@ PRESENTS: Final = frozenset("need want am is are have hope would will".split())
 """Verbs of what somebody asks for, after "and"."""
 PASTS: Final = frozenset(_PAST) - VERBS - {"saw", "felt"} | {"am", "is", "are"}
 _PAST_OF: Final = {base: past for past, base in _PAST.items() if past not in VERBS}
+
+
+def past_of(verb: str) -> str | None:
+    """The past of a known verb in its base form."""
+    return verb if verb in SAME_PAST else _PAST_OF.get(verb)
+
+
 _FILLERS: Final = frozenset(
     "really also just actually absolutely totally definitely truly honestly simply both all even"
     " literally especially particularly genuinely finally already officially personally happily"
-    " proudly successfully ever super pretty quite very so mainly only".split()
+    " proudly successfully ever super pretty quite very so mainly only once".split()
 )
 _KEPT: Final = frozenset(
     "currently still now always usually typically often recently mostly mainly".split()
