@@ -261,7 +261,7 @@ _KINDRED: Final = re.compile(
     r"|boyfriend|fiancée|fiancé|fiancee|fiance|kids|children|sons?|daughters?|dogs?|cats?|twins"
     r"|siblings|nieces?|nephews?|grandkids|grandchildren|grandsons?|granddaughters?|puppy|kitten"
     r"|parrot|rabbit|hamster|horses?|chickens|goats))s?\b(?!'s name| name| is (?:called|named)|,?"
-    r" (?:named|called) |-in-law|,? [A-Z]| \w+ing\b)"
+    r" (?:named|called) |-in-law|,? [A-Z]| (?:\w+ing|not|gotten|been)\b)"
 )
 _MY: Final = re.compile(
     r"(?<!\bget )(?<!getting )(?<!\bbuy )(?<!buying )\b(?:[Mm]y|[Oo]ur) (?P<what>\w[\w'&/-]*(?:"
