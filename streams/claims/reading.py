@@ -99,10 +99,11 @@ _DROPPED_END: Final = re.compile(
     r" they|but they|and that|and this|it is|it was|they are|it has|that is|and the|but the|thanks"
     r" to|due to|since it|as it|since they|who is|who are|such a)\b.*$| (?:where (?:I|we)|and"
     r" (?:\w+ing (?:with|in|on|at|to|for|from|my|the|a|some|new|different)|something|everything"
-    r"|their|its|his|her|wow)|(?:in order )?to (?:learn|get|help|improve|build|stay|keep|celebrate"
-    r"|raise|make))\b.*$|, (?:so|and|but|where|who|very|really|super|such|pretty|quite|just|mostly"
-    r"|especially|particularly|including|a bit|plus|thanks|lol|haha|even|lots of|all of|not to"
-    r" mention|the|\w+ing (?:with|in|on|at|to|for|from|my|the|a|them|it|out)|with the)\b.*$",
+    r"|their|its|his|her|wow)|rather than|(?:in order )?to (?:explore|see|watch|try|meet|learn|get"
+    r"|help|improve|build|stay|keep|celebrate|raise|make))\b.*$|, (?:so|and|but|where|who|very"
+    r"|really|super|such|pretty|quite|just|mostly|especially|particularly|including|a bit|plus"
+    r"|thanks|lol|haha|even|lots of|all of|not to mention|the|\w+ing (?:with|in|on|at|to|for|from"
+    r"|my|the|a|them|it|out)|with the)\b.*$",
     re.IGNORECASE | re.DOTALL,
 )
 _SAID_OF_IT: Final = re.compile(r" (?:that|which|who)\b.*$", re.DOTALL)

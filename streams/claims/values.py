@@ -76,7 +76,7 @@ _MEAL: Final = re.compile(
     re.IGNORECASE,
 )
 _JOB: Final = re.compile(
-    r"(?:an?|the|one of the)?\s*(?P<job>(?:[\w/&'-]+ ){0,4}?(?P<head>[\w-]+))(?P<where> (?:at|for"
+    r"(?:(?:an?|the|one of the) )?(?P<job>(?:[\w/&'-]+ ){0,4}?(?P<head>[\w-]+))(?P<where> (?:at|for"
     r"|in|with|on|of) .+)?"
 )
 _MONEY: Final = re.compile(
@@ -441,16 +441,27 @@ _KINDS: Final[dict[Kind, Callable[[str], bool]]] = {
 }
 
 
-_SHAPES: Final[dict[Kind, re.Pattern[str]]] = {
-    **{"age": _AGE, "animal": _ANIMAL, "date": _DATE, "decade": _DECADE, "figure": _FIGURE},
-    **{"household": _HOUSEHOLD, "meal": _MEAL, "post": _POST, "treatment": _TREATMENT},
+_SHAPES: Final[dict[Kind, Callable[[str], re.Match[str] | None]]] = {
+    **{
+        "age": _AGE.fullmatch,
+        "animal": _ANIMAL.fullmatch,
+        "date": _DATE.fullmatch,
+        "decade": _DECADE.fullmatch,
+        "figure": _FIGURE.fullmatch,
+    },
+    **{
+        "household": _HOUSEHOLD.fullmatch,
+        "meal": _MEAL.fullmatch,
+        "post": _POST.fullmatch,
+        "treatment": _TREATMENT.fullmatch,
+    },
 }
 
 
 def fits(kind: Kind, text: str) -> bool:
     """Whether `text` is what a slot of that kind takes."""
     shape = _SHAPES.get(kind)
-    return _KINDS[kind](text) if shape is None else shape.fullmatch(text) is not None
+    return _KINDS[kind](text) if shape is None else shape(text) is not None
 
 
 def relation_in(text: str) -> str:
@@ -462,9 +473,14 @@ def relation_in(text: str) -> str:
     return ""
 
 
-_INNER: Final[dict[Kind, re.Pattern[str]]] = {
-    **{"age": _AGE, "meal": _MEAL, "job": _JOB, "trade": _JOB},
-    **{"fan of": _FAN_OF, "language": _LANGUAGE},
+_INNER: Final[dict[Kind, Callable[[str], re.Match[str] | None]]] = {
+    **{
+        "age": _AGE.fullmatch,
+        "meal": _MEAL.fullmatch,
+        "job": _JOB.fullmatch,
+        "trade": _JOB.fullmatch,
+    },
+    **{"fan of": _FAN_OF.fullmatch, "language": _LANGUAGE.fullmatch},
 }
 """Of these the value is the first group."""
 
@@ -472,7 +488,7 @@ _INNER: Final[dict[Kind, re.Pattern[str]]] = {
 def value_of(kind: Kind, text: str) -> str:
     """The value in `text`, which fits `kind`."""
     inner = _INNER.get(kind)
-    found = None if inner is None else inner.fullmatch(text)
+    found = None if inner is None else inner(text)
     if found is not None:
         return found[1].lower() if kind == "meal" else without_determiner(found[1])
     return without_determiner(text) if kind not in ("verb", "liked") else text.removeprefix("to ")
