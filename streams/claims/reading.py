@@ -475,7 +475,7 @@ _MANAGED: Final = re.compile(
     r"^(?P<who>(?:I|[Ww]e)(?: just| finally| recently)?) (?:got|managed|(?:was|were) able|had"
     r" (?:the|a) (?:chance|opportunity)) to (?P<verb>[a-z]+) (?=\S)"
 )
-_FAVOURED: Final = re.compile(
+_BEST_LOVED: Final = re.compile(
     r"(?:One of my (?:all-time )?favou?rite [\w' ]{1,40} is (?:called )?(?P<what>.+)"
     r"|(?P<thing>.{2,40}) is one of my (?:all-time )?favou?rites?(?: [\w' ]{1,30})?)"
 )
@@ -492,7 +492,7 @@ def _as_done(match: re.Match[str]) -> str:
 
 def _renamed(clause: str) -> str:
     """ "I am Marta" and "Call me Bo" as "My name is Marta" and "My nickname is Bo"."""
-    liked = _FAVOURED.fullmatch(clause)
+    liked = _BEST_LOVED.fullmatch(clause)
     if liked is not None and not _POINTS.search(clause):
         thing = liked["what"] or liked["thing"]
         return f"I love {thing.lower() if thing.partition(' ')[0].endswith('ing') else thing}"
