@@ -6,7 +6,9 @@ A shard folder holds `memory.duckdb` (rows, full text, graph, history, the runne
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import shutil
 from functools import cache
 from pathlib import Path
@@ -31,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 DATABASE_FILE = "memory.duckdb"
 VECTORS_FOLDER = "vectors.lance"
+NO_ROOM = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT), os.strerror(errno.EMFILE))
+"""What the database says of the system where it cannot write."""
 BLOCK_BYTES = 64 * 1024
 COMPACTED_BYTES = range(8 * 1024 * 1024, 64 * 1024 * 1024)
 """Sizes of what is in use of a file that is compacted when it is closed: a second for 30 MB, so
@@ -164,6 +168,12 @@ class Shard(ShardState):
             | pa.ArrowInvalid
             | pa.ArrowTypeError,
         ) and not isinstance(error, duckdb.OperationalError)
+
+    def lacks_room(self, error: Exception) -> bool:
+        """Whether an error is for want of memory or of room on the disk."""
+        return isinstance(error, duckdb.OutOfMemoryException) or (
+            isinstance(error, duckdb.IOException) and any(each in str(error) for each in NO_ROOM)
+        )
 
 
 def _ready(path: Path, options: ShardOptions) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
