@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.flows.http_server import server
-from tests.flows.program import Program
+from tests.flows.program import Program, until
 
 DISK = "14m"
 
@@ -139,6 +139,22 @@ def test_a_service_on_a_full_disk_stays_up_and_goes_on_once_there_is_room(
         )
         assert kept.status_code == 200
         assert client.get("/api/pipeline/status").json()["balance"]["holds"] is True
+
+
+def test_stages_of_a_service_wait_for_room_and_go_on(small: Program) -> None:
+    small.ok("ingest", small.turns(*long_texts(2_000)), "--scope", "home")
+    with server(small.folder / "disk" / "data") as running, running.client() as client:
+        until(lambda: client.get("/ready").status_code == 503)
+        assert "waits" in client.get("/ready").json()["detail"]
+        for _ in range(5):
+            assert client.get("/health").status_code == 200
+            assert client.get("/api/memories?scope=home").status_code == 200
+        assert mounted("-o", "remount,size=200m", str(small.folder / "disk"))
+        until(lambda: client.get("/ready").status_code == 200)
+        running.settle(client)
+        balance = client.get("/api/pipeline/status").json()["balance"]
+    assert balance["holds"] is True
+    assert balance["turns"]["stored"] == 2_000
 
 
 def test_ingest_tells_how_much_it_published_before_the_disk_was_full(small: Program) -> None:
