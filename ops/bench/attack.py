@@ -24,7 +24,7 @@ import httpx
 from palimpsest.ops.bench.found import quantiles
 from palimpsest.ops.bench.resident import resident
 from palimpsest.ops.bench.server_process import ServerProcess
-from palimpsest.ops.bench.service_clients import MIX, Seen, ServiceClient
+from palimpsest.ops.bench.service_clients import MIX, Seen, ServiceClient, client_of
 from palimpsest.ops.bench.service_load import LIMITS_OFF, checked, drained
 from palimpsest.ops.http.callers import PERMISSIONS
 from palimpsest.ops.http.tokens import Tokens
@@ -51,7 +51,6 @@ IDLE: Final = 1_000
 STREAMS: Final = 50
 BOMB_BYTES: Final = 300 * 2**20
 SAMPLE_SECONDS: Final = 1.0
-TIMEOUT_SECONDS: Final = 60.0
 PAUSE_SECONDS: Final = 0.05
 
 
@@ -148,12 +147,12 @@ class Attacker:
 
     def __init__(self, url: str, token: str, until: float) -> None:
         self._url = httpx.URL(url)
-        self._headers = _bearer(token)
+        self._http = client_of(url, _bearer(token))
         self._until = until
         self.answers: dict[str, Counter[str]] = {}
 
     async def run(self) -> None:
-        async with _pages() as page:
+        async with self._http, _pages() as page:
             turns = itertools.count()
             await asyncio.gather(
                 *(self._sends("turn", "/api/turns", map(_turn, turns)) for _ in range(2)),
@@ -166,21 +165,23 @@ class Attacker:
 
     async def _sends(self, kind: str, path: str, bodies: Iterator[JsonObject]) -> None:
         while time.monotonic() < self._until:
-            async with self._client() as client:
-                try:
-                    answer = await client.post(path, json=next(bodies))
-                    self._note(kind, str(answer.status_code))
-                except httpx.HTTPError as error:
-                    self._note(kind, type(error).__name__)
+            try:
+                answer = await self._http.post(path, json=next(bodies))
+                self._note(kind, str(answer.status_code))
+            except httpx.HTTPError as error:
+                self._note(kind, type(error).__name__)
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def _follows(self) -> None:
+        place = f"/api/events?scope={SCOPE}"
         while time.monotonic() < self._until:
             with contextlib.suppress(httpx.HTTPError, TimeoutError):
-                async with self._client() as client, asyncio.timeout_at(self._loop_end()):
-                    async with client.stream("GET", f"/api/events?scope={SCOPE}") as answer:
-                        self._note("stream", str(answer.status_code))
-                        await answer.aread()
+                async with (
+                    asyncio.timeout_at(self._loop_end()),
+                    self._http.stream("GET", place) as answer,
+                ):
+                    self._note("stream", str(answer.status_code))
+                    await answer.aread()
             await asyncio.sleep(1.0)
 
     async def _stays_silent(self) -> None:
@@ -197,15 +198,6 @@ class Attacker:
 
     def _loop_end(self) -> float:
         return asyncio.get_running_loop().time() + max(0.0, self._until - time.monotonic())
-
-    def _client(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(
-            base_url=self._url,
-            headers=self._headers,
-            trust_env=False,
-            verify=False,
-            timeout=TIMEOUT_SECONDS,
-        )
 
     def _note(self, kind: str, what: str) -> None:
         self.answers.setdefault(kind, Counter())[what] += 1
