@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import resource
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -128,3 +130,14 @@ def test_a_folder_is_let_go_of_although_connections_are_open(tmp_path: Path) -> 
                 undo.enter_context(running.connected())
             began = time.monotonic()
         assert time.monotonic() - began < 20
+
+
+def test_a_stop_that_hangs_ends_the_process() -> None:
+    program = (
+        "import threading; from palimpsest.ops.cli import serving; serving.STOP_SECONDS = 0.5;"
+        " serving._end_anyway(); threading.Event().wait()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, "did not stop" in done.stderr) == (1, True)
