@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from palimpsest.ops.http.tokens import Token
     from palimpsest.ops.settings.sections import Settings
 
+TURN_SECONDS = 0.0005
 STOP_SECONDS = 60.0
 """What a stop may take in all: of the stages, of requests under way, of closing the stores."""
 
@@ -76,6 +77,9 @@ def serve(
 
 async def _serve(settings: Settings) -> None:
     from palimpsest.ops.http.serving import serving
+
+    # What computes for others takes turns with the event loop, each turn this long.
+    sys.setswitchinterval(TURN_SECONDS)
 
     def stop() -> None:
         up.stop()

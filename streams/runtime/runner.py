@@ -44,7 +44,7 @@ from palimpsest.streams.runtime.failures import (
 )
 from palimpsest.streams.runtime.model_calls import ask_models, converse
 from palimpsest.streams.runtime.model_port import ModelPort
-from palimpsest.streams.runtime.offload import P, T, in_thread, timed
+from palimpsest.streams.runtime.offload import P, T, computed, in_thread, timed
 from palimpsest.streams.runtime.output import HEADERS, dead_letter, emitted, missing, rerouted
 from palimpsest.streams.runtime.time_limit import RecordTooSlow, bounded
 from palimpsest.streams.stage import (
@@ -182,7 +182,7 @@ class StageRunner:
         """Steps 1 to 5. Returns what is to be sent, the last outbox entry among it, and how many
         records were done. With `failure` the one record is not looked into but given up."""
         self._clock = self.monotonic()
-        runs = await self._in_thread(self._decoded, records, failure)
+        runs = await self._computed(self._decoded, records, failure)
         self._done("decode")
         runs = await self._deduplicated(runs)
         self._done("deduplicate")
@@ -317,7 +317,7 @@ class StageRunner:
 
     async def _settle_in_order(self, unit: UnitPort, runs: Sequence[RecordRun]) -> None:
         await self._prefetch(unit, runs)
-        await self._in_thread(self._told_in_order, unit, runs)
+        await self._computed(self._told_in_order, unit, runs)
 
     def _told_in_order(self, unit: UnitPort, runs: Sequence[RecordRun]) -> None:
         for run in runs:
@@ -409,6 +409,9 @@ class StageRunner:
         result, seconds = await in_thread(timed, self.monotonic, partial(call, *args, **kwargs))
         self.counts.waited += self.monotonic() - began - seconds
         return result
+
+    async def _computed(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await computed(call, *args, **kwargs)
 
     def _stepped(self) -> None:
         self._done("step")
