@@ -100,7 +100,8 @@ class Gate:
 
         async def checked(message: Message) -> None:
             nonlocal looked
-            if time.monotonic() - looked >= LOOK_SECONDS:
+            goes_on = message.get("more_body", False)
+            if goes_on and time.monotonic() - looked >= LOOK_SECONDS:
                 looked = time.monotonic()
                 if not self._tokens.still(caller):
                     raise RevokedError
