@@ -128,7 +128,12 @@ def utc_offset_minutes(value: bytes | None) -> int:
     except ValueError:
         return 0
     written = raw.get("occurred_at") if isinstance(raw, dict) else None
-    match = _OFFSET.search(written) if isinstance(written, str) else None
+    return written_offset_minutes(written) if isinstance(written, str) else 0
+
+
+def written_offset_minutes(written: str) -> int:
+    """The offset in an ISO 8601 text; 0 for UTC and where none is written."""
+    match = _OFFSET.search(written)
     if match is None:
         return 0
     minutes = int(match.group(2)) * 60 + int(match.group(3))

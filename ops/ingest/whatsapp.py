@@ -23,8 +23,8 @@ from palimpsest.ops.ingest.base import (
     Note,
     Said,
     Unreadable,
-    in_utc,
     named,
+    with_offset,
 )
 
 _MARKS: Final = dict.fromkeys(
@@ -95,7 +95,7 @@ def read_whatsapp(document: Document, choices: Choices) -> Iterator[Item]:
             media += 1
             continue
         local = _moment(entry, order)
-        at = None if local is None else in_utc(local, choices.zone)
+        at = None if local is None else with_offset(local, choices.zone)
         if local is None or at is None:
             yield Bad(place, f"there is no such date in {NAMES[order]}: {entry.stamp}")
             continue
