@@ -60,6 +60,7 @@ class Said:
     role: Role = "user"
     source_id: str | None = None
     metadata: dict[str, JsonValue] = field(default_factory=dict)
+    scope: str | None = None
 
 
 Item: TypeAlias = Said | Bad | Note

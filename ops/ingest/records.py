@@ -61,7 +61,7 @@ def record_of(said: Said, at: datetime, source_type: str, options: RecordOptions
             source_id=said.source_id,
             metadata=said.metadata,
         )
-        return checked(turn, options.scope or DEFAULT_SCOPE, at, None, options)
+        return checked(turn, options.scope or said.scope or DEFAULT_SCOPE, at, None, options)
     except ValidationError as error:
         return Bad(said.place, describe(error))
     except ValueError as error:
