@@ -75,8 +75,9 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
     from palimpsest.ops.queries.status import balance as balance_of
     from palimpsest.ops.service.running import serving_reads
 
+    is_new = not (settings.data_dir / "shards").exists()
     async with running(settings, only, patient=not once) as app:
-        if (choice := embedding_choice(settings)) is not None:
+        if (is_new or app.warnings) and (choice := embedding_choice(settings)) is not None:
             complain(f"embedding model {app.embedding.model}, {choice}")
         for warning in app.warnings:
             complain(warning)
