@@ -146,6 +146,11 @@ def create(
     if not name.strip() or not all(each.strip() for each in scope):
         raise wrong_use("name and scopes must not be empty")
     chosen = permission or [Permission.recall, Permission.remember]
+    of_all = [each.value for each in chosen if each in (Permission.sql, Permission.admin)]
+    if of_all and "*" not in scope:
+        raise wrong_use(
+            f"{' and '.join(of_all)} reach over all scopes: give --scope '*', or leave them out"
+        )
     allowed = cast("list[PermissionName]", [each.value for each in chosen])
     ends = None if days is None else utc_now() + timedelta(days=days)
     token, secret = Tokens(cli.settings.data_dir).create(
