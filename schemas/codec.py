@@ -128,7 +128,12 @@ def utc_offset_minutes(value: bytes | None) -> int:
     except ValueError:
         return 0
     written = raw.get("occurred_at") if isinstance(raw, dict) else None
-    match = _OFFSET.search(written) if isinstance(written, str) else None
+    return written_offset_minutes(written) if isinstance(written, str) else 0
+
+
+def written_offset_minutes(written: str) -> int:
+    """The offset in an ISO 8601 text; 0 for UTC and where none is written."""
+    match = _OFFSET.search(written)
     if match is None:
         return 0
     minutes = int(match.group(2)) * 60 + int(match.group(3))
@@ -219,12 +224,17 @@ def describe(error: ValidationError, limit: int = 5) -> str:
     """The failures of a validation in one line, with where each lies and without the input."""
     failures = error.errors(include_url=False, include_input=False, include_context=False)
     lines = [
-        f"{'.'.join(str(part) for part in failure['loc']) or 'record'}: {failure['msg']}"
+        f"{'.'.join(map(str, failure['loc'])) or 'record'}: {_as_json_says(failure['msg'])}"
         for failure in failures[:limit]
     ]
     if len(failures) > limit:
         lines.append(f"and {len(failures) - limit} more")
     return "; ".join(lines)
+
+
+def _as_json_says(message: str) -> str:
+    """A failure in the words of JSON, which has neither tuples nor dictionaries."""
+    return message.replace("valid tuple", "valid array").replace("valid dictionary", "valid object")
 
 
 def json_schema(schema: str) -> dict[str, object]:

@@ -41,7 +41,8 @@ FACT_TYPES: tuple[FactType, ...] = (
 
 
 class ConversationTurn(Frozen):
-    """One message of a conversation, as its producer published it."""
+    """One message of a conversation, as its producer published it. `utc_offset_minutes` tells the
+    zone of its speaker where the envelope's time, mostly in UTC, does not: what "yesterday" is."""
 
     turn_id: str = Field(min_length=1, max_length=256)
     session_id: str = Field(default="", max_length=256)
@@ -54,6 +55,7 @@ class ConversationTurn(Frozen):
     project: str | None = Field(default=None, max_length=256)
     tags: tuple[str, ...] = ()
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
+    utc_offset_minutes: int | None = Field(default=None, ge=-1439, le=1439)
 
 
 class ContextTurn(Frozen):
@@ -71,9 +73,9 @@ class NormalizedTurn(ConversationTurn):
 
     A producer's unknown fields lie in `extensions`, so that they never meet ours. `item_id` is the
     turn's id in the balance (None in records of before it was told), `published_content` the text
-    with its line breaks where normalization folded some, `utc_offset_minutes` the zone in which its
-    time was written. `context` is filled in for `turns-normalized` only. `memory_id` is the memory
-    to extract from where that is no turn: one that a command remembered.
+    with its line breaks where normalization folded some. `context` is filled in for
+    `turns-normalized` only. `memory_id` is the memory to extract from where that is no turn: one
+    that a command remembered.
     """
 
     normalized_content: str
@@ -82,7 +84,6 @@ class NormalizedTurn(ConversationTurn):
     redactions: tuple[str, ...] = ()
     item_id: str | None = None
     published_content: str | None = None
-    utc_offset_minutes: int | None = Field(default=None, ge=-1439, le=1439)
     context: tuple[ContextTurn, ...] | None = None
     memory_id: str | None = None
     extensions: dict[str, JsonValue] | None = None

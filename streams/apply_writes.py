@@ -200,12 +200,14 @@ def _known_turn_id(
     message: Message, turn: NormalizedTurn, stored: MemoryRow, loaded: Loaded
 ) -> Step:
     """A turn whose id is taken. Stores of before a turn's item told what it says know their turns
-    by the memory's id; the same text there is a repeat, which is counted as one. Under the id of
+    by the memory's id; the same text there is a repeat, which is counted as one, and so is what
+    differs in nothing that is stored, as another number of spaces. Under the id of
     an erased turn nothing is kept, not even in a dead letter: it may be what was erased, sent
     again."""
     if is_erased(stored):
         return _rejected_turn(message, rejected(turn, _erased_turn_id(turn.turn_id)))
-    if stored.memory_id in loaded.settled and stored.content == turn.content:
+    of_before = stored.memory_id in loaded.settled
+    if stored.content == turn.content and (of_before or _is_said_alike(turn, stored)):
         outcome = _stored(item_id_of(message.scope, turn), stored)
         return Step(writes=(Put(outcome_row(message, outcome)),))
     return Step(
@@ -217,6 +219,11 @@ def _known_turn_id(
             "rejected",
         )
     )
+
+
+def _is_said_alike(turn: NormalizedTurn, stored: MemoryRow) -> bool:
+    told = (stored.who, stored.role or "user", stored.session_id)
+    return told == (turn.speaker, turn.role, turn.session_id)
 
 
 def _erased_turn_id(turn_id: str) -> str:

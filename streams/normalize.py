@@ -122,7 +122,7 @@ def normalized(
             "content_hash": content_hash(stored),
             "item_id": turn_item_id(scope, turn),
             "published_content": turn.content if has_lines else None,
-            "utc_offset_minutes": utc_offset_minutes or None,
+            "utc_offset_minutes": turn.utc_offset_minutes or utc_offset_minutes or None,
             "redactions": redactions(turn),
             "explicit_long_term_memory_intent": turn.role == "user"
             and asks_to_remember(stored, phrases),

@@ -18,7 +18,7 @@ from palimpsest.streams.sensitive.spans import SECRETS, Kind
 
 PACKED: Final = "packed"
 _DIGITS: Final = "0123456789abcdef"
-_LETTERS: Final = "ghijklmnopqrstuv"
+_SAFE: Final = "ghijklmnopqrstuv"
 """Instead of digits, which could look like a number of a card."""
 _ALL: Final = Policy(frozenset(get_args(Kind)))
 
@@ -29,15 +29,15 @@ def packed(whole: dict[str, Any], *, redact: bool) -> dict[str, JsonValue]:
     if redact or not is_redacted(plain):
         return plain
     data = zlib.compress(json.dumps(plain).encode())
-    return {PACKED: data.hex().translate(str.maketrans(_DIGITS, _LETTERS))}
+    return {PACKED: data.hex().translate(str.maketrans(_DIGITS, _SAFE))}
 
 
 def unpacked(metadata: dict[str, JsonValue]) -> dict[str, Any]:
     """What `packed` was given; any other metadata is returned as it is."""
-    letters = metadata.get(PACKED)
-    if not isinstance(letters, str):
+    text = metadata.get(PACKED)
+    if not isinstance(text, str):
         return metadata
-    data = bytes.fromhex(letters.translate(str.maketrans(_LETTERS, _DIGITS)))
+    data = bytes.fromhex(text.translate(str.maketrans(_SAFE, _DIGITS)))
     whole: dict[str, Any] = json.loads(zlib.decompress(data))
     return whole
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
 import sys
 from typing import Annotated, Any
@@ -132,6 +133,10 @@ what stages leave behind is freed without it."""
 def main() -> None:
     """Entry point. Exit code 0 ok, 1 failed, 2 wrong use."""
     gc.set_threshold(*GARBAGE_AFTER)
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character gets its number, and no traceback.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     app()
 
 

@@ -70,7 +70,7 @@ SaidSince = Annotated[
     datetime | None,
     typer.Option(help="When it was said (UTC), where it tells no time; else the file's time."),
 ]
-Zone = Annotated[str, typer.Option(help="Zone of times that name none, as Europe/Lisbon.")]
+Zone = Annotated[str, typer.Option(help="Zone of times that name none or are in UTC.")]
 Order = Annotated[DateOrder | None, typer.Option(help="Of day, month, year in a WhatsApp chat.")]
 Session = Annotated[
     str | None, typer.Option(help="Name of the conversation; else the source's own.")
@@ -184,7 +184,7 @@ def _options(
     begin = None if since is None else since.replace(tzinfo=since.tzinfo or UTC)
     policy = Policy.of(settings.pii)
     limit = settings.log.max_record_bytes
-    records = RecordOptions(scope, limit, begin or choices.since, captions, policy)
+    records = RecordOptions(scope, limit, begin or choices.since, captions, policy, choices.zone)
     return IngestOptions(records, form.value if form else None, begin, choices)
 
 

@@ -170,7 +170,7 @@ def rollback(
     request = RollbackRequest(promotion, reason, wait_seconds=wait)
     with shown() as report:
         end = asyncio.run(undo(cli.settings, request, report))
-    _tell_end(end, json)
+    _tell_end(end, json, "rollback")
 
 
 def promotions(cli: Cli, json: AsJson = False) -> None:
@@ -275,8 +275,9 @@ def _tell_rest(count: int) -> None:
         typer.echo(f"and {count - MOST_SHOWN} more; --json or --out gives all")
 
 
-def _tell_end(end: PromotionEnd, json: bool) -> None:
-    """Print what became of it. Raises Exit where a scope was refused."""
+def _tell_end(end: PromotionEnd, json: bool, what: str = "promotion") -> None:
+    """Print what became of a promotion, or of its rollback. Raises Exit where a scope was
+    refused."""
     from dataclasses import asdict
 
     from palimpsest.ops.cli.tables import console, table
@@ -291,7 +292,8 @@ def _tell_end(end: PromotionEnd, json: bool) -> None:
         names = ("scope", "status", "done", "kept because", "error")
         is_done = any(each.status not in ("planned", "nothing") for each in end.scopes)
         if is_done:
-            console().print(f"promotion {end.promotion_id} of branch {end.branch}")
+            of = "" if what == "promotion" else f"{what} of "
+            console().print(f"{of}promotion {end.promotion_id} of branch {end.branch}")
         console().print(table(names, rows) if rows else "there is no scope in both memories")
         _tell_losses(end)
         if end.behind:
@@ -300,7 +302,10 @@ def _tell_end(end: PromotionEnd, json: bool) -> None:
                 " them stays as it is"
             )
         if any(each.status == "waiting" for each in end.scopes):
-            typer.echo("some scopes wait for the next `palimpsest run`; promote again to see them")
+            typer.echo(
+                f"the {what} of some scopes waits for the next `palimpsest run`; `palimpsest replay"
+                " promotions` shows what became of it"
+            )
     if any(each.status == "refused" for each in end.scopes):
         raise typer.Exit(1)
 

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -14,9 +13,18 @@ import typer
 from palimpsest.ops.cli.common import AsJson, Cli, command, complain, on_terminal, print_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from palimpsest.ops.bootstrap import AnyApplication
     from palimpsest.ops.queries.requests import JsonObject
     from palimpsest.ops.settings.sections import Settings
+    from palimpsest.streams.runtime.model_port import Outage
+
+
+ASKING_STAGES = frozenset({"extract", "decide"})
+"""Stages that wait for models."""
+ONCE_TRIES = 4
+"""Of a model that fails, about eight seconds, before `run --once` ends with what is left."""
 
 
 def register(app: typer.Typer) -> None:
@@ -38,8 +46,9 @@ def run(
 
     Runs until SIGTERM or Ctrl-C, which first finishes the batches under way, a second or two of
     work. With --once it runs until all published records are processed; the exit code is 1 when
-    it was stopped before. The next run continues from there. Meanwhile recall, sql, status and
-    the others work from other terminals.
+    it was stopped before, also because a model does not answer and all that is left waits for it.
+    The next run continues from there. Meanwhile recall, sql, status and the others work from other
+    terminals.
 
     Example: palimpsest run --once
     """
@@ -66,8 +75,9 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
     from palimpsest.ops.queries.status import balance as balance_of
     from palimpsest.ops.service.running import serving_reads
 
+    is_new = not (settings.data_dir / "shards").exists()
     async with running(settings, only, patient=not once) as app:
-        if (choice := embedding_choice(settings)) is not None:
+        if (is_new or app.warnings) and (choice := embedding_choice(settings)) is not None:
             complain(f"embedding model {app.embedding.model}, {choice}")
         for warning in app.warnings:
             complain(warning)
@@ -92,11 +102,26 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
                     balance.update(await asyncio.to_thread(balance_of, sources))
 
             app.on_drained = weigh
+            app.models.on_outage = _on_outage(app, once)
             with watched(app) if on_terminal() else contextlib.nullcontext():
                 await app.run(until_drained=once)
             result = _summary(app, time.perf_counter() - began, balance)
             left: JsonObject = {**app.left()}
             return {**result, "stopped": app.gate.stopping and not app.finished, "left": left}
+
+
+def _on_outage(app: AnyApplication, once: bool) -> Callable[[str, Outage], None]:
+    """Tell of a provider that fails; with `once` stop when all that is left waits for it."""
+
+    def told(name: str, outage: Outage) -> None:
+        if outage.tries == 1:
+            complain(f"waiting for {name}, which is tried again: {outage.reason}")
+        waits = {stage for stage, left in app.left().items() if left} <= ASKING_STAGES
+        if once and outage.tries >= ONCE_TRIES and waits and not app.gate.stopping:
+            complain(f"given up for now after {outage.tries} tries: {outage.reason}")
+            app.stop()
+
+    return told
 
 
 def _stop(app: AnyApplication) -> None:

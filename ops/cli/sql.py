@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -120,12 +121,17 @@ def _statement(query: str) -> str:
     """The query; what begins with a point is short for one."""
     from palimpsest.ops.queries.saved_queries import SAVED_QUERIES
     from palimpsest.stores.database.view_columns import PARTITION, quoted
+    from palimpsest.stores.database.views import VIEWS
 
     command, _, name = query.strip().rstrip(";").partition(" ")
     name = name.strip()
     if command == ".tables":
         return LISTED
     if command == ".schema":
+        if name and name not in VIEWS:
+            near = difflib.get_close_matches(name, VIEWS, n=1)
+            meant = f"; did you mean {near[0]}?" if near else "; .tables lists them"
+            raise wrong_use(f"there is no view {name}{meant}")
         named = f' WHERE "view" = {quoted(name)}' if name else ""
         return COLUMNS.format(partition=PARTITION, named=named)
     if command == ".queries":

@@ -114,10 +114,11 @@ def _tell(imported: Imported, json: bool) -> None:
     else:
         for line in imported.refused:
             complain(f"line {line.number}: {line.why}")
-        typer.echo(
-            f"{imported.taken} lines taken, {imported.memories} new memories,"
-            f" {imported.refused_lines} refused"
-        )
+        if imported.taken or imported.refused_lines or not imported.pending:
+            typer.echo(
+                f"{imported.taken} lines taken, {imported.memories} new memories,"
+                f" {imported.refused_lines} refused"
+            )
         if imported.pending:
             typer.echo(
                 f"{len(imported.pending)} batches wait for the next `palimpsest run`; import"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -25,10 +24,12 @@ from palimpsest.ops.http.routing import (
 )
 from palimpsest.ops.http.service import Service, ServiceOf, permitted
 from palimpsest.ops.ingest.base import Bad
-from palimpsest.ops.ingest.lines import Watch, turn_of
+from palimpsest.ops.ingest.lines import FIELDS, Watch, near_miss, turn_of
 from palimpsest.ops.ingest.records import RecordOptions, in_batches
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.queries.errors import NotFoundError
+from palimpsest.ops.threads import in_thread_of
+from palimpsest.ops.queries.errors import RequestError
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.sensitive.policy import PII_REJECTED, Policy
@@ -71,14 +72,14 @@ async def turns(
     form = media_type(request, JSON_TYPE, NDJSON_TYPE)
     read = _Read(service, caller)
     given = await request.body()
-    single = read.lines(given) if form == NDJSON_TYPE else read.json(given)
+    single = await in_thread_of("body", read.lines if form == NDJSON_TYPE else read.json, given)
     if single and read.refused:
         why = read.refused[0]["why"]
         raise Problem(PII_REJECTED if why.startswith(PII_REJECTED) else "invalid", why)
     if not read.records:
         raise Problem("invalid", "there is no turn in it that can be taken", errors=read.refused)
     for batch in in_batches(read.records):
-        await asyncio.to_thread(service.append, batch)
+        await in_thread_of("append", service.append, batch)
     accepted = len(read.records)
     return JSONResponse({"accepted": accepted, "refused": read.refused}, 202)
 
@@ -125,7 +126,7 @@ class _Read:
             try:
                 if isinstance(raw, dict):
                     self._check_scope(raw)
-            except NotFoundError as error:
+            except RequestError as error:
                 self._refuse(place, str(error))
                 continue
             record = turn_of(raw, place, options, watch)
@@ -135,8 +136,12 @@ class _Read:
                 self.records.append(record)
 
     def _check_scope(self, raw: dict[str, object]) -> None:
-        """Give the turn its scope. Raises NotFoundError for one that is not the caller's."""
+        """Give the turn its scope. Raises NotFoundError for one that is not the caller's,
+        RequestError for a field that is probably meant as it."""
         named = raw.get("scope")
+        for name in raw if named is None else ():
+            if name not in FIELDS and near_miss(name, raw) == "scope":
+                raise RequestError(f"did you mean `scope`? `{name}` is no field that has an effect")
         if named is None or isinstance(named, str):
             raw["scope"] = self.caller.scope(named or None)
 

@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Final, Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
@@ -60,6 +60,7 @@ class Said:
     role: Role = "user"
     source_id: str | None = None
     metadata: dict[str, JsonValue] = field(default_factory=dict)
+    scope: str | None = None
 
 
 Item: TypeAlias = Said | Bad | Note
@@ -151,21 +152,25 @@ def unix_time(value: object) -> datetime | None:
 
 
 def iso_time(value: object, zone: ZoneInfo) -> datetime | None:
-    """An ISO 8601 text as UTC, taken in `zone` where it names none; None for anything else."""
+    """An ISO 8601 text as a moment, taken in `zone` where it names none; None for anything else."""
     if not isinstance(value, str):
         return None
     try:
-        return in_utc(datetime.fromisoformat(value.strip()), zone)
+        return with_offset(datetime.fromisoformat(value.strip()), zone)
     except ValueError:
         return None
 
 
-def in_utc(at: datetime, zone: ZoneInfo) -> datetime | None:
-    """A time as UTC, taken in `zone` where it names none; None for one that UTC has not."""
+def with_offset(at: datetime, zone: ZoneInfo) -> datetime | None:
+    """A moment with its offset, taken in `zone` where it names none or is in UTC; None for one that
+    UTC has not. The offset tells which day "yesterday" was."""
     try:
-        return at.replace(tzinfo=at.tzinfo or zone).astimezone(UTC)
+        moment = at.replace(tzinfo=at.tzinfo or zone)
+        there = moment if moment.utcoffset() else moment.astimezone(UTC).astimezone(zone)
+        moment.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
+    return there.replace(tzinfo=timezone(there.utcoffset() or timedelta()))
 
 
 def later(at: datetime, by: timedelta) -> datetime:

@@ -15,6 +15,7 @@ LOOKED_AT: Final = 200_000
 """Records looked at from the end of a partition: some seconds and 40 MB at most."""
 _READ_RECORDS: Final = 5_000
 
+_BESIDE_TEXT: Final = (("session_id", ""), ("speaker", ""), ("role", "user"), ("privacy", "none"))
 Standing = Literal["new", "known", "conflict"]
 
 
@@ -22,8 +23,9 @@ class Published:
     """The turns on a log and those asked about since. A log that cannot be looked through (None)
     knows only the latter.
 
-    A turn is `known` when the log has it with the same text: the pipeline deduplicates it. It is
-    a `conflict` when its scope has its turn_id with another text, which came first and stays.
+    A turn is `known` when the log has it with the same text,
+    speaker, role and session: the pipeline deduplicates it. It is
+    a `conflict` when its scope has its turn_id with something else, which came first and stays.
     """
 
     def __init__(self, log: LogReader | None) -> None:
@@ -72,10 +74,13 @@ def _values(log: LogReader, partition: int) -> Iterator[bytes | None]:
 
 
 def _identity(value: bytes | None) -> tuple[int, int] | None:
-    """Hashes of what identifies a turn and of its text; None for a record that is no turn."""
+    """Hashes of what identifies a turn and of what it says, by whom and where; None for a record
+    that is no turn."""
     try:
         raw = from_json(value or b"")
         body = raw["body"]
-        return hash((raw["scope"], body["turn_id"])), hash(storage_content(body["content"]))
+        said = tuple(body.get(name, otherwise) for name, otherwise in _BESIDE_TEXT)
+        text = storage_content(body["content"])
+        return hash((raw["scope"], body["turn_id"])), hash((text, *said))
     except (ValueError, TypeError, KeyError):
         return None

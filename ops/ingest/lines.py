@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Final, Protocol
+from zoneinfo import ZoneInfo
 
 from pydantic import TypeAdapter, ValidationError
 
-from palimpsest.ops.ingest.base import Bad, later
-from palimpsest.ops.ingest.records import DEFAULT_SCOPE, RecordOptions, checked
-from palimpsest.schemas.codec import describe
+from palimpsest.ops.ingest.base import Bad, later, with_offset
+from palimpsest.ops.ingest.records import DEFAULT_SCOPE, UTC_ZONE, RecordOptions, checked
+from palimpsest.schemas.codec import describe, written_offset_minutes
 from palimpsest.schemas.envelope import UtcTime
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.topics import CONVERSATION_TURNS
@@ -171,7 +173,7 @@ def _record(raw: dict[str, object], place: str, options: RecordOptions, watch: W
     if at is None:
         at = later(options.now, watch.untimed * UNTIMED_STEP)
     else:
-        at = _TIME.validate_python(at)
+        at = _told_at(at, options.zone)
     record = checked(
         turn,
         options.scope or _scope(raw.get("scope")),
@@ -183,6 +185,21 @@ def _record(raw: dict[str, object], place: str, options: RecordOptions, watch: W
     if not enveloped:
         watch.look(raw, place)
     return record
+
+
+def _told_at(value: object, zone: ZoneInfo) -> datetime:
+    """When a turn was told, with the offset that was written. Raises ValidationError for what is no
+    time, and for one without a zone where none was chosen."""
+    if isinstance(value, str) and zone != UTC_ZONE:
+        with contextlib.suppress(ValueError):
+            value = with_offset(datetime.fromisoformat(value.strip()), zone) or value
+    at = _TIME.validate_python(value)
+    offset = timedelta()
+    if isinstance(value, str):
+        offset = timedelta(minutes=written_offset_minutes(value))
+    elif isinstance(value, datetime):
+        offset = value.utcoffset() or offset
+    return at.astimezone(timezone(offset))
 
 
 def _scope(value: object) -> str:

@@ -88,6 +88,7 @@ class _Conversation:
 
     session: str
     messages: list[tuple[str, object]]
+    scope: str = ""
 
 
 def _conversations(document: Document) -> Iterator[_Conversation | Bad]:
@@ -106,9 +107,9 @@ def _conversations(document: Document) -> Iterator[_Conversation | Bad]:
             continue
         own = _own(value, (*SESSIONS, *IDS)) if isinstance(value, dict) else ""
         session = own or (f"{document.stem}-{number}" if len(values) > 1 else document.stem)
-        yield _Conversation(
-            session, [(f"{place}[{index}]", each) for index, each in enumerate(inner)]
-        )
+        scope = _own(value, ("scope",)) if isinstance(value, dict) else ""
+        messages = [(f"{place}[{index}]", each) for index, each in enumerate(inner)]
+        yield _Conversation(session, messages, scope)
     if loose:
         yield _Conversation(document.stem or _begins(loose), loose)
 
@@ -171,6 +172,7 @@ def _messages(conversation: _Conversation, choices: Choices) -> Iterator[Said | 
             speaker=speaker or (choices.me if role == "user" else ""),
             role=role,
             source_id=own or None,
+            scope=_own(message, ("scope",)) or conversation.scope or None,
         )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
+from zoneinfo import ZoneInfo
 
 from pydantic import ValidationError
 
-from palimpsest.ops.ingest.base import Bad, Said
+from palimpsest.ops.ingest.base import Bad, Said, with_offset
 from palimpsest.schemas.codec import describe
 from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
 from palimpsest.schemas.messages import ConversationTurn
@@ -20,6 +21,7 @@ from palimpsest.streams.runtime.output import outgoing
 from palimpsest.streams.sensitive.policy import Policy
 from palimpsest.streams.settings import PiiSettings
 
+UTC_ZONE: Final = ZoneInfo("UTC")
 BATCH_RECORDS: Final = 500
 BATCH_BYTES: Final = 4 * 1024 * 1024
 DEFAULT_SCOPE: Final = "default"
@@ -29,7 +31,8 @@ DEFAULT_POLICY: Final = Policy.of(PiiSettings())
 @dataclass(frozen=True, slots=True)
 class RecordOptions:
     """How to read: `scope` None takes the line's own, else the default of the format.
-    `max_bytes` bounds a record; `now` dates turns that say no time; `captions` appends what is
+    `max_bytes` bounds a record; `now` dates turns that say no time;
+    `zone` is that of times that name none or are in UTC; `captions` appends what is
     said of an image to the text; `policy` takes secrets out before anything is published."""
 
     scope: str | None
@@ -37,6 +40,7 @@ class RecordOptions:
     now: datetime
     captions: bool = False
     policy: Policy = DEFAULT_POLICY
+    zone: ZoneInfo = UTC_ZONE
 
 
 def turn_id_of_message(scope: str, turn: ConversationTurn) -> str:
@@ -57,7 +61,7 @@ def record_of(said: Said, at: datetime, source_type: str, options: RecordOptions
             source_id=said.source_id,
             metadata=said.metadata,
         )
-        return checked(turn, options.scope or DEFAULT_SCOPE, at, None, options)
+        return checked(turn, options.scope or said.scope or DEFAULT_SCOPE, at, None, options)
     except ValidationError as error:
         return Bad(said.place, describe(error))
     except ValueError as error:
@@ -79,6 +83,10 @@ def checked(
             text.encode()
         except UnicodeEncodeError:
             raise ValueError(f"{where}: has half a surrogate pair, which is no text") from None
+    at = with_offset(at, options.zone) or at
+    offset = (at.utcoffset() or timedelta()) // timedelta(minutes=1)
+    if offset and turn.utc_offset_minutes is None:
+        turn = turn.model_copy(update={"utc_offset_minutes": offset})
     turn = options.policy.turn(turn)
     message_id = message_id or turn_id_of_message(scope, turn)
     if turn.privacy == "full":

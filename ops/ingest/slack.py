@@ -152,12 +152,20 @@ def _speaker(message: dict[str, object], known: dict[str, str]) -> str:
     return by_id or told or named(message.get("username")) or named(user)
 
 
+def _without_words(mark: str) -> str:
+    """A time that has no words for it, as ISO 8601; of a group nothing can be told."""
+    at = unix_time(mark.split("^")[1])
+    return "" if at is None else at.isoformat().replace("+00:00", "Z")
+
+
 def _plain(text: str, known: dict[str, str]) -> str:
     """Slack's marks as people read them."""
 
     def mention(match: re.Match[str]) -> str:
         if match[1]:
             return "@" + (known.get(match[1]) or match[3] or match[1])
+        if match[2] and "^" in match[0]:  # a time or a group, with the words for it
+            return match[3] or _without_words(match[0])
         return f"@{match[2]}" if match[2] else f"#{match[3] or 'channel'}"
 
     text = _MENTION.sub(mention, text)

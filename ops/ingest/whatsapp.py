@@ -23,8 +23,8 @@ from palimpsest.ops.ingest.base import (
     Note,
     Said,
     Unreadable,
-    in_utc,
     named,
+    with_offset,
 )
 
 _MARKS: Final = dict.fromkeys(
@@ -42,10 +42,27 @@ _SPEAKER: Final = re.compile(r"(?P<name>[^:\n\"“”„«»]{1,80}?): ?(?P<text
 MEDIA: Final = re.compile(
     r"<[^<>\n]{3,60}>|null"
     r"|(?:image|video|audio|sticker|GIF|document|Contact card) omitted"
-    r"|(?:You deleted this message|This message was deleted)\.?",
+    r"|(?:Bild|Video|Audio|Sticker|GIF|Dokument|Kontaktkarte) weggelassen"
+    r"|(?:imagen|video|audio|sticker|GIF|documento) omitid[oa]"
+    r"|(?:image|vid[ée]o|audio|sticker|GIF|document) (?:absente?|omise?)"
+    r"|(?:immagine|video|audio|sticker|GIF|documento) omess[oa]"
+    r"|(?:imagem|v[ií]deo|[áa]udio|figurinha|GIF|documento) (?:ocultad|omitid)[oa]"
+    r"|(?:afbeelding|video|audio|sticker|GIF|document) weggelaten"
+    r"|(?:You deleted this message|This message was deleted"
+    r"|Diese Nachricht wurde gel(?:ö|oe)scht|Du hast diese Nachricht gel(?:ö|oe)scht"
+    r"|Se eliminó este mensaje|Este mensaje fue eliminado|Eliminaste este mensaje"
+    r"|Ce message a été supprimé|Vous avez supprimé ce message"
+    r"|Questo messaggio è stato eliminato|Hai eliminato questo messaggio"
+    r"|(?:Esta mensagem foi|Mensagem) apagada|(?:Você apagou|Apagou) esta mensagem"
+    r"|Dit bericht (?:is|werd) verwijderd|(?:Je hebt|U heeft) dit bericht verwijderd)\.?"
+    # The notice of a chat's encryption, which some phones write as said by someone.
+    r"|(?:Messages|Nachrichten|Los mensajes|Les messages|I messaggi|As mensagens|Berichten)"
+    r"\b[^\n]{0,80}?(?:end-to-end encrypt|end-to-end-encrypt|Ende-zu-Ende-verschl(?:ü|ue)ssel"
+    r"|cifrad[oa]s de extremo a extremo|chiffrés de bout en bout|crittografat[ie] end-to-end"
+    r"|criptografia de ponta a ponta|end-to-end versleuteld)[^\n]{0,400}",
     re.IGNORECASE,
 )
-"""What stands where there was no text, or none any more."""
+"""What stands where there was no text, or none any more; and what nobody wrote."""
 _EDITED: Final = re.compile(
     r" ?<[^<>\n]*(?:edited|bearbeitet|editad[ao]|modifi|編集)[^<>\n]*>$", re.I
 )
@@ -95,7 +112,7 @@ def read_whatsapp(document: Document, choices: Choices) -> Iterator[Item]:
             media += 1
             continue
         local = _moment(entry, order)
-        at = None if local is None else in_utc(local, choices.zone)
+        at = None if local is None else with_offset(local, choices.zone)
         if local is None or at is None:
             yield Bad(place, f"there is no such date in {NAMES[order]}: {entry.stamp}")
             continue

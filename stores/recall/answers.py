@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from palimpsest.stores.recall.context import ContextSettings
 from palimpsest.stores.recall.filters import Allowed
 from palimpsest.stores.recall.graph_boost import LIMITS, GraphBoostLimits, NamedEntity
 from palimpsest.stores.recall.intent import Complexity, Intent, IntentGuess
-from palimpsest.stores.recall.query import Mark, RecallAnswer, RecallResult
+from palimpsest.stores.recall.query import Mark, Neighbour, RecallAnswer, RecallResult
 from palimpsest.stores.recall.ranking import DEFAULTS as RANKING
 from palimpsest.stores.recall.ranking import RankingParameters
 from palimpsest.stores.recall.strategies import Related, StrategySettings
 from palimpsest.stores.recall.time_words import TimeFilter
 
+ShownT = TypeVar("ShownT", RecallResult, Neighbour, Related)
 TimesUsed = Literal["none", "prefer", "filter", "widened"]
 
 
@@ -101,6 +102,22 @@ class Retrieval:
         related = tuple(replace(each, marks=marks.get(each.id, ())) for each in self.related)
         answer = replace(self.answer, results=results)
         return replace(self, answer=answer, related=related, marks=marks)
+
+    def with_texts(self, texts: Mapping[str, str]) -> Retrieval:
+        """The same with what these memories said before, by id, of which no mark tells."""
+        if not texts:
+            return self
+
+        def said(each: ShownT) -> ShownT:
+            text = texts.get(each.id)
+            return each if text is None else replace(each, content=text, marks=())
+
+        results = tuple(
+            replace(said(result), neighbours=tuple(map(said, result.neighbours)))
+            for result in self.results
+        )
+        answer = replace(self.answer, results=results)
+        return replace(self, answer=answer, related=tuple(map(said, self.related)))
 
     @property
     def results(self) -> tuple[RecallResult, ...]:

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final, ParamSpec, Protocol, TypeVar
 
+from palimpsest.schemas.sources import HIDDEN
 from palimpsest.stores.database.cursors import Readable
 from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.index.cache import IndexCache
@@ -109,6 +110,13 @@ class _Ranked:
         run(SECOND_LOOK, self.rows, context)
         varied = "+mmr" if self.context.settings.mmr else ""
         return (f"+{look.by}" if look.scores else "") + varied
+
+
+# What was hidden since stays hidden.
+_SAID_THEN = f"""
+SELECT memory_id, arg_min(content, version) FROM memory_archive
+WHERE scope = ? AND archived_at > ? AND memory_id IN (SELECT unnest(?))
+GROUP BY memory_id HAVING NOT bool_or(reason = '{HIDDEN}')"""
 
 
 def utc_now() -> datetime:
@@ -250,9 +258,17 @@ class Retriever:
         return found, ranked
 
     def _marked(self, found: Retrieval, query: Query) -> Retrieval:
-        """With what of it no longer holds."""
-        marks = self._marks(query, found.shown_ids())
-        return found.with_marks(marks) if marks else found
+        """With what of it no longer holds, in the words of the time that is asked for."""
+        shown = found.shown_ids()
+        marks = self._marks(query, shown)
+        found = found.with_marks(marks) if marks else found
+        return found if query.as_of is None else found.with_texts(self._said_then(query, shown))
+
+    def _said_then(self, query: Query, ids: Set[str]) -> dict[str, str]:
+        """What those of these memories said at `as_of` that say something else since."""
+        asked = [query.scope, query.as_of, sorted(ids)]
+        with self._shard.reading() as reader:
+            return dict(reader.execute(_SAID_THEN, asked).fetchall())
 
     def _marks(self, query: Query, ids: Set[str]) -> Marks:
         """What of these memories no longer holds. Most scopes have nothing of the kind."""

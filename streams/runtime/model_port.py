@@ -69,6 +69,8 @@ class ModelPort:
     address: str = ""
     called: str | None = None
     """What its calls are counted as; None: `llm:` and the provider."""
+    on_outage: Callable[[str, Outage], None] | None = None
+    """Called after each try that failed."""
     _slots: asyncio.Semaphore | None = None
     _kept: dict[str, Embedding] = field(default_factory=dict)
 
@@ -195,7 +197,9 @@ class ModelPort:
             try:
                 result = await call()
             except TransientModelError as error:
-                self.outages[name] = Outage(str(error), attempt + 1)
+                outage = self.outages[name] = Outage(str(error), attempt + 1)
+                if self.on_outage is not None:
+                    self.on_outage(name, outage)
                 self.usage.of(name).retries += 1
                 await self.wait(backoff(attempt, random.random(), error.retry_after))
                 attempt += 1

@@ -40,6 +40,8 @@ _ENVELOPE: Final = frozenset(
 _REFERENCES: Final = frozenset({"command", "memory_id", "memory_ids", "item_ids", "confirm_token"})
 _NAMING: Final = frozenset({"session_id", "source_id"})
 """Fields that name something: people and conversations are often named by a telephone number."""
+_PERSONS: Final = frozenset({"speaker", "person", "who"})
+"""Fields that name a person: two who are named by their numbers are two."""
 _REFERENCE: Final = re.compile(r"[0-9a-f-]{8,64}|[a-z]{3,10}(?:-[a-z]{3,10})?")
 _BETWEEN_WORDS: Final = re.compile(r"[\s_-]")
 _SECRET_NAMES: Final[dict[str, Kind]] = {
@@ -175,6 +177,8 @@ class Policy:
     def _member(self, name: str, held: JsonValue) -> JsonValue:
         if name in _NAMING and isinstance(held, str):
             return self._text(held, self.kinds & SECRETS)
+        if name in _PERSONS and isinstance(held, str):
+            return self._text(held, self.kinds, names=True)
         kind = _SECRET_NAMES.get(_BETWEEN_WORDS.sub("", name.lower()))
         if kind in self.kinds and isinstance(held, str | int) and _is_value(held):
             return placeholder(str(kind))
@@ -197,8 +201,8 @@ class Policy:
         cleaned = self.text(written)
         return raw if cleaned == written else cleaned
 
-    def _text(self, text: str, kinds: frozenset[Kind]) -> str:
-        cleaned = redacted(text, kinds)
+    def _text(self, text: str, kinds: frozenset[Kind], names: bool = False) -> str:
+        cleaned = redacted(text, kinds, names)
         if self.refuses and is_unclear(plain(cleaned)):
             return REFUSED
         return cleaned

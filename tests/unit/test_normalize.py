@@ -31,7 +31,7 @@ from palimpsest.schemas.messages import (
 from palimpsest.schemas.normal_forms import content_hash, normalized_content, storage_content
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
 from palimpsest.streams.logs.base import Record
-from palimpsest.streams.normalize import normalize_stage
+from palimpsest.streams.normalize import normalize_stage, normalized
 from palimpsest.streams.stage import Context
 from tests.messages import BEGIN, commanded, published, turn
 from tests.unit.by_hand import Driven, context, drive, record
@@ -141,6 +141,11 @@ def test_the_zone_that_the_time_was_written_in_is_kept(written: str, minutes: in
     message = decode(value, CONVERSATION_TURNS, BEGIN)
     driven = drive(STAGE.process(message, Context(record(0, CONVERSATION_TURNS.name, value))))
     assert (the_write(driven).turn.utc_offset_minutes or 0) == minutes
+
+
+def test_the_zone_that_a_turn_tells_comes_before_that_of_its_time() -> None:
+    told = normalized("ana", turn("I went there yesterday.", utc_offset_minutes=540), 60)
+    assert told.utc_offset_minutes == 540
 
 
 def test_an_unreadable_command_has_a_result_under_its_id() -> None:

@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 
 from palimpsest.streams.sensitive import addresses, codes, keys, numbers, passwords
 from palimpsest.streams.sensitive.detection import find, is_unclear, redacted
-from palimpsest.streams.sensitive.spans import KINDS, Kind, Span, merged
+from palimpsest.streams.sensitive.policy import Policy
+from palimpsest.streams.sensitive.spans import KINDS, Kind, Span, merged, placeholders_in
+from palimpsest.streams.settings import PiiSettings
+from tests.messages import turn
 from tests.sensitive_texts import Labelled, labelled
 
 LABELLED = labelled()
@@ -231,3 +234,18 @@ def test_no_text_takes_more_than_linear_time(unit: str) -> None:
     text = unit * (LONG // len(unit))
     assert redacted(redacted(text)) == redacted(text)
     is_unclear(text)
+
+
+def test_two_who_are_named_by_their_numbers_stay_two() -> None:
+    policy = Policy.of(PiiSettings())
+
+    def speaker(name: str) -> str:
+        said = turn("I am allergic to nuts, call +49 170 1234567.", speaker=name)
+        return policy.turn(said).speaker
+
+    one, same, other = map(speaker, ("+49 170 1234567", "+49 (170) 123-4567", "+49 171 7654321"))
+    assert one == same != other
+    assert placeholders_in(one) == placeholders_in(other) == ["phone"]
+    assert "123" not in one.partition("#")[0]
+    assert speaker(one) == one
+    assert policy.turn(turn("call +49 170 1234567")).content == "call [REDACTED:phone]"

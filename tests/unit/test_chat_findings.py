@@ -1,0 +1,78 @@
+"""What chats hold that nobody said, and what was lost of what they say."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from palimpsest.ops.ingest.known import Published
+from palimpsest.ops.ingest.opening import IngestOptions, open_source
+from palimpsest.ops.ingest.records import RecordOptions
+from palimpsest.ops.ingest.slack import _plain
+from palimpsest.ops.ingest.whatsapp import MEDIA
+from palimpsest.streams.logs.base import Outgoing
+
+NOW = datetime(2026, 3, 5, tzinfo=UTC)
+
+
+def records(folder: Path, name: str, text: str) -> list[Outgoing]:
+    (folder / name).write_text(text)
+    options = IngestOptions(RecordOptions(None, 1 << 20, NOW))
+    with open_source(str(folder / name), options) as source:
+        return [each for each, _ in source.items if isinstance(each, Outgoing)]
+
+
+@pytest.mark.parametrize(
+    "notice",
+    [
+        "Diese Nachricht wurde geloescht",
+        "Diese Nachricht wurde gelöscht.",
+        "Du hast diese Nachricht gelöscht.",
+        "Bild weggelassen",
+        "Se eliminó este mensaje.",
+        "Ce message a été supprimé",
+        "imagen omitida",
+        "Nachrichten und Anrufe sind Ende-zu-Ende-verschlüsselt. Niemand außerhalb dieses Chats"
+        " kann sie lesen oder anhören.",
+        "Messages and calls are end-to-end encrypted. No one outside of this chat, not even"
+        " WhatsApp, can read or listen to them.",
+    ],
+)
+def test_notices_of_whatsapp_are_no_memories(notice: str, tmp_path: Path) -> None:
+    chat = f"[01.02.26, 09:00:00] Ana: {notice}\n[01.02.26, 09:01:00] Ana: Ich wohne in Köln.\n"
+    assert len(records(tmp_path, "chat.txt", chat)) == 1
+
+
+@pytest.mark.parametrize(
+    "said", ["Das Bild weggelassen hat Ben.", "Our messages are not end-to-end encrypted, right?"]
+)
+def test_what_people_say_of_such_things_is_kept(said: str) -> None:
+    assert MEDIA.fullmatch(said) is None
+
+
+def test_times_of_slack_are_read() -> None:
+    mark = (
+        "due <!date^1392734382^{date_num}^https://example.org|Feb 18, 2014> for <!subteam^S1|@ops>"
+    )
+    assert _plain(mark, {}) == "due Feb 18, 2014 for @ops"
+    assert _plain("at <!date^1392734382^{time}>", {}) == "at 2014-02-18T14:39:42Z"
+    assert _plain("<!here> <!channel|channel>", {}) == "@here @channel"
+
+
+def test_lines_with_role_and_content_have_their_own_scope(tmp_path: Path) -> None:
+    line = {"role": "user", "content": "I live in Porto."}
+    text = json.dumps(line | {"scope": "work"}) + "\n" + json.dumps(line) + "\n"
+    assert [each.scope for each in records(tmp_path, "m.jsonl", text)] == ["work", "default"]
+    whole = json.dumps([{"scope": "home", "messages": [line]}])
+    assert [each.scope for each in records(tmp_path, "n.json", whole)] == ["home"]
+
+
+def test_another_speaker_under_a_known_id_is_a_conflict(tmp_path: Path) -> None:
+    line = {"turn_id": "t", "speaker": "Ana", "content": "I live in Porto."}
+    lines = [line, line | {"content": "I live  in Porto."}, line | {"speaker": "Ben"}]
+    found = records(tmp_path, "t.jsonl", "\n".join(map(json.dumps, lines)))
+    known = Published(None)
+    assert [known.standing(each) for each in found] == ["new", "known", "conflict"]
