@@ -132,6 +132,7 @@ what stages leave behind is freed without it."""
 def main() -> None:
     """Entry point. Exit code 0 ok, 1 failed, 2 wrong use."""
     gc.set_threshold(*GARBAGE_AFTER)
+    os.umask(0o077)  # what it writes is for this user alone
     app()
 
 

@@ -77,7 +77,7 @@ class Gate:
 
     def _caller(self, headers: Headers) -> Caller:
         try:
-            if self._tokens.all():
+            if self._tokens.are_used:
                 self._open = False
             scheme, _, secret = headers.get("authorization", "").partition(" ")
             caller = self._tokens.caller(secret.strip() if scheme.lower() == "bearer" else "")
