@@ -86,7 +86,7 @@ def show(
 
     answer = cast("dict[str, object]", cli.ask(DeadLetterRequest(dead_letter_id)))
     if record:
-        echo(answer["record"])
+        echo(str(answer["record"]))
     elif json:
         print_json(answer)
     else:
