@@ -15,6 +15,8 @@ install: $(STAMP) ## make .venv with everything in it
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	# The project had this name before; both at once would answer to it.
+	$(BIN)/python -m pip uninstall --quiet --yes palimpsest
 	$(BIN)/python -m pip install --quiet --editable ".[documents,kafka,mcp,serve]" --group test --group check
 	# mypy reads folders, not the installer's map of them to one name.
 	mkdir -p $(LINKS) && for folder in ops schemas stores streams; do ln -sfn "$(CURDIR)/$$folder" $(LINKS)/$$folder; done

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
@@ -15,6 +16,7 @@ from typing import Final
 
 from packaging.requirements import Requirement
 
+PROJECT: Final = Path(__file__).parent.parent / "pyproject.toml"
 FOLDER: Final = Path(__file__).parent / "docs"
 PAGE: Final = "dependencies.md"
 BILL: Final = "sbom.json"
@@ -39,10 +41,11 @@ class Component:
     size: int
 
 
-def installed(package: str = "palimpsest") -> list[Component]:
-    """All that the package needs without extras, however indirectly, by name."""
+def installed() -> list[Component]:
+    """All that the project needs without extras, however indirectly, by name."""
+    project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
     found: dict[str, Component] = {}
-    left = [*_needs(package)]
+    left = [Requirement(each).name for each in project["dependencies"]]
     while left:
         name = re.sub(r"[-_.]+", "-", left.pop()).lower()
         if name not in found:

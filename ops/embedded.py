@@ -31,6 +31,7 @@ from palimpsest.ops.parts import (
 from palimpsest.ops.recorded_replies import model_port, recorded_replies
 from palimpsest.ops.replay.log_identity import is_of_another, note_log
 from palimpsest.ops.replay.swap import unexchanged
+from palimpsest.ops.settings.folder_settings import keep_index_settings
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_CHANGES
 from palimpsest.stores.database.damage import REBUILD
@@ -237,6 +238,7 @@ async def application(
         await check_embedding(embedding)
         for shard in shards:
             joined.warnings += note_embedding(shard, embedding.model)
+        keep_index_settings(settings)
         if any(stage.name == "extract" for stage in chosen):
             gate.unusable = await language.check()
         yield joined

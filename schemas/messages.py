@@ -271,9 +271,12 @@ Intent = Annotated[
 
 
 class MemoryWrite(Frozen):
-    """An intent on the write-ahead log of memory."""
+    """An intent on the write-ahead log of memory. `settings`: by section those that decide what it
+    comes to and differ from the defaults, as they were when it was written; older records carry
+    none, and are carried out by those of the program."""
 
     write: Intent
+    settings: dict[str, dict[str, JsonValue]] | None = None
 
 
 OutcomeEvent = Literal[
@@ -322,7 +325,8 @@ class GraphWork(Frozen):
     """What the graph should take from a change: triples, and the memories that they belong to.
     `command_id`: the command that told it, where extraction did not; that of an alias is answered
     by graph-persist, which alone knows what came of it. `erased`: memories that the graph forgets,
-    with all that they alone told; `erased_scope`: all of it."""
+    with all that they alone told; `erased_scope`: all of it. `from_turns`: whether the graph took
+    what turns say when this was written; older records do not tell."""
 
     memory_ids: tuple[str, ...]
     command_id: str | None = None
@@ -333,6 +337,7 @@ class GraphWork(Frozen):
     imported: ImportedGraph | None = None
     erased: tuple[str, ...] | None = None
     erased_scope: bool | None = None
+    from_turns: bool | None = None
 
 
 class MemoryChange(Frozen):

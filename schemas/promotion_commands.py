@@ -14,9 +14,10 @@ from palimpsest.schemas.envelope import Frozen, UtcTime
 from palimpsest.schemas.triples import Share, Triple
 
 Id = Annotated[str, Field(min_length=1, max_length=256)]
-KeptWhy = Literal["curated", "suppressed", "erased", "other-sources"]
+KeptWhy = Literal["curated", "suppressed", "erased", "other-sources", "newer", "held-back"]
 """Why something stays as it is: a person had a hand in it; it says what a person forgot, or may say
-what was erased; or some of what it was drawn from was not extracted from anew."""
+what was erased; some of what it was drawn from was not extracted from anew; the live memory knows
+it from a later turn than the branch; or the branch drew it, too, and has not carried it out."""
 
 
 class PromotedFact(Frozen):

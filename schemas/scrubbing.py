@@ -188,8 +188,10 @@ class Scrub:
         if "value_base64" in node:
             node = {**node, "value_base64": self._held(node)}
         known = _field_names()
+        # The settings by which an intent is carried out are the program's.
+        as_is = {"value_base64", "settings"} if "write" in node else {"value_base64"}
         return {
-            key: each if key == "value_base64" else self.node(each, key)
+            key: each if key in as_is else self.node(each, key)
             for key, each in node.items()
             if key in known
         }

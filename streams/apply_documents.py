@@ -184,7 +184,7 @@ def _failed(message: Message, row: DocumentRow, error: str) -> Step:
     if row.taken:
         actor = Actor(id=row.added_by, type="system")
         intent = ForgetChunksIntent(document_id=row.document_id, reason=error, actor=actor)
-        emits = (_forget(intent),)
+        emits = (_forget(message, intent),)
     return Step(writes=(Put(failed),), emits=emits)
 
 
@@ -218,7 +218,7 @@ def delete_step(
         command_id=command_id(message),
         digest=intent.digest,
     )
-    return Step(writes=(Put(_deleted(message, row)),), emits=(_forget(forgetting),))
+    return Step(writes=(Put(_deleted(message, row)),), emits=(_forget(message, forgetting),))
 
 
 def _deleted(message: Message, row: DocumentRow) -> DocumentRow:
@@ -226,8 +226,10 @@ def _deleted(message: Message, row: DocumentRow) -> DocumentRow:
     return replace(row, deleted_at=at, updated_at=at, same_key=None)
 
 
-def _forget(intent: ForgetChunksIntent) -> Emit:
-    return Emit(MEMORY_WRITES, MemoryWrite(write=intent), "forget-chunks")
+def _forget(message: Message, intent: ForgetChunksIntent) -> Emit:
+    assert isinstance(message.body, MemoryWrite)
+    write = MemoryWrite(write=intent, settings=message.body.settings)
+    return Emit(MEMORY_WRITES, write, "forget-chunks")
 
 
 def forget_chunks_step(
@@ -261,7 +263,7 @@ def forget_chunks_step(
     if len(found.chunks) == FORGOTTEN_AT_ONCE:
         after = found.chunks[-1][0]
         counted = {"after": after, "forgotten": forgotten, "kept": kept}
-        told.append(_forget(intent.model_copy(update=counted)))
+        told.append(_forget(message, intent.model_copy(update=counted)))
     elif intent.command_id is not None:
         work.writes.append(Put(_answer(message, intent, forgotten, kept)))
     return Step(writes=tuple(work.writes), emits=tuple(told))

@@ -320,7 +320,12 @@ def _take_facts(promoting: Promoting, memory: PromotedMemory, row: MemoryRow) ->
     if memory.triples:
         ids = (*memory.sources[:1], row.memory_id) if row.version == 1 else memory.sources[:1]
         told = [triple.model_dump() for triple in memory.triples]
-        promoting.graph.append(GraphWork.model_validate({"memory_ids": ids, "triples": told}))
+        work_of_graph = {
+            "memory_ids": ids,
+            "triples": told,
+            "from_turns": work.settings.graph.takes_from_turns,
+        }
+        promoting.graph.append(GraphWork.model_validate(work_of_graph))
 
 
 # --- the end ----------------------------------------------------------------------------------

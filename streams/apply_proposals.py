@@ -299,7 +299,11 @@ def _emits(work: _Work) -> tuple[Emit, ...]:
     shadowed = work.flags.shadow_mode or work.flags.mutations_frozen or not work.flags.enabled
     if intent.triples and not (shadowed or work.private or _source_gone(work)):
         created = [o.memory_id for o in work.outcomes if o.event == "created" and o.memory_id]
-        graph = GraphWork(memory_ids=(intent.turn.memory_id, *created), triples=intent.triples)
+        graph = GraphWork(
+            memory_ids=(intent.turn.memory_id, *created),
+            triples=intent.triples,
+            from_turns=work.settings.graph.takes_from_turns,
+        )
     if work.outcomes or graph is not None:
         change = MemoryChange(
             outcomes=tuple(work.outcomes), session_id=intent.turn.session_id, graph=graph

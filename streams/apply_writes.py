@@ -44,6 +44,7 @@ from palimpsest.streams.models.base import Embedding
 from palimpsest.streams.outcomes import changes, link_writes, outcome_row
 from palimpsest.streams.privacy import is_withheld, rejected
 from palimpsest.streams.prompting.prompts import context_text, cut
+from palimpsest.streams.recorded_settings import settings_by_record
 from palimpsest.streams.sensitive.admission import KnownPrivate, nobody
 from palimpsest.streams.sessions import TurnSettings, session_step
 from palimpsest.streams.settings import StageSettings
@@ -67,14 +68,16 @@ QUOTED_CHARACTERS = 500
 """Of each text in the reason of a refusal; the dead letter holds the record whole."""
 
 
-def apply_writes_stage(settings: StageSettings, is_known_private: KnownPrivate = nobody) -> Stage:
+def apply_writes_stage(own: StageSettings, is_known_private: KnownPrivate = nobody) -> Stage:
     """The stage that owns the memory tables. `is_known_private` spares an embedding model texts
     that will not be kept; whether a turn is kept is for the store to say, in the order of the
-    log."""
+    log. The program's `own` settings are for records that carry none."""
+    settings_of = settings_by_record(own)
 
     def process(message: Message, context: Context) -> Process:
         body = message.body
         assert isinstance(body, MemoryWrite)
+        settings = settings_of(body)
         match body.write:
             case RawTurnIntent():
                 return (yield from _raw_turn(message, body.write.turn, settings, is_known_private))

@@ -38,6 +38,7 @@ from palimpsest.streams.prompting.prompts import (
 )
 from palimpsest.streams.prompting.replies import MalformedReply, read_contradiction, read_decision
 from palimpsest.streams.proposal_policy import Met, decision_order, least_confidence, verdict
+from palimpsest.streams.recorded_settings import recorded_settings, with_recorded
 from palimpsest.streams.settings import DecisionSettings, StageSettings
 from palimpsest.streams.stage import (
     Answer,
@@ -84,6 +85,7 @@ class Undecided(Exception):
 def decide_stage(settings: StageSettings) -> Stage:
     """The stage. Facts are decided in order, each seeing what the ones before it will change, so
     the outcome does not depend on how the facts were batched."""
+    recorded = recorded_settings(settings)
 
     def process(message: Message, context: Context) -> Process:
         body = message.body
@@ -116,11 +118,12 @@ def decide_stage(settings: StageSettings) -> Stage:
             expected = yield from _anticipated(message, body, proposal, order, settings)
             if expected is not None:
                 yield Anticipated(expected, None if expected.is_deleted else vector)
-        return Step(
+        step = Step(
             writes=tuple(writes),
             emits=_emits(body, proposals, as_of, context.record.offset, is_first),
             dead=_failure(failed),
         )
+        return with_recorded(step, recorded)
 
     return Stage(
         name="decide",

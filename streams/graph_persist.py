@@ -47,7 +47,7 @@ def graph_persist_stage(extraction_writes: bool) -> Stage:
         if given is not None and (given.erased or given.erased_scope):
             gone = None if given.erased_scope else given.erased
             return Step(writes=(EraseGraph(message.scope, gone),))
-        if given is None or not (extraction_writes or _is_authored(given)):
+        if given is None or not (_takes(given, extraction_writes) or _is_authored(given)):
             return Step()
         names = tuple(dict.fromkeys(map(_canonical, _names(given))))
         same = tuple(dict.fromkeys(map(_canonical, _told_the_same(given))))
@@ -100,6 +100,10 @@ class _Work:
     def keep(self, row: NameRow) -> NameRow:
         self.names[row.canonical_name] = self.touched[row.name_id] = row
         return row
+
+
+def _takes(given: GraphWork, extraction_writes: bool) -> bool:
+    return extraction_writes if given.from_turns is None else given.from_turns
 
 
 def _is_authored(given: GraphWork) -> bool:

@@ -36,6 +36,7 @@ from palimpsest.schemas.privacy import PRIVACY_FULL, person_key
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
 from palimpsest.streams.document_intents import why_not_added, why_not_taken, with_text
 from palimpsest.streams.logs.base import Record
+from palimpsest.streams.recorded_settings import Recorded, with_recorded
 from palimpsest.streams.rules.explicit_intent import PHRASES, asks_to_remember
 from palimpsest.streams.sensitive.admission import KnownPrivate, admission, nobody
 from palimpsest.streams.sensitive.policy import PII_REJECTED, WHY_REFUSED, Policy, redactions
@@ -60,16 +61,18 @@ def normalize_stage(
     pii: PiiSettings = DEFAULT_PII,
     intent: IntentSettings = DEFAULT_INTENT,
     is_known_private: KnownPrivate = nobody,
+    recorded: Recorded | None = None,
 ) -> Stage:
-    """The stage. What a turn leads to depends on the scope's flags and on the turns before it, so
-    it is for apply-writes to say."""
+    """The stage; what it writes carries the settings `recorded`. What a turn leads to depends on
+    the scope's flags and on the turns before it, so it is for apply-writes to say."""
     policy = Policy.of(pii)
     phrases = (*intent.phrases, *intent.more_phrases)
 
     def process(message: Message, context: Context) -> Step:
         if context.misrouted:
             return Step(rerouted=True)
-        return _process(message, context, policy.is_refused(message.body), phrases)
+        step = _process(message, context, policy.is_refused(message.body), phrases)
+        return with_recorded(step, recorded)
 
     return Stage(
         name="normalize",

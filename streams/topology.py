@@ -24,6 +24,7 @@ from palimpsest.streams.decide import decide_stage
 from palimpsest.streams.extract import extract_stage
 from palimpsest.streams.graph_persist import graph_persist_stage
 from palimpsest.streams.normalize import normalize_stage
+from palimpsest.streams.recorded_settings import recorded_settings
 from palimpsest.streams.sensitive.admission import KnownPrivate, nobody
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Stage
@@ -35,7 +36,9 @@ def stages(settings: StageSettings, is_known_private: KnownPrivate = nobody) -> 
     """The stages in the order of the flow. `is_known_private` as in `admission`
     and `apply_writes_stage`."""
     return (
-        normalize_stage(settings.pii, settings.intent, is_known_private),
+        normalize_stage(
+            settings.pii, settings.intent, is_known_private, recorded_settings(settings)
+        ),
         extract_stage(settings),
         decide_stage(settings),
         apply_writes_stage(settings, is_known_private),

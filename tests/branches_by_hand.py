@@ -76,12 +76,24 @@ class Lab:
         await run_all(self.settings, model_of(self.live, "first-1"))
 
     async def branch(
-        self, extraction: Extraction, *texts: str, name: str = "better", scope: str = "ana"
+        self,
+        extraction: Extraction,
+        *texts: str,
+        name: str = "better",
+        scope: str = "ana",
+        settings: tuple[str, ...] = (),
     ) -> Branch:
         """The branch with these turns, as if it had read all of the live log."""
         with embedded.open_log(self.settings, "read") as log:
             of_log = {"partitions": log.partitions("memory-writes"), "of_log": log.number()}
-        branch = Branch(name=name, kind="reextraction", created_at=BEGIN, whole=True, **of_log)
+        branch = Branch(
+            name=name,
+            kind="reextraction",
+            created_at=BEGIN,
+            whole=True,
+            settings=settings,
+            **of_log,
+        )
         keep_branch(self.settings, branch)
         own = branch_settings(self.settings, branch)
         self.publish(own, enumerate(texts, 1), scope)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from palimpsest.ops.bench.found import KS
+from palimpsest.ops.distribution import install_hint
 from palimpsest.ops.queries.requests import JsonObject
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def write_plot(results: Sequence[JsonObject], path: Path) -> None:
         mpl.use("Agg")
         from matplotlib import pyplot as plt
     except ImportError as error:
-        raise ValueError("a plot needs matplotlib: pip install 'palimpsest[bench]'") from error
+        raise ValueError(f"a plot needs matplotlib: {install_hint('bench')}") from error
     size = (11, 4.2 * len(results))
     figure, rows = plt.subplots(len(results), 2, figsize=size, layout="constrained", squeeze=False)
     for result, (left, right) in zip(results, rows, strict=True):

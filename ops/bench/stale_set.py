@@ -73,10 +73,11 @@ class Conversation:
             if _stands(pattern, each.text) and not (what == "stale" and each.marked)
         ]
 
-    def missing(self, shown: Sequence[Shown]) -> list[str]:
-        """What the questions should find and do not."""
-        wanted = [(pattern, True) for pattern in self.marked]
-        wanted += [(pattern, False) for pattern in self.kept]
+    def missing(self, shown: Sequence[Shown], *, chosen: bool = False) -> list[str]:
+        """What the questions should find and do not. What is `chosen` for a model may leave out
+        what no longer holds."""
+        wanted = [(pattern, False) for pattern in self.kept]
+        wanted += [] if chosen else [(pattern, True) for pattern in self.marked]
         return [
             f"{self.id}: {pattern!r} is not found{' with a mark' if is_marked else ''}"
             for pattern, is_marked in wanted

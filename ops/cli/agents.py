@@ -61,13 +61,15 @@ def mcp(
     """
     import asyncio
 
+    from palimpsest.ops.distribution import install_hint
+
     try:
         from palimpsest.ops.mcp.server import AGENT, serve_stdio
         from palimpsest.ops.mcp.teaching_tools import AgentPlace
     except ModuleNotFoundError as error:
         if error.name not in ("mcp", "mcp_types"):
             raise
-        raise not_done("the MCP SDK is not installed: pip install 'palimpsest[mcp]'") from None
+        raise not_done(f"the MCP SDK is not installed: {install_hint('mcp')}") from None
     from palimpsest.ops.library.memory import AsyncMemory
 
     memory = AsyncMemory(scope=scope, loaded=cli.settings, actor=AGENT)

@@ -105,9 +105,9 @@ for group in GROUPS:
 
 def _version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
+        from palimpsest.ops.distribution import program_version
 
-        typer.echo(f"palimpsest {version('palimpsest')}")
+        typer.echo(f"palimpsest {program_version()}")
         raise typer.Exit
 
 

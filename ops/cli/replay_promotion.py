@@ -100,6 +100,10 @@ def promote(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only tell what would be done.")
     ] = False,
+    allow_loss: Annotated[
+        bool,
+        typer.Option("--allow-loss", help="Also forget facts that the branch has not."),
+    ] = False,
     catch_up: Annotated[
         bool,
         typer.Option(
@@ -115,10 +119,11 @@ def promote(
 ) -> None:
     """Bring what a branch has other than the live memory into that, each scope at once.
 
-    Facts that only the branch has are added, those that it has not are forgotten, those that it
-    says otherwise are changed in place. What people changed, pinned, confirmed or forgot stays as
-    it is, and so do turns and what was remembered. Interrupted, the same command goes on. Undo it
-    with `palimpsest replay rollback`.
+    Facts that only the branch has are added, those that it says otherwise are changed in place, and
+    with --allow-loss those that it has not are forgotten; without, a scope that would lose some is
+    refused, and they are shown. What people changed, pinned, confirmed or forgot stays as it is,
+    and so do turns, what was remembered, and what the live memory knows from a later turn.
+    Interrupted, the same command goes on. Undo it with `palimpsest replay rollback`.
 
     Example: palimpsest replay promote better --dry-run
     """
@@ -132,6 +137,7 @@ def promote(
         tuple(scope or ()),
         reason,
         dry_run=dry_run,
+        allow_loss=allow_loss,
         catch_up=catch_up,
         most_behind=most_behind,
         wait_seconds=wait,
@@ -287,6 +293,7 @@ def _tell_end(end: PromotionEnd, json: bool) -> None:
         if is_done:
             console().print(f"promotion {end.promotion_id} of branch {end.branch}")
         console().print(table(names, rows) if rows else "there is no scope in both memories")
+        _tell_losses(end)
         if end.behind:
             echo(
                 f"{end.behind} records came in since the branch read the log: what was drawn from"
@@ -296,6 +303,18 @@ def _tell_end(end: PromotionEnd, json: bool) -> None:
             echo("some scopes wait for the next `palimpsest run`; promote again to see them")
     if any(each.status == "refused" for each in end.scopes):
         raise typer.Exit(1)
+
+
+def _tell_losses(end: PromotionEnd) -> None:
+    from palimpsest.ops.cli.tables import console, table
+
+    lost: list[tuple[object, ...]] = [
+        (each.scope, text) for each in end.scopes for text in each.losses
+    ]
+    if lost:
+        title = "\nwould be forgotten, with --allow-loss"
+        console().print(table(("scope", "fact"), lost[:MOST_SHOWN], title=title))
+        _tell_rest(len(lost))
 
 
 def _shown(counts: dict[str, int]) -> str:

@@ -55,12 +55,13 @@ def serve(
 
     Example: palimpsest serve --port 3850
     """
+    from palimpsest.ops.distribution import install_hint
     from palimpsest.ops.parts import SetupError
 
     try:
         import fastapi  # noqa: F401
     except ModuleNotFoundError:
-        raise SetupError('this needs FastAPI: pip install "palimpsest[serve]"') from None
+        raise SetupError(f"this needs FastAPI: {install_hint('serve')}") from None
     given = [("http.host", host), ("http.port", port)]
     flags = tuple(f"{name}={value}" for name, value in given if value is not None)
     asyncio.run(_serve(Cli(cli.data_dir, cli.config, (*cli.overrides, *flags)).settings))

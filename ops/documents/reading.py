@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from palimpsest.ops.distribution import install_hint
 from palimpsest.ops.queries.errors import RequestError
 
 HTML: Final = "text/html"
@@ -110,9 +111,7 @@ def _read_page(page: str) -> tuple[str, str]:
         from lxml.html import document_fromstring
         from trafilatura import extract, html2txt
     except ImportError:
-        raise NotReadError(
-            'HTML is read with an extra: pip install "palimpsest[documents]"'
-        ) from None
+        raise NotReadError(f"HTML is read with an extra: {install_hint('documents')}") from None
     if not page.strip():
         return "", ""
     # It tells of pages that it makes nothing of; so do we.

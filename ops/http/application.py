@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from palimpsest.ops.distribution import program_version
 from palimpsest.ops.http import (
     command_routes,
     document_routes,
@@ -69,7 +69,7 @@ def create_app(service: Service) -> FastAPI:
 def _routed() -> FastAPI:
     app = FastAPI(
         title="Palimpsest",
-        version=version("palimpsest"),
+        version=program_version(),
         description=DESCRIPTION,
         # The usual pages load scripts from the network; documentation has one that does not.
         docs_url=None,

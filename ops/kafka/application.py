@@ -33,6 +33,7 @@ from palimpsest.ops.parts import (
     utc_now,
 )
 from palimpsest.ops.recorded_replies import model_port, recorded_replies
+from palimpsest.ops.settings.folder_settings import keep_index_settings
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.settings import ShardOptions
@@ -120,6 +121,7 @@ class _Parts:
         if shard.has_erasures:
             self._erase(partition, shard)
         self.app.warnings += note_embedding(shard, self.app.embedding.model)
+        keep_index_settings(self.app.settings)
         with contextlib.suppress(LogError):  # they begin later where the broker is away
             self.app.deciding.opened(partition, shard)
         self.app.shards.add(partition, shard)

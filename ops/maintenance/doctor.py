@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from palimpsest.ops.distribution import install_hint
 from palimpsest.ops.embedded import check_shard, open_log
 from palimpsest.ops.log_folder import has_log, log_folder, log_lock, worker_runs
 from palimpsest.ops.maintenance.full_disk import full_disk
@@ -144,7 +145,7 @@ def _cluster(settings: Settings) -> Finding:
     try:
         from palimpsest.ops.kafka.topics import describe_topics
     except ImportError as error:
-        return Finding("log", False, str(error), "install the extra: pip install palimpsest[kafka]")
+        return Finding("log", False, str(error), install_hint("kafka"))
     try:
         states = describe_topics(settings.cluster)
     except LogError as error:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from importlib.metadata import version
 
 import uvicorn
 from mcp.server import MCPServer
@@ -15,6 +14,7 @@ from mcp_types import ToolAnnotations
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
+from palimpsest.ops.distribution import program_version
 from palimpsest.ops.library.methods import Methods
 from palimpsest.ops.mcp.teaching_tools import NOWHERE_ELSE, AgentPlace, TeachingTools
 from palimpsest.ops.mcp.tools import MemoryTools, told_errors
@@ -50,7 +50,7 @@ def memory_server(
     server: MCPServer = MCPServer(
         "palimpsest",
         instructions=INSTRUCTIONS,
-        version=version("palimpsest"),
+        version=program_version(),
         log_level="ERROR",
     )
     tools, teaching = MemoryTools(memory), TeachingTools(memory, agent)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 import duckdb
 
+from palimpsest.ops.distribution import program_version
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.queries.errors import NotFoundError
 from palimpsest.ops.queries.requests import ExportRequest
@@ -125,7 +125,7 @@ def _header(request: ExportRequest) -> Fields:
         "scope": request.scope,
         "exported_at": rfc3339(utc_now()),
         "deleted": request.deleted,
-        "program": version("palimpsest"),
+        "program": program_version(),
     }
 
 

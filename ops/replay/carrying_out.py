@@ -75,7 +75,12 @@ async def _reextract(
 async def _promote(
     settings: Settings, order: PromoteOrder, report: Report, _: asyncio.Event
 ) -> object:
-    request = PromoteRequest(order.branch, dry_run=order.dry_run, catch_up=order.catch_up)
+    request = PromoteRequest(
+        order.branch,
+        dry_run=order.dry_run,
+        allow_loss=order.allow_loss,
+        catch_up=order.catch_up,
+    )
     return asdict(await promote(settings, request, report))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
@@ -30,6 +30,7 @@ from palimpsest.ops.replay.pairing import (
     Statement,
     may_be_pairs,
     near_cosine,
+    pair_by_id,
     pair_nearest,
     same,
     shared_words,
@@ -38,7 +39,7 @@ from palimpsest.ops.replay.progress import Progress, Report, unreported
 from palimpsest.ops.replay.reading import Record, Side
 from palimpsest.ops.replay.recall_difference import Question, recall_differences
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.schemas.normal_forms import content_hash
+from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.promotion_commands import KeptWhy
 
 Key = TypeVar("Key", bound=tuple[str, ...])
@@ -115,7 +116,8 @@ async def scope_diff(live: Side, own: Side, branch: Branch, scope: str) -> Scope
     anew = extracted_anew(branch.selection, scope, *extracted)
     facts = [await side.facts(scope) for side in (live, own)]
     forgotten = await live.forgotten(scope)
-    pairs = await _pairs(live, own, scope, facts, forgotten)
+    superseded = await live.superseded(scope)
+    pairs = await _pairs(live, own, scope, facts, forgotten, superseded)
     decisions = [await side.decisions(scope) for side in (live, own)]
     told: dict[str, list[Record]] = defaultdict(list)
     for row in decisions[1]:
@@ -123,7 +125,8 @@ async def scope_diff(live: Side, own: Side, branch: Branch, scope: str) -> Scope
             told[str(row["memory_id"])].append(row)
     relations = [await side.relations(scope) for side in (live, own)]
     entities = [await side.entities(scope) for side in (live, own)]
-    found = _differences(scope, facts, forgotten, pairs, anew)
+    held_back = await own.held_back(scope)
+    found = _differences(scope, facts, (forgotten, superseded), pairs, anew, held_back)
     return ScopeDiff(
         scope=scope,
         same=_same(facts[0], facts[1], pairs),
@@ -169,10 +172,18 @@ def _call(row: Record) -> tuple[object, ...]:
 
 
 async def _pairs(
-    live: Side, own: Side, scope: str, facts: Sequence[Sequence[Record]], forgotten: list[Record]
+    live: Side,
+    own: Side,
+    scope: str,
+    facts: Sequence[Sequence[Record]],
+    forgotten: Sequence[Record],
+    superseded: Sequence[Record],
 ) -> Pairs:
     mine, theirs = ([*map(_statement, rows)] for rows in facts)
     gone = [_statement(row) for row in forgotten if row["content"]]
+    # By what it said before, a memory is still the counterpart of what the branch has.
+    earlier = [_earlier(row) for row in superseded]
+    named = {str(row["item_id"]): str(row["memory_id"]) for row in superseded}
     pairs = same(mine, theirs)
     ids = {each.memory_id for each in theirs} - pairs.taken
     for row in forgotten:
@@ -181,6 +192,7 @@ async def _pairs(
             pairs.forgotten[known] = Pair(known, known, 1.0)
             pairs.taken.add(known)
     rest = [each for each in mine if each.memory_id not in pairs.paired]
+    rest += [each for each in earlier if named[each.memory_id] not in pairs.paired]
     other = [each for each in theirs if each.memory_id not in pairs.taken]
     scores: dict[tuple[str, str], float] = {}
     some: list[tuple[Statement, Statement]] = []
@@ -190,8 +202,20 @@ async def _pairs(
             scores |= await _scores(live, own, scope, some)
             some = []
     scores |= await _scores(live, own, scope, some)
-    pair_nearest(pairs, scores, frozenset(each.memory_id for each in gone))
+    by_memory: dict[tuple[str, str], float] = {}
+    for (one, theirs_id), score in scores.items():
+        key = (named.get(one, one), theirs_id)
+        by_memory[key] = max(score, by_memory.get(key, 0.0))
+    no_more = set(named.values()) - {each.memory_id for each in mine}
+    pair_nearest(pairs, by_memory, frozenset({*no_more, *(each.memory_id for each in gone)}))
+    pair_by_id(pairs, mine, theirs)
     return pairs
+
+
+def _earlier(row: Record) -> Statement:
+    content = str(row["content"])
+    source = (str(row["turn_memory_id"]),)
+    return Statement(str(row["item_id"]), content, content_hash(storage_content(content)), source)
 
 
 def _statement(row: Record) -> Statement:
@@ -242,10 +266,13 @@ def _same(live: Sequence[Record], branch: Sequence[Record], pairs: Pairs) -> dic
 def _differences(
     scope: str,
     facts: Sequence[Sequence[Record]],
-    forgotten: Sequence[Record],
+    gone: tuple[Sequence[Record], Sequence[Record]],
     pairs: Pairs,
     anew: frozenset[str],
+    held_back: frozenset[str],
 ) -> list[FactDifference]:
+    """`gone` are the live facts that people forgot, and those that a later statement superseded;
+    `held_back` the turns of which the branch has not carried out all."""
     theirs = {str(row["memory_id"]): row for row in facts[1]}
     found = []
     for row in facts[0]:
@@ -254,21 +281,59 @@ def _differences(
         if pair is None:
             if not anew.isdisjoint(state.sources):
                 keep = _why_kept(state, state.sources, anew)
+                if keep is None and not held_back.isdisjoint(state.sources):
+                    keep = "held-back"
                 found.append(FactDifference(scope, "lost", state, None, keep=keep))
         elif theirs[pair.branch]["content_hash"] != row["content_hash"]:
             other = FactState.of(theirs[pair.branch])
             sources = (*state.sources, *other.sources)
             if not anew.isdisjoint(sources):
                 keep = _why_kept(state, sources, anew)
+                if keep is None and _knows_later(row, theirs[pair.branch]):
+                    keep = "newer"
                 near = pair.similarity or None
                 found.append(FactDifference(scope, "changed", state, other, near, keep))
-    erased = {source for row in forgotten if not row["content"] for source in row["sources"]}
     taken = {pair.branch for pair in pairs.paired.values()}
-    for row in facts[1]:
+    rest = [row for row in facts[1] if str(row["memory_id"]) not in taken]
+    return [*found, *_only_of_branch(scope, rest, gone, pairs, anew)]
+
+
+def _only_of_branch(
+    scope: str,
+    rows: Sequence[Record],
+    gone: tuple[Sequence[Record], Sequence[Record]],
+    pairs: Pairs,
+    anew: frozenset[str],
+) -> Iterator[FactDifference]:
+    forgotten, superseded = gone
+    erased = {source for row in forgotten if not row["content"] for source in row["sources"]}
+    by_people = {str(row["memory_id"]) for row in forgotten}
+    ended = {
+        str(row["memory_id"]): {
+            "occurred_at": row["superseded_at"],
+            "sources": (row["superseded_by"],),
+        }
+        for row in sorted(superseded, key=lambda row: row["superseded_at"])
+    }
+    for row in rows:
         state = FactState.of(row)
-        if state.memory_id not in taken and not anew.isdisjoint(state.sources):
-            found.append(_gained(scope, state, pairs, erased, anew))
-    return found
+        if anew.isdisjoint(state.sources):
+            continue
+        pair = pairs.forgotten.get(state.memory_id)
+        suppressed = pair if pair is not None and pair.live in by_people else None
+        said = _gained(scope, state, suppressed, erased, anew)
+        if said.keep is None and pair is not None and _knows_later(ended[pair.live], row):
+            near = pair.similarity
+            said = replace(said, similarity=near, keep="newer", counterpart=pair.live)
+        yield said
+
+
+def _knows_later(live: Record, branch: Record) -> bool:
+    """Whether the live memory was told so after all that the branch's fact was drawn from. Of turns
+    with one time those that the branch's fact is not from count as later."""
+    if live["occurred_at"] != branch["occurred_at"]:
+        return bool(live["occurred_at"] > branch["occurred_at"])
+    return not set(branch["sources"]).issuperset(live["sources"])
 
 
 def _why_kept(live: FactState, sources: Iterable[str], anew: frozenset[str]) -> KeptWhy | None:
@@ -278,11 +343,10 @@ def _why_kept(live: FactState, sources: Iterable[str], anew: frozenset[str]) -> 
 
 
 def _gained(
-    scope: str, state: FactState, pairs: Pairs, erased: set[str], anew: frozenset[str]
+    scope: str, state: FactState, forgotten: Pair | None, erased: set[str], anew: frozenset[str]
 ) -> FactDifference:
     """What was erased nobody can compare with: nothing that is new comes of its sources."""
     said = FactDifference(scope, "gained", None, state)
-    forgotten = pairs.forgotten.get(state.memory_id)
     if forgotten is not None:
         near = forgotten.similarity
         return replace(said, similarity=near, keep="suppressed", counterpart=forgotten.live)

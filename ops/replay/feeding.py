@@ -290,7 +290,12 @@ def _asks_models(message: Message | None) -> bool:
 
 
 def _copied(record: Record, message: Message | None) -> Outgoing:
-    """The record as it lies in the live log, in the same partition."""
+    """The record as it lies in the live log, in the same partition, but for the settings that it
+    was carried out by: a branch has its own."""
+    if message is not None and isinstance(message.body, MemoryWrite) and message.body.settings:
+        fed = decoded(record)  # of which what was erased is gone
+        if fed is not None:
+            return _recorded(record, fed)
     scope = "" if message is None else message.scope
     return Outgoing(
         record.topic, scope, record.key or b"", record.value, record.headers, record.partition
@@ -298,12 +303,15 @@ def _copied(record: Record, message: Message | None) -> Outgoing:
 
 
 def _recorded(record: Record, message: Message) -> Outgoing:
-    """A translated command in the place of the record that it stands for."""
+    """A message in the place of the record that it stands for, to be carried out by the branch's
+    settings."""
+    assert isinstance(message.body, MemoryWrite)
+    body = message.body.model_copy(update={"settings": None})
     return Outgoing(
         record.topic,
         message.scope,
         record.key or b"",
-        encode(message),
+        encode(message.model_copy(update={"body": body})),
         record.headers,
         record.partition,
     )

@@ -55,12 +55,13 @@ class DiffOrder(_Order):
 
 
 class PromoteOrder(_Order):
-    """Carry a branch's differences over into the live memory. `catch_up`: it first reads what came
-    in since."""
+    """Carry a branch's differences over into the live memory. `allow_loss`: also where live facts
+    have no counterpart and are forgotten. `catch_up`: it first reads what came in since."""
 
     kind: Literal["promote"] = "promote"
     branch: BranchName
     dry_run: bool = False
+    allow_loss: bool = False
     catch_up: bool = True
 
 

@@ -114,19 +114,24 @@ def _words(text: str) -> set[str]:
 
 def same(live: Sequence[Statement], branch: Sequence[Statement]) -> Pairs:
     """Facts with equal content, wherever they were drawn from: in one scope there is but one such
-    fact on each side. Then those with one id, which are the same fact in two states."""
+    fact on each side."""
     pairs = Pairs()
     by_digest = {statement.digest: statement.memory_id for statement in branch}
     for statement in live:
         found = by_digest.get(statement.digest)
         if found is not None:
             pairs.join(Pair(statement.memory_id, found, 1.0))
+    return pairs
+
+
+def pair_by_id(pairs: Pairs, live: Sequence[Statement], branch: Sequence[Statement]) -> None:
+    """Join what is left with one id, which is the same fact in two states. An id counts places in a
+    reply: what is nearer comes before."""
     ids = {statement.memory_id for statement in branch}
     for statement in live:
         known = statement.memory_id
         if known in ids and known not in pairs.paired and known not in pairs.taken:
             pairs.join(Pair(known, known, 0.0))
-    return pairs
 
 
 def may_be_pairs(

@@ -44,14 +44,17 @@ that the live memory drew from them."""
 @dataclass(frozen=True, slots=True)
 class PromoteRequest:
     """Promote this branch, in all scopes or in those that are named; with `dry_run` only tell what
-    would be done. `catch_up`: let the branch read first what came in since, with its own model.
-    `wait_seconds`: for the results of each scope."""
+    would be done. `allow_loss`: also where live facts have no counterpart in the branch and are
+    forgotten; a scope with such facts is refused otherwise, with what they say. `catch_up`: let the
+    branch read first what came in since, with its own model. `wait_seconds`: for the results of
+    each scope."""
 
     branch: str
     scopes: tuple[str, ...] = ()
     reason: str = ""
     actor: Actor = Actor()
     dry_run: bool = False
+    allow_loss: bool = False
     catch_up: bool = False
     most_behind: int = MOST_BEHIND
     wait_seconds: float = 600.0
@@ -136,8 +139,11 @@ async def _promoted(
                     found.append(done[scope])
                     continue
                 plan = plan_of(await scope_diff(live, own, branch, scope))
-                end = ScopeEnd(scope, "nothing", plan.counts(), plan.kept_because())
-                if plan.changes_something and not request.dry_run:
+                counted, kept = plan.counts(), plan.kept_because()
+                end = ScopeEnd(scope, "nothing", counted, kept, losses=plan.losses)
+                if plan.losses and not (request.allow_loss or request.dry_run):
+                    found.append(replace(end, status="refused", error=_would_lose(plan.losses)))
+                elif plan.changes_something and not request.dry_run:
                     given = await _give(commands, settings, request, plan, promotion_id)
                     waiting.append((replace(plan, changes=()), given))
                 else:
@@ -148,6 +154,14 @@ async def _promoted(
             found.append(await awaited(commands, plan.scope, command_id, request.wait_seconds))
     report(Progress("promoting", len(waiting), len(waiting), "scopes"))
     return tuple(sorted(found, key=lambda end: end.scope))
+
+
+def _would_lose(losses: tuple[str, ...]) -> str:
+    return (
+        f"{len(losses)} fact(s) of the live memory would be forgotten, which the branch has not;"
+        " nothing was changed in this scope: promote again with --allow-loss (`allow_loss`) where"
+        " that is meant"
+    )
 
 
 async def _give(

@@ -44,6 +44,8 @@ class Plan:
     scope: str
     changes: tuple[PromotionChange, ...]
     after: str | None
+    losses: tuple[str, ...] = ()
+    """What the facts say that the live memory would lose."""
 
     @property
     def changes_something(self) -> bool:
@@ -98,7 +100,12 @@ def _parts(changes: Sequence[PromotionChange], limit: int) -> Iterator[list[Prom
 def plan_of(diff: ScopeDiff) -> Plan:
     """What makes the scope's live facts those of the branch."""
     changes = tuple(_change(diff, each) for each in diff.facts)
-    return Plan(diff.scope, changes, diff.newest_promotion)
+    losses = tuple(
+        each.live.content
+        for each in diff.facts
+        if each.live is not None and each.branch is None and each.keep is None
+    )
+    return Plan(diff.scope, changes, diff.newest_promotion, losses)
 
 
 def _change(diff: ScopeDiff, each: FactDifference) -> PromotionChange:

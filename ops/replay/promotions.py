@@ -45,13 +45,15 @@ class RollbackRequest:
 class ScopeEnd:
     """What became of one scope. `status`: `planned` (dry run), `nothing` to do, `applied`,
     `rolled-back`, `waiting` for a worker, or `refused` with an `error`. `counts` are by what was
-    done, `kept_because` why what was kept was."""
+    done, `kept_because` why what was kept was; `losses` are the facts that the live memory would
+    lose, where nothing was done yet."""
 
     scope: str
     status: str
     counts: dict[str, int] = field(default_factory=dict)
     kept_because: dict[str, int] = field(default_factory=dict)
     error: str | None = None
+    losses: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,18 @@ WHERE m.scope = {scope} AND m.state = 'tombstone' AND m.type NOT IN {sources}
     AND coalesce(e.actor_type, '') <> 'pipeline' AND p.memory_id IS NULL
 ORDER BY m.memory_id"""
 )
+# What a memory said before a later statement changed or deleted it.
+_SUPERSEDED = """
+SELECT f.item_id, f.memory_id, f.content, f.turn_memory_id, max(g.occurred_at) AS superseded_at,
+    arg_max(g.turn_memory_id, (g.occurred_at, g.item_id)) AS superseded_by
+FROM facts f JOIN facts g ON g.memory_id = f.memory_id AND g.scope = f.scope
+    AND g.occurred_at >= f.occurred_at AND g.turn_memory_id <> f.turn_memory_id
+    AND g.outcome IN ('updated', 'deleted')
+WHERE f.scope = {scope} AND f.outcome IN ('created', 'updated', 'none', 'deduped')
+GROUP BY f.item_id, f.memory_id, f.content, f.turn_memory_id ORDER BY f.item_id"""
+_HELD_BACK = """
+SELECT DISTINCT turn_memory_id FROM facts
+WHERE scope = {scope} AND outcome IN ('blocked', 'shadowed') ORDER BY ALL"""
 _EXTRACTIONS = """
 SELECT e.turn_memory_id, e.provider, e.model, e.prompt_version, e.facts, e.input_tokens,
     e.output_tokens, e.cost, e.latency_ms, e.recorded_at, m.occurred_at
@@ -113,6 +125,15 @@ class Side:
     async def forgotten(self, scope: str) -> list[Record]:
         """Drawn memories that a person forgot; of those that were erased, without content."""
         return await self._of(scope, _FORGOTTEN, sources=str(tuple(sorted(SOURCE_TYPES))))
+
+    async def superseded(self, scope: str) -> list[Record]:
+        """Facts that a later statement replaced or deleted, with when that was stated."""
+        return await self._of(scope, _SUPERSEDED)
+
+    async def held_back(self, scope: str) -> frozenset[str]:
+        """The turns with facts that were drawn and not carried out."""
+        rows = await self._of(scope, _HELD_BACK)
+        return frozenset(str(row["turn_memory_id"]) for row in rows)
 
     async def extractions(self, scope: str) -> list[Record]:
         """The last extraction of each turn."""

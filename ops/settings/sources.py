@@ -1,4 +1,5 @@
-"""Settings from flags, environment and file, in this order of precedence, and where each is from.
+"""Settings from flags, environment, file and what the data folder was made with, in this order of
+precedence, and where each is from.
 
 Nothing is guessed: a key that no setting has is refused with the nearest name, wherever it stands.
 """
@@ -18,6 +19,7 @@ from typing import Final
 from pydantic import BaseModel, JsonValue, SecretStr, ValidationError
 from pydantic_settings import EnvSettingsSource
 
+from palimpsest.ops.settings.folder_settings import kept_in, still_counting
 from palimpsest.ops.settings.sections import Settings
 
 FILE_NAME = "palimpsest.toml"
@@ -84,6 +86,11 @@ def load_settings(
         for key, value in found.items():
             values[key] = value
             origins[key] = source
+    file = kept_in(Path(str(values.get("data_dir", Settings.model_fields["data_dir"].default))))
+    for source, found in [] if file is None else _file_source(file):
+        kept = still_counting(found, values)
+        values = kept | values
+        origins = dict.fromkeys(kept, source) | origins
     try:
         settings = Settings.model_validate(_nested(values))
     except ValidationError as error:

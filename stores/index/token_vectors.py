@@ -28,8 +28,6 @@ Integers = NDArray[np.int64]
 LEVELS: Final = 16
 BEST_STEP: Final = 0.3352
 """Of a standard deviation, for 16 equal steps: Max, "Quantizing for Minimum Distortion" (1960)."""
-BEFORE_SHARE: Final = np.float32(0.9)
-"""Of the turn before: see the decision note on ranking by token vectors."""
 _LENGTH: Final = np.dtype("<f2")
 _LARGEST: Final = 127
 _SMALLEST: Final = 1e-9
@@ -94,13 +92,17 @@ class TokenCodec:
         return QueryTokens(numbers, scales.astype(np.float32), offsets.astype(np.float32))
 
     def similarities(
-        self, query: QueryTokens, packed: Sequence[bytes], before: Integers | None = None
+        self,
+        query: QueryTokens,
+        packed: Sequence[bytes],
+        nearby: Sequence[tuple[Integers, float]] = (),
     ) -> Floats:
         """MaxSim (n,) of a question and memories, -1..1 but for rounding; NaN where either has no
         token. Raises ValueError for cut bytes.
 
-        `before` (n,) is the place among `packed` of the turn before, -1 for none: what that says
-        counts as the memory's own, `BEFORE_SHARE` of it, so an answer need not repeat its question.
+        Each of `nearby` has, for every memory, the place among `packed` (n,) of a turn near it in
+        its session, -1 for none, and the share at which the words of that turn count as the
+        memory's own, so an answer need not repeat its question.
         """
         found = np.full(len(packed), np.nan)
         sizes, levels, lengths = self._read(packed)
@@ -114,8 +116,8 @@ class TokenCodec:
         nearness /= lengths
         starts = np.concatenate(([0], np.cumsum(sizes[some])[:-1]))
         best = np.maximum.reduceat(nearness, starts, axis=1)
-        if before is not None:
-            best = _with_what_was_before(best, some, before)
+        if nearby:
+            best = _with_nearby_turns(best, some, nearby)
         total = np.zeros(len(some))
         # Token by token: a sum along an axis may differ with how many memories there are.
         for row in best:
@@ -140,14 +142,17 @@ class TokenCodec:
         return sizes, levels, np.frombuffer(lengths, dtype=_LENGTH).astype(np.float32)
 
 
-def _with_what_was_before(best: Vectors, some: Integers, before: Integers) -> Vectors:
-    """`best` (tokens, memories of `some`), each column raised by that of the turn before it."""
-    column = np.full(len(before) + 1, -1)
-    column[some] = np.arange(len(some))
-    earlier = column[before[some]]
+def _with_nearby_turns(
+    best: Vectors, some: Integers, nearby: Sequence[tuple[Integers, float]]
+) -> Vectors:
+    """`best` (tokens, memories of `some`), each column raised by those of the turns near it."""
     raised = best.copy()
-    has = earlier >= 0
-    raised[:, has] = np.maximum(best[:, has], BEFORE_SHARE * best[:, earlier[has]])
+    for places, share in nearby:
+        column = np.full(len(places) + 1, -1)
+        column[some] = np.arange(len(some))
+        other = column[places[some]]
+        has = other >= 0
+        raised[:, has] = np.maximum(raised[:, has], np.float32(share) * best[:, other[has]])
     return raised
 
 

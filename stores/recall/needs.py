@@ -63,8 +63,8 @@ def need_of(
         centred=side,
         count=max(settings.pool, query.limit),
         ids=ids,
-        # One more: what is said before the furthest of them counts as its own.
-        reach=parameters.reach + 1 + query.neighbours,
+        # What is said near the furthest of them counts as its own.
+        reach=parameters.reach + parameters.context_reach + query.neighbours,
         passes=passes,
         values=values,
         k1=parameters.k1,

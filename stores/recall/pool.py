@@ -119,7 +119,7 @@ class PoolSearch:
                 of_named=self._of_named(turns, facts, links),
                 links=links,
                 asks=self._asks(turns),
-                before=self._before(turns, allowed.passes[TURNS]),
+                nearby=self._nearby(turns, allowed.passes[TURNS]),
             )
             rows.of_assistant, rows.only_ask = self._by_role(rows, turns)
             if self._tokens is None:
@@ -156,22 +156,27 @@ class PoolSearch:
             only[row] = only_asks(segment.contents[turns[row]])
         return said, only
 
-    def _before(self, turns: Integers, passes: Mask | None) -> list[str]:
-        """The id of the turn before each in its session; empty where it is none, or not shown."""
+    def _nearby(self, turns: Integers, passes: Mask | None) -> dict[int, list[str]]:
+        """By offset, the id of the turn that far from each in its session; empty where there is
+        none, or it may not be shown."""
         segment, seats = self._index.turns, self._index.seats
         may = np.ones(self._sizes[TURNS], dtype=np.bool_)
         _leave_out(may, segment, passes)
         sessions = segment.meta["session"][turns].tolist()
         positions = segment.meta["position"][turns].tolist()
-        found = []
+        offsets = {-1, *(offset for offset, _ in self._parameters.context_shares)}
+        found: dict[int, list[str]] = {offset: [] for offset in sorted(offsets)}
         for session, position in zip(sessions, positions, strict=True):
-            place = seats[session][position - 1] if session >= 0 and position > 0 else -1
-            found.append(segment.ids[place] if 0 <= place < len(may) and may[place] else "")
+            places = seats[session] if session >= 0 else ()
+            for offset, ids in found.items():
+                there = position + offset
+                place = places[there] if 0 <= there < len(places) else -1
+                ids.append(segment.ids[place] if 0 <= place < len(may) and may[place] else "")
         return found
 
     def _by_tokens(self, tokens: TokenLeg, places: Sequence[Integers], rows: Ranking) -> Floats:
         """Tokens come from a table, so without the index's lock."""
-        scores = tokens.scores(rows.ids, rows.before)
+        scores = tokens.scores(rows.ids, rows.nearby)
         lacking = np.isnan(scores)
         if lacking.any() and self._vector is not None:
             with self._index.lock:

@@ -91,6 +91,11 @@ class RankingParameters:
     """Slope and rest of the similarity by token vectors that is likely at a cosine of vectors, for
     what has no token vectors: a line through those of 80 questions, .03 off."""
 
+    context_shares: tuple[tuple[int, float], ...] = ((-2, 0.85), (-1, 0.9), (2, 0.85))
+    """By places before (negative) or after in the session, the share at which the words of a turn
+    count as another's own where token vectors are compared: the turn before is often what it
+    answers, and those two away are mostly the same speaker's (decision 82)."""
+
     neighbour_weights: tuple[tuple[int, float], ...] = ((-2, 0.3), (-1, 0.25), (1, 0.4), (2, 0.1))
     """By places before (negative) or after in the session, how much a turn raises another. Two
     before with .3 instead of .2: +.004 at 10 on LoCoMo, +.003 on REALTALK, -.002 on LongMemEval."""
@@ -160,6 +165,11 @@ class RankingParameters:
     def reach(self) -> int:
         """How many places away the furthest turn is that another one raises."""
         return max((abs(offset) for offset, _ in self.neighbour_weights), default=0)
+
+    @property
+    def context_reach(self) -> int:
+        """How many places away the furthest turn is whose words count as another's."""
+        return max((abs(offset) for offset, _ in self.context_shares), default=0)
 
 
 DEFAULTS: Final = RankingParameters()

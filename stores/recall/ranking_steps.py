@@ -65,8 +65,9 @@ class Ranking:
     links: Integers
     asks: Mask
     """Of the turns, which ask something."""
-    before: list[str]
-    """Of the turns, the id of the one before in the session; empty for none that may be shown."""
+    nearby: Mapping[int, Sequence[str]]
+    """By its offset in the session, of each turn the id of the one that far away; empty for none
+    that may be shown."""
     of_assistant: Mask | None = None
     """What an assistant said, or what was drawn from that alone; None where none speaks."""
     only_ask: Mask | None = None

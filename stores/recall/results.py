@@ -58,7 +58,7 @@ def readings(index: ScopeIndex, rows: Ranking) -> list[tuple[str, ...]]:
 
     def read(head: int) -> tuple[str, ...]:
         own = said(rows.ids[head])
-        before = said(rows.before[head]) if head < rows.turns else ""
+        before = said(rows.nearby[-1][head]) if head < rows.turns else ""
         if not before:
             return (own,)
         both = f"{' '.join(before.split()[-WORDS_BEFORE:])} {own}"

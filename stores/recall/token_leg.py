@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -39,17 +40,22 @@ class TokenLeg:
         self._packed = packed
         self._parameters = parameters
 
-    def scores(self, ids: Sequence[str], before: Sequence[str]) -> Floats:
-        """Scores (n,), 0..1, NaN for what has no token vectors. `before` are ids for the first of
-        `ids`, each that of the turn before (empty: none): what it says counts, too."""
+    def scores(self, ids: Sequence[str], nearby: Mapping[int, Sequence[str]]) -> Floats:
+        """Scores (n,), 0..1, NaN for what has no token vectors. `nearby` has, by its offset in the
+        session, the id of the turn that far from each of the first of `ids` (empty: none): what it
+        says counts, too."""
         places = {memory_id: place for place, memory_id in enumerate(ids)}
-        for memory_id in filter(None, before):
+        for memory_id in filter(None, chain(*nearby.values())):
             places.setdefault(memory_id, len(places))
         found = self._packed(list(places))
-        earlier = np.full(len(places), -1, dtype=np.int64)
-        earlier[: len(before)] = [places.get(memory_id, -1) for memory_id in before]
         blobs = [found.get(memory_id, b"") for memory_id in places]
-        similarities = self._codec.similarities(self._asked, blobs, earlier)[: len(ids)]
+        shares = []
+        for offset, share in self._parameters.context_shares:
+            others = np.full(len(places), -1, dtype=np.int64)
+            turns = nearby.get(offset, ())
+            others[: len(turns)] = [places.get(memory_id, -1) for memory_id in turns]
+            shares.append((others, share))
+        similarities = self._codec.similarities(self._asked, blobs, shares)[: len(ids)]
         return self._share(similarities)
 
     def estimates(self, cosines: Vector) -> Floats:

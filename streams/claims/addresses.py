@@ -27,8 +27,8 @@ _ADDRESSES: Final = tuple(
     )
 )
 _EVENT: Final = re.compile(
-    rf"{_HOLDER}(?P<key>(?:[\w-]{{1,30}} ){{0,2}}?[\w-]{{1,30}}) "
-    rf"(?:is (?:on )?|(?P<news>{_MOVED}|is now on) )(?P<value>{_DAY})"
+    rf"{_HOLDER}(?P<key>(?:[\w-]{{1,30}} ){{0,2}}?[\w-]{{1,30}}) (?:is (?:on )?|(?P<news>{_MOVED}"
+    rf"|is now on) )(?P<value>{_DAY})"
 )
 _NAME: Final = r"[^\W\d_a-z][\w'-]{1,30}(?: [^\W\d_a-z][\w'-]{1,30})?"
 _PARTNER: Final = re.compile(

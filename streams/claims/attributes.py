@@ -64,9 +64,8 @@ def relative_claim(owner: str, relation: str, name: str) -> Claim:
 
 _REVERSED: Final = re.compile(
     rf"(?P<value>.{{1,60}}?) (?:is|are) (?:(?P<my>my|our)|(?P<owner>(?:{NAME})(?: (?:{NAME}))?"
-    rf"|[Tt]he user)'s)"
-    rf" (?:(?P<favourite>(?:all-time )?favou?rite(?: \w+){{1,3}})|(?P<relation>(?:\w+"
-    rf" ){{0,2}}?(?:{KIN})))"
+    rf"|[Tt]he user)'s) (?:(?P<favourite>(?:all-time )?favou?rite(?: \w+){{1,3}})"
+    rf"|(?P<relation>(?:\w+ ){{0,2}}?(?:{KIN})))"
 )
 
 
@@ -85,22 +84,12 @@ def reversed_claim(clause: str, speaker: str) -> Claim | None:
         )
     if not is_name(value) and not is_activity(value):
         return None
-    if value.partition(" ")[0].lower() in (
-        "it",
-        "this",
-        "that",
-        "these",
-        "those",
-        "which",
-        "he",
-        "she",
-        "they",
-        "what",
-    ):
+    if value.partition(" ")[0].lower() in _POINTING:
         return None
     return _favourite(owner, found["favourite"], value, False)
 
 
+_POINTING: Final = frozenset("it this that these those which he she they what".split())
 _KIND_OF_FAVOURITE: Final = re.compile(r"^.*?favou?rite (?P<kind>.+)$")
 
 
@@ -160,27 +149,22 @@ def attribute_claim(subject: Subject, said: Predicate) -> Claim | None:
     return Claim(slot, subject.owner, key, kept, True, news, False, in_third_person(text))
 
 
+_NAMED: Final[tuple[tuple[Slot, str, str], ...]] = (
+    ("name", "", "name"),
+    ("name", "full", "full name"),
+    ("name", "first", "first name"),
+    ("name", "last", "last name"),
+    ("name", "nickname", "nickname"),
+    ("birthday", "", "birthday"),
+    ("birthday", "anniversary", "wedding anniversary|anniversary"),
+    ("occupation", "", "job|occupation|profession"),
+    ("hobby", "", "hobby|hobbies"),
+    ("origin", "", "hometown|home town|home city"),
+    ("origin", "country", "home country"),
+    ("origin", "state", "home state"),
+    ("language", "native", "native language|first language|mother tongue"),
+    ("study", "", "major"),
+)
 _ATTRIBUTES: Final[dict[str, tuple[Slot, str]]] = {
-    "name": ("name", ""),
-    "full name": ("name", "full"),
-    "first name": ("name", "first"),
-    "last name": ("name", "last"),
-    "nickname": ("name", "nickname"),
-    "birthday": ("birthday", ""),
-    "wedding anniversary": ("birthday", "anniversary"),
-    "anniversary": ("birthday", "anniversary"),
-    "job": ("occupation", ""),
-    "occupation": ("occupation", ""),
-    "profession": ("occupation", ""),
-    "hobby": ("hobby", ""),
-    "hobbies": ("hobby", ""),
-    "hometown": ("origin", ""),
-    "home town": ("origin", ""),
-    "home country": ("origin", "country"),
-    "home state": ("origin", "state"),
-    "home city": ("origin", ""),
-    "native language": ("language", "native"),
-    "first language": ("language", "native"),
-    "mother tongue": ("language", "native"),
-    "major": ("study", ""),
+    name: (slot, key) for slot, key, names in _NAMED for name in names.split("|")
 }

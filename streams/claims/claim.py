@@ -5,31 +5,10 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 Slot = Literal[
-    "name",
-    "age",
-    "birthday",
-    "home",
-    "origin",
-    "work",
-    "occupation",
-    "relationship",
-    "family",
-    "people",
-    "pet",
-    "health",
-    "allergy",
-    "diet",
-    "likes",
-    "favourite",
-    "possession",
-    "figure",
-    "study",
-    "language",
-    "hobby",
-    "plan",
-    "decision",
-    "event",
-]
+    "name", "age", "birthday", "home", "origin", "work", "occupation", "relationship", "family",
+    "people", "pet", "health", "allergy", "diet", "likes", "favourite", "possession", "figure",
+    "study", "language", "hobby", "plan", "decision", "event",
+]  # fmt: skip
 
 
 class Claim(NamedTuple):

@@ -52,8 +52,8 @@ _DATED: Final = re.compile(
     r"(?P<year>\d{4})(?:-(?P<number>\d\d)-(?P<day>\d\d))?$"
 )
 _RECENT: Final = re.compile(
-    r" (?:yesterday|today|recently|last (?:week|weekend|month)|this (?:week|month)"
-    r"|earlier this month)$"
+    r" (?:yesterday|today|recently|last (?:week|weekend|month)|this (?:week|month)|earlier this"
+    r" month)$"
 )
 _AS_OF: Final = re.compile(r" \(as of [A-Z][a-z]+ \d{4}\)")
 _LATELY: Final = re.compile(r" (?:now|again)[.!]?$")
@@ -73,8 +73,8 @@ def is_ambiguous(statement: str, others: Iterable[str]) -> bool:
         return False
     name = re.escape(first[0])
     another = re.compile(
-        rf"['’]s (?:[\w-]{{1,30}} ){{1,3}}{name}\b"
-        rf"|^{name}(?: from |,? (?:who|the|his|her|my)\b| \()"
+        rf"['’]s (?:[\w-]{{1,30}} ){{1,3}}{name}\b|^{name}(?: from |,? (?:who|the|his|her|my)\b|"
+        rf" \()"
     )
     return any(another.search(text) is not None for text in others)
 

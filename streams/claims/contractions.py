@@ -6,25 +6,12 @@ import re
 from typing import Final
 
 _BARE: Final = {
-    "im": "I am",
-    "ive": "I have",
-    "dont": "do not",
-    "doesnt": "does not",
-    "didnt": "did not",
-    "cant": "can not",
-    "wont": "will not",
-    "isnt": "is not",
-    "arent": "are not",
-    "wasnt": "was not",
-    "havent": "have not",
-    "hasnt": "has not",
-    "hadnt": "had not",
-    "couldnt": "could not",
-    "wouldnt": "would not",
-    "shouldnt": "should not",
-    "youre": "you are",
-    "theyre": "they are",
-    "thats": "that is",
+    **{"im": "I am", "ive": "I have", "cant": "can not", "wont": "will not", "thats": "that is"},
+    **{"youre": "you are", "theyre": "they are"},
+    **{
+        f"{verb}nt": f"{verb} not"
+        for verb in "do does did is are was have has had could would should".split()
+    },
 }
 _BARE_WORD: Final = re.compile(
     rf"(?<![\w.'@/-])(?:{'|'.join(_BARE)})(?![\w.'@/-])", re.IGNORECASE | re.ASCII
@@ -49,6 +36,12 @@ _WRITTEN: Final = (
         ),
         lambda m: " is ",
     ),
+    (
+        re.compile(
+            r"\b([Ff]avou?rite [\w' ]{1,40}?) (?:would |got |ha(?:s|ve) )(?:have )?(?:to )?be "
+        ),
+        lambda m: f"{m[1]} is ",
+    ),
     (re.compile(r"\bgonna\b"), lambda m: "going to"),
     (re.compile(r"\bI (?:really )?can not stand (?!up\b|in\b|on\b)"), lambda m: "I hate "),
     (re.compile(r"\bI can not (?=(?:eat|drink)\b)"), lambda m: "I do not "),
@@ -64,7 +57,14 @@ def expanded(text: str) -> str:
     if not _BARE.keys().isdisjoint(text.lower().split()):
         text = _BARE_WORD.sub(lambda match: _BARE[match.group().lower()], text)
     text = _SMALL_I.sub("I", text)
-    if "'" in text or "gonna" in text or " here " in text or "any" in text or "cannot" in text:
+    if (
+        "'" in text
+        or "gonna" in text
+        or " be " in text
+        or " here " in text
+        or "any" in text
+        or "cannot" in text
+    ):
         for pattern, written in _WRITTEN:
             text = pattern.sub(written, text)
     return text

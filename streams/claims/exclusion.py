@@ -46,7 +46,7 @@ ADJECTIVE: Final = re.compile(
     r"|buddhist|protestant"
 )
 """Folded words that are written like a name and are none."""
-_FAVOURITES: Final = tuple(
+FAVOURITES: Final = tuple(
     frozenset(re.split(r", *\n? *", words.strip()))
     for words in (
         "red, orange, yellow, green, blue, purple, pink, brown, black, white, grey, gold, silver",
@@ -175,7 +175,7 @@ def _other_favourite(new: Stated, known: Stated) -> bool:
     if kinds[0] != kinds[1] or kinds[0].endswith("s") or _tells_more(new.value, known.value):
         return False
     values = {new.value, known.value}
-    if any(values <= listed for listed in _FAVOURITES):
+    if any(values <= listed for listed in FAVOURITES):
         return new.value.rstrip("s") != known.value.rstrip("s")
     said_of_it = any(ADJECTIVE.fullmatch(value) for value in values)
     return not said_of_it and _are_names(new, known) and are_two_names(new.value, known.value)

@@ -18,9 +18,8 @@ from palimpsest.streams.claims.attributes import (
 )
 from palimpsest.streams.claims.claim import Claim, Slot
 from palimpsest.streams.claims.contractions import expanded
-from palimpsest.streams.claims.nouns import (
-    is_name,
-)
+from palimpsest.streams.claims.lexicon import JOBS
+from palimpsest.streams.claims.nouns import is_name
 from palimpsest.streams.claims.patterns import PATTERNS, Pattern
 from palimpsest.streams.claims.subjects import (
     FAMILY,
@@ -41,21 +40,27 @@ USER: Final = "The user"
 RECENTLY: Final = Time("point", "recently")
 
 _FILLER_END: Final = re.compile(
-    r",? (?:too|as well|also|so much|very much|so very much|a whole lot|more than anything"
-    r"|though|haha|lol|by the"
-    r" way|btw|actually|in general|you know|of course|for sure|myself|so far|again|originally)$"
+    r",? (?:too|as well|also|even|so much|very much|so very much|a whole lot|more than anything"
+    r"|though|haha|lol|by the way|btw|actually|in general|you know|of course|for sure|myself|so far"
+    r"|again|originally|the most|the best|together|once|twice|in the past|already)$"
 )
 _COMPANION: Final = re.compile(
     rf" (?P<with>(?:and )?(?:together )?with (?:(?:my|our|his|her|their) (?:\w+"
-    rf" ){{0,2}}?(?:{KIN})(?:,? (?:{NAME}))?"
-    rf"(?:,? and (?:(?:my|our|his|her|their) )?(?:\w+ ){{0,2}}?(?:{KIN}|{NAME}))?|(?:{NAME})(?:"
-    rf" and (?:{NAME}))?)"
-    rf"|alone|on my own|by myself|with (?:two|three|a|some) (?:\w+ )?(?:{KIN}))$"
+    rf" ){{0,2}}?(?:{KIN})(?:,? (?:{NAME}))?(?:,? and (?:(?:my|our|his|her|their) )?(?:\w+"
+    rf" ){{0,2}}?(?:{KIN}|{NAME}))?|(?:{NAME})(?: and (?:{NAME}))?)|(?:during|on|at|in) my (?:\w+"
+    rf" )?(?:commute|workouts?|sessions|break|walks?|free time|spare time)|alone|on my own|by"
+    rf" myself|on (?:vacation|holiday|business)|for (?:work|vacation)|as an? (?:[\w/-]+"
+    rf" ){{0,3}}?(?:{'|'.join(JOBS)})|with (?:two|three|a|some) (?:\w+ )?(?:{KIN})(?: from (?:work"
+    rf"|school|college|church))?)$"
 )
-_WE_SLOTS: Final[frozenset[Slot]] = frozenset(
-    ("home", "family", "pet", "relationship", "event", "plan", "possession", "decision", "hobby")
+_WE_SLOTS: Final = frozenset(
+    "home family pet relationship event plan possession decision hobby diet language origin"
+    " likes".split()
 )
 _DATES: Final[dict[Slot, tuple[TimeKind, ...]]] = {
+    "birthday": ("point",),
+    "home": ("until", "since", "span", "point"),
+    "possession": ("since", "span"),
     "plan": ("point", "until"),
     "event": ("point", "since"),
 }
@@ -64,12 +69,9 @@ _LASTING: Final = ("home", "work", "occupation", "study", "language")
 _HABITUAL: Final[tuple[TimeKind, ...]] = ("frequency", "since", "span")
 LEADING_TIME: Final = re.compile(
     r"^(?P<time>(?:(?:just |earlier |back )?(?:last|this|next|this past) \w+|yesterday|today"
-    r"|tomorrow|recently"
-    r"|in (?:early |late )?[A-Z][a-z]+(?: \d{4})?|in \d{4}|(?:about )?(?:a few|\w+) (?:days?"
-    r"|weeks?|months?|years?)"
-    r" ago|on [A-Z][a-z]+day|on [A-Z][a-z]+ \d{1,2}(?:st|nd|rd|th)?|since \d{4}|currently"
-    r"|these days|at the moment|right now|now)),?"
-    r" (?=\S)",
+    r"|tomorrow|recently|in (?:early |late )?[A-Z][a-z]+(?: \d{4})?|in \d{4}|(?:about )?(?:a few"
+    r"|\w+) (?:days?|weeks?|months?|years?) ago|on [A-Z][a-z]+day|on [A-Z][a-z]+ \d{1,2}(?:st|nd"
+    r"|rd|th)?|since \d{4}|currently|these days|at the moment|right now|now)),? (?=\S)",
     re.IGNORECASE,
 )
 _THESE_DAYS: Final = re.compile(r"today|tonight|this (?:morning|afternoon|evening)|recently", re.I)
@@ -79,9 +81,9 @@ _AS_OF: Final = re.compile(r" \(as of [A-Z][a-z]+ \d{4}\)")
 
 _NO_DEEDS: Final = frozenset(
     """* be have do go get use come like love enjoy hate dislike prefer adore detest loathe know
-    feel need want hope intend plan decide find keep lose suffer deal struggle suspect follow
-    turn grow begin become name call own listen focus manage help look live move relocate stop
-    stay""".split()
+    feel need want hope intend plan decide find keep lose suffer deal struggle suspect follow turn
+    grow begin become think try expect name call own listen focus manage help look live move
+    relocate stop stay""".split()
 )
 """Verbs whose patterns are all that they can say, and light ones."""
 
@@ -288,7 +290,7 @@ def _text(reading: _Reading, today: date | None) -> str:
         if today is None or time.kind == "frequency":
             words.append(time.words)
         elif time.kind != "now":
-            words.append(dated(time, today, ahead=pattern.slot == "plan"))
+            words.append(dated(time, today, ahead=pattern.slot in ("plan", "family")))
     if today is not None and pattern.slot == "age":
         words.append(f"(as of {today.strftime('%B')} {today.year})")
     return f"{in_third_person(' '.join(filter(None, words)))}."

@@ -30,9 +30,9 @@ _FOREIGN_WORDS: Final = (
     " seit sind wurde wird mir mich bei nach heute gestern morgen wohne arbeite mag hasse heisst"
     " heißt er sie es wenn dass daß weil oder würde"
     # Italian
-    " il lo gli che di sono ho mio mia miei mie è con del della nel nella sul alla dal hanno"
-    " siamo abbiamo anche molto più questo questa abito lavoro vivo vivono piace adoro odio"
-    " grazie ieri oggi domani ai dei delle ed io lui lei noi loro fratello sorella forse"
+    " il lo gli che di sono ho mio mia miei mie è con del della nel nella sul alla dal hanno siamo"
+    " abbiamo anche molto più questo questa abito lavoro vivo vivono piace adoro odio grazie ieri"
+    " oggi domani ai dei delle ed io lui lei noi loro fratello sorella forse"
     # Spanish
     " el los las que yo tengo muy mi mis soy estoy trabajo gusta tiene para por sin pero también"
     " porque cuando nos sus al una uno hermano hermana ayer hoy mañana desde hace vive años somos"

@@ -8,10 +8,10 @@ LANGUAGES: Final = frozenset(
     """english german french spanish italian portuguese dutch russian japanese chinese mandarin
     cantonese korean arabic hebrew hindi urdu bengali punjabi tamil turkish polish czech greek
     swedish norwegian danish finnish hungarian romanian ukrainian vietnamese thai indonesian malay
-    tagalog swahili welsh irish gaelic catalan basque latin esperanto farsi persian serbian croatian
-    bulgarian icelandic afrikaans zulu nepali gujarati marathi telugu mongolian sign_language asl
-    sinhala khmer lao slovak slovenian estonian latvian lithuanian albanian armenian georgian
-    """.split()
+    tagalog swahili welsh irish gaelic catalan basque latin esperanto farsi persian serbian
+    croatian bulgarian icelandic afrikaans zulu nepali gujarati marathi telugu mongolian
+    sign_language asl sinhala khmer lao slovak slovenian estonian latvian lithuanian albanian
+    armenian georgian""".split()
 )
 ILLNESSES: Final = frozenset(
     """asthma diabetes cancer migraines migraine arthritis eczema psoriasis anxiety depression
@@ -24,50 +24,55 @@ ILLNESSES: Final = frozenset(
 )
 JOBS: Final = frozenset(
     """nurse doctor teacher engineer developer programmer designer manager lawyer attorney
-    accountant
-    architect chef cook baker waiter waitress barista bartender cashier driver pilot paramedic
-    firefighter policeman officer detective soldier veteran marine sailor captain actor actress
-    singer musician pianist guitarist drummer dancer painter artist writer author journalist editor
-    photographer filmmaker director producer consultant analyst scientist researcher professor
-    lecturer tutor librarian student intern apprentice plumber electrician carpenter mechanic
-    farmer gardener builder contractor surgeon dentist veterinarian vet pharmacist therapist
-    psychologist psychiatrist counselor counsellor coach trainer instructor salesman salesperson
-    saleswoman realtor banker broker trader economist statistician mathematician physicist chemist
-    biologist geologist translator interpreter secretary receptionist assistant administrator clerk
-    freelancer entrepreneur founder ceo cto cfo landlord stylist hairdresser barber
-    beautician tailor florist jeweler potter sculptor illustrator animator copywriter marketer
-    recruiter nanny babysitter caregiver midwife doula priest pastor minister monk nun rabbi imam
-    judge paralegal politician diplomat ambassador activist social_worker volunteer technician
-    operator supervisor foreman welder miner fisherman butcher sommelier brewer dj comedian model
-    athlete footballer swimmer runner cyclist gymnast boxer wrestler referee lifeguard guide
-    pediatrician cardiologist neurologist radiologist optometrist physiotherapist nutritionist
-    dietitian blogger vlogger youtuber streamer influencer podcaster sophomore freshman senior
-    junior graduate undergraduate postdoc hygienist housewife homemaker janitor cleaner courier
-    mailman postman superintendent principal dean curator archivist historian philosopher linguist
-    anthropologist sociologist archaeologist astronomer astronaut data_scientist freelancer
-    screenwriter playwright novelist poet composer conductor violinist cellist bassist rapper
-    conservationist environmentalist ecologist zookeeper ranger forester agronomist surveyor
-    inspector auditor planner strategist executive representative agent associate specialist
-    coordinator secretary treasurer president chairman treasurer advisor adviser actuary
-    """.split()
+    accountant architect chef cook baker waiter waitress barista bartender cashier driver pilot
+    paramedic firefighter policeman officer detective soldier veteran marine sailor captain actor
+    actress singer musician pianist guitarist drummer dancer painter artist writer author
+    journalist editor photographer filmmaker director producer consultant analyst scientist
+    researcher professor lecturer tutor librarian student intern apprentice plumber electrician
+    carpenter mechanic farmer gardener builder contractor surgeon dentist veterinarian vet
+    pharmacist therapist psychologist psychiatrist counselor counsellor coach trainer instructor
+    salesman salesperson saleswoman realtor banker broker trader economist statistician
+    mathematician physicist chemist biologist geologist translator interpreter secretary
+    receptionist assistant administrator clerk freelancer entrepreneur founder ceo cto cfo
+    landlord stylist hairdresser barber beautician tailor florist jeweler potter sculptor
+    illustrator animator copywriter marketer recruiter nanny babysitter caregiver midwife doula
+    priest pastor minister monk nun rabbi imam judge paralegal politician diplomat ambassador
+    activist social_worker volunteer technician operator supervisor foreman welder miner fisherman
+    butcher sommelier brewer dj comedian model athlete footballer swimmer runner cyclist gymnast
+    boxer wrestler referee lifeguard guide pediatrician cardiologist neurologist radiologist
+    optometrist physiotherapist nutritionist dietitian blogger vlogger youtuber streamer
+    influencer podcaster sophomore freshman senior junior graduate undergraduate postdoc hygienist
+    housewife homemaker janitor cleaner courier mailman postman superintendent principal dean
+    curator archivist historian philosopher linguist anthropologist sociologist archaeologist
+    astronomer astronaut data_scientist freelancer screenwriter playwright novelist poet composer
+    conductor violinist cellist bassist rapper conservationist environmentalist ecologist
+    zookeeper ranger forester agronomist surveyor inspector auditor planner strategist executive
+    representative agent associate specialist coordinator secretary treasurer president chairman
+    treasurer advisor adviser actuary""".split()
 )
 OWNED: Final = frozenset(
-    """car bike bicycle motorcycle motorbike scooter truck van suv boat yacht kayak canoe rv camper
-    house apartment flat condo cottage cabin farm garden greenhouse land piano keyboard guitar
-    violin ukulele drums saxophone flute cello banjo trumpet harmonica telescope microscope camera
-    drone laptop computer pc macbook ipad tablet phone iphone smartphone smartwatch watch console
-    playstation xbox switch nintendo kindle tv television treadmill peloton rower tent
+    """car bike bicycle motorcycle motorbike scooter truck van suv boat yacht kayak canoe rv
+    camper house apartment flat condo cottage cabin farm garden greenhouse land piano keyboard
+    guitar violin ukulele drums saxophone flute cello banjo trumpet harmonica telescope microscope
+    camera drone laptop computer pc macbook ipad tablet phone iphone smartphone smartwatch watch
+    console playstation xbox switch nintendo kindle tv television treadmill peloton rower tent
     surfboard skateboard snowboard skis sewing_machine printer oven grill smoker fryer mixer
-    espresso_machine coffee_machine coffee_maker aquarium tank terrarium pool hot_tub sauna tractor
-    vinyl records collection business company franchise shop store restaurant bakery cafe café
-    studio blog
-    podcast channel website license licence passport tattoo tattoos ring necklace couch sofa
-    bed mattress desk vacuum air_fryer instant_pot blender headphones earbuds speaker turntable
-    motorhome sedan jeep tesla truck trailer rental_property vineyard orchard chickens beehive coop
-    typewriter synthesizer""".split()
+    espresso_machine coffee_machine coffee_maker aquarium tank terrarium pool hot_tub sauna
+    tractor vinyl records collection amp monitor router hard_drive fridge membership subscription
+    business company franchise shop store restaurant bakery cafe café studio blog podcast channel
+    website license licence passport tattoo tattoos ring necklace couch sofa bed mattress desk
+    vacuum air_fryer instant_pot blender headphones earbuds speaker turntable motorhome sedan jeep
+    tesla truck trailer rental_property vineyard orchard chickens beehive coop typewriter
+    synthesizer""".split()
 )
+KEPT: Final = frozenset(
+    """car bike bicycle motorcycle motorbike scooter truck boat yacht kayak canoe rv camper
+    motorhome garden greenhouse piano guitar violin ukulele banjo telescope farm aquarium podcast
+    blog business restaurant bakery kindle""".split()
+)
+"""What says something of its owner by its name alone, where a phone or a desk says nothing."""
 APPOINTMENTS: Final = frozenset(
-    """appointment surgery operation exam exams interview wedding concert flight test trip
+    """appointment funeral surgery operation exam exams interview wedding concert flight test trip
     conference match race recital graduation tournament competition deadline presentation party
     reunion marathon workshop checkup check-up""".split()
 )
@@ -91,45 +96,42 @@ TRIPS: Final = frozenset(
     "trip vacation holiday cruise tour getaway retreat conference honeymoon hike safari".split()
 )
 OCCASIONS: Final = frozenset(
-    """surgery operation appointment picnic party wedding interview accident trip exam game concert
-    show reunion barbecue bbq dinner gig performance workshop class meeting checkup check-up baby
-    miscarriage stroke seizure concussion recital ceremony procedure fight breakup date session
-    consultation follow-up gathering get-together cookout potluck fundraiser sale vacation
-    """.split()
+    """surgery operation appointment picnic party wedding interview accident trip exam game
+    concert show reunion barbecue bbq dinner gig performance workshop class meeting checkup
+    check-up baby miscarriage stroke seizure concussion recital ceremony procedure fight breakup
+    date session consultation follow-up gathering get-together cookout potluck fundraiser sale
+    vacation""".split()
 )
 COMPLAINTS: Final = frozenset(
     """cough pain pains heartburn headaches headache nausea fatigue insomnia anxiety depression
-    reflux
-    injury surgery stroke burnout addiction allergies migraines symptoms infection cramps rash acne
-    grief loneliness stress cold flu covid concussion illness""".split()
+    reflux injury surgery stroke burnout addiction allergies migraines symptoms infection cramps
+    rash acne grief loneliness stress cold flu covid concussion illness""".split()
 )
 PROJECTS: Final = frozenset(
     """novel book thesis dissertation album app game website startup business memoir screenplay
     painting series sculpture portfolio podcast documentary film paper blog quilt mural garden
-    renovation robot phd degree certification kit model comic song songs collection articles stories
-    poems poetry columns""".split()
+    renovation robot phd degree certification kit model comic song songs collection articles
+    stories poems poetry columns""".split()
 )
 NOT_COUNTED: Final = frozenset(
     """days weeks months years hours minutes questions options ideas things meetings classes exams
-    games matches times more left chances choices reasons suggestions people guys tests assignments
-    episodes chapters pages errands shifts tickets points items rows columns dollars miles friends
-    places tabs calls interviews deadlines bucks cents lives sides problems issues concerns goals
-    drinks beers types kinds tasks projects papers hrs mins""".split()
+    games matches times more left chances choices reasons suggestions people guys tests
+    assignments episodes chapters pages errands shifts tickets points items rows columns dollars
+    miles friends places tabs calls interviews deadlines bucks cents lives sides problems issues
+    concerns goals drinks beers types kinds tasks projects papers hrs mins""".split()
 )
 AWARDS: Final = frozenset(
     """tournament championship competition contest award prize medal trophy scholarship lottery
     election race game match book novel article paper poem album song grant""".split()
 )
 FIELDS: Final = frozenset(
-    """tech technology healthcare finance marketing sales retail education hospitality construction
-    insurance banking it hr consulting advertising journalism publishing film television media
-    research academia law medicine nursing accounting engineering manufacturing agriculture
-    logistics
-    bakery restaurant hospital clinic office factory warehouse library school lab kitchen bar cafe
-    café shop store bank law_firm startup start-up gym hotel salon daycare museum nonprofit
-    non-profit
-    company firm real_estate cybersecurity biotech government politics fashion theater theatre
-    food_industry industry sector department""".split()
+    """tech technology healthcare finance marketing sales retail education hospitality
+    construction insurance banking it hr consulting advertising journalism publishing film
+    television media research academia law medicine nursing accounting engineering manufacturing
+    agriculture logistics bakery restaurant hospital clinic office factory warehouse library
+    school lab kitchen bar cafe café shop store bank law_firm startup start-up gym hotel salon
+    daycare museum nonprofit non-profit company firm business real_estate cybersecurity biotech
+    government politics fashion theater theatre food_industry industry sector department""".split()
 )
 HABIT_PLACES: Final = frozenset(
     """gym church mosque temple synagogue therapy yoga pool library dialysis physiotherapy class

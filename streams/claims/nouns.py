@@ -17,28 +17,27 @@ MAX_VALUE_WORDS: Final = 8
 MAX_LISTED: Final = 6
 
 _CLAUSE_WORDS: Final = frozenset(
-    """that which who whom whose when where while whenever because since if unless until till though
-    although whether than so then but as is are was were be been am has have had do does did will
-    would could should can may might must not never no i you he she it we they me him us them your
-    yours mine ours theirs hers this these those there here how what why too also either neither
-    yes okay ok lol haha says said thinks claims apparently supposedly maybe perhaps probably
-    instead anyway though please thanks thank hopefully honestly right now today tomorrow yesterday
-    tonight everyone someone anyone nobody everybody somebody anybody myself yourself himself
-    herself itself ourselves themselves etc gonna wanna""".split()
+    """that which who whom whose when where while whenever because since if unless until till
+    though although whether than so then but as is are was were be been am has have had do does
+    did will would could should can may might must not never no i you he she it we they me him us
+    them your yours mine ours theirs hers this these those there here how what why too also either
+    neither yes okay ok lol haha says said thinks claims apparently supposedly maybe perhaps
+    probably instead anyway though however please thanks thank hopefully honestly right now today
+    tomorrow yesterday tonight everyone someone anyone nobody everybody somebody anybody myself
+    yourself himself herself itself ourselves themselves etc gonna wanna""".split()
 )
 """None of these stands inside a value."""
 _VAGUE: Final = frozenset(
     """thing things stuff something anything everything nothing one ones idea ideas way ways part
-    parts sound fact bit lot lots kind kinds sort sorts time times day days moment moments look feel
-    feeling vibe vibes point chance opportunity opportunities challenge challenges result results
-    process experience experiences concept suggestion suggestions recommendation recommendations
-    advice help question questions tip tips option options plan plans picture pic pics photo photos
-    place places person people guy guys others other another more less most some any all both each
-    few many much same such certain better best good great nice cool new progress positivity energy
-    attitude message messages word words answer thought thoughts view views sense support
-    conversation conversations chat example examples list reason name article post link version
-    event events together
-    style feature features detail details none""".split()
+    parts sound fact bit lot lots kind kinds sort sorts time times day days moment moments look
+    feel feeling vibe vibes point chance opportunity opportunities challenge challenges result
+    results process experience experiences concept suggestion suggestions recommendation
+    recommendations advice help question questions tip tips option options plan plans picture pic
+    pics photo photos place places person people guy guys others other another more less most some
+    any all both each few many much same such certain better best good great nice cool new
+    progress positivity energy attitude message messages word words answer thought thoughts view
+    views sense support conversation conversations chat example examples list reason name article
+    post link version event events together style feature features detail details none""".split()
 )
 """A value that is one of these, or ends with it after an adjective alone, says nothing."""
 _POINTING: Final = frozenset("similar different various certain especially whole hard".split())
@@ -54,23 +53,22 @@ _GENERIC: Final = frozenset(
     """beach beaches mountains ocean sea outdoors countryside snow rain sun theatre theater gym
     piano guitar violin drums cello flute saxophone opera ballet circus cinema movies library
     forest woods lake river desert city park parks zoo museum museums blues autumn fall winter
-    summer spring cold heat dark sunshine sunset sunrise stars news beatles water
-    wilderness""".split()
+    summer spring cold heat dark sunshine sunset sunrise stars news beatles water wilderness
+    """.split()
 )
 """What stands for its kind with "the": "loves the beach"."""
 _NAME_WORD: Final = r"[^\W\d_a-z][\w'’&.+-]*"
 _NAME: Final = re.compile(
-    rf"(?:the\s+)?{_NAME_WORD}(?:,?\s+(?:(?:of|the|de|la|el|del|di|da|do|dos|van|von|der|den"
-    rf"|and|&|for|at)\s+)?(?:the\s+)?(?:{_NAME_WORD}|\d{{1,4}})){{0,6}}"
+    rf"(?:the\s+)?{_NAME_WORD}(?:,?\s+(?:(?:of|the|de|la|el|del|di|da|do|dos|van|von|der|den|and|&"
+    rf"|for|at)\s+)?(?:the\s+)?(?:{_NAME_WORD}|\d{{1,4}})){{0,6}}"
 )
 _WORD: Final = re.compile(r"[\w'’&+/.%$€£-]+")
 _NUMBERS: Final = frozenset("one two three four five six seven eight nine ten twelve".split())
 _SMALL_PLACE: Final = re.compile(
     r"(?:an?|the)\s+(?:(?:small|big|little|quiet|large|tiny|old|rural|remote|new|coastal"
-    r"|cozy)\s+){0,2}"
-    r"(?:town|village|suburbs?|countryside|farm|island|apartment|flat|house|studio|condo"
-    r"|cabin|dorm|houseboat|trailer|townhouse|mansion|bungalow|loft|mountains|city cent(?:er|re))"
-    r"(?:\s+(?:near|in|outside|by|of)\s+(?P<near>.+))?"
+    r"|cozy)\s+){0,2}(?:town|village|suburbs?|countryside|farm|island|apartment|flat|house|studio"
+    r"|condo|cabin|dorm|houseboat|trailer|townhouse|mansion|bungalow|loft|mountains|city cent(?:er"
+    r"|re))(?:\s+(?:near|in|outside|by|of)\s+(?P<near>.+))?"
 )
 
 
@@ -94,11 +92,12 @@ def is_place(text: str) -> bool:
 
 _NOT_A_PLACE: Final = frozenset(
     """i my you january february march april june july august september october november december
-    monday tuesday wednesday thursday friday saturday sunday gmail outlook slack notion linux ubuntu
-    windows mac macos android iphone ios python rust java javascript typescript aws azure gcp
-    kubernetes docker spotify netflix excel sheets github gitlab zoom teams chrome firefox safari
-    obsidian evernote whatsapp signal telegram postgres postgresql mysql redis kafka marketing sales
-    engineering finance hr product thunderbird trello jira asana photoshop figma""".split()
+    monday tuesday wednesday thursday friday saturday sunday gmail outlook slack notion linux
+    ubuntu windows mac macos android iphone ios python rust java javascript typescript aws azure
+    gcp kubernetes docker spotify netflix excel sheets github gitlab zoom teams chrome firefox
+    safari obsidian evernote whatsapp signal telegram postgres postgresql mysql redis kafka
+    marketing sales engineering finance hr product thunderbird trello jira asana photoshop figma
+    """.split()
 )
 """Names that somebody moves to without changing home."""
 

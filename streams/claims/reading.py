@@ -7,6 +7,7 @@ clause that is not taken whole gives none.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import date
 from itertools import islice
 from typing import Final
@@ -14,9 +15,12 @@ from typing import Final
 from palimpsest.streams.claims.attributes import relative_claim
 from palimpsest.streams.claims.claim import Claim
 from palimpsest.streams.claims.contractions import expanded
+from palimpsest.streams.claims.exclusion import ADJECTIVE, FAVOURITES
 from palimpsest.streams.claims.grammar import LEADING_TIME, clause_claim
 from palimpsest.streams.claims.language import is_english
-from palimpsest.streams.claims.subjects import KIN, KIN_MODIFIER, NAME, PLURALS, subject_of
+from palimpsest.streams.claims.lexicon import DISCIPLINES, GAMES, ILLNESSES, LANGUAGES
+from palimpsest.streams.claims.places import is_known
+from palimpsest.streams.claims.subjects import KIN, KIN_MODIFIER, NAME, PETS, PLURALS, subject_of
 from palimpsest.streams.claims.times import time_at_end
 from palimpsest.streams.claims.values import fits
 from palimpsest.streams.claims.verbs import FINITE
@@ -26,94 +30,103 @@ MAX_CLAUSES: Final = 12
 
 _LEAD_WORDS: Final = (
     r"hey|hi|hello|wow|oh+|ooh+|yeah|yes|yep|yup|yea|well|so|and|but|also|actually|okay|ok"
-    r"|(?:ha){2,}h?"
-    r"|lol|lmao|omg|hm+|um+|uh+|ah+|aw+|btw|by the way|fyi|anyway|anyways|honestly|plus|no|nope|nah"
-    r"|thanks|thank you(?: so much)?|great|cool|awesome|nice|sure|right|totally|absolutely"
-    r"|definitely"
-    r"|of course|same here|me too|exactly|fun fact|just so you know|as you know|for context"
-    r"|for reference|for the record|to be honest|tbh|personally|in fact|luckily|fortunately|sadly"
-    r"|unfortunately|finally|guess what|(?:some )?(?:good|great|big|exciting|sad|bad|amazing)"
-    r" news|speaking of which|on another note"
-    r"|ps|p\.s\.|note|update|edit|cool|true|i know|i agree|sounds good|got it|you know|look|see"
-    r"|alright|all right|cause|cuz|for me|as for me|me(?! and\b)|then|still|basically|oh my god"
-    r"|sorry"
+    r"|(?:ha){2,}h?|lol|lmao|omg|hm+|um+|uh+|ah+|aw+|btw|by the way|fyi|anyway|anyways|honestly"
+    r"|plus|no|nope|nah|thanks|thank you(?: so much)?|great|cool|awesome|nice|sure|right|totally"
+    r"|absolutely|definitely|of course|same here|me too|exactly|fun fact|just so you know|as you"
+    r" know|for context|for reference|for the record|to be honest|tbh|personally|in fact|luckily"
+    r"|fortunately|sadly|unfortunately|finally|guess what|(?:some )?(?:good|great|big|exciting|sad"
+    r"|bad|amazing) news|speaking of which|on another note|ps|p\.s\.|note|update|edit|cool|true|i"
+    r" know|i agree|sounds good|got it|you know|look|see|alright|all right|cause|cuz|for me|as for"
+    r" me|me(?! and\b)|then|still|basically|oh my god|sorry|though|on (?:a|the) (?:bright|brighter"
+    r"|positive|plus) side|on top of that|in other news|you know what is (?:crazy|funny|weird)"
 )
 _LEAD: Final = re.compile(
     rf"^(?:(?:{_LEAD_WORDS})\b(?:,? (?!I\b|My\b"
     rf"|We\b)[A-Z][a-z]+(?=[,!.]))?(?:[,!.:\u2013\u2014-]+\s*|\s+))",
     re.IGNORECASE,
 )
-_VOCATIVE: Final = re.compile(r"^(?!I\b|My\b|We\b)[A-Z][a-z]+, (?=I\b|my\b|we\b|I')")
+_VOCATIVE: Final = re.compile(
+    r"^(?!I\b|My\b|We\b|Yesterday|Today|Tomorrow|Recently|Currently)[A-Z][a-z]+, "
+    r"(?=I\b|my\b|we\b|I')"
+)
 _WISH: Final = re.compile(
-    r"^(?:(?:can|could|would) you )?(?:please )?(?:(?:also|just|always|do) )*(?:remember|note"
-    r"|do not forget|keep in"
-    r" mind|bear in mind|be aware|know|for future reference|for future conversations|commit to"
-    r" memory"
-    r"|I (?:should|must|have to|want to|wanted to|forgot to|need to|would like to) (?:also"
-    r" )?(?:mention|add|tell you|say|note"
-    r"|point out|let you know|clarify|share)|I (?:will )?(?:add|mention|recall|just remembered"
-    r"|remember)|did I (?:mention|tell"
-    r" you)|it is worth mentioning|I am (?:happy|glad|proud|excited|sad"
-    r"|sorry) to (?:say|report|announce|share|tell you)|the (?:thing|truth|fact) is|turns out"
-    r"|it turns out"
-    r"|the reason is)(?: (?:this|down|too))?(?:,? that\b|[:,])?\s+(?=(?:I|my|our|we)\b)",
+    r"^(?:(?:can|could|would) you )?(?:please )?(?:(?:also|just|always|do) )*(?:remember|note|do"
+    r" not forget|keep in mind|bear in mind|be aware|know|for future reference|for future"
+    r" conversations|commit to memory|I (?:should|must|have to|want to|wanted to|forgot to|need to"
+    r"|would like to) (?:also )?(?:mention|add|tell you|say|note|point out|let you know|clarify"
+    r"|share)|I (?:will )?(?:add|mention|recall|just remembered|remember)|did I (?:mention|tell"
+    r" you)|it is worth mentioning|I am (?:happy|glad|proud|excited|sad|sorry) to (?:say|report"
+    r"|announce|share|tell you)|the (?:thing|truth|fact) is|turns out|it turns out|the reason"
+    r" is)(?: (?:this|down|too))?(?:,? that\b|[:,])?\s+(?=(?:I|my|our|we)\b)",
     re.IGNORECASE,
 )
 _AS_A: Final = re.compile(r"^[Aa]s (?P<what>an? [^,]{3,60}), (?=(?:I|my|we)\b)")
+_GIVEN: Final = re.compile(r"^(?:Since|As|Because|Given that|Now that) (?=(?:I|my|we|our)\b)")
 _ASIDE: Final = re.compile(
     r",? (?:by the way|btw|of course|to be honest|tbh|you know|I mean),", re.IGNORECASE
 )
 
 _SUBJECT: Final = r"(?:I|we|my|our|he|she)\b"
 _WITH_VERB: Final = (
-    r"(?:(?:I|we|he|she)\b|(?:my|our) (?:[\w'-]{1,20},? ){1,4}?"
-    r"(?:is|are|was|were|has|have|had|does|did|will|can|would|got|went|[a-z]{2,12}(?:ed|s)) )"
+    r"(?:(?:I|we|he|she)\b|(?:my|our) (?:[\w'-]{1,20},? ){1,4}?(?:is|are|was|were|has|have|had|does"
+    r"|did|will|can|would|got|went|[a-z]{2,12}(?:ed|s)) )"
 )
 """A subject and its verb, so that "my partner and our two cats" stays together."""
 _GAP: Final = r"(?<!\s)\s++"
 """All of a gap or nothing of it, so that a long one is read once."""
 _SPLIT: Final = re.compile(
     rf";\s+|{_GAP}[-\u2013\u2014]+\s+|(?<!\s)\s*+\u2014\s*|\.{{3,}}\s*"
-    rf"|{_GAP}\((?=[^()]{{1,200}}\)\s*$)"
-    rf"|,?{_GAP}(?:and\s++(?={_WITH_VERB})"
-    rf"|(?:but|so|plus|because|'?cause|cuz|also|and so|and also|but also)\s++(?={_SUBJECT}))"
-    rf"|,?{_GAP}(?:although|as|since|though)\s++(?=(?:I|my|we|our)\b(?! (?:was|were)\b))"
-    rf"|,\s++(?={_SUBJECT})",
+    rf"|{_GAP}\((?=[^()]{{1,200}}\)\s*$)|,?{_GAP}(?:and\s++(?={_WITH_VERB})|(?:but|so|plus|because"
+    rf"|'?cause|cuz|also|and so|and also|but also)\s++(?=(?:(?:now|then) )?{_SUBJECT})|(?:and|but"
+    rf"|so)\s++(?=(?:if|maybe|perhaps|hopefully)\b))|,?{_GAP}(?:(?:although|(?:especially )?(?:as"
+    rf"|since)|though|considering)\s++(?=(?:I|my|we|our)\b(?! (?:was|were)\b))|after\s++(?=(?:I"
+    rf"|we) (?:[a-z]+ed|went|got)\b))|,\s++(?:which is why\s++)?(?={_SUBJECT}|(?:maybe|perhaps)\b)",
     re.IGNORECASE,
 )
 _QUESTION_PART: Final = re.compile(
     r"(?:,|\s[-\u2013\u2014]+)\s++(?:and |but |so |or )?(?:do|does|did|can|could|would|will|what"
-    r"|how|which|who|where|when|why|any"
-    r"|is|are|should|have|has|how's|what's|right|you|or|if|isn't|don't|wondering|maybe)\b.*$"
+    r"|how|which|who|where|when|why|any|is|are|should|have|has|how's|what's|right|you|or|if|isn't"
+    r"|don't|wondering|maybe)\b.*$"
     rf"|{_GAP}(?:and|but|so)\s++(?:(?:I was|I am|I'm|was) (?:just |also )?wondering|do you|can you"
-    r"|could you|would you|what|how|which|is there"
-    r"|are there|should I)\b.*$",
+    r"|could you|would you|what|how|which|is there|are there|should I)\b.*$",
     re.IGNORECASE | re.DOTALL,
 )
 _DROPPED_END: Final = re.compile(
-    r",? (?:because|'cause|cause|cuz|bc|so that|so it|so they|so much so|which|and it|but it"
-    r"|and they|but they|and that|and this|it is|it was"
-    r"|they are|it has|that is|and the|but the|thanks to|due to|since it|as it|since they|who"
-    r" is|who are|such a)\b.*$"
+    r",? (?:because|'cause|cause|cuz|bc|so that|so it|so they|so much so|which|and it|but it|and"
+    r" they|but they|and that|and this|it is|it was|they are|it has|that is|and the|but the|thanks"
+    r" to|due to|since it|as it|since they|who is|who are|such a)\b.*$| (?:where (?:I|we)|and"
+    r" (?:\w+ing (?:with|in|on|at|to|for|from|my|the|a|some|new|different)|something|everything"
+    r"|wow)|(?:in order )?to (?:learn|get|help|improve|build|stay|keep|celebrate|raise|make))\b.*$"
     r"|, (?:so|and|but|where|who|very|really|super|such|pretty|quite|just|mostly|especially"
-    r"|particularly|including"
-    r"|a bit|plus|thanks|lol|haha|even|lots of|all of|not to mention|with the)\b.*$",
+    r"|particularly|including|a bit|plus|thanks|lol|haha|even|lots of|all of|not to mention|with"
+    r" the)\b.*$",
     re.IGNORECASE | re.DOTALL,
 )
+_SAID_OF_IT: Final = re.compile(r" (?:that|which|who)\b.*$", re.DOTALL)
+_HAD: Final = frozenset("possession pet family home work hobby".split())
+"""Of what is theirs, more may be said: what they like is another thing without it."""
+_DOUBT: Final = re.compile(
+    r"\b(?:if|unless|wish|maybe|perhaps|probably|possibly|might|guess|I think|not sure|I hope"
+    r"|hopefully|thinks?|thought|would be|someday|one day|or so|or not)\b",
+    re.IGNORECASE,
+)
+"""What is said up to here is said, and what comes after may not be so."""
+_ALL_DOUBTED: Final = re.compile(
+    r"\b(?:(?:I |[a-z]+ )?(?:think|thinks|thought|guess|hope|wish)|maybe|perhaps|probably|not sure"
+    r"|or so|or not)$",
+    re.IGNORECASE,
+)
+_UNREAL: Final = (
+    r"imagine|imagining|pretend|pretending|suppose|supposing|would have|hypothetical\w*|what if|as"
+    r" though|as if|dreamed|dreamt|dream that|role-?play|in (?:another|a parallel|my next) life"
+    r"|quoted|quote|jokes?|joking|kidding|yeah right|sarcas\w*|pretends|lyrics|once upon a time"
+    r"|(?<!favorite )(?<!favourite )character|the story|novel about|act as|in case"
+)
+_INVENTED: Final = re.compile(rf"\b(?:{_UNREAL})\b", re.IGNORECASE)
 _UNSAFE: Final = re.compile(
-    r"\b(?:if|unless|imagine|imagining|pretend|pretending|suppose|supposing|wish|would have"
-    r"|would be|hypothetical\w*"
-    r"|what if|as though|as if|dreamed|dreamt|dream that|role-?play|in (?:another|a parallel|my"
-    r" next) life"
-    r"|says?|said|saying|tells?|told|wrote|writes|written by|claims?|claimed|thinks?|thought"
-    r"|believes?"
-    r"|asked|asks|quoted|quote|according to|heard|rumou?rs?|replied|texted|insists?|jokes?"
-    r"|joking|kidding"
-    r"|yeah right|sarcas\w*|maybe|perhaps|probably|possibly|might|guess|I think|not sure"
-    r"|supposedly|apparently"
-    r"|allegedly|I hope|hopefully|in that case|or so|or not|or maybe|pretends|lyrics|once upon"
-    r" a time|someday|one day"
-    r"|character|the story|novel about|act as|in case)\b",
+    rf"\b(?:{_UNREAL}|says?|said|saying|tells?|told|wrote|writes|written by|claims?|claimed"
+    r"|believes?|asked|asks|according to|heard|rumou?rs?|replied|texted|insists?|supposedly"
+    r"|apparently|allegedly|in that case)\b",
     re.IGNORECASE,
 )
 _WHOSE_WORDS: Final = re.compile(
@@ -127,7 +140,8 @@ _ASKS: Final = re.compile(
 )
 _SUBJECT_DROPPED: Final = re.compile(
     r"^(?=(?:Just|Recently|Finally) (?:\w+ed|got|went|bought|saw|had|took|came|made|won|read|ran) "
-    r"|(?:Went|Visited|Bought|Adopted|Joined|Attended|Finished|Started|Moved) )"
+    r"|(?:Went|Visited|Bought|Adopted|Joined|Attended|Finished|Started|Moved) )",
+    re.IGNORECASE,
 )
 _MARKS: Final = re.compile(
     r"[\U0001f000-\U0001faff\u2600-\u27bf\ufe0f\u200d]+|(?<=\s)[:;]-?[)(DPp3]+"
@@ -135,14 +149,12 @@ _MARKS: Final = re.compile(
 _AND: Final = re.compile(r",? (?:and|but)(?: (?:also|now|then))? ")
 
 
-def claims_in(
-    sentence: str, speaker: str, today: date, about: str = "", *, asked: bool = False
-) -> list[Claim]:
+def claims_in(sentence: str, speaker: str, today: date, about: str = "") -> list[Claim]:
     """The claims that `sentence` makes, each in the third person; none where in doubt.
 
     `speaker` is whom "I" stands for, `about` whom "she" or "he" stands for at its beginning (""
-    where no one was named). Times are counted from `today`, the speaker's day. `asked`: the
-    sentence may be a question, whose parts before the question count.
+    where no one was named). Times are counted from `today`, the speaker's day. Of a question the
+    parts before it count.
     """
     text = " ".join(_MARKS.sub(" ", sentence.replace("\u2019", "'")).split())
     if not text or len(text) > MAX_SENTENCE_CHARACTERS or not is_english(text):
@@ -150,16 +162,14 @@ def claims_in(
     is_question = "?" in text
     text = _SUBJECT_DROPPED.sub("I ", text)
     text = _ASIDE.sub(",", expanded(text)).rstrip(" .!?~")
-    text = _without_lead(text)
-    by_the_way = [] if _UNSAFE.search(text) else _mentioned(text, speaker, today)
+    text = _GIVEN.sub("", _without_lead(text))
+    by_the_way = [] if _INVENTED.search(text) else _mentioned(text, speaker, today)
+    found: list[Claim] = []
     if is_question:
         cut = _QUESTION_PART.sub("", text)
-        if _ASKS.match(text) or cut == text:
-            return by_the_way
-        text = cut
+        text = "" if _ASKS.match(text) or cut == text else cut
     if _UNSAFE.search(text) or _WHOSE_WORDS.match(text) or _LABEL.match(text):
-        return []
-    found: list[Claim] = []
+        return [] if _LABEL.match(text) or _WHOSE_WORDS.match(text) else by_the_way
     as_a = _AS_A.match(text)
     if as_a is not None:
         if fits("job", as_a["what"]) or fits("meal", as_a["what"]):
@@ -167,9 +177,9 @@ def claims_in(
         text = text[as_a.end() :]
     text, beside = _with_company(text)
     when = ""
-    for part in _SPLIT.split(text)[:MAX_CLAUSES]:
+    for part in _stated(_SPLIT.split(text)[:MAX_CLAUSES]):
         clause = f"{when}{_without_lead(part.strip(' ,)'))}"
-        when = f"{clause}, " if LEADING_TIME.fullmatch(f"{clause}, ") else ""
+        when = f"{clause}, " if LEADING_TIME.sub("", f"{clause}, I") == "I" else ""
         if beside:
             clause = clause if _TOGETHER.search(clause) else f"{clause}{beside}"
             beside = ""
@@ -190,6 +200,17 @@ def claims_in(
     return _consistent(found)
 
 
+def _stated(parts: list[str]) -> list[str]:
+    """The clauses before the first that is doubted; none where that doubts those before it."""
+    for number, part in enumerate(parts):
+        if _DOUBT.search(part):
+            return [] if _ALL_DOUBTED.search(part) else parts[:number]
+    return parts
+
+
+_VOWEL: Final = re.compile(r"[aeio]|u(?!k|ni|s)|[AEIO]", re.ASCII)
+_NUMBERED: Final = re.compile(r"two |three |four |five ")
+_IS_KIN: Final = re.compile(rf"\b(?:{KIN})s?\b", re.IGNORECASE)
 _WHO: Final = rf"(?:[Mm]y|[Oo]ur) {KIN_MODIFIER}(?:{KIN})(?:,? (?:{NAME}))?,?|(?:{NAME})"
 _COMPANY: Final = re.compile(
     rf"^(?:(?:[Mm]e|I) and (?P<with>{_WHO})|(?P<beside>{_WHO}) and (?:I|me))(?: both)? (?=\w)"
@@ -197,8 +218,9 @@ _COMPANY: Final = re.compile(
 _TOGETHER: Final = re.compile(r"\bwith\b|\bmarried|\bengaged|\bdivorced|\bdating|\bbr(?:eak|oke)\b")
 """Two who did something together, of whom the speaker is one."""
 _MENTIONED: Final = re.compile(
-    rf"\b(?:[Mm]y|[Oo]ur) (?P<relation>{KIN_MODIFIER}(?:{KIN})),? (?P<name>(?:(?:Dr|Mr|Mrs"
-    rf"|Ms)\.? )?(?:{NAME})(?:(?: and)? (?:{NAME}))?)(?P<own>'s)?(?![\w'])"
+    rf"\b(?:[Mm]y|[Oo]ur) (?P<relation>{KIN_MODIFIER}(?:{KIN}))(?: from \w+)?,? (?P<name>(?:(?:Dr"
+    rf"|Mr|Mrs|Ms)\.? )?(?:{NAME})(?:(?: and)? (?:{NAME}))?)(?P<own>'s)?(?![\w'])"
+    rf"|(?<![\w'-])(?P<name_>{NAME}), my (?P<relation_>{KIN_MODIFIER}(?:{KIN}))(?=[,.;!?]|$)"
 )
 _TRIP: Final = re.compile(
     rf"\b(?:my|our) (?:recent )?(?P<what>(?:[a-z0-9-]+ ){{0,3}}(?:trip|vacation|hike|cruise"
@@ -210,23 +232,59 @@ _GONE: Final = re.compile(
 )
 """Of whom it is not said any more that the speaker has them."""
 _PROFESSIONAL: Final = re.compile(
-    rf"\b[Mm]y (?P<relation>(?:[a-z-]+ ){{0,2}}(?P<role>[a-z-]{{2,30}}))"
-    rf"(?:,? (?P<doctor>(?:Dr|Mr|Mrs|Ms|Prof)\b\.? (?:{NAME}))|, (?P<name>{NAME})(?=,|$))"
+    rf"\b[Mm]y (?P<relation>(?:[a-z-]+ ){{0,2}}(?P<role>[a-z-]{{2,30}}))(?:,? (?P<doctor>(?:Dr|Mr"
+    rf"|Mrs|Ms|Prof)\b\.? (?:{NAME}))|, (?P<name>{NAME})(?=,|$))"
 )
 _HOMELAND: Final = re.compile(
-    rf"\bmy (?P<which>home ?town|home country|home state|home city),? (?P<place>(?:{NAME})"
-    rf"(?: (?:{NAME}))?)"
+    rf"\bmy (?P<which>home ?town|home country|home state|home city),? (?P<place>(?:{NAME})(?:"
+    rf" (?:{NAME}))?)"
 )
 _ROLE: Final = re.compile(
     r"\b(?:my|in my) (?:current |new |day )?(?:role|job|position|career|work) as (?P<job>an?"
     r" [^,.;?!]{3,50}?)(?= at\b| for\b| in\b| and\b|[,.;?!]|$)"
 )
 _KINDRED: Final = re.compile(
-    r"\b[Mm]y (?P<relation>wife|husband|girlfriend|boyfriend|fiancée|fiancé|fiancee|fiance|kids"
-    r"|children|son|daughter"
-    r"|sons|daughters|dog|dogs|cat|cats|twins)\b(?!'s name| name| is (?:called|named)|,?"
-    r" (?:named|called) |-in-law|,? [A-Z])"
+    r"\b(?:[Mm]y|[Oo]ur(?! kids| children)) (?:\d+-year-old )?(?P<relation>(?:older|younger|little"
+    r"|big|twin) (?:sister|brother)s?|(?:(?:two|three|four|five) )?(?:wife|husband|girlfriend"
+    r"|boyfriend|fiancée|fiancé|fiancee|fiance|kids|children|sons?|daughters?|dogs?|cats?|twins"
+    r"|siblings|nieces?|nephews?|grandkids|grandchildren|grandsons?|granddaughters?|puppy|kitten"
+    r"|parrot|rabbit|hamster|horses?|chickens|goats))s?\b(?!'s name| name| is (?:called|named)|,?"
+    r" (?:named|called) |-in-law|,? [A-Z]| \w+ing\b)"
 )
+_MY: Final = re.compile(
+    r"(?<!\bget )(?<!getting )(?<!\bbuy )(?<!buying )\b(?:[Mm]y|[Oo]ur) (?P<what>\w[\w'&/-]*(?:"
+    r" (?!of\b|for\b|in\b|with\b|at\b|on\b|to\b|from\b|and\b|or\b|the\b)\w[\w'&/-]*){0,3})"
+)
+_NOT_KEPT: Final = re.compile(
+    r"\b(?:donat\w+|sold|sell|selling|gave|giving|get rid|getting rid|stolen|stole|returned|lost)\b"
+)
+_NOT_YET: Final = re.compile(
+    r"(?:next|dream|future|first|last|previous|former|rental|borrowed|ideal|perfect|favou?rite"
+    r"|entire|whole|potential|childhood|hotel|friends?|local|growing|overall|gfs?|bfs?"
+    r"|(?:.*\W)?\w+'s?) ",
+    re.IGNORECASE,
+)
+"""What begins so is not theirs, or not any more."""
+_RENEWED: Final = re.compile(r"^(?:(?:new|old|current|own|beloved|trusty) )+")
+_DAILY: Final = re.compile(
+    r"\b(?:[Mm]y|[Oo]ur) (?:(?:daily|weekly|regular) )?(?P<what>(?:[a-z-]+ ){1,2}(?:class|classes"
+    r"|lesson|lessons)) (?P<when>on \w+days(?: and \w+days)?)\b"
+)
+_JOB_AT: Final = re.compile(
+    rf"\b(?:[Mm]y (?:current |new )?(?:job|work|role|position)|working on (?:a|the) (?:\w+"
+    rf" )?project) at (?P<org>(?:{NAME})(?: (?:{NAME})){{0,3}})"
+)
+
+
+_BY_THE_WAY: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...]] = (
+    (_TRIP, lambda m: f"I took {_with_article(m['what'])} {m['when']}"),
+    (_HOMELAND, lambda m: f"My {m['which']} is {m['place']}"),
+    (_ROLE, lambda m: f"I am {m['job']}"),
+    (_KINDRED, lambda m: f"I have {_with_article(m['relation'])}"),
+    (_DAILY, lambda m: f"I take {_with_article(m['what'])} {m['when']}"),
+    (_JOB_AT, lambda m: f"I work at {m['org']}"),
+)
+"""What stands in a noun phrase, and the sentence that would say it."""
 
 
 def _mentioned(text: str, speaker: str, today: date) -> list[Claim]:
@@ -234,30 +292,44 @@ def _mentioned(text: str, speaker: str, today: date) -> list[Claim]:
     too."""
     found: list[Claim] = []
     for each in islice(_MENTIONED.finditer(text), 4):
-        name = each["name"].removesuffix("'s")
-        if (each["relation"].rpartition(" ")[2] in PLURALS) != (" and " in name):
+        name = (each["name"] or each["name_"]).removesuffix("'s")
+        relation = each["relation"] or each["relation_"]
+        if (relation.rpartition(" ")[2] in PLURALS) != (" and " in name):
             continue
-        if name.split()[0] in _NO_NAMES or name.split()[0].lower() in FINITE:
+        first = name.split()[0]
+        if first in _NO_NAMES or first.lower() in FINITE or is_known(first.lower()):
             continue
-        found.append(relative_claim(speaker, each["relation"], name))
+        found.append(relative_claim(speaker, relation, name))
     for each in islice(_PROFESSIONAL.finditer(text), 4):
         if fits("job", f"a {each['relation']}") or each["role"].endswith(("ist", "ian", "geon")):
             found.append(relative_claim(speaker, each["relation"], each["doctor"] or each["name"]))
-    trip = _TRIP.search(text)
-    if trip is not None:
-        article = "an" if trip["what"][0] in "aeiou" else "a"
-        found += _claims(f"I took {article} {trip['what']} {trip['when']}", speaker, today)
-    homeland = _HOMELAND.search(text)
-    if homeland is not None:
-        found += _claims(f"My {homeland['which']} is {homeland['place']}", speaker, today)
-    role = _ROLE.search(text)
-    if role is not None and fits("job", role["job"]):
-        found += _claims(f"I am {role['job']}", speaker, today)
-    for kin in () if _GONE.search(text) else islice(_KINDRED.finditer(text), 2):
-        relation = kin["relation"]
-        article = "" if relation in PLURALS else "a "
-        found += _claims(f"I have {article}{relation}", speaker, today)
+    for pattern, sentence in _BY_THE_WAY:
+        for each in (
+            () if pattern is _KINDRED and _GONE.search(text) else islice(pattern.finditer(text), 2)
+        ):
+            found += _claims(sentence(each), speaker, today)
+    for each in () if _NOT_KEPT.search(text) else islice(_MY.finditer(text), 6):
+        found += _belonging(each["what"], speaker, today)
     return found
+
+
+def _belonging(text: str, speaker: str, today: date) -> list[Claim]:
+    """What "my" stands before, as far as it is a thing that somebody has: "my mountain bike"."""
+    words = _RENEWED.sub("", text).split()
+    for count in range(len(words), 0, -1):
+        thing = " ".join(words[:count])
+        if fits("goods", thing) and (count > 1 or fits("kept", thing)):
+            if _NOT_YET.match(thing) or _IS_KIN.search(thing):
+                return []
+            return _claims(f"I have {_with_article(thing)}", speaker, today)
+    return []
+
+
+def _with_article(text: str) -> str:
+    last = re.split(r" (?:to|in|at|with) ", text, maxsplit=1)[0].rpartition(" ")[2]
+    if last in PLURALS or (last.endswith("s") and not last.endswith("ss")) or _NUMBERED.match(text):
+        return text
+    return f"an {text}" if _VOWEL.match(text) else f"a {text}"
 
 
 _NO_NAMES: Final = frozenset(
@@ -289,6 +361,8 @@ _NAMED_SLOTS: Final = frozenset(
 )
 """What is taken of somebody who is only named: invented people visit things, too."""
 _TASTES: Final = frozenset("loves likes enjoys hates dislikes adores".split())
+_TASTED: Final = PETS | GAMES | DISCIPLINES | frozenset().union(*FAVOURITES)
+"""Products, firms and places love other things: "Netflix loves reboots"."""
 MAX_TASTE_WORDS: Final = 5
 """Length of "Tom hates fish", the likes that are taken of somebody who is only named."""
 
@@ -303,14 +377,20 @@ def _claim(clause: str, speaker: str, today: date) -> Claim | None:
     if found.holder.startswith(speaker) or found.slot in _NAMED_SLOTS:
         return found
     words = clause.split()
-    if found.slot != "likes" or len(words) > MAX_TASTE_WORDS or words[1] not in _TASTES:
-        return None
-    return found
+    is_taste = len(words) <= MAX_TASTE_WORDS and words[1] in _TASTES
+    return found if is_taste and found.value.casefold() in _TASTED else None
 
 
 def _claims(clause: str, speaker: str, today: date) -> list[Claim]:
     """The claim of a clause, or those of its two verbs; the reason after it is left out."""
-    clause = _APPOINTED.sub(_as_appointment, clause.strip(" ,.!"))
+    clause = _APPOINTED.sub(_as_appointment, _renamed(clause.strip(" ,.!")))
+    clause = _MY_CAR.sub(r"I have \g<what>", clause)
+    named = _APPOSED.match(clause)
+    if named is not None and _renamed(named["self"]) != named["self"]:
+        return [
+            *_claims(named["self"], speaker, today),
+            *_claims(f"I am {named['what']}", speaker, today),
+        ]
     joined = _two_verbs(clause, speaker, today)
     if joined:
         return joined
@@ -318,13 +398,13 @@ def _claims(clause: str, speaker: str, today: date) -> list[Claim]:
     if whole is not None:
         return [whole]
     shorter = _DROPPED_END.sub("", clause)
-    if shorter == clause:
-        return []
-    joined = _two_verbs(shorter, speaker, today)
-    if joined:
-        return joined
-    whole = _claim(shorter, speaker, today)
-    return [] if whole is None else [whole]
+    if shorter != clause:
+        joined = _two_verbs(shorter, speaker, today)
+        whole = None if joined else _claim(shorter, speaker, today)
+        if joined or whole is not None:
+            return joined if whole is None else [whole]
+    had = _claim(_SAID_OF_IT.sub("", clause), speaker, today)
+    return [] if had is None or had.slot not in _HAD else [had]
 
 
 def _with_company(text: str) -> tuple[str, str]:
@@ -337,17 +417,62 @@ def _with_company(text: str) -> tuple[str, str]:
     return f"We {text[company.end() :]}", beside
 
 
-_APPOINTED: Final = re.compile(
-    r"^(?:My|my|Our|our) (?P<what>(?!.*wedding)[a-z][^,]{3,50}?) is (?:scheduled for )?"
-    r"(?=(?:on|in|next|this|tomorrow) )"
+_GIVEN_NAME: Final = r"(?P<name>[A-Z][a-z'-]{1,15}(?: [A-Z][a-z'-]{1,20})?)"
+_NAMES_SELF: Final = re.compile(rf"I am {_GIVEN_NAME}(?:,? from [A-Z].*|, the .*)?")
+_APPOSED: Final = re.compile(r"(?P<self>I am [A-Z][\w'-]+(?: [A-Z][\w'-]+)?), (?P<what>an? .+)$")
+_CALLED: Final = re.compile(
+    r"(?:(?:[Yy]ou can |[Pp]lease |[Jj]ust )*[Cc]all me|(?:[Ee]very(?:one|body)|[Pp]eople|(?:[Mm]y"
+    r" )?"
+    rf"[Ff]riends|[Tt]hey) (?:just |all )?calls? me|I (?:usually |just )?go by|I am called)"
+    rf" {_GIVEN_NAME}(?: for short)?"
 )
+_STATES: Final = frozenset(
+    """done sorry sure ready back fine home hungry here good okay ok single married happy tired
+    busy sick new free late alone alive awake afraid aware excited bored lost lucky proud glad
+    angry sad mad crazy lazy sleepy healthy worried curious serious able right wrong wrong open
+    sober straight bi gay trans lesbian queer deaf blind team type gen pro anti not just so very
+    really too still god jesus christian catholic muslim jewish hindu sikh atheist agnostic mormon
+    baptist democrat republican libra virgo leo gemini aries taurus cancer scorpio capricorn
+    sagittarius aquarius pisces today tomorrow yesterday now later maybe there working going doing
+    """.split()
+)
+"""What somebody is, and is not called, even where it is written in capitals."""
+_MY_CAR: Final = re.compile(
+    r"^[Mm]y (?:new |current )?(?:car|truck|van|bike|phone|laptop|camera|guitar) is (?P<what>an?"
+    r" (?:\w+ ){0,2}[A-Z].*)$"
+)
+_APPOINTED: Final = re.compile(
+    r"^(?:My|my|Our|our) (?P<what>(?!.*wedding)[a-z][^,]{3,50}?) is (?:scheduled for )?(?=(?:on|in"
+    r"|next|this|tomorrow) )"
+)
+
+
+def _renamed(clause: str) -> str:
+    """ "I am Marta" and "Call me Bo" as "My name is Marta" and "My nickname is Bo"."""
+    found = _CALLED.fullmatch(clause) or _NAMES_SELF.fullmatch(clause)
+    if found is None or found["name"] in _NO_NAMES or not _is_given_name(found["name"]):
+        return clause
+    what = "nickname" if found.re is _CALLED else "name"
+    return f"My {what} is {found['name']}"
+
+
+def _is_given_name(text: str) -> bool:
+    folded = text.casefold()
+    first = folded.partition(" ")[0]
+    return not (
+        first in _STATES | LANGUAGES | ILLNESSES
+        or ADJECTIVE.fullmatch(first)
+        or is_known(folded)
+        or fits("job", f"a {folded}")
+        or fits("meal", folded)
+        or first.endswith(("ing", "ed", "ful", "ive"))
+    )
 
 
 def _as_appointment(match: re.Match[str]) -> str:
     """ "My flight to Oslo is on Friday" as "I have a flight to Oslo on Friday"."""
     what = match["what"]
-    article = "an" if what[0] in "aeiou" else "a"
-    return f"I have {article} {what} " if fits("appointment", f"a {what}") else match.group()
+    return f"I have {_with_article(what)} " if fits("appointment", f"a {what}") else match.group()
 
 
 def _two_verbs(clause: str, speaker: str, today: date) -> list[Claim]:

@@ -19,14 +19,15 @@ _FAMILY: Final = (
 _PEOPLE: Final = (
     "friend friends boss manager supervisor colleague colleagues coworker coworkers co-worker"
     " roommate roommates flatmate housemate neighbor neighbour neighbors neighbours teacher"
-    " professor mentor doctor therapist dentist coach trainer landlord bandmate teammate business"
-    "_partner pen_pal advisor psychiatrist dermatologist pediatrician tutor"
+    " professor mentor doctor therapist dentist coach trainer landlord bandmate teammate"
+    " business_partner pen_pal advisor psychiatrist dermatologist pediatrician tutor"
 )
 _PETS: Final = (
     "dog dogs cat cats puppy puppies kitten kittens pet pets hamster hamsters rabbit rabbits bunny"
     " guinea_pig guinea_pigs parrot parrots bird birds fish goldfish turtle turtles tortoise snake"
     " snakes lizard lizards gecko horse horses pony chicken chickens goat goats hen hens rooster"
-    " ferret rat rats iguana chinchilla hedgehog pig sheep cow cows"
+    " ferret rat rats iguana chinchilla hedgehog pig sheep cow cows rottweiler labrador poodle"
+    " husky corgi beagle pug chihuahua dachshund bulldog terrier pup"
 )
 FAMILY: Final = frozenset(_FAMILY.split())
 PEOPLE: Final = frozenset(word.replace("_", " ") for word in _PEOPLE.split())
@@ -43,24 +44,22 @@ KIN_MODIFIER: Final = (
     r"(?:(?:older|younger|elder|eldest|oldest|youngest|little|big|late|best|close|closest|good"
     r"|oldest|childhood|college|school|high school|work|twin|half|step|step-|rescue|new|old|current"
     r"|former|only|first|second|adopted|teenage|baby|family|maternal|paternal|great|middle|two"
-    r"|three"
-    r"|four|five|\d-year-old|\d\d-year-old|\d-month-old|golden retriever|labrador|black|white"
-    r"|orange"
-    r"|tabby|primary care|piano|guitar|yoga|personal|business|dear)\s+){0,3}"
+    r"|three|four|five|\d-year-old|\d\d-year-old|\d-month-old|golden retriever|labrador|black|white"
+    r"|orange|tabby|primary care|piano|guitar|yoga|personal|business|dear)\s+){0,3}"
 )
 NAME: Final = r"[^\W\d_a-z][\w'’.-]*[\w]|[^\W\d_a-z]"
 _FIRST: Final = r"(?P<first>I|We|we)"
 _OWNER: Final = r"(?P<my>My|my|Our|our)"
 _NO_SUBJECT: Final = frozenset(
     """it this that these those there here he she they what who which where when why how the a an
-    his her their its your you everyone everybody someone somebody nobody anyone one some many most
-    all each every both another other others no not yes if and but or so because since as while
-    although though unless until after before then maybe perhaps probably hopefully today yesterday
-    tomorrow now later once thanks thank please sorry hi hey hello ok okay well in on at by for from
-    with without to of about just only also even still never always let lets sometimes usually
-    something anything nothing everything things people god life love work time being whatever
-    imagine suppose remember apparently luckily sadly unfortunately actually honestly basically
-    i we me my our us mine ours myself""".split()
+    his her their its your you everyone everybody someone somebody nobody anyone one some many
+    most all each every both another other others no not yes if and but or so because since as
+    while although though unless until after before then maybe perhaps probably hopefully today
+    yesterday tomorrow now later once thanks thank please sorry hi hey hello ok okay well in on at
+    by for from with without to of about just only also even still never always let lets sometimes
+    usually something anything nothing everything things people god life love work time being
+    whatever imagine suppose remember apparently luckily sadly unfortunately actually honestly
+    basically i we me my our us mine ours myself""".split()
 )
 
 SubjectKind = Literal["self", "plural", "relative", "attribute"]
@@ -84,16 +83,12 @@ _POSSESSED: Final = re.compile(
     rf"(?P<relation>{KIN_MODIFIER}(?:{KIN}))(?P<name>,? (?:{NAME})(?: (?:{NAME}))?,?)?(?=\s|$)"
 )
 _ATTRIBUTE: Final = re.compile(
-    r"(?P<attribute>(?:(?:all-time|absolute|new|current|personal|number one)"
-    r" )?(?:favou?rite)(?: (?:[\w'-]+)){1,4}?"
-    r"|(?:full |first |last |middle |real |maiden )?name|nickname|birthday|birth ?date"
-    r"|(?:current |day |dream )?job"
-    r"|occupation|profession|(?:main |biggest |favou?rite )?hobb(?:y|ies)|hometown"
-    r"|home ?town|home (?:country|state|city)"
-    r"|(?:native|first|mother) (?:language|tongue)|(?:wedding )?anniversary|major|allergies"
-    r"|(?:main |biggest |ultimate |next |long-term )?(?:goal|dream)"
-    r"|pronouns|age"
-    r"|blood type|height|star sign|zodiac sign)(?=\s)"
+    r"(?P<attribute>(?:(?:all-time|absolute|new|current|personal|number one) )?(?:favou?rite)(?:"
+    r" (?:[\w'-]+)){1,4}?|(?:full |first |last |middle |real |maiden )?name|nickname|birthday|birth"
+    r" ?date|(?:current |day |dream )?job|occupation|profession|(?:main |biggest |favou?rite"
+    r" )?hobb(?:y|ies)|hometown|home ?town|home (?:country|state|city)|(?:native|first|mother)"
+    r" (?:language|tongue)|(?:wedding )?anniversary|major|allergies|(?:main |biggest |ultimate "
+    r"|next |long-term )?(?:goal|dream)|pronouns|age|blood type|height|star sign|zodiac sign)(?=\s)"
 )
 _NAMES: Final = re.compile(rf"(?:{NAME})(?: (?:{NAME})){{0,2}}|[^\W\d_][\w.-]{{1,40}}")
 _THE_USER: Final = re.compile(r"(?:the|The) user\b")

@@ -47,54 +47,52 @@ class Time(NamedTuple):
 
 
 _NOW: Final = (
-    r"(?:right )?now|these days|nowadays|currently|lately|at this point"
-    r"|anymore|any more|as of (?P<asof>[A-Z][a-z]+ \d{4})"
+    r"(?:right )?now|these days|nowadays|currently|lately|at this point|anymore|any more|as of"
+    r" (?P<asof>[A-Z][a-z]+ \d{4})"
 )
 _POINT: Final = (
     r"the day before yesterday|the day after tomorrow|yesterday|today|tonight|tomorrow|last night"
     r"|this (?:morning|afternoon|evening)|recently|earlier (?:today|this (?:week|month|year))"
-    rf"|(?:(?:just|earlier|later) )?(?:on )?(?:last|next|this|this past|this coming)"
-    rf" (?:{_DAY}|week(?:end)?|month|year|{_SEASON}|{_MONTH})"
-    rf"|(?:{_ROUGHLY}(?:{_COUNT}|a few|several) (?:{_UNIT}) ago)"
-    rf"|(?:back |early |late )?in (?:early |late |mid-?)?(?:{_MONTH})(?:,? (?:of )?\d{{4}})?"
-    rf"|(?:back )?in (?:the )?(?:{_SEASON})(?: (?:of )?\d{{4}})?|(?:back )?in \d{{4}}|in the"
-    rf" \d{{4}}s"
-    rf"|in (?:{_COUNT}) (?:{_UNIT})"
-    rf"|on (?:the )?(?:{_DAY}|\d{{4}}-\d\d-\d\d)|on (?:{_DAY},? )?(?:the )?\d{{1,2}}(?:st|nd|rd"
-    rf"|th)?"
-    rf"(?: (?:of )?(?:{_MONTH}))?(?:,? \d{{4}})?"
-    rf"|on (?:{_MONTH}) \d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?"
-    rf"|in the week of \d{{4}}-\d\d-\d\d|on the weekend of \d{{4}}-\d\d-\d\d"
-    rf"|in [A-Z][a-z]+ \d{{4}}|around \d{{4}}-\d\d-\d\d"
+    rf"|(?:(?:just|earlier|later) )?(?:on )?(?:last|next|this|this past|this coming) (?:{_DAY}"
+    rf"|week(?:end)?|month|year|{_SEASON}|{_MONTH})|(?:{_ROUGHLY}(?:{_COUNT}|a few|several)"
+    rf" (?:{_UNIT}) ago)|(?:back |early |late )?in (?:early |late |mid-?)?(?:{_MONTH})(?:,? (?:of"
+    rf" )?\d{{4}})?|(?:back )?in (?:the )?(?:{_SEASON})(?: (?:of )?\d{{4}})?|(?:back )?in \d{{4}}"
+    rf"|in the \d{{4}}s|in (?:{_COUNT}) (?:{_UNIT})|on (?:the )?(?:{_DAY}|\d{{4}}-\d\d-\d\d)|on"
+    rf" (?:{_DAY},? )?(?:the )?\d{{1,2}}(?:st|nd|rd|th)?(?: (?:of )?(?:{_MONTH}))?(?:,? \d{{4}})?"
+    rf"|on (?:{_MONTH}) \d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?|in the week of \d{{4}}-\d\d-\d\d"
+    rf"|on the weekend of \d{{4}}-\d\d-\d\d|in [A-Z][a-z]+ \d{{4}}|around \d{{4}}-\d\d-\d\d"
+)
+_SPAN: Final = (
+    rf"for {_ROUGHLY}{_MANY}(?: (?:more|good))?(?: (?:{_UNIT}))?(?: now| already)?|(?:for"
+    rf" )?(?:almost |nearly )?(?:all|most of) (?:my|her|his|their) life|(?:in|over) the (?:past"
+    rf"|last) (?:few|couple of|{_COUNT}) (?:{_UNIT})|for the (?:whole |rest of the |entire"
+    rf" )?(?:{_SEASON}|semester|term|school year|year|month|week"
+    r"|weekend|holidays|time being)|at the moment|at present|for now"
+)
+CALENDAR: Final = (
+    rf"\d{{4}}-\d\d-\d\d|(?:the )?\d{{1,2}}(?:st|nd|rd|th)? (?:of )?(?:{_MONTH})(?:,? \d{{4}})?"
+    rf"|(?:{_MONTH}) \d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?"
 )
 _SINCE: Final = (
-    rf"since (?:(?:early |late )?(?:{_MONTH})(?: (?:of )?\d{{4}})?|\d{{4}}|last (?:{_MONTH}"
-    rf"|{_SEASON}"
-    rf"|year|month|week)|childhood|birth|college|university|high school|the (?:pandemic|{_SEASON})"
+    rf"(?:since|from) (?:{CALENDAR})|from (?:(?:{_MONTH}) )?\d{{4}}|since (?:(?:early |late"
+    rf" )?(?:{_MONTH})(?: (?:of )?\d{{4}})?|\d{{4}}|last (?:{_MONTH}|{_SEASON}|year|month|week)"
+    rf"|childhood|birth|college|university|high school|the (?:pandemic|{_SEASON})"
     r"|(?:I|she|he|they) (?:was|were) (?:\d{1,2}|an? (?:kid|child|teenager|baby)|little|young"
     r"|born))"
 )
-_SPAN: Final = (
-    rf"for {_ROUGHLY}{_MANY}(?: (?:more|good))?(?: (?:{_UNIT}))?(?: now| already)?"
-    rf"|(?:for )?(?:almost |nearly )?(?:all|most of) (?:my|her|his|their) life"
-    rf"|(?:in|over) the (?:past|last) (?:few|couple of|{_COUNT}) (?:{_UNIT})"
-    rf"|for the (?:whole |rest of the |entire )?(?:{_SEASON}|semester|term|school year|year"
-    rf"|month|week"
-    r"|weekend|holidays|time being)|at the moment|at present|for now"
-)
 _UNTIL: Final = (
-    rf"(?:until|till) (?:the )?(?:end of )?(?:the )?(?:(?:next|this) )?(?:{_DAY}|{_MONTH}|{_SEASON}"
+    rf"(?:until|till) (?:{CALENDAR})|(?:until|till) (?:the )?(?:end of )?(?:the )?(?:(?:next|this)"
+    rf" )?(?:{_DAY}|{_MONTH}|{_SEASON}"
     r"|tomorrow|week(?:end)?|month|year|\d{4})(?: \d{1,2}(?:st|nd|rd|th)?)?(?:,? \d{4})?"
 )
 _SPAN_ONE: Final = (
     r"day|night|morning|afternoon|evening|week|weekend|month|year|summer|winter|spring|fall"
 )
 _FREQUENCY: Final = (
-    rf"(?:almost |nearly )?every (?:other |single |second |few )?(?:{_SPAN_ONE}s?|{_DAY}s?)"
-    rf"(?: (?:morning|evening|night|afternoon)s?)?"
-    rf"|on (?:{_DAY})s(?:(?:, and|,| and) (?:{_DAY})s){{0,5}}|on weekends|on the weekends?|at"
-    rf" weekends|on weekdays"
-    rf"|(?:once|twice|(?:{_COUNT}) times) (?:an?|per|each) (?:{_SPAN_ONE})|daily|weekly|monthly"
+    rf"(?:almost |nearly )?every (?:other |single |second |few )?(?:{_SPAN_ONE}s?|{_DAY}s?)(?:"
+    rf" (?:morning|evening|night|afternoon)s?)?|on (?:{_DAY})s(?:(?:, and|,| and)"
+    rf" (?:{_DAY})s){{0,5}}|on weekends|on the weekends?|at weekends|on weekdays|(?:once|twice"
+    rf"|(?:{_COUNT}) times) (?:an?|per|each) (?:{_SPAN_ONE})|daily|weekly|monthly"
     r"|in the (?:morning|afternoon|evening)s?|at night|(?:in the morning, )?(?:at|around)"
     r" \d{1,2}(?::\d\d)?(?:-\d{1,2})? ?[ap]\.?m\.?|before bed|before work|after work|all the time"
     r"|regularly|sometimes|occasionally|from time to time|on occasion|a lot|often|most days"
@@ -176,8 +174,7 @@ _BARE_MONTH: Final = re.compile(
 _BARE_SEASON: Final = re.compile(rf"(?:back )?in (?:the )?(?P<season>{_SEASON})")
 _MONTH_DAY: Final = re.compile(
     rf"on (?:{_DAY},? )?(?:(?:the )?(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?: (?:of"
-    rf" )?(?P<month>{_MONTH}))?"
-    rf"|(?P<month_>{_MONTH}) (?P<day_>\d{{1,2}})(?:st|nd|rd|th)?)"
+    rf" )?(?P<month>{_MONTH}))?|(?P<month_>{_MONTH}) (?P<day_>\d{{1,2}})(?:st|nd|rd|th)?)"
 )
 _BARE_DAY: Final = re.compile(rf"on (?P<day>{_DAY})")
 _OFFSETS: Final = {

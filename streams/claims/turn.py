@@ -16,12 +16,10 @@ MAX_SENTENCES: Final = 400
 _FENCED: Final = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
 _TASK: Final = re.compile(
     r"\b(?:(?:re)?write|proofread|paraphrase|rephrase|translate|summari[sz]e|compose|draft"
-    r"|continue the"
-    r"|role-?play|act as|pretend|imagine|correct the|fix the grammar|edit (?:this|the"
-    r" following)|improve (?:this|the following)"
-    r"|cover letter|the following (?:text|paragraph|email|essay|sentence|story|passage)|here is"
-    r" (?:the|a|an) (?:text|email|essay"
-    r"|story|paragraph|article|transcript|conversation|script)|screenplay|fan ?fiction|lyrics)\b",
+    r"|continue the|role-?play|act as|pretend|imagine|correct the|fix the grammar|edit (?:this|the"
+    r" following)|improve (?:this|the following)|cover letter|the following (?:text|paragraph"
+    r"|email|essay|sentence|story|passage)|here is (?:the|a|an) (?:text|email|essay|story"
+    r"|paragraph|article|transcript|conversation|script)|screenplay|fan ?fiction|lyrics)\b",
     re.IGNORECASE,
 )
 _FORWARDED: Final = re.compile(
@@ -30,9 +28,8 @@ _FORWARDED: Final = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _JOKE: Final = re.compile(
-    r"\b(?:jk|just kidding|just joking|only joking|only kidding|i'm kidding|i'm joking"
-    r"|kidding)\b|(?:^|\s)/(?:s|j|jk)\b"
-    r"|\byeah,? right\b|\bnot[!.]*$",
+    r"\b(?:jk|just kidding|just joking|only joking|only kidding|i'm kidding|i'm joking|kidding)\b"
+    r"|(?:^|\s)/(?:s|j|jk)\b|\byeah,? right\b|\bnot[!.]*$",
     re.IGNORECASE,
 )
 _LINE_LABEL: Final = re.compile(
@@ -97,7 +94,7 @@ def prose(content: str, speaker: str) -> list[str]:
 
 def _unquoted(match: re.Match[str]) -> str:
     """A title in quotation marks is a name; other quotations are somebody's words."""
-    inner = match.group()[1:-1].rstrip(",")
+    inner = match.group()[1:-1].rstrip(",").partition(": ")[0]
     return inner if _TITLE.fullmatch(inner) else _HIDDEN
 
 
@@ -113,12 +110,10 @@ def sentences(line: str) -> list[str]:
 
 
 _AGREES: Final = re.compile(
-    r"(?:oh )?(?:yes|yeah|yep|yup|exactly|correct|right|that's right|that is right|that's"
-    r" correct|that is correct|indeed"
-    r"|absolutely|true|of course|i do|i am|i have|you're right|you are right|yes,? i (?:do|am"
-    r"|have|did|was)"
-    r"|yes,? (?:that's|that is) (?:right|correct|true)|yes,? exactly|yes,? we (?:do|are|have|did))"
-    r"(?=[.!,;]|$| -)",
+    r"(?:oh )?(?:yes|yeah|yep|yup|exactly|correct|right|that's right|that is right|that's correct"
+    r"|that is correct|indeed|absolutely|true|of course|i do|i am|i have|you're right|you are"
+    r" right|yes,? i (?:do|am|have|did|was)|yes,? (?:that's|that is) (?:right|correct|true)|yes,?"
+    r" exactly|yes,? we (?:do|are|have|did))(?=[.!,;]|$| -)",
     re.IGNORECASE,
 )
 _TAKES_BACK: Final = re.compile(
@@ -133,10 +128,9 @@ _ASKED: Final = re.compile(
 )
 _CONFIRMED: Final = re.compile(
     r"^(?:(?:so|then|and|wait|ok|okay|got it|i see|ah|oh|just to confirm|to confirm|if i"
-    r" understand correctly"
-    r"|it sounds like|sounds like|let me get this straight|i understand that|i remember that"
-    r"|you mentioned that"
-    r"|you mentioned|you said that|you said|correct me if i'm wrong)[,:]? )+(?=you|your)",
+    r" understand correctly|it sounds like|sounds like|let me get this straight|i understand that"
+    r"|i remember that|you mentioned that|you mentioned|you said that|you said|correct me if i'm"
+    r" wrong)[,:]? )+(?=you|your)",
     re.IGNORECASE,
 )
 _TAG: Final = re.compile(

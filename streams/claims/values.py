@@ -16,6 +16,7 @@ from palimpsest.streams.claims.lexicon import (
     HABIT_PLACES,
     ILLNESSES,
     JOBS,
+    KEPT,
     LANGUAGES,
     LESSONS,
     NOT_COUNTED,
@@ -37,24 +38,23 @@ from palimpsest.streams.claims.nouns import (
 )
 from palimpsest.streams.claims.patterns import Kind
 from palimpsest.streams.claims.subjects import KIN, KIN_MODIFIER, NAME, PETS
+from palimpsest.streams.claims.times import CALENDAR
 
 _NUMBER: Final = r"(?:an?|one|two|three|four|five|six|seven|eight|nine|ten|\d{1,2}|some|no|my|our)"
 _NAMES: Final = rf"(?:{NAME})(?:(?:,| and|, and|,? &) (?:{NAME})){{0,4}}"
 _PETS: Final = "|".join(sorted(PETS, key=len, reverse=True))
 _ADJECTIVES: Final = r"(?:(?!and\b|or\b|the\b|of\b|to\b)[a-z0-9-]{2,20} ){0,3}?"
 _ANIMAL: Final = re.compile(
-    rf"(?:{_NUMBER} )?{_ADJECTIVES}(?P<animal>{_PETS})"
-    rf"(?: and {_NUMBER} {_ADJECTIVES}(?:{_PETS})){{0,2}}(?:,? (?:named|called) {_NAMES}|,"
-    rf" {_NAMES})?"
+    rf"(?:{_NUMBER} )?{_ADJECTIVES}(?<!hot )(?P<animal>(?i:{_PETS}))(?: and {_NUMBER}"
+    rf" {_ADJECTIVES}(?i:{_PETS})){{0,2}}(?:,? (?:named|called) {_NAMES}|, {_NAMES})?"
 )
 _RELATIVE: Final = re.compile(
-    rf"(?:{_NUMBER} )?{_ADJECTIVES}{KIN_MODIFIER}(?P<relation>{KIN})"
-    rf"(?: and {_NUMBER} {KIN_MODIFIER}(?:{KIN})){{0,2}}(?:,? (?:named|called) {_NAMES}|,"
-    rf" {_NAMES})?"
+    rf"(?:{_NUMBER} )?{_ADJECTIVES}{KIN_MODIFIER}(?P<relation>{KIN})(?: and {_NUMBER}"
+    rf" {KIN_MODIFIER}(?:{KIN})){{0,2}}(?:,? (?:named|called) {_NAMES}|, {_NAMES})?"
 )
 _PERSON: Final = re.compile(
-    rf"{_NAMES}|(?:my|his|her|their|our|{_NUMBER}) {KIN_MODIFIER}(?:{KIN})(?:,? {_NAMES})?"
-    rf"|(?:two|three|four|five|\d)"
+    rf"{_NAMES}|(?:my|his|her|their|our|{_NUMBER}) {KIN_MODIFIER}(?:{KIN})(?:,? {_NAMES})?|(?:two"
+    rf"|three|four|five|\d)"
 )
 _AGES: Final = (
     "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen"
@@ -64,100 +64,87 @@ _AGE: Final = re.compile(
     rf"(?:(?:about|almost|nearly|now) )?(?P<age>\d{{1,3}}|{_AGES})"
     r"(?: (?:years?|months?|weeks?) old|)"
 )
-_LANGUAGE: Final = re.compile(
+_SOME: Final = (
     r"(?:(?:some|a little|a bit of|fluent|basic|good|conversational|only|both|American) )?"
-    r"(?P<languages>[A-Za-z]+(?: Sign Language)?(?:(?:, and|,| and| or) [A-Za-z]+){0,5})"
+)
+_LANGUAGE: Final = re.compile(
+    rf"{_SOME}(?P<languages>[A-Za-z]+(?: Sign Language)?(?:(?:, and|,| and| or)"
+    rf" {_SOME}[A-Za-z]+){{0,5}})"
     r"(?: fluently| well| at home| natively)?"
 )
 _ILLNESS_WORDS: Final = re.compile(
     r"(?:.+ )?(?:syndrome|disease|disorder|deficiency|intolerance|sclerosis|condition|palsy|failure"
     r"|blood pressure|cholesterol|blood sugar|back pain|knee pain|heart murmur|kidney stones"
-    r"|thyroid"
-    r"|hearing loss|slipped disc|herniated disc|vision|eyesight|apnea|\w+itis|\w+osis|\w+emia"
-    r"|\w+pathy)"
+    r"|thyroid|hearing loss|slipped disc|herniated disc|vision|eyesight|apnea|\w+itis|\w+osis"
+    r"|\w+emia|\w+pathy)"
 )
 _ILLNESS_MODIFIER: Final = re.compile(
     r"^(?:(?:a|an|the|some|severe|mild|chronic|bad|really bad|type [12]|stage [1-4]|early|late"
-    r"|onset"
-    r"|seasonal|social|generalized|clinical|postpartum|breast|lung|skin|colon|prostate|brain"
+    r"|onset|seasonal|social|generalized|clinical|postpartum|breast|lung|skin|colon|prostate|brain"
     r"|rheumatoid|sleep|food|pollen|peanut|nut|shellfish|gestational|high|low|terrible|frequent"
     r"|my) ){0,4}",
     re.IGNORECASE,
 )
 _MEAL: Final = re.compile(
-    r"(?:(?:an?|the|my|strict|strictly|mostly|a strict|fully|purely|100%|lifelong|lacto-ovo) ){0,3}"
-    r"(?P<kind>vegan|vegetarian|pescatarian|pescetarian|flexitarian|gluten-free|gluten free"
-    r"|keto|kosher"
-    r"|halal|dairy-free|dairy free|lactose[ -]intolerant|gluten[ -]intolerant|paleo|plant-based"
-    r"|low-carb|low carb|ketogenic|mediterranean|fodmap|low-fodmap|low-sodium|celiac|coeliac"
-    r"|sugar-free|teetotal|teetotaler|intermittent fasting|carnivore|raw vegan|omnivore)(?: diet)?",
+    r"(?:(?:an?|the|my|strict|strictly|mostly|a strict|fully|purely|100%|lifelong|lacto-ovo)"
+    r" ){0,3}(?P<kind>vegan|vegetarian|pescatarian|pescetarian|flexitarian|gluten-free|gluten free"
+    r"|keto|kosher|halal|dairy-free|dairy free|lactose[ -]intolerant|gluten[ -]intolerant|paleo"
+    r"|plant-based|low-carb|low carb|ketogenic|mediterranean|fodmap|low-fodmap|low-sodium|celiac"
+    r"|coeliac|sugar-free|teetotal|teetotaler|intermittent fasting|carnivore|raw vegan"
+    r"|omnivore)(?: diet)?",
     re.IGNORECASE,
 )
 _JOB: Final = re.compile(
-    r"(?:an?|the|one of the)?\s*(?P<job>(?:[\w/&'-]+ ){0,4}?(?P<head>[\w-]+))"
-    r"(?P<where> (?:at|for|in|with|on|of) .+)?"
+    r"(?:an?|the|one of the)?\s*(?P<job>(?:[\w/&'-]+ ){0,4}?(?P<head>[\w-]+))(?P<where> (?:at|for"
+    r"|in|with|on|of) .+)?"
 )
 _MONEY: Final = re.compile(
-    r"(?:(?:about|around|over|almost|nearly|a total of|more than) )?[$€£]\d[\d,.]{0,12}k?(?:"
-    r" (?:on|for|in|from|at|by) (?P<what>.+))?"
+    r"(?:(?:about|around|over|almost|nearly|a total of|more than) )?[$€£]\d[\d,.]{0,12}k?(?: (?:on"
+    r"|for|in|from|at|by) (?P<what>.+))?"
 )
 _FIGURE: Final = re.compile(
     r"(?:(?:about|around|now|over|almost|only) )?[$€£]?\d[\d,.:/-]{0,12}k?(?: ?(?:%|percent"
-    r"|a\.?m\.?|p\.?m\.?|years? old|years?|months?|weeks?"
-    r"|days?|hours?|minutes?|seconds?|miles?|km|kilometers|kilometres|meters|metres|feet|inches"
-    r"|cm|kg|kilos|pounds|lbs?|dollars|euros"
-    r"|mbps|gb|tb|square feet|calories|people|pages)){0,2}(?: (?:a|per|each) (?:day|week|month"
-    r"|year|night|hour)| each way| long| away| to [\d:]+ ?(?:am|pm)?)?",
+    r"|a\.?m\.?|p\.?m\.?|years? old|years?|months?|weeks?|days?|hours?|minutes?|seconds?|miles?|km"
+    r"|kilometers|kilometres|meters|metres|feet|inches|cm|kg|kilos|pounds|lbs?|dollars|euros|mbps"
+    r"|gb|tb|square feet|calories|people|pages)){0,2}(?: (?:a|per|each) (?:day|week|month|year"
+    r"|night|hour)| each way| long| away| to [\d:]+ ?(?:am|pm)?)?",
     re.IGNORECASE,
 )
 _OUTING: Final = re.compile(
     r"(?:camping|hiking|swimming|skiing|snowboarding|surfing|kayaking|fishing|rock climbing"
-    r"|climbing|diving"
-    r"|snorkeling|sailing|dancing|bowling|horseback riding|ice skating|canoeing|paragliding"
-    r"|skydiving"
-    r"|scuba diving|biking)(?: |$)"
+    r"|climbing|diving|snorkeling|sailing|dancing|bowling|horseback riding|ice skating|canoeing"
+    r"|paragliding|skydiving|scuba diving|biking)(?: |$)"
 )
 _NEW: Final = re.compile(
     r"(?:an?|my|some|two|three) (?:new|used|second-hand|pair of|set of) (?!\d)"
 )
 _TOOK_THEM: Final = re.compile(rf"(?:my|our) {KIN_MODIFIER}(?:{KIN}) (?:to|on|out)\b")
 _HOUSEHOLD: Final = re.compile(
-    rf"(?:my|his|her|their|our|{_NUMBER})(?: other)? {_ADJECTIVES}(?:{KIN}|people|girls|guys"
-    rf"|women|men|cats|dogs)"
-    rf"(?:,? {_NAMES})?(?:,? and (?:(?:my|his|her|their|our|{_NUMBER})"
+    rf"(?:my|his|her|their|our|{_NUMBER})(?: other)? {_ADJECTIVES}(?:{KIN}|people|girls|guys|women"
+    rf"|men|cats|dogs)(?:,? {_NAMES})?(?:,? and (?:(?:my|his|her|their|our|{_NUMBER})"
     rf" )?{_ADJECTIVES}(?:{KIN})(?:,? {_NAMES})?){{0,2}}"
 )
 _RESOLVES: Final = re.compile(
-    r"(?:become|adopt|move|quit|stop|start \w+ing|buy|sell|study|pursue|learn|apply|join|open"
-    r"|hire|switch|go vegan"
-    r"|go vegetarian|leave|retire|major|enroll|enrol|propose|foster|give up|launch|rent|invest"
-    r"|marry|get married"
-    r"|get divorced|go back to (?:school|college|university)|take up|have (?:kids|children"
-    r"|another baby)|use) ?.*"
+    r"(?:become|adopt|move|quit|stop|start \w+ing|buy|sell|study|pursue|learn|apply|join|open|hire"
+    r"|switch|go vegan|go vegetarian|leave|retire|major|enroll|enrol|propose|foster|give up|launch"
+    r"|rent|invest|marry|get married|get divorced|go back to (?:school|college|university)|take up"
+    r"|have (?:kids|children|another baby)|use) ?.*"
 )
 _DEGREE: Final = re.compile(
-    rf"(?:an?|the)?\s*(?:[\w'-]+ ){{0,4}}?(?:student|freshman|sophomore|undergraduate|grad"
-    rf" student|phd candidate"
-    rf"|PhD student|PhD candidate|junior|senior)(?: (?:at|in|of) .+)?"
-    rf"|(?:the )?(?:{NAME})(?: (?:of )?(?:{NAME})){{0,4}}(?: University| College| High School|"
-    rf" School| State)"
-    rf"|(?:the )?University of .+|(?:law|medical|med|nursing|art|culinary|graduate|grad"
-    rf"|business|beauty"
-    rf"|night|dental|film|music) school(?: (?:at|in) .+)?|(?:community )?college(?: (?:at|in) .+)?"
+    rf"(?:an?|the)?\s*(?:[\w'-]+ ){{0,4}}?(?:student|freshman|sophomore|undergraduate|grad student"
+    rf"|phd candidate|PhD student|PhD candidate|junior|senior)(?: (?:at|in|of) .+)?|(?:the"
+    rf" )?(?:{NAME})(?: (?:of )?(?:{NAME})){{0,4}}(?: University| College| High School| School|"
+    rf" State)|(?:the )?University of .+|(?:law|medical|med|nursing|art|culinary|graduate|grad"
+    rf"|business|beauty|night|dental|film|music) school(?: (?:at|in) .+)?|(?:community )?college(?:"
+    rf" (?:at|in) .+)?"
 )
-_DATE: Final = re.compile(
-    r"(?:the )?(?:(?:January|February|March|April|May|June|July|August|September|October|November"
-    r"|December) \d{1,2}(?:st|nd|rd|th)?(?:,? \d{4})?|\d{1,2}(?:st|nd|rd|th)? (?:of )?(?:January"
-    r"|February|March|April|May|June|July|August|September|October|November|December)(?:,? \d{4})?"
-    r"|\d{4}-\d\d-\d\d)",
-    re.IGNORECASE,
-)
+_DATE: Final = re.compile(rf"(?:the )?(?:{CALENDAR})", re.IGNORECASE)
 
 
 def _last(text: str, words: frozenset[str]) -> bool:
     """Whether a noun phrase's head is one of `words` (two words joined by "_")."""
     before = re.split(
-        r" (?:of|for|in|with|from|at|on|named|called|to)\b", text.lower(), maxsplit=1
+        r" (?:of|for|in|with|from|at|on|named|called|to|about)\b", text.lower(), maxsplit=1
     )[0]
     parts = before.split()
     if not parts:
@@ -268,9 +255,9 @@ _BEGINS_PLAINLY: Final = re.compile(
     r"|on|from|out) [^ ]|[A-Z]"
 )
 _LIGHT_OBJECTS: Final = frozenset(
-    """look break nap shower notes care turn advantage plunge breath sip seat walk bath minute while
-    effort sure mistake mind order account drive note selfie selfies pics shot shots eye sense fun
-    difference decision progress changes lot bit""".split()
+    """look break nap shower notes care turn advantage plunge breath sip seat walk bath minute
+    while effort sure mistake mind order account drive note selfie selfies pics shot shots eye
+    sense fun difference decision progress changes lot bit""".split()
 )
 
 
@@ -284,24 +271,39 @@ def _plain_deed(text: str) -> bool:
 
 
 _FAN: Final = re.compile(
-    r"an? (?P<what>(?:[\w'&-]+ ){1,4}?)(?:fan|lover|enthusiast|buff|nerd|geek|fanatic|addict)"
-    r"|an? (?:morning|night|dog|cat|coffee|tea|early|outdoors|outdoor|winter|summer|beach|people"
-    r"|book) person|an? (?:night owl|early bird|introvert|extrovert|foodie|bookworm|homebody)"
+    r"an? (?P<what>(?:[\w'&-]+ ){1,4}?)(?:fan|lover|enthusiast|buff|nerd|geek|fanatic|addict)|an?"
+    r" (?:morning|night|dog|cat|coffee|tea|early|outdoors|outdoor|winter|summer|beach|people|book)"
+    r" person|an? (?:night owl|early bird|introvert|extrovert|foodie|bookworm|homebody)"
 )
 _DEGREES_OF: Final = frozenset("huge big massive total real true such".split())
 _MEDICINE: Final = re.compile(
     r"(?:(?:my|some|\w+) )?(?:(?:[a-z]{3,14})?(?:formin|prazole|statin|pril|sartan|olol|cillin"
     r"|mycin|oxetine|traline|profen|nesin|thyroxine|azepam|oxacin|dronate|triptan|lone|lukast)"
     r"|insulin|antidepressants|antihistamines|blood thinners|birth control|lithium|aspirin"
-    r"|antibiotics|steroids|melatonin|statins|beta blockers|(?:[\w-]+ )?(?:medication|medicine|meds"
-    r"|pills|supplements|vitamins))(?: for (?P<what>.+))?",
+    r"|antibiotics|steroids|melatonin|statins|beta blockers|(?:[\w-]+ )?(?:medication|medicine"
+    r"|meds|pills|supplements|vitamins))(?: for (?P<what>.+))?",
     re.IGNORECASE,
 )
 _DECADE: Final = re.compile(
     r"(?:early |mid |mid-|late )?(?:[2-9]0s|(?:twen|thir|for|fif|six|seven|eigh|nine)ties)"
 )
-_TUNE: Final = re.compile(
-    r"[a-z]+(?:oon|phone|olin|inet|horn|flute|pipes|bone|ello|harp|uitar|drum)s?"
+_FAN_OF: Final = re.compile(
+    r"(?:an? (?:[a-z-]+ ){0,2}|not (?:much|too much) of an? )(?:fan|lover|supporter|admirer"
+    r"|follower) of (?P<what>.+)"
+)
+_POST: Final = re.compile(
+    r"(?:the|an?) (?:[\w-]+ ){0,2}(?:trains?|ships?|ferry|ferries|boats?|railways?|buses|trams?"
+    r"|farm|rig|ward|assembly line|night shift|help desk|front desk)"
+)
+"""What somebody works on for a living, of all that they may work on."""
+_TREATMENT: Final = re.compile(
+    r"(?:dialysis|chemo(?:therapy)?|physio(?:therapy)?|physical therapy|radiation|insulin|(?:an?"
+    r" )?(?:insulin|allergy) (?:injections?|shots?|pump)|infusions?|(?:an? )?(?:hearing aids?"
+    r"|pacemaker|wheelchair|walker|inhaler))"
+)
+_GOAL: Final = re.compile(
+    r"(?:quit|stop|give up|cut (?:back|down)|reduce|learn|lose|gain|get (?:pregnant|fit|sober|in"
+    r" shape)|eat (?:less|more|health)|save (?:up|for|money)|get more into|become) ?.*"
 )
 
 
@@ -309,7 +311,7 @@ def _language(text: str) -> bool:
     found = _LANGUAGE.fullmatch(text)
     if found is None:
         return False
-    parts = re.split(r",? and |, | or ", found["languages"])
+    parts = re.split(rf"(?:,? and |, | or ){_SOME}", found["languages"])
     return all(part.lower() in LANGUAGES or part.endswith("Sign Language") for part in parts)
 
 
@@ -352,7 +354,7 @@ def _branded(text: str) -> bool:
     return (
         re.fullmatch(
             rf"(?:a|an) (?:(?:new|used|old|red|blue|black|white|silver|\d{{4}})"
-            rf" ){{0,2}}(?:{NAME})(?: (?:{NAME}|\d\w*)){{1,3}}",
+            rf" ){{0,2}}(?:{NAME})(?: (?:{NAME}|\d\w*)){{1,3}}(?: [a-z]+){{0,3}}",
             text,
         )
         is not None
@@ -428,7 +430,13 @@ _KINDS: Final[dict[Kind, Callable[[str], bool]]] = {
         and (found["what"] is None or is_noun_phrase(found["what"], definite=True))
     ),
     "decade": lambda text: _DECADE.fullmatch(text) is not None,
-    "tune": lambda text: text in GAMES or _TUNE.fullmatch(text) is not None,
+    "fan of": lambda text: (found := _FAN_OF.fullmatch(text)) is not None and _liked(found["what"]),
+    "post": lambda text: _POST.fullmatch(text) is not None,
+    "treatment": lambda text: _TREATMENT.fullmatch(text) is not None,
+    "kept": lambda text: text in KEPT,
+    "goal": lambda text: (
+        _GOAL.fullmatch(text) is not None and is_verb_phrase(text.removeprefix("get "))
+    ),
     "activity": is_activity,
     "resolve": lambda text: _RESOLVES.fullmatch(text) is not None and is_verb_phrase(text),
     "named": lambda text: (
@@ -463,6 +471,9 @@ def value_of(kind: Kind, text: str) -> str:
     if kind in ("job", "trade"):
         found = _JOB.fullmatch(text)
         return found["job"] if found else text
+    if kind == "fan of":
+        followed = _FAN_OF.fullmatch(text)
+        return without_determiner(followed["what"]) if followed else text
     if kind == "language":
         spoken = _LANGUAGE.fullmatch(text)
         return spoken["languages"] if spoken else text

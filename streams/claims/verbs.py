@@ -21,7 +21,8 @@ give gives gave given giving; meet meets met met meeting; build builds built bui
 make makes made made making; keep keeps kept kept keeping; swim swims swam swum swimming
 sell sells sold sold selling; know knows knew known knowing; find finds found found finding
 begin begins began begun beginning; see sees saw seen seeing; draw draws drew drawn drawing
-feel feels felt felt feeling
+feel feels felt felt feeling; think thinks thought thought thinking
+hurt hurts hurt hurt hurting
 stand stands stood stood standing; pay pays paid paid paying
 put puts put put putting; set sets set set setting; hold holds held held holding
 catch catches caught caught catching; feed feeds fed fed feeding
@@ -38,7 +39,8 @@ organize organise perform record donate plant harvest upgrade replace repair fix
 submit present create cycle sketch invest wrestle fail subscribe borrow inherit deal recover
 struggle listen save register experiment focus
 follow suspect wear walk help manage lead design develop exercise meditate watch
-pass prepare test brew restore participate experience track harvest
+pass expect try welcome die injure tour
+prepare test brew restore participate experience track harvest
 """
 
 
@@ -85,7 +87,7 @@ for _base in _REGULAR.split():
     _ING[_ing] = _base
     _THIRD[_base] = third_person(_base)
 _PRESENT.update({third: base for base, third in _THIRD.items()})
-_PRESENT.update({base: base for base in _THIRD if base != "be"})
+_PRESENT.update({base: base for base in _THIRD if base not in ("be", "quit", "hurt")})
 _PAST["travelled"] = "travel"
 VERBS: Final = frozenset(_THIRD)
 PRESENTS: Final = frozenset("need want am is are have hope would will".split())
@@ -95,7 +97,7 @@ _PAST_OF: Final = {base: past for past, base in _PAST.items() if past not in VER
 _FILLERS: Final = frozenset(
     "really also just actually absolutely totally definitely truly honestly simply both all even"
     " literally especially particularly genuinely finally already officially personally happily"
-    " proudly successfully ever".split()
+    " proudly successfully ever super pretty quite very so mainly only".split()
 )
 _KEPT: Final = frozenset("currently still now always usually often recently mostly mainly".split())
 _REPEATED: Final = frozenset("always usually often mostly mainly".split())
@@ -215,7 +217,7 @@ class _Opening:
         return " ".join(self.words[self.at + ahead :])
 
 
-SAME_PAST: Final = frozenset(("put", "set", "read", "quit"))
+SAME_PAST: Final = frozenset(("put", "set", "read", "quit", "hurt"))
 """Their past is written like their present."""
 _ONLY: Final = ("not only ", "not just ", "not merely ", "never just ")
 
@@ -255,8 +257,8 @@ ANY_VERB: Final = "*"
 """Stands for a verb that is not known, which its form gives away."""
 _REGULAR_PAST: Final = re.compile(
     r"(?!need|want|seem|agree|realiz|realis|notic|wonder|hop|expect|look|lik|lov|ask|mention|talk"
-    r"|chat|discuss|happen|worr|miss|appreciat|doubt|assum|figur|end|manag|struggl|remind|learn"
-    r"|us|tri|hear|scream|laugh|cri|relax|chang|forward)[a-z]{2,14}ed"
+    r"|chat|discuss|happen|worr|miss|appreciat|doubt|assum|figur|end|manag|struggl|remind|learn|us"
+    r"|tri|hear|scream|laugh|cri|relax|chang|forward)[a-z]{2,14}ed"
 )
 _REGULAR_ING: Final = re.compile(
     r"(?!think|consider|wonder|look|try|mean|feel|hav|gett|see|hear|tell|say|ask|talk|notic|lov"

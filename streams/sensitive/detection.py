@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 from palimpsest.streams.sensitive.addresses import find_credentials, find_emails, find_ips
+from palimpsest.streams.sensitive.codes import find_codes
 from palimpsest.streams.sensitive.keys import find_keys
 from palimpsest.streams.sensitive.numbers import (
     find_cards,
@@ -18,6 +19,7 @@ from palimpsest.streams.sensitive.numbers import (
 )
 from palimpsest.streams.sensitive.passwords import find_passwords, mentions_one
 from palimpsest.streams.sensitive.spans import KINDS, Kind, Span, merged, replaced
+from palimpsest.streams.sensitive.unmasked import placed, unmasked
 
 _OF_NUMBERS: Final[tuple[tuple[Kind, Callable[[str], Iterator[Span]]], ...]] = (
     ("credit_card", find_cards),
@@ -41,10 +43,17 @@ def plain(text: str) -> str:
 
 def find(text: str, kinds: Collection[Kind] = KINDS) -> list[Span]:
     """What of these kinds lies in a `plain` text: in order, without overlaps."""
+    seen, places = unmasked(text)
+    spans = _find(seen, kinds)
+    return spans if seen is text else placed(spans, places)
+
+
+def _find(text: str, kinds: Collection[Kind]) -> list[Span]:
     found: list[Span] = []
     lowered = text.lower()
     found += find_passwords(text, lowered)
     found += find_keys(text, lowered)
+    found += find_codes(text, lowered)
     if "://" in text:
         found += find_credentials(text)
     if any(map(str.isdecimal, text)):

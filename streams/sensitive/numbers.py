@@ -75,6 +75,8 @@ _NATIONAL: Final = re.compile(
     r"(?![A-Za-z0-9_-]|[.,:/]\d)"
 )
 _BARE: Final = re.compile(r"(?<![A-Za-z0-9_.+$€£,/-])[02-9]\d{8,10}(?![A-Za-z0-9_-]|[.,:/]\d)")
+_DIGITS_BEFORE: Final = re.compile(r"\d[ -]\Z")
+"""A number that goes on is no national one, which begins with its 0."""
 _YEAR_FIRST: Final = re.compile(r"\d{1,2}[-/ ]\d{1,2}[-/ ](?:19|20)\d\d")
 
 
@@ -154,6 +156,8 @@ def _is_phone(pattern: re.Pattern[str], text: str, match: re.Match[str]) -> bool
         return False
     if pattern is _BARE:
         return told
+    if pattern is _NATIONAL and _DIGITS_BEFORE.search(before):
+        return False
     if pattern is _INTERNATIONAL:
         return 8 <= count <= 15
     if pattern is _NATIONAL:

@@ -13,20 +13,20 @@ TOLD: Final = 0.9
 GUESSED: Final = 0.6
 
 _HINTS: Final = (
-    *("passw", "passphrase", "passcode", "pass", "pwd", "pw", "pin", "kennwort", "losung"),
+    *("passw", "p@ssw", "passphrase", "passcode", "pass", "pwd", "pw", "pin", "kennwort", "losung"),
     *("contrase", "clave", "mot de passe", "senha", "parola", "wachtwoord", "парол"),
     *("パスワード", "暗証", "合言葉", "密码", "密碼", "口令", "비밀번호"),
     *("key", "schlüssel", "キー", "secret", "token", "トークン"),
 )
 _CODE_WORDS: Final = (
-    r"passwords?(?!less)|pass[ -]?words?|passwd|pass[ _-]?phrases?|passcodes?|passwort"
+    r"p[a@]sswords?(?!less)|pass[ -]?words?|passwd|pass[ _-]?phrases?|passcodes?|passwort"
     r"|passwörter|kennwort|losungswort"
     r"|contraseña|contrasena|mot de passe|senha|parola d'ordine|wachtwoord|пароль"
     r"|(?<![A-Za-z])(?:p[wW][dD]?|PWD?|pass|Pass|PASS)(?![a-z])|_pass(?![a-z])|_PASS(?![A-Z])"
 )
 _PIN_WORDS: Final = r"(?<![A-Za-z])(?:pin(?:[ -]?(?:code|number|nummer))?|clave)(?![a-z])"
 _KEY_WORDS: Final = (
-    r"(?:api|secret|access|private|signing|encryption|master|license|app|auth|service|account"
+    r"(?:api|wi-?fi|wlan|wpa2?|secret|access|private|signing|encryption|master|license|app|auth|service|account"
     r"|storage|client)[ _-]?keys?|api[ _-]?secret|client[ _-]?secret|app[ _-]?secret"
     r"|secret[ _-]?access[ _-]?key|api[ _-]?schlüssel|api[ _-]?キー"
     r"|(?<![A-Za-z])secrets?(?![a-z])|_secret(?![a-z])"
@@ -40,12 +40,12 @@ _NAMED: Final = (
     rf"|(?P<token>{_TICKETS})"
 )
 _ABOUT: Final = (
-    r"(?:\s(?:for|to|of|on|at|von|für|de|del|da|para|pour|zum|zur|vom)"
+    r"(?:\s(?:for|to|of|on|at|von|für|de|del|da|para|pour|zum|zur|vom|от|для|к)"
     r"(?:\s[^\s:=]{1,30}){1,4}?)?"
 )
 _ASSIGNED: Final = (
     r"(?:_[A-Za-z0-9]{1,16}){0,2}(?:\[[^\]\s]{0,20}\])?[\"'`\])*]{0,4}"
-    rf"(?:\s?\([^()\n]{{1,40}}\)|{_ABOUT})"
+    rf"(?:\s?\([^()\n]{{1,40}}\)|\s(?:wi-?fi|wlan|router|e?mail|admin|root)|{_ABOUT})"
     r"(?P<sign>\s{0,3}(?::=|=>|->|={1,3}|[:：＝])[ \t]{0,3}(?:\n[ \t]{0,4})?)"
 )
 _SAID: Final = (
@@ -65,14 +65,27 @@ _NAME_CHARACTERS: Final = 16
 """Of what a name has before its last word, at most."""
 _ASIAN: Final = re.compile(
     r"(?:パスワード|暗証番号|合言葉|PIN|密码|密碼|口令|비밀번호|APIキー|アクセストークン|トークン)"
-    r"[はがを为為是는은이가]?\s?(?:[:：＝=]\s?)?[「『“\"']?([!#-~]{3,128})"
+    r"[はがを为為是는은이가]?\s?(?:[:：＝=]\s?)?[「『“\"']?([!#-~]{3,128}|[^\s。、，！？「」『』“”]{3,64})"
 )
+_ASIAN_ENDING: Final = re.compile(r"(?:です|でした|だよ|だ|입니다|이에요|예요|了)[.!]?$")
 _FLAG: Final = re.compile(
     r"(?<![\w-])--?(?:password|passwd|pass|pw|token|api-key|secret)[ =]"
     r"(?P<value>[^\s\"'-][^\s\"']{2,127})"
 )
 _CURL: Final = re.compile(r"(?<![\w-])(?:-u|--user)[ =]?[\"']?[^\s:\"']{1,64}:([^\s\"']{1,128})")
-_MYSQL: Final = re.compile(r"(?<![\w-])-p([^\s\"'=-][^\s\"']{2,127})")
+_OPTIONS_OF: Final = {
+    "mysql": re.compile(r"(?<![\w-])-p([^\s\"'=-][^\s\"']{2,127})"),
+    "sshpass": re.compile(r"(?<![\w-])-p ?['\"]?([^\s\"'=-][^\s\"']{2,127})"),
+    "docker": re.compile(r"(?<![\w-])-p ([^\s\"'=\d-][^\s\"':]{2,127})(?![^\s])"),
+    "redis-cli": re.compile(r"(?<![\w-])-a ([^\s\"'=-][^\s\"']{2,127})"),
+    "net user": re.compile(r"net user \S{1,64} ([^\s/\"'*][^\s\"']{2,127})", re.IGNORECASE),
+}
+"""Of programs whose short options bear a password."""
+_PAIR: Final = re.compile(
+    r"(?<![A-Za-z])(?:log-?in|user(?:name)?|credentials?|zugang)[: ]{1,2}[^\s/:]{1,64} ?/ ?"
+    r"([^\s/,;]{5,64})",
+    re.IGNORECASE,
+)
 _REVERSED: Final = re.compile(
     r"(?<!\S)[\"'`“]?([^\s\"'`“”]{4,64})[\"'`”]?\s(?:is|was|as|for|ist|als|für|es|como|est)\s"
     r"(?:my|our|the|his|her|their|mein|unser|das|die|mi|la|mon|le)\s(?:[^\s.,]{1,20}\s){0,2}\Z",
@@ -122,6 +135,8 @@ _PREDICATES: Final = (
     *("ión", "iert", "bar"),
 )
 """Endings of words that say what a password is like."""
+_PARTICIPLES: Final = ("ata", "ato", "uta", "uto", "ita", "ito", "ada", "ado", "ida", "ido", "ta")
+"""The same of Italian, Spanish and Portuguese."""
 _WHERE: Final = re.compile(
     r"(?:on|in|inside|under|underneath|behind|at|with|written|stored|saved|kept|noted|taped|hidden"
     r"|the same|the name|the one|the usual|my|our|his|her|their|what|somewhere|auf|im|unter|am"
@@ -143,7 +158,7 @@ _ASIAN_WHERE: Final = re.compile(
     r"(?:パスワード|暗証番号|合言葉)[はが][^。!?\n]{0,20}?(?:メモ|付箋|手帳|ノート|紙|裏|名前|誕生日)"
     r"|(?:密码|密碼)(?:是|在|写在)[^。!?\n]{0,12}?(?:纸|便条|名字|生日|背面|抽屉)"
 )
-_PHRASE: Final = re.compile(r"[A-Za-z0-9-]{2,20}(?: [A-Za-z0-9-]{2,20}){3,9}(?![A-Za-z0-9-])")
+_PHRASE: Final = re.compile(r"[A-Za-z0-9-]{2,20}(?: [A-Za-z0-9-]{2,20}){1,9}(?![A-Za-z0-9-])")
 _DATE_OR_VERSION: Final = re.compile(
     r"v?\d{1,20}(?:[.:/-]\d{1,20}){1,9}[a-z]{0,2}|\d{1,20}(?:st|nd|rd|th|x|k|m|s|ms|h)|\d\w?"
 )
@@ -156,8 +171,12 @@ def find_passwords(text: str, lowered: str) -> Iterator[Span]:
         yield from _named(text, lowered)
         if not text.isascii():
             yield from _asian(text)
-    if " -" in text or text.startswith("-"):
+    if " -" in text or text.startswith("-") or "net user" in lowered:
         yield from _options(text, lowered)
+    if "/" in text:
+        for match in _PAIR.finditer(text):
+            if _has_the_look(match[1], 5):
+                yield Span(*match.span(1), "password", GUESSED)
 
 
 def _named(text: str, lowered: str) -> Iterator[Span]:
@@ -207,6 +226,10 @@ def _names(text: str, lowered: str) -> Iterator[re.Match[str]]:
 def _asian(text: str) -> Iterator[Span]:
     for match in _ASIAN.finditer(text):
         found = match.group(1).rstrip(".,;:!?\"')]}」")
+        if not found.isascii():
+            found = _ASIAN_ENDING.sub("", found)
+            if not any(map(str.isdigit, found)):
+                continue
         if len(found) >= 3 and any(map(str.isalnum, found)) and not _NO_VALUE.match(found):
             yield Span(match.start(1), match.start(1) + len(found), "password", TOLD)
 
@@ -215,9 +238,10 @@ def _options(text: str, lowered: str) -> Iterator[Span]:
     for match in _FLAG.finditer(text):
         if not _NO_VALUE.match(match["value"]):
             yield Span(*match.span("value"), "password", TOLD)
-    if "mysql" in lowered:
-        for match in _MYSQL.finditer(text):
-            yield Span(*match.span(1), "password", TOLD)
+    for program, pattern in _OPTIONS_OF.items():
+        if program in lowered:
+            for match in pattern.finditer(text):
+                yield Span(*match.span(1), "password", TOLD)
     if "curl" in lowered:
         for match in _CURL.finditer(text):
             if not _NO_VALUE.match(match.group(1)):
@@ -232,6 +256,8 @@ def mentions_one(text: str) -> bool:
     if any(number in lowered for number in _NUMBERS):
         names += _NUMBER_NAME.finditer(text)
     for name in names:
+        if name.group().lower() == "pass":  # of a boat or a mountain
+            continue
         says = _SAYS.match(text, name.end())
         if says is None or _WHERE.match(text, says.end()) is None:
             continue
@@ -255,18 +281,31 @@ def _value(text: str, name: re.Match[str], link: re.Match[str]) -> Span | None:
         if end > start + 1 and _is_quoted_value(text[start + 1 : end], named, how):
             return Span(start + 1, end, kind, TOLD)
         return None
-    if named == "password" and "phrase" in name.group().lower() and how != "beside":
+    if named == "password" and how != "beside":
         phrase = _PHRASE.match(text, start)
-        if phrase is not None:
+        if phrase is not None and _is_phrase(phrase.group(), name.group(), text[: phrase.start()]):
             return Span(*phrase.span(), kind, TOLD)
     raw = _UNQUOTED.match(text, start)
     found = raw.group().rstrip(".,:)]}") if raw else ""
     if not found or _NO_VALUE.match(found):
         return None
     end = start + len(found)
+    if how != "sign" and _is_of_another_pass(found, name.group(), link["said"] or ""):
+        return None
     if not _is_value(found, named, how, text, end):
         return None
     return Span(start, end, kind, GUESSED if how == "beside" else TOLD)
+
+
+def _is_phrase(found: str, name: str, before: str) -> bool:
+    """Several words for a password: four or more behind a colon or where a phrase is named, fewer
+    where none of them is a word that sentences are made of."""
+    ordinary = [word for word in found.lower().split() if word in _STOP_WORDS]
+    is_named = "phrase" in name.lower()
+    if is_named and (not ordinary or found.count(" ") >= 3):
+        return True
+    is_told = before.rstrip().endswith((":", "：")) and not _WHERE.match(found)
+    return is_told and found.count(" ") >= 3 and len(ordinary) <= 1
 
 
 def _is_quoted_value(found: str, named: str, how: str) -> bool:
@@ -277,6 +316,17 @@ def _is_quoted_value(found: str, named: str, how: str) -> bool:
     if named == "pin":
         return found.isdigit()
     return _looks_random(found)
+
+
+def _is_of_another_pass(found: str, name: str, said: str) -> bool:
+    """ "La password è scaduta"; and a pass leads over mountains, and exams are to pass."""
+    if said.strip() in ("è", "é", "es") and found.lower().endswith(_PARTICIPLES):
+        return True
+    if name.lower() != "pass":
+        return False
+    return said.strip() not in ("is", "was", "ist", "est", "'s") or not (
+        _has_the_look(found, 5) and any(map(str.isalpha, found))
+    )
 
 
 def _is_value(found: str, named: str, how: str, text: str, end: int) -> bool:

@@ -13,7 +13,7 @@ from tests.flows.program import Program
 
 
 def test_the_version_is_told(program: Program) -> None:
-    assert program.ok("--version").strip() == f"palimpsest {version('palimpsest')}"
+    assert program.ok("--version").strip() == f"palimpsest {version('palimpsest-memory')}"
 
 
 def test_brackets_in_help_texts_are_shown(program: Program) -> None:

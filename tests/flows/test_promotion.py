@@ -83,7 +83,7 @@ def made(made_once: Path, tmp_path: Path) -> Lab:
 
 async def promoted(made: Lab, **fields: Any) -> dict[str, int]:
     """What became of the only scope. The first answer is that it waits for a worker."""
-    request = PromoteRequest("better", **fields)
+    request = PromoteRequest("better", allow_loss=True, **fields)
     await promote(made.settings, request)
     await made.run()
     [end] = (await promote(made.settings, request)).scopes
@@ -216,7 +216,7 @@ def test_what_people_did_stays(tmp_path: Path) -> None:
 def test_turns_that_came_since_keep_their_own_facts(made: Lab) -> None:
     async def trying() -> None:
         await made.say("Ana moved to Bergen", first=9)
-        end = await promote(made.settings, PromoteRequest("better"))
+        end = await promote(made.settings, PromoteRequest("better", allow_loss=True))
         assert end.behind > 0
         await made.run()
         assert [*await made.facts()] == sorted([*NEW, "Ana moved to Bergen"])
@@ -234,9 +234,9 @@ def test_only_what_was_extracted_anew_is_promoted(made: Lab) -> None:
             keep_branch(made.settings, branch)
             [scope] = (await diff(made.settings, DiffRequest("better"))).scopes
             assert (scope.facts, scope.decisions, scope.branch.turns) == ((), (), 0)
-            assert (await promote(made.settings, PromoteRequest("better"))).scopes[0].status == (
-                "nothing"
-            )
+            assert (await promote(made.settings, PromoteRequest("better", allow_loss=True))).scopes[
+                0
+            ].status == ("nothing")
 
     asyncio.run(trying())
 
@@ -265,9 +265,9 @@ def test_what_cannot_be_promoted_is_told(made: Lab) -> None:
         keep_branch(made.settings, caught)
 
         with pytest.raises(RequestError, match="is not whole"):
-            await promote(made.settings, PromoteRequest("better"))
+            await promote(made.settings, PromoteRequest("better", allow_loss=True))
         keep_branch(made.settings, branch)
-        end = await promote(made.settings, PromoteRequest("better"))
+        end = await promote(made.settings, PromoteRequest("better", allow_loss=True))
         assert end.scopes[0].status == "waiting"
 
     asyncio.run(trying())
@@ -279,12 +279,12 @@ def test_what_waits_in_the_log_is_done_once(made: Lab) -> None:
 
     async def trying() -> None:
         ids = await made.facts()
-        await promote(made.settings, PromoteRequest("better"))
+        await promote(made.settings, PromoteRequest("better", allow_loss=True))
         begun = unfinished(made.settings, "better").read_text()
         # The command lies in the log; what comes after it in the log is carried out after it.
         patch = MemoryPatch(memory_id=ids["Ana likes tea"], content="Ana loves tea", if_version=1)
         await made.command(ModifyCommand(patches=(patch,), reason="mine"))
-        end = await promote(made.settings, PromoteRequest("better"))
+        end = await promote(made.settings, PromoteRequest("better", allow_loss=True))
         assert (end.promotion_id, end.scopes[0].status) == (begun, "applied")
         assert [*await made.facts()] == NEW
         newest = await promotions(made.settings)
@@ -334,7 +334,7 @@ def test_what_is_erased_after_a_promotion_leaves_the_log_too(made: Lab) -> None:
 def test_a_refused_scope_is_promoted_once_that_is_over(made: Lab) -> None:
     async def trying() -> None:
         await made.command(SetFlagsCommand(mutations_frozen=True))
-        await promote(made.settings, PromoteRequest("better"))
+        await promote(made.settings, PromoteRequest("better", allow_loss=True))
         await made.run()
         assert await promotions(made.settings) == []
         await made.command(SetFlagsCommand(mutations_frozen=False))
@@ -354,7 +354,7 @@ def test_scopes_in_several_partitions(tmp_path: Path) -> None:
         await made.run()
         for scope in scopes:
             await made.branch(said(SECOND), *TEXTS, scope=scope)
-        request = PromoteRequest("better", scopes=scopes[1:])
+        request = PromoteRequest("better", scopes=scopes[1:], allow_loss=True)
         end = await promote(made.settings, request)
         assert [each.scope for each in end.scopes] == [*scopes[1:]]
         await made.run()

@@ -71,7 +71,7 @@ def killed_promotion(program: Program, lab: Lab) -> None:
     """A promotion that is killed as soon as it has begun."""
     begun = lab.settings.data_dir / "branches" / "better" / "promotion.id"
     process = subprocess.Popen(
-        program.command("replay", "promote", "better", "--no-catch-up"),
+        program.command("replay", "promote", "better", "--no-catch-up", "--allow-loss"),
         cwd=program.folder,
         env=program.environment,
         stdout=subprocess.DEVNULL,
@@ -92,7 +92,7 @@ def test_promoted_and_rolled_back_while_turns_come_in(tmp_path: Path) -> None:
         with Traffic(lab.settings, SCOPES, "turn number old") as traffic:
             until(lambda: traffic.published >= 10)
             killed_promotion(program, lab)
-            end = program.json("replay", "promote", "better", "--no-catch-up")
+            end = program.json("replay", "promote", "better", "--no-catch-up", "--allow-loss")
             until(lambda: traffic.published >= 30)
         assert end["complete"]
         assert {scope["status"] for scope in end["scopes"]} == {"applied"}
@@ -123,6 +123,13 @@ def differs(program: Program, folder: Path) -> None:
     assert {row["kind"] for row in facts} == {"changed", "gained", "lost"}
     assert len(facts) == 3 * len(OLD) * len(SCOPES)
     shown = program.ok(
-        "replay", "promote", "better", "--no-catch-up", "--dry-run", "--scope", SCOPES[2]
+        "replay",
+        "promote",
+        "better",
+        "--no-catch-up",
+        "--allow-loss",
+        "--dry-run",
+        "--scope",
+        SCOPES[2],
     )
     assert "8 gain, 8 replace, 8 lose" in shown

@@ -23,7 +23,7 @@ from tests.flows.test_http_program import serving
 DOCS = ROOT / "ops" / "docs"
 PAGE = (DOCS / "recipes.md").read_text(encoding="utf-8")
 HOOKS = ROOT / "ops" / "examples" / "coding_agent_hooks.py"
-INSTALLING = "pip install palimpsest\n"
+INSTALLING = "pip install .   # in the folder of the checkout\n"
 SERVICE = "http://127.0.0.1:3850"
 EACH_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 

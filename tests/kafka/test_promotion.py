@@ -64,7 +64,7 @@ def in_all(facts: Iterable[str]) -> dict[str, list[str]]:
 def killed_promotion(lab: Lab) -> None:
     """A promotion whose process is killed as soon as it has begun."""
     begun = unfinished(lab.settings, "better")
-    lab.begin("promoting", "replay", "promote", "better", "--no-catch-up")
+    lab.begin("promoting", "replay", "promote", "better", "--no-catch-up", "--allow-loss")
     process = lab.workers["promoting"]
     until(lambda: begun.exists() or process.poll() is not None)
     assert process.poll() is None, lab.tail("promoting")
@@ -102,7 +102,7 @@ def test_promoted_and_rolled_back_while_turns_come_in_and_processes_are_killed(l
         until(lambda: traffic.published >= 10)
         killed_promotion(lab)
         begun = unfinished(lab.settings, "better").read_text()
-        request = PromoteRequest("better")
+        request = PromoteRequest("better", allow_loss=True)
         end = asyncio.run(promote(lab.settings, request, kills_a_worker(lab)))
         assert end.promotion_id == begun
         assert [each.status for each in end.scopes] == ["applied"] * len(SCOPES), end

@@ -50,7 +50,7 @@ def texts(said: str, speaker: str = "Ana", before: str = "") -> list[str]:
         ),
         (
             "I live with my partner and our two cats.",
-            ["Ana lives with their partner and their two cats."],
+            ["Ana lives with their partner and their two cats.", "Ana has two cats."],
         ),
         ("I work as a glassblower.", ["Ana works as a glassblower."]),
         ("I take metformin.", ["Ana takes metformin."]),
@@ -93,6 +93,54 @@ def texts(said: str, speaker: str = "Ana", before: str = "") -> list[str]:
         ),
         ("Emma is my favourite book.", ["Ana's favourite book is Emma."]),
         ("We decided to use DuckDB.", ["Ana decided to use DuckDB."]),
+        # Ends and beginnings.
+        (
+            "I work on the night train until 2150-01-01.",
+            ["Ana works on the night train until 2150-01-01."],
+        ),
+        (
+            "I'm staying in Lisbon until 5 March 2027.",
+            ["Ana is staying in Lisbon until 5 March 2027."],
+        ),
+        ("I live in Porto since 2024-05-01.", ["Ana lives in Porto since 2024-05-01."]),
+        ("I work at the bakery from 2026-03-01.", ["Ana works at the bakery from 2026-03-01."]),
+        # Names.
+        ("Hi, I'm Marta.", ["Ana's name is Marta."]),
+        ("I'm Marta, a nurse at Oceano.", ["Ana's name is Marta.", "Ana is a nurse at Oceano."]),
+        ("Call me Bob.", ["Ana's nickname is Bob."]),
+        ("I go by Bo.", ["Ana's nickname is Bo."]),
+        # Languages, work, home.
+        ("I speak Portuguese and a bit of French.", ["Ana speaks Portuguese and a bit of French."]),
+        ("I'm learning Japanese.", ["Ana is learning Japanese."]),
+        ("I work at Oceano as a nurse now.", ["Ana works at Oceano as a nurse."]),
+        ("I quit my job.", ["Ana quit their job."]),
+        ("I run a small business.", ["Ana runs a small business."]),
+        ("I was born in 1990.", ["Ana was born in 1990."]),
+        ("I moved to Berlin for work.", ["Ana moved to Berlin for work."]),
+        # Family and pets, also by the way.
+        ("We're expecting a baby in June.", ["Ana is expecting a baby in June 2026."]),
+        ("My mom died last year.", ["Ana's mom died in 2025."]),
+        ("I feed Oscar, my guinea pig.", ["Ana's guinea pig is called Oscar."]),
+        ("I'm looking for a gift for my older brother.", ["Ana has an older brother."]),
+        ("We got a Rottweiler.", ["Ana got a Rottweiler."]),
+        # Health and diet.
+        ("I have dialysis every Monday.", ["Ana has dialysis every Monday."]),
+        ("I eat gluten free.", ["Ana eats gluten free."]),
+        ("I'm on metformin.", ["Ana is on metformin."]),
+        ("I'm trying to quit smoking.", ["Ana is trying to quit smoking."]),
+        ("We don't eat meat.", ["Ana does not eat meat."]),
+        # What is theirs, and what they do.
+        ("Can you check whether my old mountain bike is ready?", ["Ana has a mountain bike."]),
+        (
+            "I've had my cello for ten years.",
+            ["Ana has had their cello for ten years (as of March 2026)."],
+        ),
+        ("I have a cat that hates water.", ["Ana has a cat."]),
+        ("I attend Zumba classes on Tuesdays.", ["Ana attends Zumba classes on Tuesdays."]),
+        ("I'm a dedicated supporter of the Lions.", ["Ana is a dedicated supporter of the Lions."]),
+        # What is doubted ends what is said before it, and no more.
+        ("I love jazz, so if you know a bar, let me know.", ["Ana loves jazz."]),
+        ("Since I moved to Oslo, maybe I need a coat.", ["Ana moved to Oslo."]),
     ],
 )
 def test_what_becomes_a_fact(said: str, facts: list[str]) -> None:
@@ -153,6 +201,20 @@ def test_what_becomes_a_fact(said: str, facts: list[str]) -> None:
         "About my cough, Dr. Voss had an idea.",
         "Mi hermana ama los gatos.",
         "Gary Sinise is a truly talented actor.",
+        "Netflix loves reboots.",
+        "I'm Hungry.",
+        "I'm German.",
+        "I'm Done.",
+        "This is Max, he's so lovable.",
+        "I'm staying in Rome.",
+        "I work on my essay.",
+        "I live in Rome, my friend thinks.",
+        "I live in Rome, I guess.",
+        "I'd be happy, if I lived in Rome.",
+        "Somebody stole my mountain bike.",
+        "I read about my dream car.",
+        "I'd like my next mountain bike to be red.",
+        "Our kids are our future.",
     ],
 )
 def test_what_becomes_none(said: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,25 @@ from palimpsest.ops.settings.sources import reference
 from tests.flows.program import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+ANOTHER_PROJECT = re.compile(
+    r"\bpalimpsest\[|\b(?:pipx? install|uv add|uvx)\s(?:-\S+\s)*['\"]?palimpsest\b(?!-)"
+)
+"""The name that belongs to another project on the package index, where something is installed."""
+
+
+def test_no_page_or_message_installs_the_other_project_of_the_name() -> None:
+    assert ANOTHER_PROJECT.search("pip install -U palimpsest\n")
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    texts = (".md", ".py", ".toml", ".yml", ".txt", "Makefile", "Dockerfile", "run")
+    wrong = [
+        f"{name}: {found[0]}"
+        for name in listed
+        if name.endswith(texts) and not name.startswith("tests/") and (ROOT / name).is_file()
+        for found in ANOTHER_PROJECT.finditer((ROOT / name).read_text(encoding="utf-8"))
+    ]
+    assert wrong == []
 
 
 def test_every_view_and_column_is_explained() -> None:

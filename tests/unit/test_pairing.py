@@ -17,6 +17,7 @@ from palimpsest.ops.replay.pairing import (
     may_be_pairs,
     near_cosine,
     negates,
+    pair_by_id,
     pair_nearest,
     same,
     shared_words,
@@ -132,7 +133,9 @@ def test_what_was_forgotten_takes_any_number() -> None:
 
 
 def test_one_id_is_one_fact() -> None:
-    pairs = same([statement("m", "Ana likes tea", "t")], [statement("m", "Oslo", "t")])
+    live, branch = [statement("m", "Ana likes tea", "t")], [statement("m", "Oslo", "t")]
+    pairs = same(live, branch)
+    pair_by_id(pairs, live, branch)
     assert pairs.paired["m"].branch == "m"
 
 

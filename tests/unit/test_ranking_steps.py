@@ -44,7 +44,7 @@ def fused(
         of_named=None,
         links=np.zeros((0, 2), dtype=np.int64),
         asks=np.zeros(count, dtype=np.bool_),
-        before=[""] * count,
+        nearby={},
     )
     context = RankingContext(ScopeIndex(8), 10, 0, RecallSettings(alpha=alpha, fusion=fusion))
     fuse_legs(rows, context)
@@ -96,7 +96,7 @@ def by_role(asked: AskedSpeaker) -> list[float]:
         of_named=None,
         links=np.zeros((0, 2), dtype=np.int64),
         asks=np.array([False, True, False]),
-        before=["", "said", "asked"],
+        nearby={},
         of_assistant=np.array([False, False, True]),
         only_ask=np.array([False, True, False]),
     )

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.streams.sensitive import addresses, keys, numbers, passwords
+from palimpsest.streams.sensitive import addresses, codes, keys, numbers, passwords
 from palimpsest.streams.sensitive.detection import find, is_unclear, redacted
 from palimpsest.streams.sensitive.spans import KINDS, Kind, Span, merged
 from tests.sensitive_texts import Labelled, labelled
@@ -138,7 +138,7 @@ def test_talk_of_passwords_and_told_ones_are_clear() -> None:
 def patterns() -> dict[str, re.Pattern[str]]:
     """Every pattern of the detectors."""
     found: dict[str, re.Pattern[str]] = {}
-    for module in (addresses, keys, numbers, passwords):
+    for module in (addresses, codes, keys, numbers, passwords):
         held = vars(module)
         found |= {
             f"{_name(module)}.{name}": value
@@ -172,6 +172,15 @@ UNITS = (
     *("AKIA", "AA00 ", "DE89 ", "123-45-", "00", "0a", "bearer ", "basic ", "authorization: "),
     *("password", "password ", "password: ", "password is ", "pw=", "pw=a,", "password for a "),
     *("token", "token:", "api key ", "secret_", "pass_", "pin ", "my ", "the password is "),
+    *(
+        "code 1",
+        "security code for a ",
+        "sid=",
+        "_sid=a",
+        "seed phrase abandon ",
+        "safe combination ",
+    ),
+    *("PIN", "use 4821 ", "482 913 is your a ", "-p a", "net user a ", "login a/", "\u200b", "Ａ"),
     *("-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----a", "-----END "),
     *(
         "curl -u a",

@@ -13,6 +13,7 @@ from palimpsest.ops.parts import (
     language_model,
     shard_options,
 )
+from palimpsest.ops.settings.folder_settings import FILE_NAME, keep_index_settings
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import MASK, SettingsError, load_settings, reference
 
@@ -243,3 +244,37 @@ def test_what_is_set_by_default_is_what_was_measured() -> None:
         "mmr": False,
     }
     assert {name: getattr(defaults.recall, name) for name in measured} == measured
+
+
+def test_a_folder_keeps_what_it_is_indexed_with(tmp_path: Path) -> None:
+    flags = ["search.language=german", "embedding.provider=hashing", "embedding.dimensions=64"]
+    keep_index_settings(load_settings(flags, tmp_path, None, {}).settings)
+    later = load_settings([], tmp_path, None, {})
+    assert later.settings.search.language == "german"
+    assert (later.settings.embedding.provider, later.settings.embedding.dimensions) == (
+        "hashing",
+        64,
+    )
+    assert later.origins["embedding.provider"] == f"file {tmp_path / FILE_NAME}"
+    # Another provider comes without the numbers of the one before.
+    other = load_settings(["embedding.provider=local"], tmp_path, None, {}).settings
+    assert (other.embedding.provider, other.embedding.dimensions) == ("local", None)
+    assert other.search.language == "german"
+
+
+def test_a_folder_keeps_no_password(tmp_path: Path) -> None:
+    flags = ["embedding.provider=openai", "embedding.base_url=http://u:hidden@host/v1"]
+    flags += [
+        "embedding.api_key=hidden",
+        'embedding.model=a "quoted" one',
+        "embedding.dimensions=8",
+    ]
+    keep_index_settings(load_settings(flags, tmp_path, None, {}).settings)
+    assert "hidden" not in (tmp_path / FILE_NAME).read_text()
+    assert load_settings([], tmp_path, None, {}).settings.embedding_model == 'a "quoted" one'
+
+
+def test_a_folder_s_file_that_is_wrong_is_told(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_text('[search]\nlanguage = "klingon"\n')
+    with pytest.raises(SettingsError, match=f"{FILE_NAME}.*klingon"):
+        load_settings([], tmp_path, None, {})

@@ -143,6 +143,15 @@ def test_an_answer_need_not_repeat_its_question(shard: Shard) -> None:
     assert result(answer, "t2").scores.vector == pytest.approx((similarity - 0.75) / 0.25, abs=0.1)
 
 
+def test_what_the_speaker_said_around_a_turn_counts_for_it(shard: Shard) -> None:
+    talk = ["the viola came today", "oh nice", "it cost ninety", "wow", "from a shop in bruges"]
+    write(shard, [said(n, "AB"[n % 2], text) for n, text in enumerate(talk, start=1)])
+    asked = "it cost ninety viola bruges"
+    of_three = result(ask(shard, asked), "t3").scores.vector
+    expected = ((3 + 2 * 0.85) / 5 - 0.75) / 0.25
+    assert of_three == pytest.approx(expected, abs=0.1)
+
+
 @pytest.mark.parametrize(
     "hidden", [{"who": "Ana"}, {"project": "boats"}, {"as_of": BEGIN + timedelta(days=1)}, {}]
 )

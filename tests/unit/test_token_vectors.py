@@ -128,15 +128,19 @@ def test_other_numbers_of_directions_work_alike() -> None:
     assert codec.unpack(codec.pack(tokens)).shape == (4, 32)
 
 
-def test_what_was_said_before_counts_for_the_most_part() -> None:
+def test_what_was_said_nearby_counts_for_the_most_part() -> None:
     question, answer, strange = unit(6, 11), unit(8, 12), unit(9, 13)
     packed = [CODEC.pack(question), CODEC.pack(answer), b"", CODEC.pack(strange)]
     query = CODEC.query(question)
     alone = CODEC.similarities(query, packed)
-    found = CODEC.similarities(query, packed, np.array([-1, 0, 1, 2]))
+    found = CODEC.similarities(query, packed, [(np.array([-1, 0, 1, 2]), 0.9)])
     assert found[0] == alone[0]
     assert found[1] >= max(alone[1], 0.9 * alone[0] - 1e-6)
     assert np.isnan(found[2])
     assert found[3] == alone[3]
-    moved = CODEC.similarities(query, [packed[1], packed[0]], np.array([1, -1]))
+    moved = CODEC.similarities(query, [packed[1], packed[0]], [(np.array([1, -1]), 0.9)])
     np.testing.assert_array_equal(moved, found[[1, 0]])
+    two_after = (np.array([-1, -1, -1, -1]), 0.8), (np.array([-1, 3, -1, 0]), 0.85)
+    both = CODEC.similarities(query, packed, two_after)
+    assert both[3] >= 0.85 * alone[0] - 1e-6
+    assert both[0] == alone[0]
