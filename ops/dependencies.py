@@ -73,7 +73,7 @@ def _licence(told: metadata.PackageMetadata) -> str:
     told_by = told.get_all("Classifier") or []
     classified = [each.rpartition(" :: ")[2] for each in told_by if each.startswith("License ::")]
     text = (told["License"] or "").strip().partition("\n")[0] if "License" in told else ""
-    expression = str(told.get("License-Expression", ""))
+    expression = next(iter(told.get_all("License-Expression") or ()), "")
     return expression or ", ".join(classified) or text[:60] or "not told"
 
 
