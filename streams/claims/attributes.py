@@ -24,7 +24,7 @@ _OWN: Final = re.compile(r"\b(?:my|our)\b")
 
 
 def in_third_person(text: str) -> str:
-    return _OWN.sub("their", text).replace(" since I was ", " since they were ")
+    return _OWN.sub("their", text).replace(" I was ", " they were ")
 
 
 def named_relative(subject: Subject, said: Predicate) -> Claim | None:

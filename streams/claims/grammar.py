@@ -71,7 +71,8 @@ LEADING_TIME: Final = re.compile(
     r"^(?P<time>(?:(?:just |earlier |back )?(?:last|this|next|this past) \w+|yesterday|today"
     r"|tomorrow|recently|in (?:early |late )?[A-Z][a-z]+(?: \d{4})?|in \d{4}|(?:about )?(?:a few"
     r"|\w+) (?:days?|weeks?|months?|years?) ago|on [A-Z][a-z]+day|on [A-Z][a-z]+ \d{1,2}(?:st|nd"
-    r"|rd|th)?|since \d{4}|currently|these days|at the moment|right now|now)),? (?=\S)",
+    r"|rd|th)?|since \d{4}|as an? (?:kid|child)|when I was (?:an? )?(?:kid|child|younger|young"
+    r"|little)|currently|these days|at the moment|right now|now)),? (?=\S)",
     re.IGNORECASE,
 )
 _THESE_DAYS: Final = re.compile(r"today|tonight|this (?:morning|afternoon|evening)|recently", re.I)

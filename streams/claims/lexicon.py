@@ -23,7 +23,7 @@ ILLNESSES: Final = frozenset(
     tuberculosis malaria hiv gastritis tendonitis allergies allergy add pacemaker""".split()
 )
 JOBS: Final = frozenset(
-    """nurse doctor teacher engineer developer programmer designer manager lawyer attorney
+    """nurse doctor guard teacher engineer developer programmer designer manager lawyer attorney
     accountant architect chef cook baker waiter waitress barista bartender cashier driver pilot
     paramedic firefighter policeman officer detective soldier veteran marine sailor captain actor
     actress singer musician pianist guitarist drummer dancer painter artist writer author
@@ -58,12 +58,12 @@ OWNED: Final = frozenset(
     console playstation xbox switch nintendo kindle tv television treadmill peloton rower tent
     surfboard skateboard snowboard skis sewing_machine printer oven grill smoker fryer mixer
     espresso_machine coffee_machine coffee_maker aquarium tank terrarium pool hot_tub sauna
-    tractor vinyl records collection amp monitor router hard_drive fridge membership subscription
-    business company franchise shop store restaurant bakery cafe café studio blog podcast channel
-    website license licence passport tattoo tattoos ring necklace couch sofa bed mattress desk
-    vacuum air_fryer instant_pot blender headphones earbuds speaker turntable motorhome sedan jeep
-    tesla truck trailer rental_property vineyard orchard chickens beehive coop typewriter
-    synthesizer""".split()
+    tractor lens vinyl records collection amp monitor router hard_drive fridge membership
+    subscription business company franchise shop store restaurant bakery cafe café studio blog
+    podcast channel website license licence passport tattoo tattoos ring necklace couch sofa bed
+    mattress desk vacuum air_fryer instant_pot blender headphones earbuds speaker turntable
+    motorhome sedan jeep tesla truck trailer rental_property vineyard orchard chickens beehive
+    coop typewriter synthesizer""".split()
 )
 KEPT: Final = frozenset(
     """car bike bicycle motorcycle motorbike scooter truck boat yacht kayak canoe rv camper
@@ -103,9 +103,9 @@ OCCASIONS: Final = frozenset(
     vacation""".split()
 )
 COMPLAINTS: Final = frozenset(
-    """cough pain pains heartburn headaches headache nausea fatigue insomnia anxiety depression
-    reflux injury surgery stroke burnout addiction allergies migraines symptoms infection cramps
-    rash acne grief loneliness stress cold flu covid concussion illness""".split()
+    """cough congestion pain pains heartburn headaches headache nausea fatigue insomnia anxiety
+    depression reflux injury surgery stroke burnout addiction allergies migraines symptoms
+    infection cramps rash acne grief loneliness stress cold flu covid concussion illness""".split()
 )
 PROJECTS: Final = frozenset(
     """novel book thesis dissertation album app game website startup business memoir screenplay

@@ -182,7 +182,7 @@ _LIGHT: Final = frozenset(
 _PRONOUNS: Final = frozenset(
     "it that this them him you your these those one me us him her i we they something anything"
     " everything nothing if when what how whether because so who whose which while but not never"
-    " everyone someone".split()
+    " everyone someone myself".split()
 )
 
 

@@ -100,7 +100,7 @@ _ROWS: Final = (
     _row("event", "get|be", "promoted|laid off|fired", EVENTS, "nothing", key="job"),
     _row("event", "get|be", "promoted to", EVENTS, "job", key="job"),
     _row("event", "start|get", "a new job|my new job|his new job|her new job|their new job"
-         "|the job|a promotion|a raise", EVENTS, "nothing", key="job"),
+         "|my dream job|the job|a promotion|a raise", EVENTS, "nothing", key="job"),
     _row("event", "start|get", "a new job as|a job as|work as", EVENTS, "job", key="job"),
     _row("event", "start|open|launch", "my own|his own|her own|their own|a|an|my|our", EVENTS,
          "org", key="started", dated=True),
@@ -134,6 +134,7 @@ _ROWS: Final = (
     _row("event", "pass|die", "away|", EVENTS, "nothing", key="loss"),
     _row("event", "lose", "my|his|her|their|our", EVENTS, "person", key="loss"),
     _row("pet", "have|own", "", PRESENT, "animal", key="*"),
+    _row("plan", "want", "|to get|to adopt|to buy", PRESENT, "animal", key="wish"),
     _row("pet", "adopt|get|buy|foster", "", EVENTS, "animal", key="*", news=True),
     _row("event", "have", "", EVENTS, "animal", key="had"),
     # health, allergy, diet
@@ -178,9 +179,9 @@ _ROWS: Final = (
     _row("likes", "love|like|enjoy|adore", "", PRESENT, "liked"),
     _row("likes", "love|enjoy|like|adore|hate|dislike", "", ("perfect",), "liked"),
     _row("likes", "hate|dislike|detest|loathe", "", PRESENT, "liked", denies=True),
-    _row("likes", "be", "", PRESENT, "fan of"),
+    _row("likes", "be", "", ("present", "perfect"), "fan of"),
     _row("likes", "be", "fond of|passionate about|obsessed with|into|crazy about|addicted to"
-         "|keen on|fascinated by|captivated by|drawn to", PRESENT, "liked"),
+         "|keen on|big on|fascinated by|captivated by|drawn to", PRESENT, "liked"),
     _row("likes", "be", "afraid of|scared of|terrified of|tired of", PRESENT, "list", key="fear"),
     _row("likes", "be", "", PRESENT, "fan"),
     _row("likes", "want", "to visit|to go to|to travel to", ("present", "perfect"), "place",
@@ -201,7 +202,8 @@ _ROWS: Final = (
          ("progressive", "perfect progressive"), "plain deed", key="project"),
     _row("hobby", "write|build|record|work", "|on", ("progressive", "perfect progressive"),
          "project", key="project"),
-    _row("likes", "get|start", "into|getting into", EVENTS, "liked", news=True),
+    _row("likes", "get|start", "into|getting into|to enjoy|enjoying|to like", EVENTS, "liked",
+         news=True),
     _row("likes", "be", "into|fascinated by|drawn to|interested in|passionate about", ("perfect",),
          "liked"),
     _row("hobby", "collect", "", STATES, "list"),
@@ -266,6 +268,7 @@ _ROWS: Final = (
          "|harvest|upgrade|replace|renovate|submit|sign|enroll|enrol|apply|hike|camp|climb|sell|buy"
          "|purchase|earn|graduate|fail|inherit|register|subscribe|accept|order|propose|quit|leave"
          "|sprain|injure|record|paint|bike|cycle", "", EVENTS, "deed", key="did", dated=True),
+    _row("event", "finish|complete", "a|an", EVENTS, "deed", key="did", dated=True),
     # What is done for a while, and what was done on a day, of whatever kind.
     _row("hobby", f"{ANY_VERB}|keep|grow|use", "", ("perfect progressive",), "plain deed",
          key="does", dated=True),

@@ -23,7 +23,7 @@ from palimpsest.streams.claims.places import is_known
 from palimpsest.streams.claims.subjects import KIN, KIN_MODIFIER, NAME, PETS, PLURALS, subject_of
 from palimpsest.streams.claims.times import time_at_end
 from palimpsest.streams.claims.values import fits
-from palimpsest.streams.claims.verbs import FINITE
+from palimpsest.streams.claims.verbs import FINITE, past_of
 
 MAX_SENTENCE_CHARACTERS: Final = 600
 MAX_CLAUSES: Final = 12
@@ -46,8 +46,8 @@ _LEAD: Final = re.compile(
     re.IGNORECASE,
 )
 _VOCATIVE: Final = re.compile(
-    r"^(?!I\b|My\b|We\b|Yesterday|Today|Tomorrow|Recently|Currently)[A-Z][a-z]+, "
-    r"(?=I\b|my\b|we\b|I')"
+    r"^(?!I\b|My\b|We\b|Yesterday|Today|Tomorrow|Recently|Currently)[A-Z][a-z]+, (?=I\b|my\b|we\b"
+    r"|I')"
 )
 _WISH: Final = re.compile(
     r"^(?:(?:can|could|would) you )?(?:please )?(?:(?:also|just|always|do) )*(?:remember|note|do"
@@ -55,15 +55,18 @@ _WISH: Final = re.compile(
     r" conversations|commit to memory|I (?:should|must|have to|want to|wanted to|forgot to|need to"
     r"|would like to) (?:also )?(?:mention|add|tell you|say|note|point out|let you know|clarify"
     r"|share)|I (?:will )?(?:add|mention|recall|just remembered|remember)|did I (?:mention|tell"
-    r" you)|it is worth mentioning|I am (?:happy|glad|proud|excited|sad|sorry) to (?:say|report"
-    r"|announce|share|tell you)|the (?:thing|truth|fact) is|turns out|it turns out|the reason"
-    r" is)(?: (?:this|down|too))?(?:,? that\b|[:,])?\s+(?=(?:I|my|our|we)\b)",
+    r" you)|it is (?:worth mentioning|a (?:pity|shame))|I am (?:happy|glad|proud|excited|sad"
+    r"|sorry) to (?:say|report|announce|share|tell you)|the (?:thing|truth|fact) is|turns out|it"
+    r" turns out|the reason is|I (?:think|guess)(?= my favou?rite))(?: (?:this|down|too))?(?:,?"
+    r" that\b|[:,])?\s+(?=(?:I|my|our|we)\b)",
     re.IGNORECASE,
 )
+_AS_SOMEONE: Final = re.compile(r"^As (?:someone|somebody|a person) who (?P<what>[^,]{3,60}), ")
 _AS_A: Final = re.compile(r"^[Aa]s (?P<what>an? [^,]{3,60}), (?=(?:I|my|we)\b)")
 _GIVEN: Final = re.compile(r"^(?:Since|As|Because|Given that|Now that) (?=(?:I|my|we|our)\b)")
 _ASIDE: Final = re.compile(
-    r",? (?:by the way|btw|of course|to be honest|tbh|you know|I mean),", re.IGNORECASE
+    r",? (?:by the way|btw|of course|to be honest|tbh|you know|I mean),",
+    re.IGNORECASE,
 )
 
 _SUBJECT: Final = r"(?:I|we|my|our|he|she)\b"
@@ -96,10 +99,11 @@ _DROPPED_END: Final = re.compile(
     r" they|but they|and that|and this|it is|it was|they are|it has|that is|and the|but the|thanks"
     r" to|due to|since it|as it|since they|who is|who are|such a)\b.*$| (?:where (?:I|we)|and"
     r" (?:\w+ing (?:with|in|on|at|to|for|from|my|the|a|some|new|different)|something|everything"
-    r"|wow)|(?:in order )?to (?:learn|get|help|improve|build|stay|keep|celebrate|raise|make))\b.*$"
-    r"|, (?:so|and|but|where|who|very|really|super|such|pretty|quite|just|mostly|especially"
-    r"|particularly|including|a bit|plus|thanks|lol|haha|even|lots of|all of|not to mention|with"
-    r" the)\b.*$",
+    r"|their|its|his|her|wow)|rather than|(?:in order )?to (?:explore|see|watch|try|meet|learn|get"
+    r"|help|improve|build|stay|keep|celebrate|raise|make))\b.*$|, (?:so|and|but|where|who|very"
+    r"|really|super|such|pretty|quite|just|mostly|especially|particularly|including|a bit|plus"
+    r"|thanks|lol|haha|even|lots of|all of|not to mention|the|\w+ing (?:with|in|on|at|to|for|from"
+    r"|my|the|a|them|it|out)|with the)\b.*$",
     re.IGNORECASE | re.DOTALL,
 )
 _SAID_OF_IT: Final = re.compile(r" (?:that|which|who)\b.*$", re.DOTALL)
@@ -107,7 +111,7 @@ _HAD: Final = frozenset("possession pet family home work hobby".split())
 """Of what is theirs, more may be said: what they like is another thing without it."""
 _DOUBT: Final = re.compile(
     r"\b(?:if|unless|wish|maybe|perhaps|probably|possibly|might|guess|I think|not sure|I hope"
-    r"|hopefully|thinks?|thought|would be|someday|one day|or so|or not)\b",
+    r"|hopefully|thinks?|thought|someday|one day|or so|or not)\b",
     re.IGNORECASE,
 )
 """What is said up to here is said, and what comes after may not be so."""
@@ -170,6 +174,7 @@ def claims_in(sentence: str, speaker: str, today: date, about: str = "") -> list
         text = "" if _ASKS.match(text) or cut == text else cut
     if _UNSAFE.search(text) or _WHOSE_WORDS.match(text) or _LABEL.match(text):
         return [] if _LABEL.match(text) or _WHOSE_WORDS.match(text) else by_the_way
+    text = _AS_SOMEONE.sub(r"I \g<what>, ", text)
     as_a = _AS_A.match(text)
     if as_a is not None:
         if fits("job", as_a["what"]) or fits("meal", as_a["what"]):
@@ -177,7 +182,7 @@ def claims_in(sentence: str, speaker: str, today: date, about: str = "") -> list
         text = text[as_a.end() :]
     text, beside = _with_company(text)
     when = ""
-    for part in _stated(_SPLIT.split(text)[:MAX_CLAUSES]):
+    for part in _stated(text):
         clause = f"{when}{_without_lead(part.strip(' ,)'))}"
         when = f"{clause}, " if LEADING_TIME.sub("", f"{clause}, I") == "I" else ""
         if beside:
@@ -200,12 +205,20 @@ def claims_in(sentence: str, speaker: str, today: date, about: str = "") -> list
     return _consistent(found)
 
 
-def _stated(parts: list[str]) -> list[str]:
-    """The clauses before the first that is doubted; none where that doubts those before it."""
-    for number, part in enumerate(parts):
-        if _DOUBT.search(part):
-            return [] if _ALL_DOUBTED.search(part) else parts[:number]
-    return parts
+def _stated(text: str) -> list[str]:
+    """The clauses before the first that is doubted, and those after a "but"; none where the doubt
+    is about what stands before it."""
+    stated: list[str] = []
+    doubted, end = False, 0
+    for part in _SPLIT.split(text)[:MAX_CLAUSES]:
+        begin = text.index(part, end)
+        doubted = (doubted and "but" not in text[end:begin]) or _DOUBT.search(part) is not None
+        end = begin + len(part)
+        if doubted and _ALL_DOUBTED.search(part):
+            return []
+        if not doubted:
+            stated.append(part)
+    return stated
 
 
 _VOWEL: Final = re.compile(r"[aeio]|u(?!k|ni|s)|[AEIO]", re.ASCII)
@@ -228,7 +241,7 @@ _TRIP: Final = re.compile(
     r"(?P<when>last (?!\w+day)\w+|(?:a few|\w+) (?:weeks?|months?|years?) ago)"
 )
 _GONE: Final = re.compile(
-    r"\b(?:passed away|passing|died|death|dies|(?:put|putting) (?:\w+ ){1,4}?down)\b"
+    r"\b(?:if I|wish|passed away|passing|died|death|dies|(?:put|putting) (?:\w+ ){1,4}?down)\b"
 )
 """Of whom it is not said any more that the speaker has them."""
 _PROFESSIONAL: Final = re.compile(
@@ -249,14 +262,15 @@ _KINDRED: Final = re.compile(
     r"|boyfriend|fiancée|fiancé|fiancee|fiance|kids|children|sons?|daughters?|dogs?|cats?|twins"
     r"|siblings|nieces?|nephews?|grandkids|grandchildren|grandsons?|granddaughters?|puppy|kitten"
     r"|parrot|rabbit|hamster|horses?|chickens|goats))s?\b(?!'s name| name| is (?:called|named)|,?"
-    r" (?:named|called) |-in-law|,? [A-Z]| \w+ing\b)"
+    r" (?:named|called) |-in-law|,? [A-Z]| (?:\w+ing|not|gotten|been)\b)"
 )
 _MY: Final = re.compile(
     r"(?<!\bget )(?<!getting )(?<!\bbuy )(?<!buying )\b(?:[Mm]y|[Oo]ur) (?P<what>\w[\w'&/-]*(?:"
     r" (?!of\b|for\b|in\b|with\b|at\b|on\b|to\b|from\b|and\b|or\b|the\b)\w[\w'&/-]*){0,3})"
 )
 _NOT_KEPT: Final = re.compile(
-    r"\b(?:donat\w+|sold|sell|selling|gave|giving|get rid|getting rid|stolen|stole|returned|lost)\b"
+    r"\b(?:if I|wish|donat\w+|sold|sell|selling|gave|giving|get rid|getting rid|stolen|stole"
+    r"|returned|lost)\b"
 )
 _NOT_YET: Final = re.compile(
     r"(?:next|dream|future|first|last|previous|former|rental|borrowed|ideal|perfect|favou?rite"
@@ -267,8 +281,21 @@ _NOT_YET: Final = re.compile(
 """What begins so is not theirs, or not any more."""
 _RENEWED: Final = re.compile(r"^(?:(?:new|old|current|own|beloved|trusty) )+")
 _DAILY: Final = re.compile(
-    r"\b(?:[Mm]y|[Oo]ur) (?:(?:daily|weekly|regular) )?(?P<what>(?:[a-z-]+ ){1,2}(?:class|classes"
-    r"|lesson|lessons)) (?P<when>on \w+days(?: and \w+days)?)\b"
+    r"\b(?:[Mm]y|[Oo]ur) (?:daily |weekly |regular )?(?P<what>(?!first|last|next|new|best|upcoming"
+    r"|own|fav)[\w-]+(?: [\w-]+)? (?:class|classes|lessons?))\b(?P<when> on \w+days(?: and"
+    r" \w+days)?)?(?! was| went)"
+)
+_TRIP_TAKEN: Final = re.compile(
+    r"\b(?P<what>an? (?:[\w-]+ ){1,2}(?:trip|vacation|hike|cruise|tour)) (?:that )?(?:we|I) (?:took"
+    r"|had|went on) (?P<when>last (?!\w+day)\w+|(?:a few|\w+) (?:weeks?|months?|years?) ago)"
+)
+_DONE_AT: Final = re.compile(
+    r"\b(?P<what>(?:an?|the|my) [\w-]+(?: [\w-]+){0,2}) (?:where )?I (?P<verb>volunteer|work|study"
+    r"|teach)(?: at)?(?=$|[,.;!?]| (?:at|on|and|with|to|yesterday|today|last)\b)"
+)
+_BOUGHT: Final = re.compile(
+    r"\b(?:this|the|my|an?) (?P<what>[\w-]+(?: (?!that\b)[\w-]+){0,3}) (?:that )?I (?:just "
+    r"|recently )?(?P<verb>got|bought|adopted|inherited) (?P<rest>[^,.;!?]{3,60})"
 )
 _JOB_AT: Final = re.compile(
     rf"\b(?:[Mm]y (?:current |new )?(?:job|work|role|position)|working on (?:a|the) (?:\w+"
@@ -281,8 +308,11 @@ _BY_THE_WAY: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]],
     (_HOMELAND, lambda m: f"My {m['which']} is {m['place']}"),
     (_ROLE, lambda m: f"I am {m['job']}"),
     (_KINDRED, lambda m: f"I have {_with_article(m['relation'])}"),
-    (_DAILY, lambda m: f"I take {_with_article(m['what'])} {m['when']}"),
+    (_TRIP_TAKEN, lambda m: f"I took {m['what']} {m['when']}"),
+    (_DAILY, lambda m: f"I am taking {_with_article(m['what'])}{m['when'] or ''}"),
     (_JOB_AT, lambda m: f"I work at {m['org']}"),
+    (_DONE_AT, lambda m: f"I {m['verb']} at {m['what']}"),
+    (_BOUGHT, lambda m: f"I {m['verb']} {_with_article(m['what'])} {m['rest']}"),
 )
 """What stands in a noun phrase, and the sentence that would say it."""
 
@@ -384,7 +414,7 @@ def _claim(clause: str, speaker: str, today: date) -> Claim | None:
 def _claims(clause: str, speaker: str, today: date) -> list[Claim]:
     """The claim of a clause, or those of its two verbs; the reason after it is left out."""
     clause = _APPOINTED.sub(_as_appointment, _renamed(clause.strip(" ,.!")))
-    clause = _MY_CAR.sub(r"I have \g<what>", clause)
+    clause = _MANAGED.sub(_as_done, _MY_CAR.sub(r"I have \g<what>", clause))
     named = _APPOSED.match(clause)
     if named is not None and _renamed(named["self"]) != named["self"]:
         return [
@@ -441,14 +471,31 @@ _MY_CAR: Final = re.compile(
     r"^[Mm]y (?:new |current )?(?:car|truck|van|bike|phone|laptop|camera|guitar) is (?P<what>an?"
     r" (?:\w+ ){0,2}[A-Z].*)$"
 )
+_MANAGED: Final = re.compile(
+    r"^(?P<who>(?:I|[Ww]e)(?: just| finally| recently)?) (?:got|managed|(?:was|were) able|had"
+    r" (?:the|a) (?:chance|opportunity)) to (?P<verb>[a-z]+) (?=\S)"
+)
+_BEST_LOVED: Final = re.compile(
+    r"(?:One of my (?:all-time )?favou?rite [\w' ]{1,40} is (?:called )?(?P<what>.+)"
+    r"|(?P<thing>.{2,40}) is one of my (?:all-time )?favou?rites?(?: [\w' ]{1,30})?)"
+)
 _APPOINTED: Final = re.compile(
     r"^(?:My|my|Our|our) (?P<what>(?!.*wedding)[a-z][^,]{3,50}?) is (?:scheduled for )?(?=(?:on|in"
     r"|next|this|tomorrow) )"
 )
 
 
+def _as_done(match: re.Match[str]) -> str:
+    past = past_of(match["verb"])
+    return match.group() if past is None else f"{match['who']} {past} "
+
+
 def _renamed(clause: str) -> str:
     """ "I am Marta" and "Call me Bo" as "My name is Marta" and "My nickname is Bo"."""
+    liked = _BEST_LOVED.fullmatch(clause)
+    if liked is not None and not _POINTS.search(clause):
+        thing = liked["what"] or liked["thing"]
+        return f"I love {thing.lower() if thing.partition(' ')[0].endswith('ing') else thing}"
     found = _CALLED.fullmatch(clause) or _NAMES_SELF.fullmatch(clause)
     if found is None or found["name"] in _NO_NAMES or not _is_given_name(found["name"]):
         return clause

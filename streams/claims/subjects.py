@@ -27,7 +27,7 @@ _PETS: Final = (
     " guinea_pig guinea_pigs parrot parrots bird birds fish goldfish turtle turtles tortoise snake"
     " snakes lizard lizards gecko horse horses pony chicken chickens goat goats hen hens rooster"
     " ferret rat rats iguana chinchilla hedgehog pig sheep cow cows rottweiler labrador poodle"
-    " husky corgi beagle pug chihuahua dachshund bulldog terrier pup"
+    " husky corgi beagle pug chihuahua dachshund bulldog terrier pup python"
 )
 FAMILY: Final = frozenset(_FAMILY.split())
 PEOPLE: Final = frozenset(word.replace("_", " ") for word in _PEOPLE.split())

@@ -60,7 +60,9 @@ _POINT: Final = (
     rf"|in the \d{{4}}s|in (?:{_COUNT}) (?:{_UNIT})|on (?:the )?(?:{_DAY}|\d{{4}}-\d\d-\d\d)|on"
     rf" (?:{_DAY},? )?(?:the )?\d{{1,2}}(?:st|nd|rd|th)?(?: (?:of )?(?:{_MONTH}))?(?:,? \d{{4}})?"
     rf"|on (?:{_MONTH}) \d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?|in the week of \d{{4}}-\d\d-\d\d"
-    rf"|on the weekend of \d{{4}}-\d\d-\d\d|in [A-Z][a-z]+ \d{{4}}|around \d{{4}}-\d\d-\d\d"
+    rf"|on the weekend of \d{{4}}-\d\d-\d\d|as an? (?:kid|child|teenager)|when I was (?:an?"
+    rf" )?(?:kid|child|teenager|younger|young|little)|in (?:high|middle|elementary|grad) school|in"
+    rf" college|in [A-Z][a-z]+ \d{{4}}|around \d{{4}}-\d\d-\d\d"
 )
 _SPAN: Final = (
     rf"for {_ROUGHLY}{_MANY}(?: (?:more|good))?(?: (?:{_UNIT}))?(?: now| already)?|(?:for"
@@ -176,7 +178,7 @@ _MONTH_DAY: Final = re.compile(
     rf"on (?:{_DAY},? )?(?:(?:the )?(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?: (?:of"
     rf" )?(?P<month>{_MONTH}))?|(?P<month_>{_MONTH}) (?P<day_>\d{{1,2}})(?:st|nd|rd|th)?)"
 )
-_BARE_DAY: Final = re.compile(rf"on (?P<day>{_DAY})")
+_BARE_DAY: Final = re.compile(rf"(?:on )?(?P<day>{_DAY})")
 _OFFSETS: Final = {
     "the day before yesterday": -2,
     "yesterday": -1,

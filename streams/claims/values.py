@@ -6,26 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from palimpsest.streams.claims.lexicon import (
-    APPOINTMENTS,
-    AWARDS,
-    COMPLAINTS,
-    DISCIPLINES,
-    FIELDS,
-    GAMES,
-    HABIT_PLACES,
-    ILLNESSES,
-    JOBS,
-    KEPT,
-    LANGUAGES,
-    LESSONS,
-    NOT_COUNTED,
-    OCCASIONS,
-    OWNED,
-    PRAISE,
-    PROJECTS,
-    TRIPS,
-)
+from palimpsest.streams.claims import lexicon
 from palimpsest.streams.claims.nouns import (
     is_activity,
     is_deed,
@@ -95,7 +76,7 @@ _MEAL: Final = re.compile(
     re.IGNORECASE,
 )
 _JOB: Final = re.compile(
-    r"(?:an?|the|one of the)?\s*(?P<job>(?:[\w/&'-]+ ){0,4}?(?P<head>[\w-]+))(?P<where> (?:at|for"
+    r"(?:(?:an?|the|one of the) )?(?P<job>(?:[\w/&'-]+ ){0,4}?(?P<head>[\w-]+))(?P<where> (?:at|for"
     r"|in|with|on|of) .+)?"
 )
 _MONEY: Final = re.compile(
@@ -115,8 +96,9 @@ _OUTING: Final = re.compile(
     r"|climbing|diving|snorkeling|sailing|dancing|bowling|horseback riding|ice skating|canoeing"
     r"|paragliding|skydiving|scuba diving|biking)(?: |$)"
 )
+_GOOD_TIME: Final = re.compile(r"(?:an? )?(?:[a-z]+ )?(?:time|blast|fun) (?:at|in|\w+ing) [^ ]")
 _NEW: Final = re.compile(
-    r"(?:an?|my|some|two|three) (?:new|used|second-hand|pair of|set of) (?!\d)"
+    r"(?:an?|my|some|two|three) (?:new|used|own|second-hand|pair of|set of) (?!\d)"
 )
 _TOOK_THEM: Final = re.compile(rf"(?:my|our) {KIN_MODIFIER}(?:{KIN}) (?:to|on|out)\b")
 _HOUSEHOLD: Final = re.compile(
@@ -176,13 +158,13 @@ def _counted(text: str) -> bool:
         _COUNT.match(text) is not None
         and re.split(r" (?:on|in|of|from|for) ", text)[0].endswith("s")
         and is_noun_phrase(text)
-        and not _last(text, NOT_COUNTED)
-        and text.rsplit(maxsplit=1)[-1].lower() not in NOT_COUNTED
+        and not _last(text, lexicon.NOT_COUNTED)
+        and text.rsplit(maxsplit=1)[-1].lower() not in lexicon.NOT_COUNTED
     )
 
 
 def _taken(text: str) -> bool:
-    heads = LESSONS | TRIPS | APPOINTMENTS
+    heads = lexicon.LESSONS | lexicon.TRIPS | lexicon.APPOINTMENTS
     trip = _ON_A_TRIP.search(text) or _TOOK_THEM.match(text)
     return is_deed(text) and (_last(text, heads) or trip is not None)
 
@@ -201,7 +183,7 @@ def _journey(text: str) -> bool:
         and is_deed(text)
         and _last(
             text.partition(" to ")[0].partition(" in ")[0],
-            TRIPS | {"hike", "trek", "drive", "ride"},
+            lexicon.TRIPS | {"hike", "trek", "drive", "ride"},
         )
     )
 
@@ -212,7 +194,7 @@ def _illness(text: str) -> bool:
     return (
         len(parts) < 6
         and all(
-            part.lower() in ILLNESSES or _ILLNESS_WORDS.fullmatch(part.lower()) is not None
+            part.lower() in lexicon.ILLNESSES or _ILLNESS_WORDS.fullmatch(part.lower()) is not None
             for part in (_ILLNESS_MODIFIER.sub("", part) for part in parts)
         )
         and is_listed(text)
@@ -224,9 +206,9 @@ def _job(text: str) -> bool:
     if found is None:
         return False
     head = found["head"].lower()
-    if not PRAISE.isdisjoint(found["job"].lower().split()):
+    if not lexicon.PRAISE.isdisjoint(found["job"].lower().split()):
         return False
-    known = head in JOBS or (head.endswith("s") and head[:-1] in JOBS)
+    known = head in lexicon.JOBS or (head.endswith("s") and head[:-1] in lexicon.JOBS)
     where = found["where"]
     return (
         known
@@ -244,7 +226,7 @@ def _trade(text: str) -> bool:
     return _job(text) or (
         found is not None
         and text.startswith(("a ", "an "))
-        and PRAISE.isdisjoint(found["job"].lower().split())
+        and lexicon.PRAISE.isdisjoint(found["job"].lower().split())
         and found["head"].lower() not in _LOOSE
         and is_noun_phrase(text, definite=True)
     )
@@ -312,7 +294,9 @@ def _language(text: str) -> bool:
     if found is None:
         return False
     parts = re.split(rf"(?:,? and |, | or ){_SOME}", found["languages"])
-    return all(part.lower() in LANGUAGES or part.endswith("Sign Language") for part in parts)
+    return all(
+        part.lower() in lexicon.LANGUAGES or part.endswith("Sign Language") for part in parts
+    )
 
 
 _NO_ORG: Final = (
@@ -329,11 +313,17 @@ _NO_ORG: Final = (
 _DRAWN_OUT: Final = re.compile(r"(\w)\1\1")
 
 
+_WORK_CALLED: Final = re.compile(
+    r"^the (?:movie|film|book|show|series|song|band|game|anime) (?=[A-Z])"
+)
+
+
 def _liked(text: str) -> bool:
     if "'s " in text or _DRAWN_OUT.search(text):
         return False
     if text.startswith("to "):
         return is_verb_phrase(text[3:])
+    text = _WORK_CALLED.sub("", text)
     parts = re.split(r", (?:and |or )?| (?:and|or|over|to) ", text)
     return len(parts) <= 6 and (
         is_activity(text) or all(is_activity(part) or (is_noun_phrase(part)) for part in parts)
@@ -346,7 +336,9 @@ def _food(text: str) -> bool:
 
 def _owned(text: str) -> bool:
     plain = re.sub(r"^(?:an?|my|our|two|three|four|\d+|some) ", "", text)
-    return (is_noun_phrase(plain) and _last(plain, OWNED) and plain != text) or _branded(text)
+    return (is_noun_phrase(plain) and _last(plain, lexicon.OWNED) and plain != text) or _branded(
+        text
+    )
 
 
 def _branded(text: str) -> bool:
@@ -372,50 +364,54 @@ _KINDS: Final[dict[Kind, Callable[[str], bool]]] = {
     "person": lambda text: (
         _RELATIVE.fullmatch(text) is not None or _PERSON.fullmatch(text) is not None
     ),
-    "age": lambda text: _AGE.fullmatch(text) is not None,
-    "date": lambda text: _DATE.fullmatch(text) is not None,
     "language": _language,
     "illness": _illness,
-    "animal": lambda text: _ANIMAL.fullmatch(text) is not None,
     "owned": _owned,
     "nothing": lambda text: not text,
-    "meal": lambda text: _MEAL.fullmatch(text) is not None,
     "degree": lambda text: (
         _DEGREE.fullmatch(text) is not None and is_noun_phrase(text, definite=True)
     ),
     "food": _food,
     "allergies": lambda text: is_noun_phrase(text) and text.endswith((" allergy", " allergies")),
-    "game": lambda text: _all_last(text, GAMES) or _is_title(text),
-    "discipline": lambda text: _all_last(text, DISCIPLINES),
-    "lessons": lambda text: is_noun_phrase(text) and len(text.split()) > 1 and _last(text, LESSONS),
+    "game": lambda text: _all_last(text, lexicon.GAMES) or _is_title(text),
+    "discipline": lambda text: _all_last(text, lexicon.DISCIPLINES),
+    "lessons": lambda text: (
+        is_noun_phrase(text) and len(text.split()) > 1 and _last(text, lexicon.LESSONS)
+    ),
     "trip": lambda text: (
         is_deed(text)
-        and _last(text, TRIPS | APPOINTMENTS)
+        and _last(text, lexicon.TRIPS | lexicon.APPOINTMENTS)
         and " " in re.sub(r"^(?:an?|my|our|the) ", "", text)
     ),
-    "household": lambda text: _HOUSEHOLD.fullmatch(text) is not None,
-    "field": lambda text: is_noun_phrase(text, definite=True) and _last(text, FIELDS),
+    "field": lambda text: is_noun_phrase(text, definite=True) and _last(text, lexicon.FIELDS),
     "journey": _journey,
     "habit": lambda text: (
-        not text or (is_noun_phrase(text, definite=True) and _last(text, HABIT_PLACES))
+        not text or (is_noun_phrase(text, definite=True) and _last(text, lexicon.HABIT_PLACES))
     ),
     "award": lambda text: (
-        is_noun_phrase(text, definite=True) and _last(text, AWARDS) and len(text.split()) > 2
+        is_noun_phrase(text, definite=True)
+        and _last(text, lexicon.AWARDS)
+        and len(text.split()) > 2
     ),
     "money": _money,
-    "project": lambda text: is_noun_phrase(text) and _last(text, PROJECTS),
-    "figure": lambda text: _FIGURE.fullmatch(text) is not None,
-    "complaint": lambda text: _illness(text) or (is_noun_phrase(text) and _last(text, COMPLAINTS)),
-    "goods": lambda text: is_noun_phrase(text) and _last(text, OWNED),
+    "project": lambda text: is_noun_phrase(text) and _last(text, lexicon.PROJECTS),
+    "complaint": lambda text: (
+        _illness(text) or (is_noun_phrase(text) and _last(text, lexicon.COMPLAINTS))
+    ),
+    "goods": lambda text: is_noun_phrase(text) and _last(text, lexicon.OWNED),
     "outing": lambda text: _OUTING.match(text) is not None and is_deed(text),
     "new": lambda text: _NEW.match(text) is not None and is_deed(text) and len(text.split()) > 2,
     "brand": lambda text: _branded(text) or (_owned(text) and not text.startswith(("my ", "our "))),
     "counted": _counted,
     "done": lambda text: (
-        _COUNT.match(text) is not None and is_noun_phrase(text) and not _last(text, NOT_COUNTED)
+        _COUNT.match(text) is not None
+        and is_noun_phrase(text)
+        and not _last(text, lexicon.NOT_COUNTED)
     ),
     "title": lambda text: is_name(re.sub(r" by (?=[A-Z])", " of ", text)),
-    "occasion": lambda text: is_deed(text) and _last(text, OCCASIONS),
+    "occasion": lambda text: (
+        is_deed(text) and (_last(text, lexicon.OCCASIONS) or _GOOD_TIME.match(text) is not None)
+    ),
     "taken": _taken,
     "deed": is_deed,
     "plain deed": _plain_deed,
@@ -429,11 +425,8 @@ _KINDS: Final[dict[Kind, Callable[[str], bool]]] = {
         (found := _MEDICINE.fullmatch(text)) is not None
         and (found["what"] is None or is_noun_phrase(found["what"], definite=True))
     ),
-    "decade": lambda text: _DECADE.fullmatch(text) is not None,
     "fan of": lambda text: (found := _FAN_OF.fullmatch(text)) is not None and _liked(found["what"]),
-    "post": lambda text: _POST.fullmatch(text) is not None,
-    "treatment": lambda text: _TREATMENT.fullmatch(text) is not None,
-    "kept": lambda text: text in KEPT,
+    "kept": lambda text: text in lexicon.KEPT,
     "goal": lambda text: (
         _GOAL.fullmatch(text) is not None and is_verb_phrase(text.removeprefix("get "))
     ),
@@ -442,13 +435,33 @@ _KINDS: Final[dict[Kind, Callable[[str], bool]]] = {
     "named": lambda text: (
         is_name(re.sub(r"^(?:an?|my) ", "", text)) and text.partition(" ")[0] not in ("The", "the")
     ),
-    "appointment": lambda text: is_deed(text) and _last(text, APPOINTMENTS | LESSONS),
+    "appointment": lambda text: (
+        is_deed(text) and _last(text, lexicon.APPOINTMENTS | lexicon.LESSONS)
+    ),
+}
+
+
+_SHAPES: Final[dict[Kind, Callable[[str], re.Match[str] | None]]] = {
+    **{
+        "age": _AGE.fullmatch,
+        "animal": _ANIMAL.fullmatch,
+        "date": _DATE.fullmatch,
+        "decade": _DECADE.fullmatch,
+        "figure": _FIGURE.fullmatch,
+    },
+    **{
+        "household": _HOUSEHOLD.fullmatch,
+        "meal": _MEAL.fullmatch,
+        "post": _POST.fullmatch,
+        "treatment": _TREATMENT.fullmatch,
+    },
 }
 
 
 def fits(kind: Kind, text: str) -> bool:
     """Whether `text` is what a slot of that kind takes."""
-    return _KINDS[kind](text)
+    shape = _SHAPES.get(kind)
+    return _KINDS[kind](text) if shape is None else shape(text) is not None
 
 
 def relation_in(text: str) -> str:
@@ -460,21 +473,22 @@ def relation_in(text: str) -> str:
     return ""
 
 
+_INNER: Final[dict[Kind, Callable[[str], re.Match[str] | None]]] = {
+    **{
+        "age": _AGE.fullmatch,
+        "meal": _MEAL.fullmatch,
+        "job": _JOB.fullmatch,
+        "trade": _JOB.fullmatch,
+    },
+    **{"fan of": _FAN_OF.fullmatch, "language": _LANGUAGE.fullmatch},
+}
+"""Of these the value is the first group."""
+
+
 def value_of(kind: Kind, text: str) -> str:
     """The value in `text`, which fits `kind`."""
-    if kind == "age":
-        found = _AGE.fullmatch(text)
-        return found["age"] if found else text
-    if kind == "meal":
-        found = _MEAL.fullmatch(text)
-        return found["kind"].lower() if found else text
-    if kind in ("job", "trade"):
-        found = _JOB.fullmatch(text)
-        return found["job"] if found else text
-    if kind == "fan of":
-        followed = _FAN_OF.fullmatch(text)
-        return without_determiner(followed["what"]) if followed else text
-    if kind == "language":
-        spoken = _LANGUAGE.fullmatch(text)
-        return spoken["languages"] if spoken else text
+    inner = _INNER.get(kind)
+    found = None if inner is None else inner(text)
+    if found is not None:
+        return found[1].lower() if kind == "meal" else without_determiner(found[1])
     return without_determiner(text) if kind not in ("verb", "liked") else text.removeprefix("to ")

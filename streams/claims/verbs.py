@@ -94,13 +94,22 @@ PRESENTS: Final = frozenset("need want am is are have hope would will".split())
 """Verbs of what somebody asks for, after "and"."""
 PASTS: Final = frozenset(_PAST) - VERBS - {"saw", "felt"} | {"am", "is", "are"}
 _PAST_OF: Final = {base: past for past, base in _PAST.items() if past not in VERBS}
+
+
+def past_of(verb: str) -> str | None:
+    """The past of a known verb in its base form."""
+    return verb if verb in SAME_PAST else _PAST_OF.get(verb)
+
+
 _FILLERS: Final = frozenset(
     "really also just actually absolutely totally definitely truly honestly simply both all even"
     " literally especially particularly genuinely finally already officially personally happily"
-    " proudly successfully ever super pretty quite very so mainly only".split()
+    " proudly successfully ever super pretty quite very so mainly only once".split()
 )
-_KEPT: Final = frozenset("currently still now always usually often recently mostly mainly".split())
-_REPEATED: Final = frozenset("always usually often mostly mainly".split())
+_KEPT: Final = frozenset(
+    "currently still now always usually typically often recently mostly mainly".split()
+)
+_REPEATED: Final = frozenset("always usually typically often mostly mainly".split())
 _AUXILIARY: Final = frozenset("is are was were has have had does do did will am".split())
 _ADVERBS: Final = _FILLERS | _KEPT | {"no", "never", "not"}
 SINGULAR: Final = (
@@ -232,7 +241,7 @@ def predicate(text: str) -> Predicate | None:
     found, ahead = _form(opening.helpers, word), 1
     if found is None:
         # "am a nurse", "have two cats": the helper is the verb.
-        found, ahead = _main(opening.helpers), 0
+        found, ahead = _MAIN.get(" ".join(opening.helpers)), 0
         word = opening.helpers[-1] if opening.helpers else ""
     if found is None:
         return None
@@ -268,32 +277,18 @@ _REGULAR_ING: Final = re.compile(
 _HELPERS: Final = frozenset("am is are was were been have has had do does did will".split())
 
 
-def _main(helpers: list[str]) -> tuple[Tense, str] | None:
-    """Tense and verb where the last helper is the verb itself."""
-    match helpers:
-        case ["am" | "is" | "are"]:
-            return "present", "be"
-        case ["was" | "were"]:
-            return "past", "be"
-        case ["have" | "has"]:
-            return "present", "have"
-        case ["had"]:
-            return "past", "have"
-        case ["have" | "has", "been"]:
-            return "perfect", "be"
-        case ["do" | "does", "have"]:
-            return "present", "have"
-        case ["did", "have"]:
-            return "past", "have"
-        case ["have" | "has", "had"]:
-            return "perfect", "have"
-        case ["do" | "does"]:
-            return "present", "do"
-        case ["did"]:
-            return "past", "do"
-        case ["will", "have"]:
-            return "future", "have"
-    return None
+_MAIN: Final[dict[str, tuple[Tense, str]]] = {
+    **dict.fromkeys(("am", "is", "are"), ("present", "be")),
+    **dict.fromkeys(("was", "were"), ("past", "be")),
+    **dict.fromkeys(("have", "has", "do have", "does have"), ("present", "have")),
+    **dict.fromkeys(("had", "did have"), ("past", "have")),
+    **dict.fromkeys(("have been", "has been"), ("perfect", "be")),
+    **dict.fromkeys(("have had", "has had"), ("perfect", "have")),
+    **dict.fromkeys(("do", "does"), ("present", "do")),
+    "did": ("past", "do"),
+    "will have": ("future", "have"),
+}
+"""Tense and verb where the last helper is the verb itself."""
 
 
 def _form(helpers: list[str], word: str) -> tuple[Tense, str] | None:

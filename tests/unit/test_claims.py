@@ -138,6 +138,20 @@ def texts(said: str, speaker: str = "Ana", before: str = "") -> list[str]:
         ("I have a cat that hates water.", ["Ana has a cat."]),
         ("I attend Zumba classes on Tuesdays.", ["Ana attends Zumba classes on Tuesdays."]),
         ("I'm a dedicated supporter of the Lions.", ["Ana is a dedicated supporter of the Lions."]),
+        (
+            "I love the new slow cooker I got from Oceano last week.",
+            ["Ana got a new slow cooker from Oceano in the week of 2026-02-23."],
+        ),
+        ("Any tips for my Zumba classes?", ["Ana is taking Zumba classes."]),
+        ("One of my favourite authors is Ali Smith.", ["Ana loves Ali Smith."]),
+        ("I got to visit Malta last summer.", ["Ana visited Malta in the summer of 2025."]),
+        ("Yesterday, I bought a mountain bike.", ["Ana bought a mountain bike on 2026-03-03."]),
+        (
+            "I used to play drums when I was younger.",
+            ["Ana used to play drums when they were younger."],
+        ),
+        ("As someone who loves jazz, I'm happy.", ["Ana loves jazz."]),
+        ("I don't think so, but I work at Oceano.", ["Ana works at Oceano."]),
         # What is doubted ends what is said before it, and no more.
         ("I love jazz, so if you know a bar, let me know.", ["Ana loves jazz."]),
         ("Since I moved to Oslo, maybe I need a coat.", ["Ana moved to Oslo."]),
