@@ -26,6 +26,7 @@ from palimpsest.ops.queries.dispatch import Queries
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.requests import CommandRequest, JsonObject
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.threads import in_thread_of
 from palimpsest.schemas.codec import InvalidRecord, describe, refuse_depth
 from palimpsest.schemas.commands import Actor, Command, MemoryCommand
 from palimpsest.schemas.document_commands import AddDocumentCommand, DocumentTextCommand
@@ -110,11 +111,11 @@ class Commands:
         under which something else was asked for; RequestError and LogError where the command could
         not be given.
         """
-        order = await asyncio.to_thread(self._without_secrets, order)
+        order = await in_thread_of("body", self._without_secrets, order)
         texts: list[DocumentTextCommand] = []
         if isinstance(order.command, AddDocumentCommand):
             fit = partial(fitted, order.command, self._max_bytes)
-            command, texts = await asyncio.to_thread(fit)
+            command, texts = await in_thread_of("body", fit)
             order = replace(order, command=command)
         command_id = str(uuid.uuid4())
         if order.key is not None:
@@ -127,7 +128,7 @@ class Commands:
             records.append(text_record(order.scope, own, utc_now(), order.actor))
         for record in records:
             self._check_size(record)
-        await asyncio.to_thread(self._append, records)
+        await in_thread_of("append", self._append, records)
         answer = await self.result(command_id, seconds, on_waiting)
         return Given(command_id, None if answer is None else _of(order, command_id, answer))
 

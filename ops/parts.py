@@ -283,6 +283,7 @@ def stage_runner(
         ready=gate.opened if stage.name == "extract" else task.ready,
         before_commit=task.before_commit,
         max_failures=settings.worker.max_failures,
+        record_seconds=settings.worker.record_seconds,
         partitions=partitions,
         counts=counts or Counts(),
     )

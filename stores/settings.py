@@ -112,6 +112,15 @@ class StoreSettings(Section):
         default=256, ge=64, description="memory of the database of one partition, in MiB"
     )
     threads: int = Field(default=1, ge=1, le=256, description="threads of the database")
+    sql_memory_limit: int = Field(
+        default=512, ge=64, description="memory of the database of one query in SQL, in MiB"
+    )
+    sql_processes: int = Field(
+        default=2,
+        ge=1,
+        le=64,
+        description="queries in SQL that run at once, each in a process of its own",
+    )
     index_bytes: int = Field(
         default=512 * 1024 * 1024,
         ge=1024 * 1024,

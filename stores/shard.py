@@ -6,7 +6,9 @@ A shard folder holds `memory.duckdb` (rows, full text, graph, history, the runne
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import shutil
 from functools import cache
 from pathlib import Path
@@ -31,6 +33,11 @@ logger = logging.getLogger(__name__)
 
 DATABASE_FILE = "memory.duckdb"
 VECTORS_FOLDER = "vectors.lance"
+NO_ROOM = (
+    *(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE)),
+    *("failed to allocate", "could not allocate", "failed to pin block"),
+)
+"""What the database says where it cannot write or has no memory, also of a commit that failed."""
 BLOCK_BYTES = 64 * 1024
 COMPACTED_BYTES = range(8 * 1024 * 1024, 64 * 1024 * 1024)
 """Sizes of what is in use of a file that is compacted when it is closed: a second for 30 MB, so
@@ -164,6 +171,14 @@ class Shard(ShardState):
             | pa.ArrowInvalid
             | pa.ArrowTypeError,
         ) and not isinstance(error, duckdb.OperationalError)
+
+    def lacks_room(self, error: Exception) -> bool:
+        """Whether an error is for want of memory or of room on the disk."""
+        if isinstance(error, duckdb.OutOfMemoryException):
+            return True
+        said = str(error)
+        told = isinstance(error, duckdb.IOException | duckdb.TransactionException)
+        return told and any(each in said for each in NO_ROOM)
 
 
 def _ready(path: Path, options: ShardOptions) -> tuple[duckdb.DuckDBPyConnection, list[str]]:

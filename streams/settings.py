@@ -276,6 +276,12 @@ class WorkerSettings(Section):
         ge=0,
         description="records in a row that a stage may fail at (dead letters) before it stops",
     )
+    record_seconds: float = Field(
+        default=60.0,
+        gt=0,
+        description="what one record may take of a stage beside models and store, in seconds; one"
+        " that takes longer becomes a dead letter",
+    )
     max_attempts: int = Field(
         default=3, ge=1, le=20, description="tries, in all, for a reply that can be read"
     )

@@ -398,3 +398,8 @@ class StorePort(Protocol):
         """Whether an error of the store is about the values it was given. All others concern every
         record: a disk, a lock, memory."""
         ...
+
+    def lacks_room(self, error: Exception) -> bool:
+        """Whether an error of the store is for want of memory or of room on the disk, so that the
+        same commit may succeed later. Nothing of it was stored."""
+        ...

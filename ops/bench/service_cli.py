@@ -15,6 +15,7 @@ from palimpsest.ops.cli.common import AsJson, Cli, command, print_json
 
 def register(group: typer.Typer) -> None:
     command(group)(service)
+    command(group)(attack)
 
 
 def service(
@@ -46,6 +47,31 @@ def service(
         print_json(result)
     else:
         _show(result)
+
+
+def attack(
+    cli: Cli,
+    minutes: Annotated[float, typer.Option(min=0.1, help="How long the load lasts.")] = 5.0,
+    clients: Annotated[int, typer.Option(min=1, help="Clients at once.")] = 16,
+    scopes: Annotated[int, typer.Option(min=1, help="Scopes that they are spread over.")] = 8,
+    folder: Annotated[
+        Path | None, typer.Option(help="Keep the memory here; else a temporary folder.")
+    ] = None,
+) -> None:
+    """Remember, recall and modify over HTTP by several clients at once, while somebody else sends
+    large bad turns, heavy SQL, idle connections, streams and pages that unpack to hundreds of
+    megabytes. Tells times, errors, losses and memory as JSON.
+
+    Example: palimpsest bench attack --minutes 1 --clients 4
+    """
+    from palimpsest.ops.bench.attack import Attack, measure
+
+    with contextlib.ExitStack() as undo:
+        where = folder or Path(undo.enter_context(tempfile.TemporaryDirectory()))
+        where.mkdir(parents=True, exist_ok=True)
+        print_json(
+            asyncio.run(measure(Attack(60 * minutes, clients, scopes), cli.overrides, where))
+        )
 
 
 def _show(result: dict[str, Any]) -> None:

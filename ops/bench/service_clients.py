@@ -22,6 +22,14 @@ AGAIN_SECONDS = 0.05
 """Between two attempts to reach a service that is down."""
 TIMEOUT_SECONDS = 60.0
 SHOWN_ERRORS = 5
+NOBODY: Final[Mapping[str, str]] = {}
+"""The headers of a client without a token."""
+
+
+def client_of(url: str, headers: Mapping[str, str]) -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        base_url=url, headers=dict(headers), trust_env=False, timeout=TIMEOUT_SECONDS
+    )
 
 
 def sentences(seed: int) -> Iterator[str]:
@@ -58,8 +66,10 @@ class Seen:
 class ServiceClient:
     """One client, which does one thing after another in a scope and changes only what it made."""
 
-    def __init__(self, url: str, scope: str, seed: int, seen: Seen) -> None:
-        self._http = httpx.AsyncClient(base_url=url, trust_env=False, timeout=TIMEOUT_SECONDS)
+    def __init__(
+        self, url: str, scope: str, seed: int, seen: Seen, headers: Mapping[str, str] = NOBODY
+    ) -> None:
+        self._http = client_of(url, headers)
         self._scope = scope
         self._chance = random.Random(seed)
         self._sentences = sentences(seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -17,7 +17,14 @@ from pydantic import JsonValue
 from palimpsest.ops.bench.found import quantiles
 from palimpsest.ops.bench.resident import resident
 from palimpsest.ops.bench.server_process import ServerProcess
-from palimpsest.ops.bench.service_clients import MIX, Seen, ServiceClient, sentences
+from palimpsest.ops.bench.service_clients import (
+    MIX,
+    NOBODY,
+    Seen,
+    ServiceClient,
+    client_of,
+    sentences,
+)
 from palimpsest.ops.library.memory import AsyncMemory
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.saved_queries import SAVED_QUERIES
@@ -101,8 +108,8 @@ async def measure(load: ServiceLoad, overrides: Sequence[str], folder: Path) -> 
         ]
         beside = (_kill(server, load, began, watched), _sample(server, until, watched))
         await asyncio.gather(*clients, *beside, _analyse(server.url, began, until, watched))
-        drained = await _drained(server.url)
-        checked = await _checked(server.url, seen)
+        drain_seconds = await drained(server.url)
+        found = await checked(server.url, seen)
         over_http = await _recalls_over_http(server.url, load)
     finally:
         await server.stop()
@@ -116,8 +123,8 @@ async def measure(load: ServiceLoad, overrides: Sequence[str], folder: Path) -> 
         "answered_later": seen.later,
         "kills": load.kills,
         "start_seconds": [round(each, 2) for each in server.starts_seconds],
-        "drain_seconds": round(drained, 1),
-        **checked,
+        "drain_seconds": round(drain_seconds, 1),
+        **found,
         "memory_mib": _memory(watched),
         "analyst": _analyst(watched, seen, began, load.seconds),
         "recall_over_http_ms": quantiles(over_http),
@@ -172,10 +179,10 @@ async def _query(client: httpx.AsyncClient, sql: str, watched: Watched) -> None:
     watched.queries.append((at, 1000 * (time.monotonic() - at), sql))
 
 
-async def _drained(url: str) -> float:
+async def drained(url: str, headers: Mapping[str, str] = NOBODY) -> float:
     """Seconds until all that was sent is processed. Raises TimeoutError."""
     began = time.monotonic()
-    async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=60.0) as client:
+    async with client_of(url, headers) as client:
         while time.monotonic() - began < DRAIN_SECONDS:
             status = (await client.get("/api/pipeline/status")).raise_for_status().json()
             if not any(stage["lag"] for stage in status["stages"]):
@@ -184,9 +191,9 @@ async def _drained(url: str) -> float:
     raise TimeoutError(f"not processed within {DRAIN_SECONDS} s")
 
 
-async def _checked(url: str, seen: Seen) -> JsonObject:
+async def checked(url: str, seen: Seen, headers: Mapping[str, str] = NOBODY) -> JsonObject:
     """Whether every acknowledged write is there, once, and whether the balance holds."""
-    async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=60.0) as client:
+    async with client_of(url, headers) as client:
         query = "SELECT memory_id, content FROM memories WHERE who <> 'pipeline'"
         answer = await client.post(
             "/api/sql", json={"query": query}, headers={"Accept": ARROW_TYPE}

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import sys
+import threading
+from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -15,6 +19,10 @@ if TYPE_CHECKING:
     from palimpsest.ops.http.callers import Permission as PermissionName
     from palimpsest.ops.http.tokens import Token
     from palimpsest.ops.settings.sections import Settings
+
+TURN_SECONDS = 0.0005
+STOP_SECONDS = 60.0
+"""What a stop may take in all: of the stages, of requests under way, of closing the stores."""
 
 
 class Permission(StrEnum):
@@ -70,17 +78,41 @@ def serve(
 async def _serve(settings: Settings) -> None:
     from palimpsest.ops.http.serving import serving
 
+    # What computes for others takes turns with the event loop, each turn this long.
+    sys.setswitchinterval(TURN_SECONDS)
+
+    def stop() -> None:
+        up.stop()
+        _end_anyway()
+
     async with serving(settings) as up:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, up.stop)
+            loop.add_signal_handler(number, stop)
         if up.app is not None:
             for warning in up.app.warnings:
                 complain(warning)
             if up.app.gate.unusable is not None:
                 complain(f"extraction waits, all else runs: {up.app.gate.unusable}")
         complain(f"serving at {up.address}; Ctrl-C stops")
-        await up.run()
+        try:
+            await up.run()
+        finally:
+            _end_anyway()
+
+
+def _end_anyway() -> None:
+    """End the process after `STOP_SECONDS`, also where a thread hangs or a connection cannot be
+    closed: it is then as after a loss of power, and whoever runs it starts it again."""
+
+    def end() -> None:
+        sys.stderr.write(f"the service did not stop within {STOP_SECONDS:g} s; it is ended\n")
+        sys.stderr.flush()
+        os._exit(1)
+
+    timer = threading.Timer(STOP_SECONDS, end)
+    timer.daemon = True
+    timer.start()
 
 
 def create(
@@ -97,6 +129,9 @@ def create(
     actor: Annotated[
         ActorType, typer.Option(help="Who uses it: an agent may not touch what is protected.")
     ] = ActorType.agent,
+    days: Annotated[
+        float | None, typer.Option(min=0.0, help="After so many days it holds no more.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Make a token for the HTTP service. It is shown once; only its hash is kept.
@@ -112,8 +147,9 @@ def create(
         raise wrong_use("name and scopes must not be empty")
     chosen = permission or [Permission.recall, Permission.remember]
     allowed = cast("list[PermissionName]", [each.value for each in chosen])
+    ends = None if days is None else utc_now() + timedelta(days=days)
     token, secret = Tokens(cli.settings.data_dir).create(
-        name, scope, [*dict.fromkeys(allowed)], actor.value, utc_now()
+        name, scope, [*dict.fromkeys(allowed)], actor.value, utc_now(), ends
     )
     if json:
         print_json({**_told(token), "token": secret})
@@ -135,8 +171,8 @@ def list_(cli: Cli, json: AsJson = False) -> None:
         return
     from palimpsest.ops.cli.tables import console, table
 
-    names = ("id", "name", "scopes", "permissions", "actor", "created_at")
-    rows = [tuple(_line(row[name]) for name in names) for row in told]
+    names = ("id", "name", "scopes", "permissions", "actor", "created_at", "expires_at")
+    rows = [tuple(_line(row[name] or "") for name in names) for row in told]
     console().print(table(tuple(name.replace("_", " ") for name in names), [*rows]))
 
 
@@ -166,6 +202,7 @@ def _told(token: Token) -> dict[str, object]:
         "permissions": list(token.permissions),
         "actor": token.actor,
         "created_at": token.created_at.isoformat(),
+        "expires_at": token.expires_at.isoformat() if token.expires_at else None,
     }
 
 

@@ -128,6 +128,11 @@ class ForCallers:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if scope["method"] != "POST":
+            # Nothing is ever told beside answers: a stream for that would stay open for nothing.
+            problem = Problem("method_not_allowed", "agents send POST", {"Allow": "POST"})
+            await answer(problem)(scope, receive, send)
+            return
         caller: Caller = scope["state"]["caller"]
         try:
             memory = self._memory(caller, QueryParams(scope["query_string"]).get("scope"))

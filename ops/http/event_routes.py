@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 
 from palimpsest.ops.http import bodies
 from palimpsest.ops.http.callers import Caller
-from palimpsest.ops.http.problems import Problem, unavailable
+from palimpsest.ops.http.problems import Problem
 from palimpsest.ops.http.routing import errors, router
 from palimpsest.ops.http.service import Recaller, Service, ServiceOf
 from palimpsest.schemas.codec import decode
@@ -33,7 +33,6 @@ NAMES: Final = {
 }
 """Of the audit's events, those that change what a recall finds or end a session, and what they are
 called."""
-MOST_STREAMS: Final = 100
 LOOK_SECONDS: Final = 1.0
 """How long a stream waits at most before it looks whether it may go on."""
 SILENT_SECONDS: Final = 15.0
@@ -68,10 +67,9 @@ async def events(
     start = end if last_event_id is None else int(last_event_id) + 1
     if start > end:
         raise Problem("invalid", f"there was no event {last_event_id} in this scope")
-    if service.streams >= MOST_STREAMS:
-        raise unavailable(f"{MOST_STREAMS} streams are open already")
+    position = Position("events", MEMORY_HISTORY.name, partition, start)
     return StreamingResponse(
-        _stream(service, caller, scope, Position("events", MEMORY_HISTORY.name, partition, start)),
+        service.streams.counted(caller.id, _stream(service, caller, scope, position)),
         media_type=STREAM_TYPE,
         headers={"Cache-Control": "no-store"},
     )
@@ -80,36 +78,27 @@ async def events(
 async def _stream(
     service: Service, caller: Caller, scope: str, position: Position
 ) -> AsyncIterator[str]:
-    service.streams += 1
-    try:
-        # Where it begins, for whoever loses the connection before the first event.
-        begin = f"id: {position.next_offset - 1}\n" if position.next_offset else ""
-        yield f": follows\n{begin}\n"
-        silent = 0.0
-        while not service.stopping.is_set() and _may_go_on(service, caller):
-            if not await service.wait(position, LOOK_SECONDS):
-                silent += LOOK_SECONDS
-                if silent >= SILENT_SECONDS:
-                    yield ": nothing happened\n\n"
-                    silent = 0.0
-                continue
-            read = service.log.read
-            records = await asyncio.to_thread(
-                read, position.topic, position.partition, position.next_offset, READ_RECORDS
-            )
-            for record in records:
-                told = _told(record, scope)
-                if told is not None:
-                    yield told
-                    silent = 0.0
-                position = Position("events", position.topic, position.partition, record.offset + 1)
-    finally:
-        service.streams -= 1
-
-
-def _may_go_on(service: Service, caller: Caller) -> bool:
-    """Not once the token is revoked."""
-    return not caller.id or any(token.id == caller.id for token in service.tokens.all())
+    # Where it begins, for whoever loses the connection before the first event.
+    begin = f"id: {position.next_offset - 1}\n" if position.next_offset else ""
+    yield f": follows\n{begin}\n"
+    silent = 0.0
+    while not service.stopping.is_set() and service.tokens.still(caller):
+        if not await service.wait(position, LOOK_SECONDS):
+            silent += LOOK_SECONDS
+            if silent >= SILENT_SECONDS:
+                yield ": nothing happened\n\n"
+                silent = 0.0
+            continue
+        read = service.log.read
+        records = await asyncio.to_thread(
+            read, position.topic, position.partition, position.next_offset, READ_RECORDS
+        )
+        for record in records:
+            told = _told(record, scope)
+            if told is not None:
+                yield told
+                silent = 0.0
+            position = Position("events", position.topic, position.partition, record.offset + 1)
 
 
 def _told(record: Record, scope: str) -> str | None:

@@ -3,7 +3,10 @@ who may ask, with a body that is not too large."""
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
+import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -21,6 +24,10 @@ from palimpsest.ops.parts import SetupError
 
 PUBLIC_PATHS: Final = frozenset({"/health", "/ready", "/openapi.json", "/docs"})
 """What anybody may ask who may reach the service at all."""
+
+LOOK_SECONDS: Final = 1.0
+"""How often it is looked whether a token still holds while its request is answered."""
+BYTES_PER_SECOND: Final = 16 * 1024
 
 
 def is_loopback(host: str) -> bool:
@@ -45,6 +52,7 @@ class Gate:
         self._open = is_loopback(settings.host)
         self._is_local = self._open
         self._hosts = frozenset(settings.allowed_hosts)
+        self._under_way: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -52,17 +60,55 @@ class Gate:
             return
         headers = Headers(scope=scope)
         send = _guarded(send)
+        caller: Caller | None = None
         try:
             self._check_host(headers)
             _check_origin(headers)
             if scope["path"] not in PUBLIC_PATHS:
-                scope.setdefault("state", {})["caller"] = self._caller(headers)
+                caller = scope.setdefault("state", {})["caller"] = self._caller(headers)
+                self._check_share(caller)
             limit = self._limit(scope["path"])
             _check_length(headers, limit)
         except Problem as problem:
             await answer(problem)(scope, receive, send)
             return
-        await self._app(scope, limited(receive, limit), send)
+        given = limited(receive, limit, self._settings.body_seconds)
+        if caller is None:
+            await self._app(scope, given, send)
+            return
+        self._under_way[caller.id] += 1
+        try:
+            await self._app(scope, given, self._while_valid(caller, send))
+        except RevokedError:
+            pass  # the answer ends where it is, and its connection with it
+        finally:
+            self._under_way[caller.id] -= 1
+            if not self._under_way[caller.id]:
+                del self._under_way[caller.id]
+
+    def _check_share(self, caller: Caller) -> None:
+        if self._under_way[caller.id] >= self._settings.requests_per_token:
+            raise Problem(
+                "rate_limited",
+                f"{self._settings.requests_per_token} requests of this token are answered already"
+                " (setting http.requests_per_token); again when one of them is done",
+                {"Retry-After": "1"},
+            )
+
+    def _while_valid(self, caller: Caller, send: Send) -> Send:
+        """Sends until the token is revoked or expires: also of an answer that takes long."""
+        looked = time.monotonic()
+
+        async def checked(message: Message) -> None:
+            nonlocal looked
+            goes_on = message.get("more_body", False)
+            if goes_on and time.monotonic() - looked >= LOOK_SECONDS:
+                looked = time.monotonic()
+                if not self._tokens.still(caller):
+                    raise RevokedError
+            await send(message)
+
+        return checked
 
     def _check_host(self, headers: Headers) -> None:
         """A name that a foreign page made its own browser resolve to this machine is refused."""
@@ -116,6 +162,10 @@ def _guarded(send: Send) -> Send:
     return guarded
 
 
+class RevokedError(Exception):
+    """The token of a request was taken away while it was answered."""
+
+
 @dataclass(frozen=True, slots=True)
 class BodyLimit:
     """How large a body may be, and the setting that says so."""
@@ -133,13 +183,23 @@ def _check_length(headers: Headers, limit: BodyLimit) -> None:
         raise Problem("too_large", str(limit))
 
 
-def limited(receive: Receive, limit: BodyLimit) -> Receive:
-    """A body whose length was not told is counted as it comes."""
+def limited(receive: Receive, limit: BodyLimit, seconds: float) -> Receive:
+    """A body whose length was not told is counted as it comes; it has so many seconds, and one
+    more for every `BYTES_PER_SECOND`."""
     taken = 0
+    whole = False
+    began = asyncio.get_running_loop().time()
 
     async def counted() -> Message:
-        nonlocal taken
-        message = await receive()
+        nonlocal taken, whole
+        if whole:
+            return await receive()
+        try:
+            async with asyncio.timeout_at(began + seconds + taken / BYTES_PER_SECOND):
+                message = await receive()
+        except TimeoutError:
+            raise HTTPException(400, "the body did not come in time") from None
+        whole = not message.get("more_body", False)
         taken += len(message.get("body", b""))
         if taken > limit.size:
             raise HTTPException(413, str(limit))

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.concurrency import iterate_in_threadpool
 
 from palimpsest.ops.http import answers, bodies
 from palimpsest.ops.http.commands import DeskOf
@@ -49,11 +50,13 @@ async def export(
     """Export all that a scope remembers, as of one moment."""
     request = ExportRequest(caller.scope(scope), asked.deleted)
     folder = service.settings.data_dir
+    service.streams.check(caller.id)
     file = await written(lambda path: service.queries.export_scope(request, path), folder)
     size = os.fstat(file.fileno()).st_size
     # Of known length: an export that was cut off is an error to the one who asked.
     headers = {"Content-Length": str(size), "Cache-Control": "no-store"}
-    return StreamingResponse(read_parts(file), media_type=NDJSON_TYPE, headers=headers)
+    sent = service.streams.counted(caller.id, iterate_in_threadpool(read_parts(file)))
+    return StreamingResponse(sent, media_type=NDJSON_TYPE, headers=headers)
 
 
 @routes.post(

@@ -25,6 +25,7 @@ from palimpsest.ops.http.tokens import Tokens
 from palimpsest.ops.parts import SetupError
 from palimpsest.ops.queries.dispatch import DirectQueries, Queries
 from palimpsest.ops.queries.requests import JsonObject, StatusRequest
+from palimpsest.ops.service.connections import ConnectionLimits, with_file_descriptors
 from palimpsest.ops.service.routing import RoutedQueries
 from palimpsest.ops.service.running import serving_reads
 from palimpsest.ops.service.server import listening, served
@@ -80,7 +81,9 @@ async def serving(settings: Settings) -> AsyncIterator[Serving]:
         app = create_app(service)
         await undo.enter_async_context(agents(app, service))
         graceful = {"timeout_graceful_shutdown": CLOSING_SECONDS}
-        await undo.enter_async_context(served(app, listener, **graceful))
+        limits = ConnectionLimits(settings.http.max_connections, settings.http.head_seconds)
+        granted = with_file_descriptors(limits)
+        await undo.enter_async_context(served(app, listener, granted, **graceful))
         undo.callback(service.stopping.set)
         host, port = settings.http.host, listener.getsockname()[1]
         yield Serving(f"http://{f'[{host}]' if ':' in host else host}:{port}", service, stages)
@@ -130,6 +133,9 @@ async def _parts(
         async def wait(position: Position, seconds: float) -> bool:
             return await log.wait([position], seconds)
 
+        async def hindered() -> str | None:
+            return app.worker.hindered()
+
         metrics = Metrics(partial(pipeline_status, queries), lambda: app.runners, app.models.usage)
         service = Service(
             settings,
@@ -138,7 +144,7 @@ async def _parts(
             log,
             tokens,
             rates,
-            _nothing_lacks,
+            hindered,
             wait,
             metrics,
             results.of,
@@ -168,10 +174,6 @@ async def without_owner(queries: RoutedQueries, partitions: int) -> str | None:
     if not missing:
         return None
     return f"no worker has the partitions {', '.join(map(str, missing))} open"
-
-
-async def _nothing_lacks() -> str | None:
-    return None
 
 
 async def _polled(log: LogReader, position: Position, seconds: float) -> bool:

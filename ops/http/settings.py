@@ -20,6 +20,27 @@ class HttpSettings(Section):
         description="names that the Host header may have beside localhost on loopback; elsewhere,"
         " when set, the only ones; separated by commas",
     )
+    max_connections: int = Field(
+        default=512,
+        ge=1,
+        description="connections at once; fewer where the system grants too few file descriptors",
+    )
+    head_seconds: float = Field(
+        default=10.0,
+        gt=0.0,
+        description="how long a connection may take to say what it asks for, in seconds",
+    )
+    body_seconds: float = Field(
+        default=30.0,
+        gt=0.0,
+        description="how long a body may take, in seconds; one more for every 16 KiB of it",
+    )
+    requests_per_token: int = Field(
+        default=64, ge=1, description="requests of a token that are answered at once"
+    )
+    streams_per_token: int = Field(
+        default=10, ge=1, description="event streams and exports that a token has open at once"
+    )
     wait_seconds: float = Field(
         default=5.0,
         ge=0.0,

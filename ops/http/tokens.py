@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -41,6 +41,7 @@ class Token:
     permissions: tuple[Permission, ...]
     actor: ActorType
     created_at: datetime
+    expires_at: datetime | None = None
 
     @property
     def caller(self) -> Caller:
@@ -84,9 +85,15 @@ class Tokens:
         given = hashed(secret)
         found = None
         for token in self.all():
-            if hmac.compare_digest(token.hash, given):
+            if hmac.compare_digest(token.hash, given) and not _is_over(token):
                 found = token.caller
         return found
+
+    def still(self, caller: Caller) -> bool:
+        """Whether the caller's token was neither revoked nor has expired since."""
+        return not caller.id or any(
+            token.id == caller.id and not _is_over(token) for token in self.all()
+        )
 
     def create(
         self,
@@ -95,6 +102,7 @@ class Tokens:
         permissions: Sequence[Permission],
         actor: ActorType,
         at: datetime,
+        expires_at: datetime | None = None,
     ) -> tuple[Token, str]:
         """A new token and its secret, which is nowhere kept."""
         secret = PREFIX + secrets.token_urlsafe(32)
@@ -109,6 +117,7 @@ class Tokens:
                 tuple(permissions),
                 actor,
                 at,
+                expires_at,
             )
             tokens.append(token)
         return token, secret
@@ -136,6 +145,10 @@ class Tokens:
             _write(self._path, tokens)
         finally:
             os.close(lock)
+
+
+def _is_over(token: Token) -> bool:
+    return token.expires_at is not None and token.expires_at <= datetime.now(UTC)
 
 
 def hashed(secret: str) -> str:

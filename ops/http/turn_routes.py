@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from palimpsest.ops.ingest.lines import Watch, turn_of
 from palimpsest.ops.ingest.records import RecordOptions, in_batches
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.queries.errors import NotFoundError
+from palimpsest.ops.threads import in_thread_of
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.sensitive.policy import PII_REJECTED, Policy
@@ -71,14 +71,14 @@ async def turns(
     form = media_type(request, JSON_TYPE, NDJSON_TYPE)
     read = _Read(service, caller)
     given = await request.body()
-    single = read.lines(given) if form == NDJSON_TYPE else read.json(given)
+    single = await in_thread_of("body", read.lines if form == NDJSON_TYPE else read.json, given)
     if single and read.refused:
         why = read.refused[0]["why"]
         raise Problem(PII_REJECTED if why.startswith(PII_REJECTED) else "invalid", why)
     if not read.records:
         raise Problem("invalid", "there is no turn in it that can be taken", errors=read.refused)
     for batch in in_batches(read.records):
-        await asyncio.to_thread(service.append, batch)
+        await in_thread_of("append", service.append, batch)
     accepted = len(read.records)
     return JSONResponse({"accepted": accepted, "refused": read.refused}, 202)
 

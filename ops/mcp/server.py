@@ -18,6 +18,12 @@ from palimpsest.ops.distribution import program_version
 from palimpsest.ops.library.methods import Methods
 from palimpsest.ops.mcp.teaching_tools import NOWHERE_ELSE, AgentPlace, TeachingTools
 from palimpsest.ops.mcp.tools import MemoryTools, told_errors
+from palimpsest.ops.service.connections import (
+    BACKLOG,
+    ConnectionLimits,
+    protocol,
+    with_file_descriptors,
+)
 from palimpsest.schemas.commands import Actor
 
 HOST = "127.0.0.1"
@@ -98,7 +104,15 @@ async def serve_http(
             app: ASGIApp = http_app(server, checks_hosts=guarded is None)
             if guarded is not None:
                 app = guarded(app)
-            config = uvicorn.Config(app, log_level="error", access_log=False, server_header=False)
+            config = uvicorn.Config(
+                app,
+                http=protocol(with_file_descriptors(ConnectionLimits())),
+                backlog=BACKLOG,
+                ws="none",
+                log_level="error",
+                access_log=False,
+                server_header=False,
+            )
             running = uvicorn.Server(config)
             serving = asyncio.create_task(running.serve([listener]))
             while not running.started and not serving.done():  # noqa: ASYNC110 - no event for it

@@ -105,6 +105,6 @@ async def _of_folder(
             return log.append(outgoing)
 
     shards = dict(enumerate(opened.shards))
-    return DirectQueries(
-        Sources(settings, opened.log, shards, len(shards), opened.embedding, append)
-    )
+    sources = Sources(settings, opened.log, shards, len(shards), opened.embedding, append)
+    undo.callback(sources.sql.close)
+    return DirectQueries(sources)

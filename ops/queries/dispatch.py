@@ -73,6 +73,7 @@ from palimpsest.ops.queries.requests import (
 )
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.queries.status import status
+from palimpsest.ops.threads import in_thread_of
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.stores.database.damage import StoreDamaged
 from palimpsest.stores.database.snapshot import copy_shard
@@ -114,6 +115,10 @@ READS: Final[Mapping[type[Request], Callable[[Sources, Any], JsonValue]]] = {
     SessionMemoryRequest: sessions.session_memory,
 }
 """What blocks: run in a thread."""
+OVERVIEWS: Final = (
+    *(AgreementRequest, DiagnosticsRequest, EmbeddingsRequest, ScopesRequest, StatsRequest),
+)
+"""Those that read all there is."""
 
 
 class Queries(Protocol):
@@ -152,20 +157,23 @@ class DirectQueries:
 
             about = ABOUT_REPLAYS[type(request)]
             return await asyncio.to_thread(about, self.sources.settings, request)
-        return await asyncio.to_thread(READS[type(request)], self.sources, request)
+        read = READS[type(request)]
+        if isinstance(request, OVERVIEWS):
+            return await in_thread_of("overview", read, self.sources, request)
+        return await asyncio.to_thread(read, self.sources, request)
 
     async def table(self, request: SqlRequest) -> pa.Table:
         with _errors_told():
-            return await asyncio.to_thread(sql.sql, self.sources, request)
+            return await sql.sql(self.sources, request)
 
     async def copy_shard(self, partition: int, path: Path) -> None:
         with _errors_told():
             shard = self.sources.shard(partition)
-            await asyncio.to_thread(copy_shard, shard, partition, path)
+            await in_thread_of("export", copy_shard, shard, partition, path)
 
     async def export_scope(self, request: ExportRequest, path: Path) -> None:
         with _errors_told():
-            await asyncio.to_thread(exporting.export_scope, self.sources, request, path)
+            await in_thread_of("export", exporting.export_scope, self.sources, request, path)
 
 
 @contextmanager

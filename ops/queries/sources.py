@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 from palimpsest.ops.queries.errors import NotOpenError, RequestError
 from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.queries.sql_processes import QueryProcesses
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogReader, Outgoing, Record, partition_for
@@ -50,7 +51,7 @@ class Sources:
     """`shards` are those open here now, by partition, of `partitions` that there are. `append`
     adds records to the log. `running` are the stages that a worker of this process runs; `outages`
     and `unusable` tell what its models are waiting for. `exemplars` and `cross_encoder` are shared
-    by all questions."""
+    by all questions. `sql` are the processes of queries in SQL, to be closed."""
 
     settings: Settings
     log: LogReader
@@ -64,6 +65,10 @@ class Sources:
     exemplars: EmbeddedExemplars = field(default_factory=EmbeddedExemplars)
     cross_encoder: CrossEncoder = field(default_factory=CrossEncoder)
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    sql: QueryProcesses = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sql = QueryProcesses(self.settings.store)
 
     def admit(self, record: Record) -> Record:
         """A producer's record as the stages take it."""

@@ -1,12 +1,21 @@
-"""Queries in SQL: of one partition, or of all together."""
+"""Queries in SQL: of one partition, or of all together, over copies of their stores.
+
+A query never touches the store that the stages write: it runs in a process of its own
+(`sql_processes`), which copies the store's file first. Commits wait for the last and small part of
+that only.
+"""
 
 from __future__ import annotations
 
+import errno
+import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -16,45 +25,69 @@ from palimpsest.ops.queries.errors import (
     SqlRefusedError,
     SqlTooLargeError,
     SqlTooSlowError,
+    UnavailableError,
 )
 from palimpsest.ops.queries.requests import SqlRequest
 from palimpsest.ops.queries.sources import Sources
-from palimpsest.stores.database.sql import (
-    QueryLimits,
-    QueryTooLarge,
-    QueryTooSlow,
-    read_only_query,
-)
-from palimpsest.stores.database.sql_check import QueryInvalid, QueryRefused
-from palimpsest.stores.database.sql_united import UnitedQuery
+from palimpsest.ops.queries.sql_processes import QueryProcess, QueryProcesses
+from palimpsest.stores.database.balance import progress_of
+from palimpsest.stores.database.sql import AS_OF_NOW, QueryLimits, QueryTooLarge, QueryTooSlow
+from palimpsest.stores.database.sql_check import MAX_CHARACTERS, QueryInvalid, QueryRefused
+from palimpsest.stores.shard import DATABASE_FILE, Shard
 from palimpsest.streams.in_flight import items_in_flight
 
 MAX_SECONDS = 3600.0
 MAX_ROWS = 10_000_000
 LEAST_SECONDS = 0.001
+PREFIX: Final = "sql-"
+"""Of the folders in which copies lie."""
+COPY_TRIES: Final = 3
+"""Of copying a file between two checkpoints; then commits wait for it."""
+NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES}
 _KINDS = {
     QueryInvalid: SqlInvalidError,
-    QueryTooSlow: SqlTooSlowError,
     QueryTooLarge: SqlTooLargeError,
 }
 
 
-def sql(sources: Sources, request: SqlRequest) -> pa.Table:
+async def sql(sources: Sources, request: SqlRequest) -> pa.Table:
     """The result of the request's query; runs until it is there. Raises RequestError."""
     limits = limits_of(request)
     number = numbered(request, sources.partitions)
-    with refusals_told():
-        if number is not None:
-            return _of_one(sources, number, request.query, limits)
-        deadline = time.monotonic() + limits.seconds
-        with UnitedQuery(request.query) as united:
-            if united.part is None:
-                return _of_one(sources, 0, request.query, limits)
-            parts = [
-                _of_one(sources, each, united.part, rest(limits, deadline))
-                for each in range(sources.partitions)
-            ]
-            return united.answer(parts, rest(limits, deadline))
+    if len(request.query) > MAX_CHARACTERS:
+        raise SqlRefusedError(f"a query may have {MAX_CHARACTERS} characters")
+    numbers = range(sources.partitions) if number is None else [number]
+    shards = {each: sources.shard(each) for each in numbers}
+    with refusals_told(limits.seconds):
+        async with sources.sql.place(), sources.sql.process(limits.seconds) as process:
+            deadline = time.monotonic() + limits.seconds
+            async with _copied(sources, process, shards, request.query) as copies:
+                command = {
+                    "do": "query",
+                    "query": request.query,
+                    "rows": limits.rows,
+                    "seconds": rest(limits, deadline).seconds,
+                    "all": number is None,
+                    "copies": copies,
+                    "language": sources.settings.search.language,
+                }
+                return await sources.sql.in_thread(process.table, command)
+
+
+async def joined(
+    processes: QueryProcesses, query: str, parts: Sequence[pa.Table], limits: QueryLimits
+) -> pa.Table:
+    """The result of a query over what all partitions gave. Raises RequestError."""
+    command = {
+        "do": "join",
+        "query": query,
+        "rows": limits.rows,
+        "seconds": limits.seconds,
+        "parts": len(parts),
+    }
+    with refusals_told(limits.seconds):
+        async with processes.place(), processes.process(limits.seconds) as process:
+            return await processes.in_thread(process.table, command, parts)
 
 
 def numbered(request: SqlRequest, partitions: int) -> int | None:
@@ -80,14 +113,81 @@ def rest(limits: QueryLimits, deadline: float) -> QueryLimits:
 
 
 @contextmanager
-def refusals_told() -> Iterator[None]:
-    """Turns a refused query into a RequestError of its kind."""
+def refusals_told(seconds: float) -> Iterator[None]:
+    """Turns a refused query into a RequestError of its kind; it had so many seconds in all."""
     try:
         yield
+    except QueryTooSlow as error:
+        raise SqlTooSlowError(f"the query took longer than {seconds:g} s") from error
     except QueryRefused as error:
         raise _KINDS.get(type(error), SqlRefusedError)(str(error)) from error
 
 
-def _of_one(sources: Sources, number: int, query: str, limits: QueryLimits) -> pa.Table:
-    find_items = partial(items_in_flight, sources.log, number, sources.admit)
-    return read_only_query(sources.shard(number), find_items, query, limits, number)
+# --- copies -----------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _copied(
+    sources: Sources, process: QueryProcess, shards: dict[int, Shard], query: str
+) -> AsyncIterator[list[dict[str, Any]]]:
+    """A copy of each store for the length of a block: beside the stores, where their blocks can be
+    shared, or where the system has its temporary files when there is no room. Raises
+    UnavailableError where there is none either."""
+    for folder in (sources.settings.data_dir, None):
+        made = None
+        try:
+            made = tempfile.TemporaryDirectory(prefix=PREFIX, dir=folder)
+            copies = [
+                await _copy(sources, process, number, shard, Path(made.name), query)
+                for number, shard in shards.items()
+            ]
+        except OSError as error:
+            if made is not None:
+                made.cleanup()
+            if error.errno not in NO_ROOM:
+                raise
+            continue
+        except BaseException:
+            if made is not None:
+                made.cleanup()
+            raise
+        try:
+            yield copies
+        finally:
+            await sources.sql.in_thread(made.cleanup)
+        return
+    raise UnavailableError("there is no room on the disk for a copy of the store, which SQL reads")
+
+
+async def _copy(
+    sources: Sources, process: QueryProcess, number: int, shard: Shard, folder: Path, query: str
+) -> dict[str, Any]:
+    source, target = shard.folder / DATABASE_FILE, folder / str(number) / DATABASE_FILE
+    target.parent.mkdir()
+    place = {"from": str(source.absolute()), "to": str(target.absolute())}
+    whole, tries = False, 0
+    while not whole:
+        tries += 1
+        seen = await sources.sql.in_thread(_first, shard, process, place)
+        async with shard.lock:
+            last = {**place, "do": "complete", "seen": seen, "must": tries == COPY_TRIES}
+            whole, known = await sources.sql.in_thread(_last, shard, process, last)
+    items: list[dict[str, Any]] = []
+    if any(view in query.lower() for view in AS_OF_NOW):
+        find = partial(items_in_flight, sources.log, number, sources.admit)
+        items = await sources.sql.in_thread(lambda: [asdict(each) for each in find(*known)])
+    return {"partition": number, "path": place["to"], "items": items}
+
+
+def _first(shard: Shard, process: QueryProcess, place: dict[str, str]) -> list[int]:
+    with shard.reading():  # so that the file is not exchanged meanwhile
+        seen: list[int] = process.told({**place, "do": "copy"})["seen"]
+        return seen
+
+
+def _last(
+    shard: Shard, process: QueryProcess, command: dict[str, Any]
+) -> tuple[bool, tuple[dict[tuple[str, str], int], list[tuple[str, bytes]]]]:
+    """Under the store's lock: whether the copy is whole, and how far the stages were then."""
+    with shard.reading() as reader:
+        return bool(process.told(command)["whole"]), progress_of(reader)

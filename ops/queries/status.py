@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import cast
 
@@ -10,13 +9,14 @@ from pydantic import JsonValue
 
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, from_all
+from palimpsest.ops.threads import in_thread_of
 from palimpsest.stores.database.balance import Balance, add_balances, read_balance
 from palimpsest.streams.in_flight import items_in_flight
 
 
 async def status(sources: Sources) -> JsonObject:
     """The answer in the shape of `status --json`."""
-    return await asyncio.to_thread(_status, sources)
+    return await in_thread_of("overview", _status, sources)
 
 
 _HELD = """

@@ -43,6 +43,9 @@ class FoldingRunner(StageRunner):
         """At once: nobody else waits for the event loop."""
         return call(*args, **kwargs)
 
+    async def _computed(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return call(*args, **kwargs)
+
     async def _send(
         self, records: Sequence[Record], outgoing: Sequence[Outgoing], last: int | None, done: int
     ) -> None:

@@ -61,7 +61,8 @@ from palimpsest.ops.queries.requests import (
     WeakRequest,
 )
 from palimpsest.ops.queries.scopes import newest_first
-from palimpsest.ops.queries.sql import limits_of, numbered, refusals_told, rest
+from palimpsest.ops.queries.sql import joined, limits_of, numbered, refusals_told, rest
+from palimpsest.ops.queries.sql_processes import QueryProcesses
 from palimpsest.ops.queries.stats import stats_of
 from palimpsest.ops.service.client import NotThereError, RemoteQueries
 from palimpsest.ops.service.workers import announcements
@@ -89,11 +90,13 @@ class RoutedQueries:
         self._settings = settings
         self._partitions = partitions
         self._clients: dict[str, RemoteQueries] = {}
+        self._sql = QueryProcesses(settings.store)
 
     async def close(self) -> None:
         for client in self._clients.values():
             await client.close()
         self._clients.clear()
+        self._sql.close()
 
     # --- who has what ------------------------------------------------------------------------
 
@@ -212,7 +215,7 @@ class RoutedQueries:
             return await self._persisted(number, lambda owner: owner.table(request))
         limits = limits_of(request)
         deadline = time.monotonic() + limits.seconds
-        with refusals_told(), UnitedQuery(request.query) as united:
+        with refusals_told(limits.seconds), UnitedQuery(request.query) as united:
             if united.part is None:
                 return await self._part(0, request)
             parts = [
@@ -222,7 +225,7 @@ class RoutedQueries:
                 )
                 for each in range(self._partitions)
             ]
-            return await asyncio.to_thread(united.answer, parts, rest(limits, deadline))
+        return await joined(self._sql, request.query, parts, rest(limits, deadline))
 
     async def copy_shard(self, partition: int, path: Path) -> None:
         await self._persisted(partition, lambda owner: owner.copy_shard(partition, path))

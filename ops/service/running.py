@@ -39,11 +39,20 @@ def sources_of(app: AnyApplication) -> Sources:
 async def serving_reads(app: AnyApplication) -> AsyncIterator[Sources]:
     """Answer other processes until the context is left."""
     sources = sources_of(app)
+    try:
+        async with _answering(app, sources):
+            yield sources
+    finally:
+        sources.sql.close()
+
+
+@contextlib.asynccontextmanager
+async def _answering(app: AnyApplication, sources: Sources) -> AsyncIterator[None]:
     queries = DirectQueries(sources)
     shown = _shown(app, queries)
     if app.settings.log.kind != "kafka":
         async with local_interface(queries, app.settings.data_dir, shown=shown):
-            yield sources
+            yield
         return
     # Several workers share a folder; each announces itself in its own.
     folder = own_folder(app.settings.data_dir)
@@ -51,7 +60,7 @@ async def serving_reads(app: AnyApplication) -> AsyncIterator[Sources]:
         async with local_interface(
             queries, folder, place_of(app.settings), lambda: [*sources.shards], shown
         ):
-            yield sources
+            yield
     finally:
         with contextlib.suppress(OSError):
             folder.rmdir()

@@ -10,6 +10,8 @@ from typing import Any
 
 import uvicorn
 
+from palimpsest.ops.service.connections import BACKLOG, USUAL, ConnectionLimits, protocol
+
 
 class _Server(uvicorn.Server):
     """Leaves signals to the process: SIGTERM must finish a worker's batch first."""
@@ -37,12 +39,24 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 @contextlib.asynccontextmanager
-async def served(app: Any, listener: socket.socket, **options: Any) -> AsyncIterator[None]:
+async def served(
+    app: Any,
+    listener: socket.socket,
+    limits: ConnectionLimits = USUAL,
+    **options: Any,
+) -> AsyncIterator[None]:
     """Serve an ASGI application on the socket until the context is left, silently; `options` are
     uvicorn's."""
-    config = uvicorn.Config(
-        app, lifespan="off", log_level="critical", access_log=False, server_header=False, **options
-    )
+    given: dict[str, Any] = {
+        "http": protocol(limits),
+        "backlog": BACKLOG,
+        "ws": "none",
+        "lifespan": "off",
+        "log_level": "critical",
+        "access_log": False,
+        "server_header": False,
+    }
+    config = uvicorn.Config(app, **given, **options)
     server = _Server(config)
     serving = asyncio.create_task(server.serve([listener]), name="http server")
     try:

@@ -146,16 +146,7 @@ def install_balance(connection: duckdb.DuckDBPyConnection, find_items: FindItems
     """
     connection.execute("BEGIN TRANSACTION")
     try:
-        cursors = {
-            (stage, topic): offset
-            for stage, topic, offset in connection.execute(
-                "SELECT stage, topic, next_offset FROM internal.cursors"
-            ).fetchall()
-        }
-        outbox = connection.execute(
-            "SELECT topic, value FROM internal.outbox WHERE value IS NOT NULL ORDER BY stage, seq"
-        ).fetchall()
-        _materialize(connection, [*find_items(cursors, outbox)])
+        _materialize(connection, [*find_items(*progress_of(connection))])
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
@@ -163,6 +154,22 @@ def install_balance(connection: duckdb.DuckDBPyConnection, find_items: FindItems
     for name, by_scope in (("balance_now", True), ("total_now", False)):
         query = _balance(by_scope).replace("FROM pipeline_items", "FROM temp.items_now")
         connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {query}")
+
+
+def progress_of(
+    connection: duckdb.DuckDBPyConnection,
+) -> tuple[dict[tuple[str, str], int], list[tuple[str, bytes]]]:
+    """What FindItems is given: the next offsets, and the outboxes."""
+    cursors = {
+        (stage, topic): offset
+        for stage, topic, offset in connection.execute(
+            "SELECT stage, topic, next_offset FROM internal.cursors"
+        ).fetchall()
+    }
+    outbox = connection.execute(
+        "SELECT topic, value FROM internal.outbox WHERE value IS NOT NULL ORDER BY stage, seq"
+    ).fetchall()
+    return cursors, outbox
 
 
 def _materialize(connection: duckdb.DuckDBPyConnection, items: Sequence[LogItem]) -> None:

@@ -29,11 +29,11 @@ class UnitedQuery:
     """`part` is what to ask every partition; None when the query reads nothing of theirs, and any
     one can answer it. Raises QueryRefused. To be closed."""
 
-    def __init__(self, query: str) -> None:
+    def __init__(self, query: str, memory_mib: int = MEMORY_LIMIT_MIB) -> None:
         self._query = query
         self._connection = duckdb.connect(
             config={
-                "memory_limit": f"{MEMORY_LIMIT_MIB}MiB",
+                "memory_limit": f"{memory_mib}MiB",
                 "threads": 1,
                 "autoinstall_known_extensions": "false",
                 "autoload_known_extensions": "false",

@@ -78,7 +78,8 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a question found, most relevant first. `asked` are the stems of its words, and `stems`
+    """What a question found, most relevant first; `neighbors` are for the room that is left: turns
+    next to found ones, then what is unlikely. `asked` are the stems of its words, and `stems`
     gives those of any text."""
 
     question: str

@@ -6,6 +6,7 @@ there only where its turn was not found or where it says more.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Set
 from typing import Final
 
@@ -21,6 +22,11 @@ COVERED: Final = 0.8
 """Share of a turn's words that a fact holds which stands for it."""
 NEAREST: Final = 3
 """Results that are shown where all are unlikely."""
+LEAST_RESULTS: Final = 20
+"""Results that are shown where one is likely: a vague question leaves few of these, and their whole
+texts say less of it than the unlikely ones' excerpts."""
+_ORDINAL: Final = re.compile(r"\b(\d{1,4})(?:st|nd|rd|th)\b")
+"""The 27th of a list stands there as 27."""
 
 
 def found_pieces(found: Retrieval, language: str, left_out: frozenset[str]) -> Found:
@@ -40,7 +46,8 @@ def found_pieces(found: Retrieval, language: str, left_out: frozenset[str]) -> F
         and not (result.derived_from and left_out.issuperset(result.derived_from))
     ]
     likely = [result for result in results if not result.unlikely]
-    results = likely or results[:NEAREST]
+    count = max(len(likely), LEAST_RESULTS) if likely else NEAREST
+    results, rest = results[:count], results[count:] if likely else []
     turns = {result.id: result for result in results if result.type == "episodic"}
     facts = [result for result in results if result.id not in turns]
     covered = {
@@ -61,7 +68,9 @@ def found_pieces(found: Retrieval, language: str, left_out: frozenset[str]) -> F
         if turn.id not in turns and turn.id not in left_out
     }
     question = found.answer.query
-    return Found(question, pieces, list(map(_turn, neighbors.values())), stems(question), stems)
+    asked = stems(question) | {*_ORDINAL.findall(question)}
+    last = [*map(_turn, neighbors.values()), *map(_piece, rest)]
+    return Found(question, pieces, last, asked, stems)
 
 
 def _stands_for(fact: RecallResult, turn: RecallResult, stems: Stems) -> bool:

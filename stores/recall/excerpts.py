@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence, Set
+from itertools import chain
 from typing import Final
 
 ELLIPSIS: Final = "…"
@@ -30,7 +32,7 @@ def folded(text: str) -> str:
 def excerpt(text: str, characters: int, asked: Set[str], stems: Stems) -> str:
     """The text on one line, about `characters` long: the lead, then the sentences that hold most
     of what is `asked`, in their order, with "…" for what is left out. The best of them is there
-    even where it is longer."""
+    even where it is longer. What fewer of the sentences hold counts for more."""
     whole = folded(text)
     if len(whole) <= characters * SLACK:
         return whole
@@ -40,7 +42,9 @@ def excerpt(text: str, characters: int, asked: Set[str], stems: Stems) -> str:
     while length < LEAD and len(kept) < len(sentences):
         length += 1 + len(sentences[len(kept)])
         kept.add(len(kept))
-    hits = [len(asked & stems(sentence)) for sentence in sentences]
+    held = [asked & stems(sentence) for sentence in sentences]
+    often = Counter(chain.from_iterable(held))
+    hits = [sum(1 / often[stem] for stem in sorted(each)) for each in held]
     best = max(hits[number] for number in kept)
     for number in sorted(range(len(sentences)), key=lambda number: (-hits[number], number)):
         fits = length + len(sentences[number]) < characters

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -19,9 +19,12 @@ from palimpsest.stores.recall.marks import Marks, described
 
 ESSENTIAL: Final = ("rule", "health", "diet")
 """What does harm where it is not known."""
+IDENTITY: Final = ("name", "home", "work")
+"""Of each of these one line is essential: who the person is, whatever is asked."""
 ASPECTS: Final = (
     *ESSENTIAL,
-    *("name", "home", "work", "family", "people", "pets", "plans", "preferences", "languages"),
+    *IDENTITY,
+    *("family", "people", "pets", "plans", "preferences", "languages"),
     *("education", "hobbies", "possessions"),
 )
 """In the order in which they are shown."""
@@ -99,14 +102,15 @@ def standing_profile(
     visible = allowed.among(fact.piece.id for fact in facts)
     chosen = _chosen([fact for fact in facts if fact.piece.id in visible])
     marks = marks_of({fact.piece.id for fact in chosen})
-    pieces = [
-        (fact, Piece(fact.piece.id, fact.piece.text, fact.piece.at, note=_note(marks, fact)))
-        for fact in chosen
-    ]
-    return Profile(
-        tuple(piece for fact, piece in pieces if fact.pinned or fact.aspect in ESSENTIAL),
-        tuple(piece for fact, piece in pieces if not fact.pinned and fact.aspect not in ESSENTIAL),
-    )
+    first = {fact.aspect: fact for fact in reversed(chosen)}
+    essential: list[Piece] = []
+    others: list[Piece] = []
+    for fact in chosen:
+        is_first = fact.aspect in IDENTITY and fact is first[fact.aspect]
+        is_essential = fact.pinned or fact.aspect in ESSENTIAL or is_first
+        piece = replace(fact.piece, note=_note(marks, fact))
+        (essential if is_essential else others).append(piece)
+    return Profile(essential, others)
 
 
 def _note(marks: Marks, fact: _Fact) -> str:

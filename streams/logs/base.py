@@ -56,6 +56,10 @@ class LogUnavailable(LogError):
     """A log that does not answer now; whoever can wait tries again."""
 
 
+class LogFull(LogUnavailable):
+    """A log that has no room or no memory to write now; nothing of it was written."""
+
+
 class LogInUse(LogError):
     """A log that another process is processing."""
 

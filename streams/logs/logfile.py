@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from palimpsest.schemas.topics import ALL_TOPICS, Topic
-from palimpsest.streams.logs.base import LogError
+from palimpsest.streams.logs.base import LogError, LogFull
 from palimpsest.streams.logs.lock import AppendLock
 
 FILE_NAME: Final = "log.sqlite"
@@ -51,6 +51,7 @@ CREATE INDEX dead_by_age ON dead(topic, since, id)
 """
 
 _FULL: Final = "the disk is full; make room. This was not written, all before it is kept"
+_NO_ROOM: Final = ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE", "SQLITE_IOERR_WRITE", "SQLITE_NOMEM")
 _ADVICE: Final = {
     "SQLITE_FULL": _FULL,
     "SQLITE_IOERR_SHMSIZE": _FULL,
@@ -76,12 +77,17 @@ def explained(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise LogError(explain(error, path)) from error
+        kind = LogFull if _code(error).startswith(_NO_ROOM) else LogError
+        raise kind(explain(error, path)) from error
+
+
+def _code(error: sqlite3.Error) -> str:
+    return getattr(error, "sqlite_errorname", None) or ""
 
 
 def explain(error: sqlite3.Error, path: Path) -> str:
     """One line for a person: the file, what to do, and SQLite's own words."""
-    code = getattr(error, "sqlite_errorname", None) or ""
+    code = _code(error)
     for prefix, advice in _ADVICE.items():
         if code.startswith(prefix):
             return f"log {path}: {advice} ({error}, {code})"

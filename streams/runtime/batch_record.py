@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.runtime.failures import StageRaised
+from palimpsest.streams.runtime.time_limit import bounded
 from palimpsest.streams.stage import Answer, Ask, Failure, Message, ModelUnavailable, Process, Step
 from palimpsest.streams.store_port import (
     Anticipated,
@@ -21,10 +22,11 @@ from palimpsest.streams.store_port import (
 
 @dataclass(slots=True)
 class RecordRun:
-    """`ask` is what the stage waits for, `step` what it ended in; one of them is None, and both
-    are before the first `resume`."""
+    """`seconds` is what each step of the stage may take. `ask` is what the stage waits for, `step`
+    what it ended in; one of them is None, and both are before the first `resume`."""
 
     record: Record
+    seconds: float
     message: Message | None = None
     key: str | None = None
     process: Process | None = None
@@ -35,7 +37,8 @@ class RecordRun:
         """Give the stage an answer and keep what it asks next, or its step. Raises StageRaised."""
         assert self.process is not None
         try:
-            self.ask = self.process.send(answer)
+            with bounded(self.seconds):
+                self.ask = self.process.send(answer)
         except StopIteration as stop:
             self.ask, self.step = None, stop.value
         except Exception as error:
@@ -57,7 +60,8 @@ class RecordRun:
         StageRaised."""
         assert self.process is not None
         try:
-            self.ask = self.process.throw(refusal)
+            with bounded(self.seconds):
+                self.ask = self.process.throw(refusal)
         except StopIteration as stop:
             self.ask, self.step = None, stop.value
         except ModelUnavailable as unanswered:

@@ -7,10 +7,12 @@ record, and the worker stops for them.
 
 from __future__ import annotations
 
+import errno
 import traceback
 from typing import Final
 
-from palimpsest.streams.logs.base import Record
+from palimpsest.streams.logs.base import LogFull, Record
+from palimpsest.streams.runtime.time_limit import RecordTooSlow
 from palimpsest.streams.stage import Failure
 from palimpsest.streams.store_port import StorePort
 
@@ -19,6 +21,9 @@ OF_THE_DATA: Final = (
     *(RecursionError, TypeError, ValueError),
 )
 """What libraries raise over values that they cannot take."""
+
+
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 
 
 class StageFailed(Exception):
@@ -46,9 +51,24 @@ def first_failure(failure: BaseException) -> BaseException:
 
 def is_about_a_record(error: BaseException, store: StorePort | None) -> bool:
     """Whether what was raised while a batch was processed concerns a record of it only."""
-    if isinstance(error, (StageRaised, *OF_THE_DATA)):
+    if isinstance(error, (StageRaised, RecordTooSlow, *OF_THE_DATA)):
         return True
     return store is not None and isinstance(error, Exception) and store.refuses_data(error)
+
+
+def may_pass(error: BaseException, store: StorePort | None) -> bool:
+    """Whether what was raised is over for want of room: on a disk, in memory, or of file
+    descriptors. The same batch may succeed later."""
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        return True
+    if isinstance(error, MemoryError | LogFull):
+        return True
+    return store is not None and isinstance(error, Exception) and store.lacks_room(error)
+
+
+def is_too_slow(error: BaseException) -> bool:
+    """Whether a record took too long: that says nothing about the stage."""
+    return isinstance(_raised(error), RecordTooSlow)
 
 
 def unexpected(cause: BaseException) -> Failure:

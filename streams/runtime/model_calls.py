@@ -7,21 +7,26 @@ from collections.abc import Sequence
 
 from palimpsest.streams.runtime.batch_record import RecordRun
 from palimpsest.streams.runtime.model_port import ModelPort
+from palimpsest.streams.runtime.offload import computed
 from palimpsest.streams.stage import Embed, Embedded, Generate, ModelUnavailable
 
 
 async def ask_models(runs: Sequence[RecordRun], models: ModelPort, asks_in_order: bool) -> None:
     """Advance every record as far as models can bring it: embeddings of all records in one call,
     replies concurrently, unless the stage asks in order."""
-    for run in runs:
-        if run.step is None:
-            run.resume(None)
+    await computed(_begin, runs)  # a large record must not keep the event loop
     await _embed(runs, models)
     asking = [run for run in runs if isinstance(run.ask, Embed | Generate)]
     if asking and not asks_in_order:
         async with asyncio.TaskGroup() as group:
             for run in asking:
                 group.create_task(converse(run, models))
+
+
+def _begin(runs: Sequence[RecordRun]) -> None:
+    for run in runs:
+        if run.step is None:
+            run.resume(None)
 
 
 async def converse(run: RecordRun, models: ModelPort) -> None:

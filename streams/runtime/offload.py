@@ -13,6 +13,8 @@ T = TypeVar("T")
 
 _POOL: Final = ThreadPoolExecutor(8, "stage")
 """Apart from the loop's own threads, which readers may all be using."""
+_COMPUTING: Final = ThreadPoolExecutor(2, "computing")
+"""For what only computes: more of them would take turns with the event loop, and do no more."""
 
 
 async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -21,8 +23,16 @@ async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
     A thread cannot be stopped: a caller that is cancelled while waiting learns of it only when the
     call has ended, so that a lock around the call is never let go of while it still runs.
     """
-    loop = asyncio.get_running_loop()
-    running = loop.run_in_executor(_POOL, partial(call, *args, **kwargs))
+    return await _in_pool(_POOL, partial(call, *args, **kwargs))
+
+
+async def computed(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The same for work that only computes."""
+    return await _in_pool(_COMPUTING, partial(call, *args, **kwargs))
+
+
+async def _in_pool(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
+    running = asyncio.get_running_loop().run_in_executor(pool, call)
     cancelled: asyncio.CancelledError | None = None
     while not running.done():
         try:

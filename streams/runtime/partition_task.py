@@ -6,19 +6,24 @@ What differs between the two is behind `streams.runtime.source`.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.streams.logs.base import UNAVAILABLE_SECONDS, LogError, LogUnavailable, Record
-from palimpsest.streams.runtime.failures import first_failure
+from palimpsest.streams.runtime.failures import first_failure, may_pass
 from palimpsest.streams.runtime.pace import Pace
 from palimpsest.streams.runtime.runner import StageRunner
 from palimpsest.streams.runtime.source import Interrupted, Source, Unsure
 from palimpsest.streams.stage import Stage
 from palimpsest.streams.store_port import Outbound
 
+logger = logging.getLogger(__name__)
+
+ROOM_SECONDS = 1.0
+"""Between two attempts at a batch for which there was no room."""
 ASK_AGAIN_SECONDS = 0.05
 """Between two looks whether the lease is sure again."""
 
@@ -61,9 +66,10 @@ class Unfinished(LogError):
 class PartitionTask:
     """Serial processing of one stage's one partition, from `start` to `close`.
 
-    `failed` is called with what the worker must end for. `on_batch` is awaited after every batch,
-    `on_idle` called when nothing was there to take. `ready` and `before_commit` are the edges of
-    the runner that it is started with.
+    `failed` is called with what the worker must end for; a batch for which memory or the disk had
+    no room is tried again, where it is `patient`, until there is. `on_batch` is awaited after
+    every batch, `on_idle` called when nothing was there to take. `ready` and `before_commit` are
+    the edges of the runner that it is started with.
     """
 
     def __init__(
@@ -76,6 +82,7 @@ class PartitionTask:
         barrier: Barrier | None = None,
         on_batch: Callable[[StageRunner], Awaitable[None]] | None = None,
         on_idle: Callable[[], None] | None = None,
+        patient: Callable[[], bool] = lambda: True,
     ) -> None:
         self.stage = stage
         self.partition = partition
@@ -84,6 +91,9 @@ class PartitionTask:
         self.started = False
         """Whether what an earlier run committed is sent, and batches are taken."""
         self.closed = False
+        self.hindered: str | None = None
+        """What keeps the batch under way from being kept, for now."""
+        self._patient = patient
         self._pace = pace
         self._source = source
         self._failed = failed
@@ -202,14 +212,30 @@ class PartitionTask:
             await self._until_sure()
             spent, stored = runner.counts.spent, runner.counts.stored
             try:
+                if self.hindered is not None:
+                    # What was committed before it failed and was not sent comes first.
+                    await runner.start(*await self._outbox(runner))
                 await runner.process(records)
             except Unsure:
                 continue
+            except Exception as error:
+                await self._hindered_by(first_failure(error), runner)
+                continue
             finally:
                 self._uncommitted.set()
+            self.hindered = None
             counts = runner.counts
             self._pace.note(records, counts.spent - spent, counts.stored - stored)
             return
+
+    async def _hindered_by(self, error: BaseException, runner: StageRunner) -> None:
+        """Wait a moment before the batch is tried again. Raises what will not pass."""
+        if not may_pass(error, runner.store) or not self._patient():
+            raise error
+        if self.hindered is None:
+            logger.error("%s waits: %s", self.stage.name, error)
+        self.hindered = f"{self.stage.name} waits: {error}"
+        await asyncio.sleep(ROOM_SECONDS)
 
     def _note_applied(self) -> None:
         applied = self._source.next_offsets.get(MEMORY_WRITES.name)

@@ -18,7 +18,7 @@ import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
@@ -38,13 +38,15 @@ from palimpsest.streams.runtime.failures import (
     StageFailed,
     first_failure,
     is_about_a_record,
+    is_too_slow,
     told,
     unexpected,
 )
 from palimpsest.streams.runtime.model_calls import ask_models, converse
 from palimpsest.streams.runtime.model_port import ModelPort
-from palimpsest.streams.runtime.offload import P, T, in_thread, timed
+from palimpsest.streams.runtime.offload import P, T, computed, in_thread, timed
 from palimpsest.streams.runtime.output import HEADERS, dead_letter, emitted, missing, rerouted
+from palimpsest.streams.runtime.time_limit import RecordTooSlow, bounded
 from palimpsest.streams.stage import (
     Context,
     Embed,
@@ -67,6 +69,7 @@ logger = logging.getLogger(__name__)
 
 STEPS = ("decode", "deduplicate", "ask", "step", "commit", "send")
 DEFAULT_MAX_FAILURES = 100
+DEFAULT_RECORD_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -103,7 +106,8 @@ class StageRunner:
     what it raises ends the batch, of which nothing is kept then. `after` is for crash tests only:
     it is called with each of STEPS when it is done. `partitions` is how many every topic has.
     After `max_failures` records in a row that the stage failed at unexpectedly, the next one stops
-    the worker. `now` and `monotonic` are the only clocks.
+    the worker. A record that takes a step of the stage longer than `record_seconds` becomes a dead
+    letter, and does not count there. `now` and `monotonic` are the only clocks.
     """
 
     stage: Stage
@@ -119,6 +123,7 @@ class StageRunner:
     after: Callable[[str, str], None] = lambda stage, step: None
     partitions: int = 1
     max_failures: int = DEFAULT_MAX_FAILURES
+    record_seconds: float = DEFAULT_RECORD_SECONDS
     counts: Counts = field(default_factory=Counts)
     _failures: int = 0
     _sent_through: int = -1
@@ -163,9 +168,10 @@ class StageRunner:
                 await self.process(part)
             return
         [record] = records
-        if self._failures >= self.max_failures:
-            raise StageFailed(self.stage.name, record, cause) from cause
-        self._failures += 1
+        if not is_too_slow(cause):
+            if self._failures >= self.max_failures:
+                raise StageFailed(self.stage.name, record, cause) from cause
+            self._failures += 1
         self.counts.unexpected += 1
         logger.error("%s", told(self.stage.name, record, cause))
         await self._send(records, *(await self._settle(records, unexpected(cause))))
@@ -176,7 +182,7 @@ class StageRunner:
         """Steps 1 to 5. Returns what is to be sent, the last outbox entry among it, and how many
         records were done. With `failure` the one record is not looked into but given up."""
         self._clock = self.monotonic()
-        runs = self._decoded(records, failure)
+        runs = await self._computed(self._decoded, records, failure)
         self._done("decode")
         runs = await self._deduplicated(runs)
         self._done("deduplicate")
@@ -215,8 +221,8 @@ class StageRunner:
 
     def _begun(self, record: Record, failure: Failure | None) -> RecordRun:
         if self.stage.admit is not None:
-            record = self.stage.admit(record)
-        run = RecordRun(record)
+            record = self._admitted(record, self.stage.admit, failure)
+        run = RecordRun(record, self.record_seconds)
         try:
             run.message = self._decode(record)
         except InvalidRecord as error:
@@ -234,6 +240,19 @@ class StageRunner:
             context = Context(record, self._is_misrouted(record, run.message))
             run.process = self.stage.process(run.message, context)
         return run
+
+    def _admitted(
+        self, record: Record, admit: Callable[[Record], Record], failure: Failure | None
+    ) -> Record:
+        """The record as the stage may see it. Of one for which that takes too long nothing is kept
+        in its dead letter: what is secret in it is not known."""
+        try:
+            with bounded(self.record_seconds):
+                return admit(record)
+        except RecordTooSlow:
+            if failure is None:
+                raise
+            return replace(record, value=None)
 
     def _is_misrouted(self, record: Record, message: Message) -> bool:
         return (
@@ -298,6 +317,9 @@ class StageRunner:
 
     async def _settle_in_order(self, unit: UnitPort, runs: Sequence[RecordRun]) -> None:
         await self._prefetch(unit, runs)
+        await self._computed(self._told_in_order, unit, runs)
+
+    def _told_in_order(self, unit: UnitPort, runs: Sequence[RecordRun]) -> None:
         for run in runs:
             while run.step is None:
                 if isinstance(run.ask, Embed | Generate):
@@ -387,6 +409,9 @@ class StageRunner:
         result, seconds = await in_thread(timed, self.monotonic, partial(call, *args, **kwargs))
         self.counts.waited += self.monotonic() - began - seconds
         return result
+
+    async def _computed(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await computed(call, *args, **kwargs)
 
     def _stepped(self) -> None:
         self._done("step")

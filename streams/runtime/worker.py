@@ -69,7 +69,15 @@ class Worker:
         pace = pace_of(stage, self.limits, self.model_stages.get(stage.name))
         source = OffsetSource(self.log, stage.name, partition, pace, self.limits.batch_bytes)
         task = PartitionTask(
-            stage, partition, pace, source, self._fail, barrier, self.on_batch, self._look
+            stage,
+            partition,
+            pace,
+            source,
+            self._fail,
+            barrier,
+            self.on_batch,
+            self._look,
+            patient=lambda: not self._until_drained,
         )
         return _Driven(source, task, self.make_runner(task))
 
@@ -107,6 +115,10 @@ class Worker:
     def under_way(self) -> dict[str, int]:
         """Records of the batches that are being processed now, by stage."""
         return by_stage(self._tasks, lambda task: task.taken)
+
+    def hindered(self) -> str | None:
+        """What keeps a stage from going on for now: no memory, or no room on the disk."""
+        return next((task.hindered for task in self._tasks if task.hindered is not None), None)
 
     def left(self) -> dict[str, int]:
         """Records that wait for each stage, those of batches under way among them."""

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.flows.program import Program
+from tests.flows.http_server import server
+from tests.flows.program import Program, until
 
 DISK = "14m"
 
@@ -97,6 +98,63 @@ def test_a_disk_that_fills_while_it_runs_stops_the_worker_in_a_line(small: Progr
     balance = small.json("status")["balance"]
     assert balance["holds"] is True
     assert balance["turns"]["accepted"] == 2_000
+
+
+def test_a_service_on_a_full_disk_stays_up_and_goes_on_once_there_is_room(
+    small: Program,
+) -> None:
+    data = small.folder / "disk" / "data"
+    with server(data) as running, running.client() as client:
+        for text in said(20):
+            body = {"content": text, "scope": "home"}
+            assert client.post("/api/memory/remember", json=body).status_code == 200
+        running.settle(client)
+        for attempt in range(3):
+            filling = fill(small.folder / "disk")
+            refused = client.post(
+                "/api/memory/remember", json={"content": "I like tea best.", "scope": "home"}
+            )
+            assert refused.status_code in (202, 503), refused.text
+            turns = "".join(
+                f'{{"turn_id": "{attempt}-{number}", "content": "{text}"}}\n'
+                for number, text in enumerate(long_texts(500, attempt))
+            )
+            added = client.post(
+                "/api/turns?scope=home",
+                content=turns,
+                headers={"Content-Type": "application/x-ndjson"},
+            )
+            assert added.status_code in (200, 202, 503), added.text
+            for _ in range(5):
+                found = client.post(
+                    "/api/memory/recall", json={"query": "which town?", "scope": "home"}
+                )
+                assert found.json()["results"]
+                assert client.get("/api/memories?scope=home").json()["memories"]
+            assert client.get("/health").status_code == 200
+            filling.unlink()
+            running.settle(client)
+        kept = client.post(
+            "/api/memory/remember", json={"content": "I like coffee best.", "scope": "home"}
+        )
+        assert kept.status_code == 200
+        assert client.get("/api/pipeline/status").json()["balance"]["holds"] is True
+
+
+def test_stages_of_a_service_wait_for_room_and_go_on(small: Program) -> None:
+    small.ok("ingest", small.turns(*long_texts(2_000)), "--scope", "home")
+    with server(small.folder / "disk" / "data") as running, running.client() as client:
+        until(lambda: client.get("/ready").status_code == 503)
+        assert "waits" in client.get("/ready").json()["detail"]
+        for _ in range(5):
+            assert client.get("/health").status_code == 200
+            assert client.get("/api/memories?scope=home").status_code == 200
+        assert mounted("-o", "remount,size=200m", str(small.folder / "disk"))
+        until(lambda: client.get("/ready").status_code == 200)
+        running.settle(client)
+        balance = client.get("/api/pipeline/status").json()["balance"]
+    assert balance["holds"] is True
+    assert balance["turns"]["stored"] == 2_000
 
 
 def test_ingest_tells_how_much_it_published_before_the_disk_was_full(small: Program) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
@@ -42,6 +43,10 @@ class Served:
             verify=False,  # plain HTTP: to read all certificates takes longer than most requests
             trust_env=False,
         )
+
+    def connected(self) -> socket.socket:
+        url = httpx.URL(self.address)
+        return socket.create_connection((url.host, url.port), timeout=30)
 
     def token(
         self,

@@ -89,7 +89,7 @@ def test_a_question_that_nothing_answers_has_the_nearest_and_says_so(memory: Mem
     assert len(found.results) == 3
     nothing = memory.recall("zyxwv", limit=3)
     assert [each.unlikely for each in nothing.results] == [True] * 3
-    assert memory.recall("zyxwv", min_score=0.2).results == ()
+    assert memory.recall("zyxwv", min_score=0.3).results == ()
     assert "room 12" in (memory.context("where do we gather?").text or "")
     assert memory.preview_forget(query="zyxwv").candidates == ()
     assert len(memory.preview_forget(query="zyxwv", min_score=0.0).candidates) > 0

@@ -105,6 +105,9 @@ class MemoryStore:
     def refuses_data(self, error: Exception) -> bool:
         return False
 
+    def lacks_room(self, error: Exception) -> bool:
+        return False
+
     def commit_error(self, staged: Sequence[object]) -> Exception | None:
         return self.fails_with
 

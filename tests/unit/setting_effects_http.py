@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,6 +15,7 @@ from tests.setting_lab import Case, Lab, happens
 
 NOBODY = "00000000-0000-5000-8000-000000000000"
 FREE = ("http.port=0",)
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @asynccontextmanager
@@ -61,6 +64,69 @@ async def is_answered_soon(lab: Lab) -> object:
         return await happens(client.post("/api/memory/remember", json={"content": "tea"}), 4.0)
 
 
+async def opened(client: httpx.AsyncClient, said: bytes = b"") -> Streams:
+    reader, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
+    writer.write(said)
+    await writer.drain()
+    return reader, writer
+
+
+async def idle_that_stay(lab: Lab) -> object:
+    """Of twenty connections, those that are there after a while."""
+    async with client_of(lab) as client:
+        made = [await opened(client) for _ in range(20)]
+        waiting = [asyncio.create_task(reader.read(1)) for reader, _ in made]
+        await asyncio.wait(waiting, timeout=1.5)
+        stay = sum(not each.done() for each in waiting)
+        for each in waiting:
+            each.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        for _, writer in made:
+            writer.close()
+        return stay
+
+
+async def idle_is_cut_off(lab: Lab) -> object:
+    async with client_of(lab) as client:
+        reader, writer = await opened(client)
+        found = await happens(_end_of(reader), 4.0)
+        writer.close()
+        return found
+
+
+async def slow_body_is_refused(lab: Lab) -> object:
+    async with client_of(lab) as client:
+        reader, writer = await opened(client, SLOW_BODY)
+        found = await happens(reader.readline(), 4.0)
+        writer.close()
+        return found
+
+
+async def beside_a_slow_body(lab: Lab) -> object:
+    async with client_of(lab) as client:
+        _, writer = await opened(client, SLOW_BODY)
+        await asyncio.sleep(0.5)
+        answer = await client.get("/api/memories")
+        writer.close()
+        return answer.status_code
+
+
+async def second_stream(lab: Lab) -> object:
+    async with client_of(lab) as client, client.stream("GET", "/api/events") as first:
+        await anext(first.aiter_lines())
+        async with client.stream("GET", "/api/events") as second:
+            return second.status_code
+
+
+async def _end_of(reader: asyncio.StreamReader) -> None:
+    with contextlib.suppress(ConnectionResetError):
+        await reader.read()
+
+
+SLOW_BODY = (
+    b"POST /api/turns HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b"Content-Length: 100\r\n\r\n{"
+)
 SLOW = {"query": "SELECT sum(a.range * b.range) FROM range(100000) a, range(500) b"}
 LONG = {"query": "tea " * 1_000}
 FORGET = {"mode": "execute", "ids": [NOBODY], "reason": "x"}
@@ -76,6 +142,11 @@ CASES: dict[str, Case] = {
         status("GET", "/api/memories", headers={"Host": "memory.example"}),
         ("", "other.example,memory.example"), (421, 200), FREE,
     ),
+    "http.max_connections": Case(idle_that_stay, (5, 30), (5, 20), FREE),
+    "http.head_seconds": Case(idle_is_cut_off, (0.1, 60), (True, False), FREE),
+    "http.body_seconds": Case(slow_body_is_refused, (0.1, 60), (True, False), FREE),
+    "http.requests_per_token": Case(beside_a_slow_body, (1, 2), (429, 200), FREE),
+    "http.streams_per_token": Case(second_stream, (1, 2), (503, 200), FREE),
     "http.wait_seconds": Case(is_answered_soon, (0, 60), (True, False), FREE),
     "http.sql_seconds": Case(
         status("POST", "/api/sql", json=SLOW), (0.001, 60), (422, 200), FREE

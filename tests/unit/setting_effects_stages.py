@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -211,6 +212,26 @@ async def fate_of_a_broken_stage(lab: Lab) -> object:
         return "stopped"
 
 
+async def fate_of_slow_records(lab: Lab) -> object:
+    """Dead letters of two records for which the program takes a second."""
+
+    def slowed(stage: Stage) -> Stage:
+        def slow(message: Message, context: Context) -> Any:
+            end = time.monotonic() + 1.0
+            while time.monotonic() < end:
+                pass
+            return (yield from stage.process(message, context))
+
+        return replace(stage, process=slow) if stage.name == "normalize" else stage
+
+    def slowed_stages(settings: StageSettings, _: object) -> list[Stage]:
+        return [slowed(stage) for stage in stages(settings)]
+
+    lab.patch.setattr("palimpsest.ops.embedded.stages", slowed_stages)
+    async with lab.ran("tea", "mint") as seen:
+        return len(seen.column("SELECT 1 FROM dead_letter_rows"))
+
+
 async def tries_to_read(lab: Lab) -> object:
     async with lab.ran("? no JSON") as seen:
         return len(seen.prompts)
@@ -268,5 +289,6 @@ CASES: dict[str, Case] = {
     ),
     "worker.stop_seconds": Case(kept_of_what_a_stop_meets, (0.0, 60), (0, 1)),
     "worker.max_failures": Case(fate_of_a_broken_stage, (0, 100), ("stopped", 2)),
+    "worker.record_seconds": Case(fate_of_slow_records, (0.2, 60), (2, 0)),
     "worker.max_attempts": Case(tries_to_read, (1, 3), (1, 3)),
 }  # fmt: skip

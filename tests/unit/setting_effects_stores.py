@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
+from palimpsest.ops.embedded import application
+from palimpsest.ops.queries.dispatch import DirectQueries
+from palimpsest.ops.queries.errors import SqlTooLargeError, SqlTooSlowError
+from palimpsest.ops.queries.requests import SqlRequest
+from palimpsest.ops.service.running import sources_of
 from palimpsest.schemas.rows import MentionRow, NameRow, Row, embedding_key
 from tests.memory_rows import memory
 from tests.messages import BEGIN
@@ -23,6 +31,33 @@ async def memory_of_database(lab: Lab) -> object:
 
 async def threads_of_database(lab: Lab) -> object:
     return await setting_of_database(lab, "threads")
+
+
+async def sorted_in_memory(lab: Lab) -> object:
+    """Whether a query may hold some 400 MB."""
+    query = "SELECT len(string_agg(range::VARCHAR, '')) AS n FROM range(30000000)"
+    try:
+        async with queries_of(lab) as asked:
+            return (await asked.table(SqlRequest(query))).num_rows == 1
+    except SqlTooLargeError:
+        return False
+
+
+async def queries_at_once(lab: Lab) -> object:
+    """How many of three queries find a place."""
+    query = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b"
+    async with queries_of(lab) as asked:
+        given = [asked.table(SqlRequest(query, seconds=4.0)) for _ in range(3)]
+        found = await asyncio.gather(*given, return_exceptions=True)
+        return sum(isinstance(each, SqlTooSlowError) for each in found)
+
+
+@asynccontextmanager
+async def queries_of(lab: Lab) -> AsyncIterator[DirectQueries]:
+    async with application(lab.settings) as app:
+        sources = sources_of(app)
+        yield DirectQueries(sources)
+        sources.sql.close()
 
 
 async def resident_scopes(lab: Lab) -> object:
@@ -151,5 +186,7 @@ CASES: dict[str, Case] = {
     "recall.mmr": Case(method, ("false", "true"), ("hybrid", "hybrid+mmr")),
     "store.memory_limit": Case(memory_of_database, (64, 256), ("64.0 MiB", "256.0 MiB")),
     "store.threads": Case(threads_of_database, (1, 2), (1, 2)),
+    "store.sql_memory_limit": Case(sorted_in_memory, (64, 1024), (False, True)),
+    "store.sql_processes": Case(queries_at_once, (1, 2), (1, 2)),
     "store.index_bytes": Case(resident_scopes, (1_048_576, 536_870_912), (1, 3), LONG_VECTORS),
 }  # fmt: skip

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.stores.index.analysis import query_tokens
+from palimpsest.stores.recall.answers import Explained, Retrieval
 from palimpsest.stores.recall.context import (
     Context,
     ContextSettings,
@@ -15,9 +17,15 @@ from palimpsest.stores.recall.context import (
     Profile,
     assemble,
 )
+from palimpsest.stores.recall.context_lines import LEAST_RESULTS, NEAREST, found_pieces
 from palimpsest.stores.recall.excerpts import excerpt
+from palimpsest.stores.recall.filters import Allowed
+from palimpsest.stores.recall.query import RecallAnswer, RecallResult, Scores
 from palimpsest.stores.recall.token_estimate import estimate_tokens
 
+EXPLAINED = cast("Explained", None)
+ALLOWED = cast("Allowed", None)
+"""Not looked at by what is tested here."""
 BEGIN = datetime(2026, 3, 1, 23, 30, tzinfo=UTC)
 
 
@@ -156,6 +164,38 @@ def test_an_excerpt_has_the_lead_and_what_is_asked() -> None:
         " By the way, my sister moved to Lima last week. …"
     )
     assert excerpt(text, 1_000, frozenset(), stems) == text
+
+
+def test_an_excerpt_has_what_few_of_the_sentences_hold() -> None:
+    text = (
+        "Here are prompt parameters that you can choose for the output of a long prompt. "
+        "Voice is a parameter of each prompt here. Tone is a parameter of each prompt here. "
+        "26. Soliloquy. 27. Sound effects."
+    )
+    made = excerpt(text, 100, stems("prompt parameters on a list") | {"27"}, stems)
+    assert "27. Sound effects" in made
+    assert "Tone" not in made
+
+
+def test_a_vague_question_has_some_of_the_unlikely_too() -> None:
+    def results(*scores: float) -> Found:
+        rows = [
+            RecallResult(
+                *(str(n), f"turn {n}", "episodic", score, Scores(None, None, 0, 0, 0), "hybrid"),
+                *("s", "Ana", "1", None, (), (), (), (), False, 0.1, BEGIN, BEGIN),
+                unlikely=score < 0.2,
+            )
+            for n, score in enumerate(scores)
+        ]
+        answer = RecallAnswer("what was the 27th?", "hybrid", tuple(rows))
+        return found_pieces(Retrieval(answer, (), (), EXPLAINED, ALLOWED), "english", frozenset())
+
+    vague = results(0.3, *[0.1] * 50)
+    assert (len(vague.pieces), len(vague.neighbors)) == (LEAST_RESULTS, 51 - LEAST_RESULTS)
+    assert not results(*[0.1] * 9).neighbors
+    assert len(results(*[0.3] * 30, *[0.1] * 9).pieces) == 30
+    assert len(results(*[0.1] * 9).pieces) == NEAREST
+    assert "27" in results(0.3).asked
 
 
 def test_an_excerpt_of_a_text_without_sentences_is_short() -> None:

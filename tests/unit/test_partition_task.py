@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,7 +14,8 @@ import pytest
 
 from palimpsest.streams.kafka import delivery_source
 from palimpsest.streams.kafka.delivery_source import Delivery, DeliverySource
-from palimpsest.streams.logs.base import LogError, LogUnavailable, Record
+from palimpsest.streams.logs.base import LogError, LogFull, LogUnavailable, Record
+from palimpsest.streams.runtime import partition_task
 from palimpsest.streams.runtime.fair_queue import (
     MOST_PATIENCE_SECONDS,
     FairQueue,
@@ -53,7 +55,9 @@ class Runner:
     gate: asyncio.Event | None = None
     saving: asyncio.Event | None = None
     counts: Counts = field(default_factory=Counts)
+    store: None = None
     started: int = 0
+    raises: list[Exception] = field(default_factory=list)
     working: asyncio.Event = field(default_factory=asyncio.Event)
 
     def committed_outbox(self, log: object) -> tuple[list[Any], list[Any]]:
@@ -71,6 +75,8 @@ class Runner:
         self.task.before_commit()
         if self.saving is not None:
             await self.saving.wait()
+        if self.raises:
+            raise self.raises.pop(0)
         self.done.append((records[0].topic, [r.offset for r in records]))
 
     @property
@@ -323,6 +329,34 @@ async def test_a_failure_is_told_and_acknowledges_nothing() -> None:
     assert world.acknowledged == []
     world.put(1)
     await world.close()
+
+
+@pytest.mark.parametrize(
+    "error", [LogFull("the disk is full"), MemoryError(), OSError(errno.ENOSPC, "no room")]
+)
+async def test_a_batch_for_which_there_was_no_room_is_tried_again(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_task, "ROOM_SECONDS", 0.0)
+    world = World(runner=Runner(raises=[error] * 3))
+    world.open()
+    world.put(0)
+    await until(lambda: world.task.hindered is not None)
+    await world.until_acknowledged(1)
+    assert (world.runner.offsets, world.failures) == ([0], [])
+    assert world.runner.started > 1  # what had been committed before was sent first
+    assert world.task.hindered is None
+    await world.close()
+
+
+async def test_who_has_no_patience_fails_for_want_of_room() -> None:
+    world = World(runner=Runner(raises=[LogFull("the disk is full")]))
+    world.task._patient = lambda: False
+    world.open()
+    world.put(0)
+    await until(lambda: bool(world.failures))
+    assert isinstance(world.failures[0], LogFull)
+    assert world.acknowledged == []
 
 
 def test_the_more_a_store_costs_the_longer_records_gather() -> None:

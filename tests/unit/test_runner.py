@@ -372,3 +372,32 @@ async def test_commands_and_turns_are_read_from_their_own_topics() -> None:
     both = stage(ECHO, reads=(CONVERSATION_TURNS, MEMORY_COMMANDS))
     await runner(both, log).process(log.put(MEMORY_COMMANDS.name, value("a")))
     assert "does not belong on memory-commands" in dead_letters(log)[0].reason
+
+
+async def test_a_record_that_takes_too_long_is_a_dead_letter_and_the_others_go_on() -> None:
+    def endless(message: Message, context: Context) -> Step:
+        while context.record.offset == 1:
+            pass
+        return echo(message, context)
+
+    log = MemoryLog()
+    slow = runner(stage(without_asks(endless)), log, record_seconds=0.3, max_failures=0)
+    await slow.process(turns(log, "a", "b", "c"))
+    assert contents(log) == ["a", "c"]
+    [dead] = dead_letters(log)
+    assert "longer than 0.3 s" in dead.reason
+    assert (slow.counts.records, slow.counts.dead) == (3, 1)
+
+
+async def test_what_takes_too_long_to_look_for_secrets_in_is_not_kept() -> None:
+    def admit(record: Record) -> Record:
+        while record.offset == 0:
+            pass
+        return record
+
+    log = MemoryLog()
+    slow = runner(stage(ECHO, admit=admit), log, record_seconds=0.3, max_failures=0)
+    await slow.process(turns(log, "a", "b"))
+    [dead] = dead_letters(log)
+    assert dead.value_base64 == ""
+    assert contents(log) == ["b"]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -16,6 +14,8 @@ import pytest
 from palimpsest.ops.queries.dispatch import DirectQueries
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.requests import SqlRequest
+from palimpsest.ops.queries.sources import Sources
+from palimpsest.ops.settings.sources import load_settings
 from palimpsest.stores import shard as shards
 from palimpsest.stores.database.cursors import StoreClosed, interrupted_after
 from palimpsest.stores.lock import FolderInUse
@@ -125,23 +125,15 @@ def test_the_limit_of_a_query_holds_however_short() -> None:
             connection.execute(ENDLESS)
 
 
-async def test_whoever_asked_is_told_to_try_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shards, "READERS_SECONDS", 0.1)
+async def test_whoever_asks_of_a_closed_store_is_told_to_try_again(tmp_path: Path) -> None:
     shard = Shard(tmp_path, OPTIONS)
-    begun = threading.Event()
-
-    def given(partition: int) -> Shard:
-        begun.set()
-        return shard
-
-    sources: Any = SimpleNamespace(partitions=1, shard=given, log=None, admit=lambda record: record)
-    asked = asyncio.create_task(DirectQueries(sources).table(SqlRequest(ENDLESS, seconds=60.0)))
-    assert await asyncio.to_thread(begun.wait, 30)
-    await asyncio.to_thread(shard.close)
+    settings = load_settings([], tmp_path, None, {}).settings
+    given: Any = None
+    sources = Sources(settings, given, {0: shard}, 1, given, given)
+    shard.close()
     with pytest.raises(RequestError, match="try again"):
-        await asked
+        await DirectQueries(sources).table(SqlRequest("SELECT 1"))
+    sources.sql.close()
 
 
 def with_free_blocks(folder: Path, rows: int) -> Shard:

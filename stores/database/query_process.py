@@ -1,0 +1,240 @@
+"""The process in which queries of analysts run: over copies of stores that it makes itself, with a
+limit of memory that the kernel keeps, at a low priority, and to be killed at any moment.
+
+It takes a line of JSON at a time from standard input and answers each on standard output: `begin`
+tells that it is there, `copy` and `complete` are the two steps of a copy, `query` is the query over
+the copies, `join` one over what partitions of other processes gave, which follows as Arrow streams.
+An answer with a result is followed by it as an Arrow stream.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import resource
+import select
+import shutil
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import duckdb
+import pyarrow as pa
+from pyarrow import ipc
+
+from palimpsest.stores.database.cursors import cursor_of
+from palimpsest.stores.database.damage import StoreDamaged, is_damage
+from palimpsest.stores.database.sql import QueryLimits, install_terms, read_only_query
+from palimpsest.stores.database.sql_check import QueryRefused
+from palimpsest.stores.database.sql_united import UnitedQuery
+from palimpsest.streams.store_port import LogItem
+
+MIB: Final = 2**20
+IDLE_SECONDS: Final = 60.0
+"""After so long without a query the process ends."""
+NICE: Final = 10
+STATUS: Final = Path("/proc/self/status")
+PART_BYTES: Final = 64 * MIB
+LEAST_SECONDS: Final = 0.001
+NOT_BY_THE_KERNEL: Final = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
+RESULT_MIB: Final = 512
+"""Of memory beside the database's own: for the result, and for what the libraries need."""
+
+Command = dict[str, Any]
+
+
+class Copy:
+    """A store's copy as `read_only_query` reads a store."""
+
+    def __init__(self, path: Path, memory_mib: int, language: str) -> None:
+        self._connection = duckdb.connect(
+            str(path),
+            read_only=True,
+            config={
+                "memory_limit": f"{memory_mib}MiB",
+                "threads": 1,
+                "temp_directory": str(path.parent / "spilled"),
+                "max_temp_directory_size": f"{memory_mib}MiB",
+                "autoinstall_known_extensions": "false",
+                "autoload_known_extensions": "false",
+            },
+        )
+        # After the folder of what is spilled was named, which it else forbids.
+        self._connection.execute("SET enable_external_access = false")
+        self._connection.execute("SET GLOBAL TimeZone = 'UTC'")
+        install_terms(self._connection, language)
+        # What was read of it stays readable; nothing is left if the machine stops now.
+        for each in (path, _wal(path)):
+            each.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        cursor = cursor_of(self._connection)
+        try:
+            yield cursor
+        finally:
+            cursor.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def main() -> None:
+    memory_mib = int(sys.argv[1])
+    os.nice(NICE)
+    # What a library prints must not get between the answers.
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    most = _limit_memory(memory_mib)
+    source = sys.stdin.buffer
+    while select.select([source], [], [], IDLE_SECONDS)[0]:
+        line = source.readline()
+        if not line:
+            break
+        _answer(json.loads(line), source, answers, memory_mib)
+        if most is not None and _data_bytes() > most - memory_mib * MIB:
+            break  # the allocators keep too much of what the query had for another one
+    os._exit(0)  # there is nothing to put in order
+
+
+def _limit_memory(memory_mib: int) -> int | None:
+    """Limit all memory that is not a file's: the database does not count each of its own. Gives
+    the limit; None where the kernel does not tell what is used."""
+    if not STATUS.exists():
+        return None
+    limit = _data_bytes() + (memory_mib + RESULT_MIB) * MIB
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    return limit
+
+
+def _data_bytes() -> int:
+    lines = STATUS.read_text(encoding="ascii").splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:"))
+
+
+def _answer(command: Command, source: BinaryIO, answers: BinaryIO, memory_mib: int) -> None:
+    table: pa.Table | None = None
+    try:
+        told: Command = {}
+        if command["do"] == "copy":
+            told = {"seen": copy(Path(command["from"]), Path(command["to"]))}
+        elif command["do"] == "complete":
+            told = {"whole": complete(Path(command["from"]), Path(command["to"]), command)}
+        elif command["do"] != "begin":
+            table = _table(command, source, memory_mib)
+            told = {"table": True}
+    except QueryRefused as error:
+        told = {"refused": type(error).__name__, "text": str(error)}
+    except StoreDamaged as error:
+        told = {"damaged": str(error)}
+    except OSError as error:
+        told = {"errno": error.errno, "text": os.strerror(error.errno or errno.EIO)}
+    except MemoryError:
+        told = {"refused": "QueryTooLarge", "text": "the query needs more memory than it may have"}
+    except Exception as error:
+        # Not the message, which may quote what a person said.
+        sys.stderr.write("".join(traceback.format_tb(error.__traceback__)))
+        told = {"failed": type(error).__name__}
+    answers.write(json.dumps(told).encode() + b"\n")
+    if table is not None:
+        with ipc.new_stream(answers, table.schema) as stream:
+            stream.write_table(table)
+    answers.flush()
+
+
+# --- copies -----------------------------------------------------------------------------------
+
+
+def copy(source: Path, target: Path) -> list[int]:
+    """The file as it is; what tells whether it was written meanwhile. Its blocks change by
+    checkpoints only, so that most copies need nobody to wait."""
+    seen = _seen(source)
+    _copy_bytes(source, target)
+    return seen
+
+
+def complete(source: Path, target: Path, command: Mapping[str, Any]) -> bool:
+    """While nothing is committed: the write-ahead log, to a copy of the file as it still is. False
+    where the file was written meanwhile; with `must` it is then copied again."""
+    if _seen(source) != command["seen"]:
+        if not command["must"]:
+            return False
+        _copy_bytes(source, target)
+    with contextlib.suppress(FileNotFoundError):
+        _copy_bytes(_wal(source), _wal(target))
+    return True
+
+
+def _wal(path: Path) -> Path:
+    return path.with_name(f"{path.name}.wal")
+
+
+def _seen(path: Path) -> list[int]:
+    found = path.stat()
+    return [found.st_ino, found.st_mtime_ns, found.st_size]
+
+
+def _copy_bytes(source: Path, target: Path) -> None:
+    """By the kernel, which shares the blocks where the file system can."""
+    try:
+        with source.open("rb") as given, target.open("wb") as made:
+            while os.copy_file_range(given.fileno(), made.fileno(), PART_BYTES):
+                pass
+    except (AttributeError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in NOT_BY_THE_KERNEL:
+            raise
+        shutil.copyfile(source, target)
+
+
+# --- queries ----------------------------------------------------------------------------------
+
+
+def _table(command: Command, source: BinaryIO, memory_mib: int) -> pa.Table:
+    limits = QueryLimits(command["seconds"], command["rows"])
+    if command["do"] == "join":
+        parts = [ipc.open_stream(source).read_all() for _ in range(command["parts"])]
+        with UnitedQuery(command["query"], memory_mib) as united:
+            return united.answer(parts, limits)
+    return _over_copies(command, limits, memory_mib)
+
+
+def _over_copies(command: Command, limits: QueryLimits, memory_mib: int) -> pa.Table:
+    query, copies = command["query"], command["copies"]
+    deadline = time.monotonic() + limits.seconds
+
+    def of_one(number: int, part: str) -> pa.Table:
+        given = copies[number]
+        items = [LogItem(**item) for item in given["items"]]
+        rest = max(LEAST_SECONDS, deadline - time.monotonic())
+        within = replace(limits, seconds=rest) if part is not query else limits
+        made = _opened(Path(given["path"]), memory_mib, command["language"])
+        with contextlib.closing(made) as store:
+            return read_only_query(store, lambda *_: items, part, within, given["partition"])
+
+    if not command["all"]:
+        return of_one(0, query)
+    with UnitedQuery(query, memory_mib) as united:
+        if united.part is None:
+            return of_one(0, query)
+        parts = [of_one(number, united.part) for number in range(len(copies))]
+        rest = max(LEAST_SECONDS, deadline - time.monotonic())
+        return united.answer(parts, replace(limits, seconds=rest))
+
+
+def _opened(path: Path, memory_mib: int, language: str) -> Copy:
+    try:
+        return Copy(path, memory_mib, language)
+    except duckdb.Error as error:
+        if is_damage(error):
+            raise StoreDamaged(error) from error
+        raise
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""SQL that takes all it can get, over HTTP: the others go on as if it were not there."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from tests.flows.http_server import Served, problem, server
+
+SECONDS = 3
+ENDLESS = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b"
+GREEDY = (
+    "SELECT len(range(100000000))",
+    "SELECT len(repeat('x', 2000000000))",
+    "SELECT len(string_agg(range::VARCHAR, '')) FROM range(200000000)",
+    "SELECT list(range) FROM range(1000000000)",
+)
+"""More memory than any query may have, some of it where the database does not count it."""
+PATIENT = (
+    "SELECT count(*) FROM range(300000000) WHERE regexp_matches(md5(range::VARCHAR), '(a|b)*c')"
+)
+"""More time than a query may have."""
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with server(tmp_path_factory.mktemp("sql"), f"http.sql_seconds={SECONDS}") as running:
+        yield running
+
+
+def peak_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def asked(running: Served, query: str) -> httpx.Response:
+    with running.client() as client:
+        return client.post("/api/sql", json={"query": query})
+
+
+@pytest.mark.parametrize("query", GREEDY)
+def test_a_query_has_a_memory_of_its_own(running: Served, query: str) -> None:
+    before = peak_mib()
+    began = time.monotonic()
+    answer = asked(running, query)
+    assert answer.json()["code"] in ("sql_too_large", "sql_too_slow"), answer.text
+    assert time.monotonic() - began < 10 * SECONDS
+    assert peak_mib() < before + 500
+
+
+def test_a_query_ends_with_its_time_whatever_it_does(running: Served) -> None:
+    began = time.monotonic()
+    problem(asked(running, PATIENT), 422, "sql_too_slow")
+    assert time.monotonic() - began < 5 * SECONDS
+
+
+def test_no_query_makes_a_commit_fail(running: Served) -> None:
+    greedy = "SELECT len(string_agg(repeat('x', 1000), '')) FROM range(1000000)"
+    with ThreadPoolExecutor(3) as pool, running.client() as client:
+        asking = [pool.submit(asked, running, greedy) for _ in range(6)]
+        for number in range(20):
+            said = {"content": f"Ana has the number {number}.", "scope": "ana"}
+            assert client.post("/api/memory/remember", json=said).status_code == 200
+        codes = {each.result().json()["code"] for each in asking}
+        assert codes <= {"sql_too_large", "sql_too_slow", "unavailable"}
+        running.settle(client)
+        query = "SELECT count(*) FROM memories WHERE scope = 'ana' AND type <> 'episodic'"
+        assert asked(running, query).json()["rows"][0][0] >= 20
+
+
+def test_queries_that_find_no_place_are_to_be_sent_again_and_hold_up_nobody(
+    running: Served,
+) -> None:
+    with ThreadPoolExecutor(8) as pool, running.client() as client:
+        asking = [pool.submit(asked, running, ENDLESS) for _ in range(8)]
+        slowest = 0.0
+        while not all(each.done() for each in asking):
+            began = time.monotonic()
+            body = {"query": "which number?", "scope": "ana"}
+            assert client.post("/api/memory/recall", json=body).status_code == 200
+            assert client.get("/api/memories?scope=ana").status_code == 200
+            slowest = max(slowest, time.monotonic() - began)
+        statuses = sorted(each.result().status_code for each in asking)
+    assert set(statuses) == {422, 503}
+    assert slowest < SECONDS
+
+
+def test_a_query_sees_what_was_committed_just_before(running: Served) -> None:
+    with running.client() as client:
+        for number in range(5):
+            said = {"content": f"Eve keeps {number} goats.", "scope": "eve"}
+            made = client.post("/api/memory/remember", json=said).json()["result"]["id"]
+            found = asked(running, f"SELECT content FROM memories WHERE memory_id = '{made}'")
+            assert found.json()["rows"] == [[said["content"]]]
+
+
+def test_nothing_of_a_copy_is_left_behind(running: Served) -> None:
+    assert asked(running, "SELECT count(*) FROM memories").status_code == 200
+    assert [path.name for path in running.folder.iterdir() if path.name.startswith("sql-")] == []
