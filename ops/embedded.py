@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from palimpsest.ops.log_folder import log_folder
+from palimpsest.ops.log_folder import log_folder, make_private
 from palimpsest.ops.maintenance.erasing import FileErasing
 from palimpsest.ops.maintenance.shadow_deciding import ShadowDeciding
 from palimpsest.ops.parts import (
@@ -62,6 +62,9 @@ def open_log(
     folder = log_folder(settings)
     partitions = settings.log.partitions
     with unexchanged(settings.data_dir):
+        if mode != "read":
+            with contextlib.suppress(OSError):  # told where the log is made
+                make_private(settings.data_dir)
         if partitions is None and mode != "read" and not (folder / "log.sqlite").exists():
             partitions = 1
         return EmbeddedLog.open(folder, partitions, clock, mode)
