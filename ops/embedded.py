@@ -236,12 +236,16 @@ async def application(
             settings, log, *models_used, shards, worker, erasing, own, deciding, clock
         )
         await check_embedding(embedding)
-        for shard in shards:
-            joined.warnings += note_embedding(shard, embedding.model)
-        keep_index_settings(settings)
+        joined.warnings += _noted(settings, shards, embedding.model)
         if any(stage.name == "extract" for stage in chosen):
             gate.unusable = await language.check()
         yield joined
+
+
+def _noted(settings: Settings, shards: Sequence[Shard], model: str) -> list[str]:
+    """Keep what this is embedded and indexed with from now on; what there is to be told of it."""
+    keep_index_settings(settings)
+    return [told for shard in shards for told in note_embedding(shard, model)]
 
 
 def _models(

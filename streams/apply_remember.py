@@ -94,18 +94,24 @@ def remember(work: Work, command: RememberCommand) -> JsonValue:
     )
     lowered: dict[str, JsonValue] = {"lowered": LOWERED} if is_lowered else {}
     work.tell("created", row.memory_id, "remembered", after=row, metadata=lowered)
-    structure = command.structured
-    if structure is not None:
-        work.graph = GraphWork(
-            memory_ids=(row.memory_id,),
-            command_id=command_id(work.message),
-            triples=structure.relations,
-            entities=structure.entities,
-            attributes=structure.attributes,
-        )
+    work.graph = _structured(work, row, command)
     if effective(work.settings.pipeline, work.loaded.flags).enabled:
         work.emits.append(Emit(TURNS_NORMALIZED, _to_extract(row, command), "extract"))
     return {"id": row.memory_id, "deduped": False, "version": row.version, **lowered}
+
+
+def _structured(work: Work, row: MemoryRow, command: RememberCommand) -> GraphWork | None:
+    """What the command itself tells the graph."""
+    structure = command.structured
+    if structure is None:
+        return None
+    return GraphWork(
+        memory_ids=(row.memory_id,),
+        command_id=command_id(work.message),
+        triples=structure.relations,
+        entities=structure.entities,
+        attributes=structure.attributes,
+    )
 
 
 def _metadata(command: RememberCommand) -> dict[str, JsonValue]:
