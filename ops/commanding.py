@@ -27,7 +27,7 @@ from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.requests import CommandRequest, JsonObject
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.threads import in_thread_of
-from palimpsest.schemas.codec import describe
+from palimpsest.schemas.codec import InvalidRecord, describe, refuse_depth
 from palimpsest.schemas.commands import Actor, Command, MemoryCommand
 from palimpsest.schemas.document_commands import AddDocumentCommand, DocumentTextCommand
 from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
@@ -225,6 +225,10 @@ class Commands:
         return record
 
     def _check_size(self, record: Outgoing) -> None:
+        try:
+            refuse_depth(record.value or b"")
+        except InvalidRecord as error:
+            raise CommandError("invalid_request", str(error)) from None
         size = len(record.value or b"")
         if size > self._max_bytes:
             raise CommandError(

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from palimpsest.ops.log_folder import log_folder
+from palimpsest.ops.log_folder import log_folder, make_private
 from palimpsest.ops.maintenance.erasing import FileErasing
 from palimpsest.ops.maintenance.shadow_deciding import ShadowDeciding
 from palimpsest.ops.parts import (
@@ -62,6 +62,9 @@ def open_log(
     folder = log_folder(settings)
     partitions = settings.log.partitions
     with unexchanged(settings.data_dir):
+        if mode != "read":
+            with contextlib.suppress(OSError):  # told where the log is made
+                make_private(settings.data_dir)
         if partitions is None and mode != "read" and not (folder / "log.sqlite").exists():
             partitions = 1
         return EmbeddedLog.open(folder, partitions, clock, mode)
@@ -233,12 +236,16 @@ async def application(
             settings, log, *models_used, shards, worker, erasing, own, deciding, clock
         )
         await check_embedding(embedding)
-        for shard in shards:
-            joined.warnings += note_embedding(shard, embedding.model)
-        keep_index_settings(settings)
+        joined.warnings += _noted(settings, shards, embedding.model)
         if any(stage.name == "extract" for stage in chosen):
             gate.unusable = await language.check()
         yield joined
+
+
+def _noted(settings: Settings, shards: Sequence[Shard], model: str) -> list[str]:
+    """Keep what this is embedded and indexed with from now on; what there is to be told of it."""
+    keep_index_settings(settings)
+    return [told for shard in shards for told in note_embedding(shard, model)]
 
 
 def _models(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -21,6 +22,21 @@ def has_log(settings: Settings) -> bool:
 def log_lock(settings: Settings) -> Path:
     """The file that a worker of the folder has locked."""
     return log_folder(settings) / LOCK_NAME
+
+
+def make_private(folder: Path) -> None:
+    """Make the data folder, or take it from others: no other user of the machine may look into it,
+    and files that are in it are the user's alone. What this user does not own stays as it is."""
+    for each in reversed([folder, *folder.parents]):
+        with contextlib.suppress(FileExistsError):
+            each.mkdir(mode=0o700)
+    with contextlib.suppress(PermissionError):
+        if folder.stat().st_mode & 0o077:
+            folder.chmod(0o700)
+            for path in (folder / "log").glob("*"):
+                path.chmod(0o600)
+            for path in folder.rglob("*.duckdb*"):
+                path.chmod(0o600)
 
 
 def worker_runs(lock: Path) -> bool:

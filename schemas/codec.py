@@ -101,6 +101,11 @@ def _check_bounds(value: bytes, max_bytes: int) -> None:
             f"the record has {len(value)} bytes, more than the {max_bytes} allowed"
             " (setting log.max_record_bytes); split the turn or raise the limit"
         )
+    refuse_depth(value)
+
+
+def refuse_depth(value: bytes) -> None:
+    """Raises InvalidRecord for a record that is nested so deeply that no stage would take it."""
     if value.count(b"{") + value.count(b"[") > MAX_DEPTH and nesting(value) > MAX_DEPTH:
         raise InvalidRecord(
             f"the record's objects and arrays are nested deeper than {MAX_DEPTH} levels;"

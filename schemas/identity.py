@@ -160,6 +160,11 @@ def entity_id(scope: str, canonical_name: str) -> str:
     return derived_id("entity", scope, canonical_name)
 
 
+def relation_id(source_name: str, target_name: str, relation_type: str) -> str:
+    """A relation between two names, for what was erased to be known by."""
+    return derived_id("relation", source_name, target_name, relation_type)
+
+
 def aspect_id(entity: str, canonical_name: str) -> str:
     return derived_id("aspect", entity, canonical_name)
 

@@ -225,7 +225,9 @@ class CommandIntent(Frozen):
     """A validated command, or (with `error`) one that only yields its result. `digest` tells what
     its producer asked for from all else, see `schemas.identity.command_digest`. `hides`: what it
     forgets is hidden in the texts that stated it, and what it recovers is shown there. Older
-    records have no such mark and did nothing of the kind, nor do they in a rebuild."""
+    records have no such mark and did nothing of the kind, nor do they in a rebuild. `guards`: no
+    machine pins a memory or gives it more than the usual importance, and a cascade is carried out
+    as a whole or not at all; older records have no such mark either."""
 
     intent: Literal["command"] = "command"
     command: Command | None = None
@@ -233,6 +235,7 @@ class CommandIntent(Frozen):
     error: str | None = None
     digest: str | None = None
     hides: bool | None = None
+    guards: bool | None = None
 
 
 class DocumentTextIntent(Frozen):

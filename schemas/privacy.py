@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,9 +52,30 @@ def person_key(name: str) -> str:
     return " ".join(seen.split())
 
 
+_ERASED_PERSON: Final = re.compile(r"\[erased [0-9a-f]{32}\]")
+
+
+def erased_person(scope: str, name: str) -> str:
+    """What a person is called once the scope was erased: the level goes on to hold for whoever
+    comes back under the name, and nothing says which name it was."""
+    key = person_key(name)
+    if not key or _ERASED_PERSON.fullmatch(key):
+        return key
+    digest = hashlib.sha256("\0".join((scope, key)).encode(errors="surrogatepass")).hexdigest()
+    return f"[erased {digest[:32]}]"
+
+
+def known_key(levels: Levels, scope: str, person: str) -> str:
+    """The key under which the level of a person is kept: that of the name, or of what stands for
+    it since the scope was erased."""
+    key, erased = person_key(person), erased_person(scope, person)
+    return erased if key not in levels and erased in levels else key
+
+
 def level_of(levels: Levels, person: str) -> Privacy:
     """The level that holds for a person: the stricter of the person's own and the scope's."""
     if not levels:
         return "none"
-    known = (levels.get(person_key(person)), levels.get(WHOLE_SCOPE))
+    scope = next(iter(levels.values())).scope
+    known = (levels.get(known_key(levels, scope, person)), levels.get(WHOLE_SCOPE))
     return max((row.level for row in known if row is not None), key=LEVELS.index, default="none")

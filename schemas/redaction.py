@@ -11,7 +11,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -45,6 +45,12 @@ OF_MODEL: Final = frozenset({"raw_output", "warnings", "dropped", "decision_reas
 """Fields in which a model speaks about what it was shown."""
 _PROPOSED: Final = frozenset({"created", "modified", "deleted", "none", "dropped"})
 """Outcomes of a fact whose reason is the decision's."""
+SOURCES: Final = frozenset({"conversation", "extraction", "manual", "document", "self-taught"})
+"""Kinds of sources that the program knows; of others the name may tell something."""
+_GRAPH_LINES: Final = ("name", "relation", "mention", "aspect", "attribute")
+"""Kinds of imported lines that tell of the graph."""
+_LABELS: Final = frozenset({"project", "source_id", "normalized_content", "content_hash"})
+"""What else a command may say of the memory that it makes."""
 _CALLED: Final = ("title", "source")
 """What a document is called by."""
 _AUTHORED: Final = frozenset({"entities", "attributes"})
@@ -53,7 +59,7 @@ CHANGING: Final = (
     OWN
     | QUOTING
     | _AUTHORED
-    | {"content_hash", "triples", "value_base64", "action", "event", "command"}
+    | {"content_hash", "triples", "value_base64", "action", "event", "command", "turn", "kind"}
 )
 """Fields of which every object has one in which `Redaction.node` changes anything."""
 
@@ -111,7 +117,7 @@ class Redaction:
     erased: frozenset[str]
     texts: Mapping[str, str]
     quoted: Sequence[str] = ()
-    kept: Collection[str] = frozenset()
+    kept: frozenset[str] = frozenset()
     kept_texts: Container[str] = frozenset()
     told_by: Callable[[], Mapping[str, frozenset[str]]] = dict
     documents: frozenset[str] = frozenset()
@@ -201,19 +207,48 @@ class Redaction:
         if "value_base64" in node:
             return self._dead_letter(node, place)
         redacted = {name: self.node(each, place, name) for name, each in node.items()}
+        self._command(node, redacted)
+        if "speaker" in node and node.get("content") != redacted.get("content"):
+            redacted["speaker"] = ""
+        if self._leaves_nothing(node):
+            redacted["turn"] = _unnamed(redacted["turn"])
+        if node.get("kind") in _GRAPH_LINES:
+            redacted |= self._graph_line(node)
+        if place.owner is not None:
+            self._owned(node, redacted, place.owner)
+        return redacted
+
+    def _command(self, node: Mapping[str, JsonValue], redacted: dict[str, JsonValue]) -> None:
         if node.get("command") == "add-document":
             redacted["text"] = self._document(node.get("text"))
         if node.get("command") == "update-short-term-memory" and not self.kept:
             redacted["summary"] = ERASED  # of a scope of which nothing is left
-        if place.owner is None:
-            return redacted
+
+    def _owned(
+        self, node: Mapping[str, JsonValue], redacted: dict[str, JsonValue], owner: str
+    ) -> None:
+        """What else goes with an erased memory's texts."""
         if "action" in node or self._is_proposed(node):
             redacted["reason"] = ERASED
+        if "item_id" in node and "categories" in node:
+            redacted["categories"] = []
         if "turn_id" in node and "content" in node:
-            self._turn(node, redacted, place.owner)
+            self._turn(node, redacted, owner)
         if node.get("command") == "remember":
             redacted |= {"tags": [], "metadata": {}, "who": None, "structured": None}
-        return redacted
+            redacted |= dict.fromkeys(_LABELS & redacted.keys())
+            if redacted.get("source_type") not in SOURCES:
+                redacted.pop("source_type", None)
+
+    def _leaves_nothing(self, node: Mapping[str, JsonValue]) -> bool:
+        """Whether facts come from an erased memory and none of them is kept: what is kept of one
+        has its speaker from there."""
+        facts = node.get("facts", node.get("proposals"))
+        turn = node.get("turn")
+        if not isinstance(facts, list) or not isinstance(turn, dict):
+            return False
+        ids = [fact_memory_id(str(each.get("item_id"))) for each in facts if isinstance(each, dict)]
+        return turn.get("memory_id") in self.erased and self.kept.isdisjoint(ids)
 
     def _is_proposed(self, node: Mapping[str, JsonValue]) -> bool:
         if str(node.get("event")) not in _PROPOSED or node.get("reason") == "turn stored":
@@ -235,10 +270,13 @@ class Redaction:
                 redacted["erased_item_id"] = turn_item_id(self.scope, turn)
         known = {*ConversationTurn.model_fields, "item_id", "erased_item_id", "memory_id"}
         known |= {"content_hash", "context", "normalized_content"}
+        known -= {"source_id", "project"}
         for name in [*redacted]:
             if name not in known:
                 del redacted[name]
         redacted |= {"content": mark, "speaker": "", "tags": [], "metadata": {}}
+        if redacted.get("source_type") not in SOURCES:
+            redacted.pop("source_type", None)
         if "normalized_content" in node and mark is not None:
             redacted |= {"normalized_content": mark, "content_hash": content_hash(mark)}
 
@@ -261,6 +299,43 @@ class Redaction:
             if known[0].isdisjoint(known[1]):
                 said["relationship"] = "erased"
             yield said
+
+    def _graph_line(self, node: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+        """Of an imported line of the graph what only erased memories tell: the names that stand in
+        their texts, and what is said of such names that no other memory has both."""
+        told_by = self.told_by()
+        ends = {
+            name: str(node[name])
+            for name in ("canonical_name", "name", "main", "source", "target", "entity")
+            if isinstance(node.get(name), str)
+        }
+        marks = {name: self._name_mark(each, told_by) for name, each in ends.items()}
+        left: dict[str, JsonValue] = {name: mark for name, mark in marks.items() if mark}
+        if node["kind"] == "aspect":
+            for name in ("canonical_name", "name"):
+                left.pop(name, None)  # of a facet
+        if left:
+            left |= {name: ERASED for name in ("mention_text", "summary") if node.get(name)}
+            of_facet = {"aspect": ("canonical_name", "name"), "attribute": ("aspect",)}
+            left |= dict.fromkeys(of_facet.get(str(node["kind"]), ()), "erased")
+        if node["kind"] == "relation" and left:
+            known = [told_by.get(ends[end].lower(), frozenset()) for end in ("source", "target")]
+            if known[0].isdisjoint(known[1]):
+                left["relation_type"] = "erased"
+        return left
+
+    def _name_mark(self, name: str, told_by: Mapping[str, frozenset[str]]) -> str | None:
+        """What stands for a name that erased memories have and no other: the same wherever it is
+        told. None for a name that stays."""
+        wanted = folded(name)
+        if told_by.get(name.lower()) or not wanted or _NAME_MARK.fullmatch(name.lower()):
+            return None
+        for text, mark in self.texts.items():
+            place = f" {text} ".find(f" {wanted} ")
+            if place >= 0:
+                memory_id, _, number = mark[len("[erased ") : -1].partition(" ")
+                return f"erased {memory_id} {int(number or 1) * 1_000_000 + place}"
+        return None
 
     def _dead_letter(self, node: Mapping[str, JsonValue], place: _Place) -> JsonValue:
         redacted = {
@@ -340,6 +415,17 @@ class Redaction:
         text = value.decode(errors="surrogateescape")
         left = self.quotations.left_out(text)
         return value if left == text else left.encode(errors="surrogateescape")
+
+
+def _unnamed(turn: JsonValue) -> JsonValue:
+    """What is left of where facts came from: which turn it was."""
+    assert isinstance(turn, dict)
+    told = {name: each for name, each in turn.items() if name not in ("source_id", "project")}
+    if "speaker" in told:
+        told["speaker"] = ""
+    if told.get("source_type") not in SOURCES:
+        told.pop("source_type", None)
+    return told
 
 
 def dumped(node: JsonValue) -> bytes:

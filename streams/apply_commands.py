@@ -44,7 +44,7 @@ from palimpsest.streams.apply_erase import erase_scope
 from palimpsest.streams.apply_forget import Sources, forget, load_derived, recover
 from palimpsest.streams.apply_hiding import hide_or_show, told_hiding
 from palimpsest.streams.apply_promotion import promote_step
-from palimpsest.streams.apply_remember import parse_prefix, remember
+from palimpsest.streams.apply_remember import EXPLICIT_IMPORTANCE, parse_prefix, remember
 from palimpsest.streams.apply_rollback import rollback_step
 from palimpsest.streams.apply_sessions import session_result
 from palimpsest.streams.apply_shadow import refuse_unearned, shadow_step
@@ -56,6 +56,7 @@ from palimpsest.streams.command_work import (
     Work,
     command_id,
     done,
+    is_guarded,
     known_id,
     refusal,
     refuse_frozen,
@@ -246,8 +247,9 @@ def _modify(work: Work, patch: MemoryPatch, reason: str) -> JsonValue:
         why = "a turn stays a turn, and a document's chunk a chunk"
         return {"id": row.memory_id, "status": "invalid_request", "why": why}
     updated = _patched(row, patch)
-    if work.by_machine and protected(row) and _says_else(row, updated):
-        return {"id": row.memory_id, "status": "forbidden", "why": PROTECTED}
+    forbidden = _forbidden(work, row, updated)
+    if forbidden is not None:
+        return {"id": row.memory_id, "status": "forbidden", "why": forbidden}
     if updated == row:
         return {"id": row.memory_id, "status": "no_changes", "version": row.version}
     if updated.content_hash != row.content_hash:
@@ -295,6 +297,21 @@ def _says_else(row: MemoryRow, updated: MemoryRow) -> bool:
         updated.who,
         updated.pinned,
     )
+
+
+RAISED = "only a person may pin a memory, or give it an importance over 0.8"
+
+
+def _forbidden(work: Work, row: MemoryRow, updated: MemoryRow) -> str | None:
+    """Why only a person may change the memory so."""
+    if work.by_machine and protected(row) and _says_else(row, updated):
+        return PROTECTED
+    return RAISED if is_guarded(work) and _raises(row, updated) else None
+
+
+def _raises(row: MemoryRow, updated: MemoryRow) -> bool:
+    more = updated.importance > max(row.importance, EXPLICIT_IMPORTANCE)
+    return more or (updated.pinned and not row.pinned)
 
 
 def _patched(row: MemoryRow, patch: MemoryPatch) -> MemoryRow:

@@ -19,7 +19,7 @@ def erase_texts(work: Work, before: Iterable[MemoryRow], whole_scope: bool = Fal
     """Take out of the stores what these memories said, as they were `before` their rows became
     tombstones, and let the graph do so."""
     rows = list(before)
-    if not rows:
+    if not rows and not whole_scope:
         return
     work.writes.append(
         Erase(
@@ -27,6 +27,7 @@ def erase_texts(work: Work, before: Iterable[MemoryRow], whole_scope: bool = Fal
             scope=work.message.scope,
             texts={row.memory_id: row.content for row in rows},
             embedding_keys=tuple(row.embedding_key for row in rows),
+            scope_at=work.at if whole_scope else None,
         )
     )
     work.graph = GraphWork(

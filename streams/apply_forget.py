@@ -58,6 +58,8 @@ def forget(work: Work, command: ForgetCommand, sources: Sources) -> JsonValue:
     """What became of each memory that is named, then of each that goes with them."""
     if command.confirm_token is not None:
         _check_token(work, command, sources)
+    if command.cascade and work.intent.guards:
+        _refuse_half(work, command, sources)
     before = dict(work.memories)
     told = [_forget(work, memory_id, command) for memory_id in command.memory_ids]
     if command.cascade:
@@ -71,6 +73,22 @@ def forget(work: Work, command: ForgetCommand, sources: Sources) -> JsonValue:
     if command.hard:
         erase_texts(work, [row for key, row in before.items() if _was_erased(work, key, row)])
     return [*told]
+
+
+def _refuse_half(work: Work, command: ForgetCommand, sources: Sources) -> None:
+    """Raises Refused where something of a cascade would stay: what is erased cannot be brought
+    back, so the rest of it must not be gone already."""
+    left = _left(work, command)
+    named = [key for key in command.memory_ids if key in left]
+    for key in (*named, *drawn_from_nothing_else(named, sources, left)):
+        row = work.memories[key]
+        if work.by_machine and protected(row):
+            raise Refused(f"forbidden: nothing was forgotten: of memory {key}, {PROTECTED}")
+        if row.pinned and not command.force:
+            raise Refused(
+                f"pinned: nothing was forgotten: memory {key} is pinned; forget it by force,"
+                " or without the cascade"
+            )
 
 
 def _was_erased(work: Work, memory_id: str, before: MemoryRow) -> bool:

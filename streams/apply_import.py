@@ -47,6 +47,7 @@ from palimpsest.streams.imported_rows import (
     state_row,
     stricter_row,
 )
+from palimpsest.streams.memory_rows import is_erased
 from palimpsest.streams.outcomes import load_names
 from palimpsest.streams.privacy import is_withheld
 from palimpsest.streams.settings import StageSettings
@@ -73,9 +74,12 @@ class _Import:
     graph: list[NumberedLine] = field(default_factory=list)
 
     def memory(self, given: str) -> None:
-        """Raises NotTaken for a memory that the scope has not."""
-        if self.ids.of(given.partition("@")[0]) not in self.work.memories:
+        """Raises NotTaken for a memory that the scope has not, or not any more."""
+        row = self.work.memories.get(self.ids.of(given.partition("@")[0]))
+        if row is None:
             raise NotTaken(f"it tells of memory {given}, which is not in this scope")
+        if is_erased(row):
+            raise NotTaken(f"it tells of memory {given}, which was erased here")
 
     def put(self, *rows: Row) -> None:
         self.work.writes += map(Put, rows)
@@ -223,6 +227,8 @@ def _memory(taking: _Import, line: PortableMemory) -> None:
         raise NotTaken(f"the id {line.id} is that of a memory of another scope")
     there = work.memories.get(row.memory_id)
     if there is not None:
+        if is_erased(there):
+            raise NotTaken(f"the memory {row.memory_id} was erased here")
         if (there.type, there.content_hash) != (row.type, row.content_hash):
             raise NotTaken(f"the memory {row.memory_id} is there, says something else, and stays")
         return

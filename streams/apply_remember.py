@@ -14,7 +14,7 @@ from palimpsest.schemas.normal_forms import content_hash, normalized_content, st
 from palimpsest.schemas.rows import MemoryRow, dedup_key, embedding_key
 from palimpsest.schemas.topics import TURNS_NORMALIZED
 from palimpsest.streams.claims.categories import categories_of
-from palimpsest.streams.command_work import Work, command_id
+from palimpsest.streams.command_work import LOWERED, Work, command_id, is_guarded
 from palimpsest.streams.memory_rows import effective
 from palimpsest.streams.stage import Emit
 
@@ -58,6 +58,12 @@ def remember(work: Work, command: RememberCommand) -> JsonValue:
         work.tell("deduped", existing.memory_id, "same content or source")
         return {"id": existing.memory_id, "deduped": True, "version": existing.version}
     importance = 1.0 if critical else EXPLICIT_IMPORTANCE
+    importance = importance if command.importance is None else command.importance
+    is_pinned = command.pinned or critical
+    # To protect is a person's: what a machine asks for is kept as any memory.
+    is_lowered = is_guarded(work) and (is_pinned or importance > EXPLICIT_IMPORTANCE)
+    if is_lowered:
+        importance, is_pinned = min(importance, EXPLICIT_IMPORTANCE), False
     row = work.put(
         MemoryRow(
             memory_id=command_memory_id(work.message.scope, command_id(work.message)),
@@ -68,9 +74,9 @@ def remember(work: Work, command: RememberCommand) -> JsonValue:
             content_hash=digest,
             dedup_key=dedup_key(work.message.scope, digest),
             embedding_key=embedding_key(stored),
-            importance=importance if command.importance is None else command.importance,
+            importance=importance,
             confidence=1.0,
-            pinned=command.pinned or critical,
+            pinned=is_pinned,
             tags=command.tags or tags,
             categories=categories_of(stored),
             who=work.intent.actor.id if command.who is None else command.who,
@@ -86,19 +92,26 @@ def remember(work: Work, command: RememberCommand) -> JsonValue:
             metadata=json.dumps(_metadata(command), sort_keys=True, ensure_ascii=False),
         )
     )
-    work.tell("created", row.memory_id, "remembered", after=row)
-    structure = command.structured
-    if structure is not None:
-        work.graph = GraphWork(
-            memory_ids=(row.memory_id,),
-            command_id=command_id(work.message),
-            triples=structure.relations,
-            entities=structure.entities,
-            attributes=structure.attributes,
-        )
+    lowered: dict[str, JsonValue] = {"lowered": LOWERED} if is_lowered else {}
+    work.tell("created", row.memory_id, "remembered", after=row, metadata=lowered)
+    work.graph = _structured(work, row, command)
     if effective(work.settings.pipeline, work.loaded.flags).enabled:
         work.emits.append(Emit(TURNS_NORMALIZED, _to_extract(row, command), "extract"))
-    return {"id": row.memory_id, "deduped": False, "version": row.version}
+    return {"id": row.memory_id, "deduped": False, "version": row.version, **lowered}
+
+
+def _structured(work: Work, row: MemoryRow, command: RememberCommand) -> GraphWork | None:
+    """What the command itself tells the graph."""
+    structure = command.structured
+    if structure is None:
+        return None
+    return GraphWork(
+        memory_ids=(row.memory_id,),
+        command_id=command_id(work.message),
+        triples=structure.relations,
+        entities=structure.entities,
+        attributes=structure.attributes,
+    )
 
 
 def _metadata(command: RememberCommand) -> dict[str, JsonValue]:

@@ -155,6 +155,18 @@ def command_id(message: Message) -> str:
     return message.causation_id or message.correlation_id
 
 
+LOWERED = (
+    "an agent may neither pin a memory nor give it an importance over 0.8: it was kept without;"
+    " a person can do so"
+)
+
+
+def is_guarded(work: Work) -> bool:
+    """Whether the command may not protect what it writes, nor make it more than usually
+    important."""
+    return work.by_machine and bool(work.intent.guards)
+
+
 def refuse_frozen(work: Work) -> None:
     """Raises Refused while memory may not be changed at all."""
     if effective(work.settings.pipeline, work.loaded.flags).mutations_frozen:

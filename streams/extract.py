@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from palimpsest.schemas.identity import fact_item_id, item_id_of, turn_memory_id
 from palimpsest.schemas.messages import (
     Fact,
@@ -19,12 +21,15 @@ from palimpsest.streams.prompting.prompts import (
     local_time,
 )
 from palimpsest.streams.prompting.replies import ExtractionDraft, MalformedReply, read_extraction
+from palimpsest.streams.sensitive.policy import Policy
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Context, Emit, Failure, Generate, Message, Process, Stage, Step
 
 
 def extract_stage(settings: StageSettings) -> Stage:
     """The stage; it needs no store, so it scales out."""
+
+    policy = Policy.of(settings.pii)
 
     def process(message: Message, context: Context) -> Process:
         turn = message.body
@@ -54,13 +59,13 @@ def extract_stage(settings: StageSettings) -> Stage:
             except MalformedReply as error:
                 why = str(error)
                 continue
-            body = _extracted(message, turn, draft, reply, attempt)
+            body = _extracted(message, turn, _safe(draft, policy), reply, attempt)
             return Step(emits=(Emit(FACTS_EXTRACTED, body, "facts"),))
         return Step(
             dead=Failure(
                 f"the model's reply could not be read in {attempts} attempts: {why}",
                 "malformed-output",
-                raw_output=raw,
+                raw_output=policy.text(raw),
                 attempts=attempts,
             )
         )
@@ -70,6 +75,29 @@ def extract_stage(settings: StageSettings) -> Stage:
         reads=(TURNS_NORMALIZED,),
         process=process,
         stateful=False,
+    )
+
+
+def _safe(draft: ExtractionDraft, policy: Policy) -> ExtractionDraft:
+    """What a model drew, as safe as what producers send: it may put together what the turn has in
+    parts, or make a secret up. A relation with a secret is none."""
+    return replace(
+        draft,
+        facts=tuple(
+            replace(
+                fact,
+                content=policy.text(fact.content),
+                categories=tuple(map(policy.text, fact.categories)),
+            )
+            for fact in draft.facts
+        ),
+        triples=tuple(
+            triple
+            for triple in draft.triples
+            for said in [(triple.source, triple.relationship, triple.target)]
+            if tuple(map(policy.text, said)) == said
+        ),
+        warnings=tuple(map(policy.text, draft.warnings)),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from palimpsest.schemas.identity import aspect_id, entity_id
+from palimpsest.schemas.identity import aspect_id, entity_id, relation_id
 from palimpsest.schemas.portable import (
     ImportedGraph,
     ImportResult,
@@ -38,6 +38,7 @@ class _Taking:
     ids: Ids
     names: dict[str, NameRow]
     relations: set[tuple[str, ...]]
+    erased: frozenset[str]
     rows: list[Row] = field(default_factory=list)
 
     def name(self, canonical: str) -> NameRow:
@@ -70,6 +71,7 @@ def imported_rows(
         Ids(imported.from_scope, scope),
         dict(graph.names),
         {tuple(map(str, key)) for key in graph.relations},
+        graph.erased,
     )
     refused = [*imported.result.refused]
     for each in imported.lines:
@@ -108,6 +110,8 @@ def _name(taking: _Taking, line: PortableName) -> None:
     if fault is not None or canonical_name(line.canonical_name) != line.canonical_name:
         raise _NotTaken(f"the name {line.name[:100]!r} {fault or 'has another canonical form'}")
     name_id = entity_id(taking.ids.scope, line.canonical_name)
+    if name_id in taking.erased:
+        raise _NotTaken("the name was erased here; it comes back with a memory that tells of it")
     is_main = line.main == line.canonical_name
     row = NameRow(
         **same_fields(line, NameRow),  # type: ignore[arg-type]
@@ -124,6 +128,8 @@ def _relation(taking: _Taking, line: PortableRelation) -> None:
     key = (source, target, line.relation_type)
     if key in taking.relations:
         return
+    if relation_id(*key) in taking.erased:
+        raise _NotTaken("the relation was erased here; it comes back with what tells of it")
     taking.relations.add(key)
     row = RelationRow(
         **same_fields(line, RelationRow),  # type: ignore[arg-type]

@@ -51,7 +51,14 @@ def graph_persist_stage(extraction_writes: bool) -> Stage:
             return Step()
         names = tuple(dict.fromkeys(map(_canonical, _names(given))))
         same = tuple(dict.fromkeys(map(_canonical, _told_the_same(given))))
-        graph = yield LoadGraph(message.scope, names, given.memory_ids, same, given.command_id)
+        graph = yield LoadGraph(
+            message.scope,
+            names,
+            given.memory_ids,
+            same,
+            given.command_id,
+            erased=given.imported is not None,
+        )
         assert isinstance(graph, Graph)
         work = _Work(message, graph, given.memory_ids, dict(graph.names), dict(graph.relations))
         _persist(work, given)

@@ -26,7 +26,7 @@ from palimpsest.schemas.portable import (
     PortableSession,
     PortableState,
 )
-from palimpsest.schemas.privacy import LEVELS, Levels, PrivacyRow, person_key
+from palimpsest.schemas.privacy import LEVELS, Levels, PrivacyRow, known_key
 from palimpsest.schemas.rows import (
     ArchiveRow,
     EdgeRow,
@@ -202,7 +202,7 @@ def _held(ids: Ids, fact: FactRow, told: PortableHeld) -> HeldRow:
 
 def stricter_row(scope: str, line: PortablePrivacy, known: Levels) -> tuple[PrivacyRow, ...]:
     """The level of a line, unless one that is as strict is set here already."""
-    key = person_key(line.person)
+    key = known_key(known, scope, line.person)
     own = known.get(key)
     here = "none" if own is None else own.level
     if LEVELS.index(line.level) <= LEVELS.index(here) or (line.person and not key):

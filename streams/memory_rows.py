@@ -22,6 +22,8 @@ from palimpsest.schemas.rows import (
 from palimpsest.streams.settings import Flags
 
 EPISODIC_IMPORTANCE = 0.3
+_MADE_BY_THE_PROGRAM = frozenset({"extraction", "document"})
+"""Sources whose ids are the program's own: of others they are what somebody chose to give."""
 DRAWN = "extracted-fact"
 """The `why` of a memory that was drawn from what somebody said."""
 CONFIRMED_DECAY_RATE = 0.0
@@ -207,6 +209,10 @@ def without_text(row: MemoryRow, at: datetime) -> MemoryRow:
         role="",
         why="erased",
         project=None,
+        source_type=row.source_type if row.source_type in _MADE_BY_THE_PROGRAM else "",
+        source_id=row.source_id if row.source_type in _MADE_BY_THE_PROGRAM else None,
+        temporal_kind="persistent",
+        extraction_model=None,
         pinned=False,
         valid_from=None,
         valid_until=None,

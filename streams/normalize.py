@@ -157,8 +157,14 @@ def _command(message: Message, body: MemoryCommand, refused: bool) -> Step:
     if error is None and isinstance(command, UpdateShortTermCommand):
         command = command.model_copy(update={"summary": storage_lines(command.summary)})
     hides = True if isinstance(command, ForgetCommand | RecoverCommand) else None
+    is_cascade = isinstance(command, ForgetCommand) and bool(command.cascade)
     intent = CommandIntent(
-        command=command, actor=body.actor, error=error, digest=digest, hides=hides
+        command=command,
+        actor=body.actor,
+        error=error,
+        digest=digest,
+        hides=hides,
+        guards=True if is_cascade or body.actor.type != "human" else None,
     )
     emits = [_write(intent)]
     if error is None:

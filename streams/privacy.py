@@ -18,6 +18,7 @@ from palimpsest.schemas.privacy import (
     Levels,
     Privacy,
     PrivacyRow,
+    known_key,
     level_of,
     person_key,
 )
@@ -114,7 +115,7 @@ def _refuse(
         level = level_of(levels, person)
         if level not in at:
             continue
-        own = levels.get(person_key(person))
+        own = levels.get(known_key(levels, work.message.scope, person))
         whose = f"the scope {work.message.scope!r}"
         if own is not None and person_key(person) and own.level == level:
             whose = repr(own.person)
@@ -156,7 +157,7 @@ def load_known_of(work: Work, command: SetPrivacyCommand) -> Generator[Ask, Answ
 def set_privacy(work: Work, command: SetPrivacyCommand, known: Counter[str]) -> JsonValue:
     """Set the level. Raising it offers to erase what is there; lowering brings nothing back."""
     name = (command.person or "").strip()
-    key = person_key(name)
+    key = known_key(work.loaded.privacy, work.message.scope, name)
     row = work.loaded.privacy.get(key)
     before: Privacy = "none" if row is None else row.level
     is_lower = LEVELS.index(command.level) < LEVELS.index(before)

@@ -142,13 +142,15 @@ class Loaded:
 class LoadGraph:
     """Names by their canonical form, with the relations between them, and for those of `same` all
     other names of their entities; and for the names that nothing is known by, the memories whose
-    text has all the words of the name. `command_id`: the command whose result will be replaced."""
+    text has all the words of the name. `command_id`: the command whose result will be replaced.
+    `erased`: what was erased of the graph is wanted, too."""
 
     scope: str
     names: tuple[str, ...]
     memory_ids: tuple[str, ...] = ()
     same: tuple[str, ...] = ()
     command_id: str | None = None
+    erased: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,8 @@ class Graph:
     entities of `same`; `relations` are those between these names, by their key; `texts` maps the
     asked memories, and those that may name an unknown name, to all the texts that they have had,
     oldest first; `naming` maps unknown names to such memories' ids. `command` is the result of the
-    asked command so far. Replaced texts and tombstones
+    asked command so far; `erased` are ids of names and relations that an import may not bring back.
+    Replaced texts and tombstones
     count: mentions belong to a text, so it does not matter whether a memory was changed before or
     after its names became known."""
 
@@ -175,6 +178,7 @@ class Graph:
     texts: Mapping[str, tuple[MemoryText, ...]]
     naming: Mapping[str, tuple[str, ...]]
     command: CommandRow | None = None
+    erased: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,12 +276,14 @@ class Erase:
     """Take the texts of these memories out of all tables but the graph's: `texts` are what each of
     them says as the stage read it, `embedding_keys` those of these texts. Their rows are put
     without text before. `erasure_id` is the command's: what of it lies in files is left to be
-    carried out under that id."""
+    carried out under that id. `scope_at`: all of the scope is erased, as of this moment, also what
+    tells of no memory."""
 
     erasure_id: str
     scope: str
     texts: Mapping[str, str]
     embedding_keys: tuple[str, ...]
+    scope_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

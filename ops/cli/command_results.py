@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 import typer
 
-from palimpsest.ops.cli.common import Cli, complain, print_json, wrong_use
+from palimpsest.ops.cli.common import Cli, complain, echo, print_json, wrong_use
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,9 +57,7 @@ def tell(said: Said, quiet: bool, settings: Settings, waited: float) -> bool:
 
     if "error" not in said:
         if not quiet:
-            typer.echo(
-                f"accepted as command {said['command_id']}; {_applied_when(settings, waited)}"
-            )
+            echo(f"accepted as command {said['command_id']}; {_applied_when(settings, waited)}")
         return False
     if said["error"] is not None:
         if not quiet:
@@ -69,7 +67,7 @@ def tell(said: Said, quiet: bool, settings: Settings, waited: float) -> bool:
     outcomes = cast("list[Said]", result if isinstance(result, list) else [result])
     if not quiet:
         for outcome in outcomes:
-            typer.echo(", ".join(f"{name} {value}" for name, value in outcome.items()))
+            echo(", ".join(f"{name} {value}" for name, value in outcome.items()))
     return any(outcome.get("status", "set") not in DONE for outcome in outcomes)
 
 
@@ -119,9 +117,9 @@ def tell_or_fail(said: Said, as_json: bool, settings: Settings, waited: float = 
     refused = tell(said, as_json, settings, waited)
     if "erasure" in said and not as_json:
         done = said["erasure"] == "done"
-        typer.echo(IN_NO_FILE if done else STILL_IN_FILES)
+        echo(IN_NO_FILE if done else STILL_IN_FILES)
         for left in cast("list[str]", said["left"]):
-            typer.echo(f"not reached: {left}")
+            echo(f"not reached: {left}")
     if refused:
         raise typer.Exit(1)
 

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar, get_args, get_type_hints
 
 import typer
 from typer.models import ArgumentInfo, OptionInfo
@@ -48,7 +48,8 @@ Overrides = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Set a setting, as llm.provider=ollama.",
+        help="Set a setting, as llm.provider=ollama; a key rather by PALIMPSEST_LLM__API_KEY or"
+        " palimpsest.toml: other users see what stands here (ps).",
         rich_help_panel=PANEL,
     ),
 ]
@@ -249,7 +250,7 @@ def _text_of(error: Exception) -> str | None:
 
 def complain(text: str) -> None:
     """Print an error or a warning to stderr."""
-    typer.echo(f"palimpsest: {text}", err=True)
+    typer.echo(f"palimpsest: {visible(text)}", err=True)
 
 
 def wrong_use(text: str) -> typer.Exit:
@@ -271,9 +272,29 @@ def failed(text: str) -> None:
         print_json({"error": text})
 
 
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""What a terminal obeys instead of showing it: all control characters but tab and line feed, and
+what turns the direction of writing around."""
+
+
+def visible(text: str) -> str:
+    """The text with escapes for what a terminal would obey: a memory may hold anything."""
+    return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+
+
+_OBEYED: Final = re.compile(r"[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
 def print_json(value: object) -> None:
     """JSON for scripts, on stdout."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    shown = json.dumps(value, indent=2, ensure_ascii=False)
+    # In JSON only these are left to escape; a terminal obeys them too.
+    typer.echo(_OBEYED.sub(lambda found: f"\\u{ord(found.group()):04x}", shown))
+
+
+def echo(text: str) -> None:
+    """A line on stdout, with nothing in it that a terminal would obey."""
+    typer.echo(visible(text))
 
 
 def on_terminal() -> bool:

@@ -7,7 +7,7 @@ from typing import Annotated, cast
 
 import typer
 
-from palimpsest.ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
+from palimpsest.ops.cli.common import AsJson, Cli, command, complain, echo, print_json, wrong_use
 from palimpsest.ops.cli.options import Rows
 
 BEGINNING = 200
@@ -86,7 +86,7 @@ def show(
 
     answer = cast("dict[str, object]", cli.ask(DeadLetterRequest(dead_letter_id)))
     if record:
-        typer.echo(answer["record"])
+        echo(str(answer["record"]))
     elif json:
         print_json(answer)
     else:
@@ -121,7 +121,7 @@ def redrive(
     if json:
         print_json(answer)
     else:
-        typer.echo(f"{len(answer['redriven'])} sent again")
+        echo(f"{len(answer['redriven'])} sent again")
         for refused in cast("list[dict[str, str]]", answer["refused"]):
             complain(f"{refused['id']} cannot be redriven: {refused['reason']}")
     if answer["refused"]:
@@ -151,4 +151,4 @@ def _discard(cli: Cli, dead_letter_ids: list[str], as_json: bool, done: str) -> 
     if as_json:
         print_json({done: answer["discarded"]})
     else:
-        typer.echo(f"{len(answer['discarded'])} {done}")
+        echo(f"{len(answer['discarded'])} {done}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from palimpsest.ops.cli.command_results import carry_out_and_tell
-from palimpsest.ops.cli.common import AsJson, Cli, command, print_json, wrong_use
+from palimpsest.ops.cli.common import AsJson, Cli, command, echo, print_json, wrong_use
 from palimpsest.ops.cli.options import Key, OfScope, Reason, Wait
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def list_(
     names = ("id", "status", "scope", "kind", "title", "chunks", "created_at", "error")
     print_listed(names, answer["documents"], "there are no documents")
     if answer["next"] is not None:
-        typer.echo(f"\nmore: --before '{answer['next']}'")
+        echo(f"\nmore: --before '{answer['next']}'")
 
 
 def show(cli: Cli, document_id: DocumentId, json: AsJson = False) -> None:
@@ -110,7 +110,7 @@ def show(cli: Cli, document_id: DocumentId, json: AsJson = False) -> None:
         print_json(answer)
         return
     for name, value in answer.items():
-        typer.echo(f"{name:13} {'' if value is None else value}")
+        echo(f"{name:13} {'' if value is None else value}")
 
 
 def delete(

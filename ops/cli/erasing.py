@@ -8,7 +8,7 @@ import typer
 
 from palimpsest.ops.cli import options
 from palimpsest.ops.cli.command_results import carry_out_and_tell, found
-from palimpsest.ops.cli.common import AsJson, Cli, command, print_json, wrong_use
+from palimpsest.ops.cli.common import AsJson, Cli, command, echo, print_json, wrong_use
 from palimpsest.ops.cli.forgetting import Cascade, Confirm, Force, MemoryIds, show
 
 if TYPE_CHECKING:
@@ -119,5 +119,5 @@ def _show(answer: JsonObject, as_json: bool) -> None:
     elif as_json:
         print_json(answer)
     else:
-        typer.echo(f"the scope {answer['scope']} holds {answer['memories']} memories")
-        typer.echo(f"to confirm: the same with --reason and --confirm {answer['confirm_token']}")
+        echo(f"the scope {answer['scope']} holds {answer['memories']} memories")
+        echo(f"to confirm: the same with --reason and --confirm {answer['confirm_token']}")

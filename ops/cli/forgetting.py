@@ -8,7 +8,7 @@ import typer
 
 from palimpsest.ops.cli import options
 from palimpsest.ops.cli.command_results import carry_out_and_tell, found
-from palimpsest.ops.cli.common import AsJson, Cli, command, print_json, wrong_use
+from palimpsest.ops.cli.common import AsJson, Cli, command, echo, print_json, wrong_use
 
 if TYPE_CHECKING:
     from palimpsest.ops.queries.dispatch import Queries
@@ -161,12 +161,12 @@ def show(answer: JsonObject, as_json: bool) -> None:
     print_listed(names, answer["candidates"], "nothing matches")
     along = cast("list[JsonObject]", answer["cascade"])
     if along:
-        typer.echo(f"drawn from nothing else, and forgotten with --cascade ({len(along)}):")
+        echo(f"drawn from nothing else, and forgotten with --cascade ({len(along)}):")
         print_listed(("id", "type", "pinned", "version", "content"), along, "")
     for each in cast("list[JsonObject]", answer["hides"]):
         left = each["left"] or "nothing is left of it"
-        typer.echo(f"hidden in {str(each['id'])[:8]}: {each['content']!r}: {left}")
+        echo(f"hidden in {str(each['id'])[:8]}: {each['content']!r}: {left}")
     if answer["more"]:
-        typer.echo("more match than one command forgets; see --limit")
+        echo("more match than one command forgets; see --limit")
     if answer["candidates"]:
-        typer.echo(f"to confirm: the same with --reason and --confirm {answer['confirm_token']}")
+        echo(f"to confirm: the same with --reason and --confirm {answer['confirm_token']}")

@@ -137,6 +137,7 @@ def main() -> None:
         # A terminal that cannot show a character gets its number, and no traceback.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    os.umask(0o077)  # what it writes is for this user alone
     app()
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from palimpsest.ops.cli import options
-from palimpsest.ops.cli.common import AsJson, Cli, command, print_json
+from palimpsest.ops.cli.common import AsJson, Cli, command, echo, print_json
 from palimpsest.ops.cli.scopes import tell_unknown
 
 if TYPE_CHECKING:
@@ -109,9 +109,9 @@ def context(
     if json:
         print_json(answer)
     elif answer["text"] is None:
-        typer.echo("nothing is known about that")
+        echo("nothing is known about that")
     else:
-        typer.echo(str(answer["text"]))
+        echo(str(answer["text"]))
 
 
 def get(cli: Cli, memory_id: options.MemoryId, json: AsJson = False) -> None:
@@ -176,7 +176,7 @@ def list_(
 
     print_memories(cast("list[dict[str, object]]", answer["memories"]))
     if answer["next"] is not None:
-        typer.echo(f"\nmore: --before '{answer['next']}'")
+        echo(f"\nmore: --before '{answer['next']}'")
 
 
 def history(

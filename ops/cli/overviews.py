@@ -6,7 +6,7 @@ from typing import Annotated, cast
 
 import typer
 
-from palimpsest.ops.cli.common import AsJson, Cli, command, print_json
+from palimpsest.ops.cli.common import AsJson, Cli, command, echo, print_json
 from palimpsest.ops.cli.options import InScope, OfScope, Rows
 from palimpsest.ops.cli.scopes import tell_unknown
 
@@ -81,4 +81,4 @@ def stats(cli: Cli, scope: OfScope = None, json: AsJson = False) -> None:
     types = cast("dict[str, int]", answer["types"])
     for name, count in {**answer, "types": ", ".join(f"{n} {types[n]}" for n in types)}.items():
         if name != "scope":
-            typer.echo(f"{name}: {count}")
+            echo(f"{name}: {count}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from palimpsest.ops.cli.command_results import carry_out, tell
-from palimpsest.ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
+from palimpsest.ops.cli.common import AsJson, Cli, command, complain, echo, print_json, wrong_use
 from palimpsest.ops.cli.options import OfScope, Reason, Rows, Wait
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _carry_out_all(
     if as_json:
         print_json({"commands": commands})
     elif not commands:
-        typer.echo("nothing is held back")
+        echo("nothing is held back")
     refused = [tell(said, as_json, settings, wait) for said in commands]
     if any(refused):
         raise typer.Exit(1)

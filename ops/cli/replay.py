@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from palimpsest.ops.cli import agreement, replay_branches, replay_promotion
-from palimpsest.ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
+from palimpsest.ops.cli.common import AsJson, Cli, command, complain, echo, print_json, wrong_use
 
 if TYPE_CHECKING:
     from palimpsest.ops.replay.rebuild import Rebuilt, RebuiltPartition
@@ -113,13 +113,13 @@ def _moment(until: str | None) -> int | datetime | None:
 
 def _tell(done: Rebuilt, swap: bool, made: str) -> None:
     for each in done.partitions:
-        typer.echo(f"partition {each.partition}: {each.rows} rows, {_comparison(each)}")
+        echo(f"partition {each.partition}: {each.rows} rows, {_comparison(each)}")
     rate = f", {done.turns / done.seconds:,.0f} turns a second" if done.records else ""
-    typer.echo(f"{done.records} records folded in {done.seconds:.1f} s{rate}")
+    echo(f"{done.records} records folded in {done.seconds:.1f} s{rate}")
     if done.stopped:
         complain("interrupted: the same command goes on from here")
     elif done.kept is not None:
-        typer.echo(
+        echo(
             f"the new {made} are live; those of before are the branch {done.kept}, which"
             f" `palimpsest replay drop {done.kept}` removes"
         )
@@ -131,7 +131,7 @@ def _tell(done: Rebuilt, swap: bool, made: str) -> None:
             " it in their place and keeps them as a branch"
         )
     else:
-        typer.echo(f"the new {made} are the branch {done.name}")
+        echo(f"the new {made} are the branch {done.name}")
 
 
 def _comparison(each: RebuiltPartition) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from palimpsest.ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
+from palimpsest.ops.cli.common import AsJson, Cli, command, complain, echo, print_json, wrong_use
 from palimpsest.ops.cli.ingest_progress import duration
 from palimpsest.ops.cli.options import OfScope, Since, Until, in_utc
 from palimpsest.ops.cli.replay_progress import shown
@@ -111,15 +111,13 @@ def _tell_estimate(found: Estimate, json: bool) -> None:
         print_json(asdict(found))
         return
     basis = "as the live model's calls took" if found.recorded else "counted by characters"
-    typer.echo(f"{found.turns:,} of {found.all_turns:,} turns would be asked of the model")
-    typer.echo(
-        f"tokens: about {found.input_tokens:,} read and {found.output_tokens:,} written, {basis}"
-    )
+    echo(f"{found.turns:,} of {found.all_turns:,} turns would be asked of the model")
+    echo(f"tokens: about {found.input_tokens:,} read and {found.output_tokens:,} written, {basis}")
     if found.seconds is not None:
-        typer.echo(f"time: about {duration(found.seconds)}")
+        echo(f"time: about {duration(found.seconds)}")
     if found.cost is not None:
-        typer.echo(f"cost: about {found.cost:,.4f}")
-    typer.echo("nothing was done: without --dry-run it is")
+        echo(f"cost: about {found.cost:,.4f}")
+    echo("nothing was done: without --dry-run it is")
 
 
 def _tell_done(done: Reextracted, json: bool) -> None:
@@ -129,7 +127,7 @@ def _tell_done(done: Reextracted, json: bool) -> None:
     if json:
         print_json(reextracted_json(done))
     else:
-        typer.echo(
+        echo(
             f"{done.branch.name}: {done.turns:,} turns and {done.commands:,} commands about facts"
             f" fed; {done.spent.calls:,} calls of the model so far, {done.spent.input_tokens:,}"
             f" tokens read and {done.spent.output_tokens:,} written"
@@ -161,7 +159,7 @@ def branches(cli: Cli, json: AsJson = False) -> None:
         print_json({"branches": [each.as_json() for each in found]})
         return
     if not found:
-        typer.echo("no branches; `palimpsest replay reextract` makes one")
+        echo("no branches; `palimpsest replay reextract` makes one")
         return
     from palimpsest.ops.cli.tables import console, table
 
@@ -215,7 +213,7 @@ def curation(
         print_json({"branch": name, "curated": [asdict(row) for row in rows]})
         return
     if not rows:
-        typer.echo("nothing that people changed is in the branch yet")
+        echo("nothing that people changed is in the branch yet")
         return
     _tell_curated(rows)
 
@@ -244,7 +242,7 @@ def _tell_curated(rows: list[Curated]) -> None:
         )
     )
     counts = Counter(row.status for row in rows)
-    typer.echo(", ".join(f"{count:,} {status}" for status, count in counts.most_common()))
+    echo(", ".join(f"{count:,} {status}" for status, count in counts.most_common()))
 
 
 def drop(cli: Cli, name: BranchArgument, json: AsJson = False) -> None:
@@ -258,4 +256,4 @@ def drop(cli: Cli, name: BranchArgument, json: AsJson = False) -> None:
     if json:
         print_json({"dropped": name})
     else:
-        typer.echo(f"the branch {name} is gone")
+        echo(f"the branch {name} is gone")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from palimpsest.ops.cli.common import AsJson, Cli, command, print_json, wrong_use
+from palimpsest.ops.cli.common import AsJson, Cli, command, echo, print_json, wrong_use
 from palimpsest.ops.cli.replay_progress import shown
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def diff(
         return
     _print_diff(found)
     for path in written:
-        typer.echo(f"wrote {path}")
+        echo(f"wrote {path}")
 
 
 def _write_lines(cli: Cli, request: DiffRequest, out: Path, json: bool) -> None:
@@ -89,7 +89,7 @@ def _write_lines(cli: Cli, request: DiffRequest, out: Path, json: bool) -> None:
         print_json(told)
         return
     totals = ", ".join(f"{number} {kind}" for kind, number in cast("Any", told["totals"]).items())
-    typer.echo(f"{totals}\nwrote {out}")
+    echo(f"{totals}\nwrote {out}")
 
 
 def promote(
@@ -272,7 +272,7 @@ def _print_others(found: Diff) -> None:
 
 def _tell_rest(count: int) -> None:
     if count > MOST_SHOWN:
-        typer.echo(f"and {count - MOST_SHOWN} more; --json or --out gives all")
+        echo(f"and {count - MOST_SHOWN} more; --json or --out gives all")
 
 
 def _tell_end(end: PromotionEnd, json: bool, what: str = "promotion") -> None:
@@ -297,12 +297,12 @@ def _tell_end(end: PromotionEnd, json: bool, what: str = "promotion") -> None:
         console().print(table(names, rows) if rows else "there is no scope in both memories")
         _tell_losses(end)
         if end.behind:
-            typer.echo(
+            echo(
                 f"{end.behind} records came in since the branch read the log: what was drawn from"
                 " them stays as it is"
             )
         if any(each.status == "waiting" for each in end.scopes):
-            typer.echo(
+            echo(
                 f"the {what} of some scopes waits for the next `palimpsest run`; `palimpsest replay"
                 " promotions` shows what became of it"
             )

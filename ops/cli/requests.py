@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from palimpsest.ops.cli.common import AsJson, Cli, command, print_json
+from palimpsest.ops.cli.common import AsJson, Cli, command, echo, print_json
 from palimpsest.ops.cli.options import InRoles, InScope, OfTypes, Results, Rows
 from palimpsest.ops.cli.scopes import tell_unknown
 
@@ -87,7 +87,7 @@ def embeddings(cli: Cli, scope: InScope) -> None:
         while True:
             page = cast("JsonObject", await queries.answer(EmbeddingsRequest(scope, after)))
             for row in cast("list[JsonObject]", page["embeddings"]):
-                typer.echo(json_module.dumps(row))
+                echo(json_module.dumps(row))
             if page["next"] is None:
                 return
             after = str(page["next"])
@@ -116,6 +116,6 @@ def diagnostics(
         for name, found in domains.items():
             counts = cast("dict[str, int]", found["counts"])
             told = ", ".join(f"{label} {count}" for label, count in counts.items())
-            typer.echo(f"{name}: {found['status']} {found['score']} ({told})")
+            echo(f"{name}: {found['status']} {found['score']} ({told})")
     if answer["status"] == "unhealthy":
         raise typer.Exit(1)

@@ -6,7 +6,7 @@ from typing import cast
 
 import typer
 
-from palimpsest.ops.cli.common import AsJson, Cli, command, complain, print_json
+from palimpsest.ops.cli.common import AsJson, Cli, command, complain, echo, print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -23,7 +23,7 @@ def scopes(cli: Cli, json: AsJson = False) -> None:
         print_json({"scopes": found})
         return
     if not found:
-        typer.echo("no scopes yet; `palimpsest run` makes them from published turns")
+        echo("no scopes yet; `palimpsest run` makes them from published turns")
         return
     from palimpsest.ops.cli.tables import console, table
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from palimpsest.ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
+from palimpsest.ops.cli.common import AsJson, Cli, command, complain, echo, print_json, wrong_use
 
 if TYPE_CHECKING:
     from palimpsest.ops.http.callers import Permission as PermissionName
@@ -160,7 +160,7 @@ def create(
         print_json({**_told(token), "token": secret})
         return
     complain(f"token {name} for {', '.join(scope)} may {', '.join(allowed)}; it is shown only now")
-    typer.echo(secret)
+    echo(secret)
 
 
 def list_(cli: Cli, json: AsJson = False) -> None:
@@ -196,7 +196,7 @@ def revoke(
     if json:
         print_json({"revoked": _told(token)})
     else:
-        typer.echo(f"token {token.name} is revoked")
+        echo(f"token {token.name} is revoked")
 
 
 def _told(token: Token) -> dict[str, object]:

@@ -7,7 +7,7 @@ from typing import Annotated, cast
 import typer
 
 from palimpsest.ops.cli.command_results import carry_out_and_tell
-from palimpsest.ops.cli.common import AsJson, Cli, command, not_done, print_json, wrong_use
+from palimpsest.ops.cli.common import AsJson, Cli, command, echo, not_done, print_json, wrong_use
 from palimpsest.ops.cli.options import InScope, Key, Reason, Rows, Wait
 from palimpsest.ops.cli.scopes import tell_unknown
 
@@ -50,7 +50,7 @@ def sessions(
 
     found = cast("list[dict[str, object]]", answer["sessions"])
     if not found:
-        typer.echo("no sessions yet; they begin with turns that name one")
+        echo("no sessions yet; they begin with turns that name one")
         return
     names = ("session", "turns", "began at", "last at", "ended by")
     shown = [
@@ -81,10 +81,10 @@ def session_memory(cli: Cli, session_id: SessionId, scope: InScope, json: AsJson
         raise not_done(f"nothing is kept of a session {session_id} in the scope {scope}")
     summary = cast("dict[str, object] | None", answer["summary"])
     if summary is not None:
-        typer.echo(f"summary by {summary['by']}, until {str(summary['expires_at'])[:19]}:")
-        typer.echo(f"  {summary['text']}")
+        echo(f"summary by {summary['by']}, until {str(summary['expires_at'])[:19]}:")
+        echo(f"  {summary['text']}")
     for turn in cast("list[dict[str, object]]", answer["turns"]):
-        typer.echo(f"{str(turn['occurred_at'])[:19]} {turn['who'] or '-'}: {turn['content']}")
+        echo(f"{str(turn['occurred_at'])[:19]} {turn['who'] or '-'}: {turn['content']}")
 
 
 def session_summary(

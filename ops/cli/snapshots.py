@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from palimpsest.ops.cli.common import AsJson, Cli, command, print_json, wrong_use
+from palimpsest.ops.cli.common import AsJson, Cli, command, echo, print_json, wrong_use
 
 
 class Kind(StrEnum):
@@ -60,7 +60,7 @@ def snapshot(
     if json:
         print_json({"snapshot": str(out), "format": kind.value, "partitions": numbers})
     else:
-        typer.echo(f"{out}: partition {', '.join(map(str, numbers))}")
+        echo(f"{out}: partition {', '.join(map(str, numbers))}")
 
 
 def _kind(given: Kind | None, out: Path) -> Kind:
@@ -97,4 +97,4 @@ def restore(
         ]
         print_json({"restored": listed})
     else:
-        typer.echo(f"{len(shards)} partitions restored; `palimpsest run` goes on from the log")
+        echo(f"{len(shards)} partitions restored; `palimpsest run` goes on from the log")

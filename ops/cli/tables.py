@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from io import StringIO
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from palimpsest.ops.cli.common import visible
 
 Json: TypeAlias = dict[str, object]
 
@@ -18,12 +20,20 @@ TEXT_WIDTH = 30
 """Least width of a column of texts, which are wrapped; ids, without spaces, are not."""
 
 
+class _Console(Console):
+    """Prints nothing that a terminal obeys but what rich itself adds."""
+
+    def print(self, *objects: Any, **given: Any) -> None:
+        shown = [visible(each) if isinstance(each, str) else each for each in objects]
+        super().print(*shown, **given)
+
+
 def console() -> Console:
     """Standard output; wide enough that piped text is not cut."""
-    found = Console(highlight=False)
+    found = _Console(highlight=False)
     if found.is_terminal:
         return found
-    return Console(highlight=False, width=int(os.environ.get("COLUMNS") or PIPED_WIDTH))
+    return _Console(highlight=False, width=int(os.environ.get("COLUMNS") or PIPED_WIDTH))
 
 
 def text(value: object) -> str:
@@ -35,8 +45,8 @@ def text(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.3f}".rstrip("0").rstrip(".")
     if isinstance(value, list):
-        return ", ".join(map(str, value)) or "-"
-    return escape(str(value))
+        return escape(visible(", ".join(map(str, value)))) or "-"
+    return escape(visible(str(value)))
 
 
 def table(columns: tuple[str, ...], rows: list[tuple[object, ...]], title: str = "") -> Table:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from palimpsest.ops.cli.common import complain, print_json
+from palimpsest.ops.cli.common import complain, echo, print_json
 
 if TYPE_CHECKING:
     from palimpsest.ops.ingest.known import Published, Standing
@@ -64,7 +64,7 @@ class Tally:
             if standing == "conflict":
                 self._conflict(record)
             if self._dry_run and self.published < SHOWN_TURNS and not self._as_json:
-                typer.echo(_shown(record))
+                echo(_shown(record))
             self.published += 1
 
     def _conflict(self, record: Outgoing) -> None:
@@ -99,7 +99,7 @@ class Tally:
         if self._as_json:
             print_json(self._json())
         else:
-            typer.echo(self._line(before))
+            echo(self._line(before))
         if self._bad or self._conflicts:
             raise typer.Exit(1)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from palimpsest.ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
+from palimpsest.ops.cli.common import AsJson, Cli, command, complain, echo, print_json, wrong_use
 
 if TYPE_CHECKING:
     from palimpsest.ops.kafka.topics import TopicState
@@ -74,9 +74,9 @@ def delete_records(
         return
     for place in places:
         done = "deleted" if yes else "would be deleted"
-        typer.echo(f"{place.topic}[{place.partition}]: records before {place.offset} {done}")
+        echo(f"{place.topic}[{place.partition}]: records before {place.offset} {done}")
     if not yes:
-        typer.echo("of all scopes, and for good: with --yes it is done")
+        echo("of all scopes, and for good: with --yes it is done")
 
 
 def _options(cli: Cli) -> Cluster:
@@ -107,7 +107,7 @@ def _tell(states: list[TopicState], json: bool) -> None:
     else:
         for state in states:
             made = ", just made" if state.created else ""
-            typer.echo(
+            echo(
                 f"{state.name}: {state.partitions or 'no'} partitions,"
                 f" {state.replicas or 'no'} copies{made}"
             )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from palimpsest.ops.cli.common import AsJson, Cli, command, complain, print_json, wrong_use
+from palimpsest.ops.cli.common import AsJson, Cli, command, complain, echo, print_json, wrong_use
 from palimpsest.ops.cli.options import Wait
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def export(
     if json:
         print_json({"scope": scope, "file": str(file), "bytes": size})
     else:
-        typer.echo(f"{file}: scope {scope}, {size} bytes")
+        echo(f"{file}: scope {scope}, {size} bytes")
 
 
 def import_scope(
@@ -115,12 +115,12 @@ def _tell(imported: Imported, json: bool) -> None:
         for line in imported.refused:
             complain(f"line {line.number}: {line.why}")
         if imported.taken or imported.refused_lines or not imported.pending:
-            typer.echo(
+            echo(
                 f"{imported.taken} lines taken, {imported.memories} new memories,"
                 f" {imported.refused_lines} refused"
             )
         if imported.pending:
-            typer.echo(
+            echo(
                 f"{len(imported.pending)} batches wait for the next `palimpsest run`; import"
                 " the file again to see what becomes of them"
             )

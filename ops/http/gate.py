@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -59,6 +59,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
+        send = _guarded(send)
         caller: Caller | None = None
         try:
             self._check_host(headers)
@@ -123,7 +124,7 @@ class Gate:
 
     def _caller(self, headers: Headers) -> Caller:
         try:
-            if self._tokens.all():
+            if self._tokens.are_used:
                 self._open = False
             scheme, _, secret = headers.get("authorization", "").partition(" ")
             caller = self._tokens.caller(secret.strip() if scheme.lower() == "bearer" else "")
@@ -145,6 +146,20 @@ class Gate:
         if path in self._larger:
             return BodyLimit("documents.max_bytes", self._larger[path])
         return BodyLimit("http.max_body_bytes", self._settings.max_body_bytes)
+
+
+def _guarded(send: Send) -> Send:
+    """Every answer says that it is what it is called, and is kept nowhere on its way: it tells what
+    somebody remembers."""
+
+    async def guarded(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            headers["X-Content-Type-Options"] = "nosniff"
+            headers.setdefault("Cache-Control", "no-store")
+        await send(message)
+
+    return guarded
 
 
 class RevokedError(Exception):

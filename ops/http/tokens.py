@@ -75,6 +75,11 @@ class Tokens:
             ) from None
         return self._known
 
+    @property
+    def are_used(self) -> bool:
+        """Whether there ever was a token: to revoke the last one lets no one in."""
+        return self._path.exists()
+
     def caller(self, secret: str) -> Caller | None:
         """Whose token this is. All hashes are compared, so that time tells nothing."""
         given = hashed(secret)

@@ -27,9 +27,8 @@ from palimpsest.ops.ingest.base import Bad
 from palimpsest.ops.ingest.lines import FIELDS, Watch, near_miss, turn_of
 from palimpsest.ops.ingest.records import RecordOptions, in_batches
 from palimpsest.ops.parts import utc_now
-from palimpsest.ops.queries.errors import NotFoundError
-from palimpsest.ops.threads import in_thread_of
 from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.threads import in_thread_of
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.sensitive.policy import PII_REJECTED, Policy

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from pydantic import ValidationError
 
 from palimpsest.ops.ingest.base import Bad, Said, with_offset
-from palimpsest.schemas.codec import describe
+from palimpsest.schemas.codec import describe, refuse_depth
 from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.topics import CONVERSATION_TURNS
@@ -76,6 +76,7 @@ def checked(
     options: RecordOptions,
 ) -> Outgoing:
     """The turn as a record. Raises ValueError for what the log should not be given."""
+    refuse_depth(turn.model_dump_json().encode())
     for where, text in _texts({"scope": scope, **turn.model_dump()}, ""):
         if "\0" in text:
             raise ValueError(f"{where}: has a NUL character (U+0000); remove it")
@@ -100,6 +101,7 @@ def checked(
         body=turn,
     )
     record = outgoing(CONVERSATION_TURNS, message)
+    refuse_depth(record.value or b"")
     size = len(record.value or b"")
     if size > options.max_bytes:
         raise ValueError(

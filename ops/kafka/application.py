@@ -13,6 +13,7 @@ from functools import partial
 
 import duckdb
 
+from palimpsest.ops.log_folder import make_private
 from palimpsest.ops.maintenance.earning import Earning, any_busy
 from palimpsest.ops.maintenance.publishing import Publishing
 from palimpsest.ops.maintenance.shadow_deciding import ShadowDeciding
@@ -344,7 +345,8 @@ def _add_role(
         model_stages(settings),
     )
     folder = settings.data_dir / "faust"
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private(settings.data_dir)
+    folder.mkdir(exist_ok=True)
 
     def join() -> Member:
         flow.member = Member(role, cluster, folder)

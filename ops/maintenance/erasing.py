@@ -12,30 +12,32 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
 import duckdb
 
+from palimpsest.ops.maintenance.replaced_records import null_values, purge, read_records
+from palimpsest.ops.maintenance.scrubbing import scrub_log
 from palimpsest.schemas.redaction import Redaction
-from palimpsest.schemas.topics import ALL_TOPICS, MEMORY_HISTORY, Topic
+from palimpsest.schemas.topics import ALL_TOPICS, MEMORY_HISTORY
 from palimpsest.stores.shard import Shard
 from palimpsest.stores.writing.erasures import (
     Erasure,
+    dead_records,
     finish_files,
     finish_log,
     history_events,
     redaction_of,
+    scrub_of,
     unfinished,
 )
 from palimpsest.streams.logs.base import LogError, Outgoing, Record
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.models.recorded import RecordedReplies
-from palimpsest.streams.runtime.output import HEADERS
 
 logger = logging.getLogger(__name__)
 
-READ_RECORDS: Final = 1_000
 AGAIN_SECONDS: Final = 60.0
 """After which what could not be done is tried again."""
 
@@ -105,9 +107,13 @@ def carry_out_in(
         in_log = [erasure for erasure in erasures if erasure.phase == "log"]
         if in_log:
             _redact_log(log, partition, [redaction_of(connection, each) for each in in_log])
+            scrubs = [each for each in (scrub_of(connection, one) for one in in_log) if each]
+            caused: set[str] = set()
+            for scrub in scrubs:
+                caused |= scrub_log(log, partition, scrub, dead_records(connection, scrub))
             _forget_replies(replies, in_log)
             log.forget_bytes()
-            finish_log(connection, in_log)
+            finish_log(connection, in_log, scrubs, caused)
     shard.rewrite()
     with shard.writing() as connection:
         finish_files(connection)
@@ -125,7 +131,7 @@ def carry_out_on_kafka(
     with shard.writing() as connection:
         in_log = [each for each in unfinished(connection) if each.phase == "log"]
         for erasure in in_log:
-            append(_null_values(partition, erasure.scope, history_events(connection, erasure)))
+            append(null_values(partition, erasure.scope, history_events(connection, erasure)))
         if in_log:
             _forget_replies(replies, in_log)
             finish_log(connection, in_log)
@@ -141,15 +147,10 @@ def _forget_replies(replies: RecordedReplies | None, erasures: Sequence[Erasure]
         replies.erase([erasure.scope for erasure in erasures])
 
 
-def _null_values(partition: int, scope: str, keys: Iterable[bytes]) -> list[Outgoing]:
-    topic = MEMORY_HISTORY.name
-    return [Outgoing(topic, scope, key, None, HEADERS, partition=partition) for key in keys]
-
-
 def _redact_log(log: EmbeddedLog, partition: int, redactions: Sequence[Redaction]) -> None:
     """Every record is changed by one redaction after another: it is read once for all of them."""
     for topic in ALL_TOPICS:
-        for records in _read(log, topic, partition):
+        for records in read_records(log, topic, partition):
             changed = [
                 (record, *redacted)
                 for record in records
@@ -157,7 +158,7 @@ def _redact_log(log: EmbeddedLog, partition: int, redactions: Sequence[Redaction
             ]
             if changed and topic is MEMORY_HISTORY:
                 for scope in dict.fromkeys(scope for _, scope, _ in changed):
-                    _purge(log, partition, scope, [each for each, of, _ in changed if of == scope])
+                    purge(log, partition, scope, [each for each, of, _ in changed if of == scope])
             elif changed:
                 log.redact(topic.name, partition, {each.offset: new for each, _, new in changed})
 
@@ -172,20 +173,3 @@ def _redacted(record: Record, redactions: Sequence[Redaction]) -> tuple[str, byt
         if redacted != value:
             value, scope = redacted, scope or redaction.scope
     return None if scope is None else (scope, value)
-
-
-def _purge(log: EmbeddedLog, partition: int, scope: str, records: Sequence[Record]) -> None:
-    """Null values for these keys of a compacted topic, and then nothing of the records."""
-    keys = dict.fromkeys(record.key or b"" for record in records)
-    log.append(_null_values(partition, scope, keys))
-    log.erase(MEMORY_HISTORY.name, partition, [record.offset for record in records])
-
-
-def _read(log: EmbeddedLog, topic: Topic, partition: int) -> Iterator[list[Record]]:
-    offset, end = 0, log.end_offset(topic.name, partition)
-    while offset < end:
-        records = log.read(topic.name, partition, offset, READ_RECORDS)
-        if not records:
-            return
-        yield records
-        offset = records[-1].offset + 1

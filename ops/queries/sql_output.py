@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv, parquet
 from pydantic import JsonValue
 
@@ -32,9 +33,13 @@ def as_json(table: pa.Table) -> bytes:
     return json.dumps(json_rows(table), indent=2, ensure_ascii=False).encode() + b"\n"
 
 
+FORMULA: Final = r"^[=+\-@\t\r]"
+"""What a spreadsheet takes for the beginning of a formula, which may reach out of the sheet."""
+
+
 def as_csv(table: pa.Table) -> bytes:
     """With a header; lists and structs as JSON text, bytes as base64: CSV has no other way to hold
-    them."""
+    them. A text that a spreadsheet would run has a quotation mark (') before it."""
     sink = pa.BufferOutputStream()
     columns = [_in_csv(column) for column in table.columns]
     csv.write_csv(pa.table(columns, names=table.column_names), sink)
@@ -44,6 +49,9 @@ def as_csv(table: pa.Table) -> bytes:
 def _in_csv(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         return pa.array([json_value(value) for value in column.to_pylist()], pa.string())
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        begins = pc.match_substring_regex(column, FORMULA)
+        return pc.if_else(begins, pc.binary_join_element_wise("'", column, ""), column)
     if not pa.types.is_nested(column.type):
         return column
     values = column.to_pylist()

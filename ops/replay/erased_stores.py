@@ -29,22 +29,24 @@ _STAGE: Final = "apply-writes"
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """An erasure that is finished in the live memory: the memories whose texts are gone."""
+    """An erasure that is finished in the live memory: the memories whose texts are gone, and when
+    that was of all of the scope."""
 
     erasure_id: str
     scope: str
     memory_ids: tuple[str, ...]
+    scope_at: datetime | None = None
 
 
 def erased_in(shard: Shard) -> list[Erased] | None:
     """What was erased from a live store; None while something of it is left to be done."""
     with shard.reading() as reader:
         rows = reader.execute(
-            "SELECT erasure_id, scope, memory_ids, phase FROM erasures ORDER BY position"
+            "SELECT erasure_id, scope, memory_ids, scope_at, phase FROM erasures ORDER BY position"
         ).fetchall()
     if any(phase != DONE for *_, phase in rows):
         return None
-    return [Erased(erasure_id, scope, tuple(ids)) for erasure_id, scope, ids, _ in rows]
+    return [Erased(key, scope, tuple(ids), scope_at) for key, scope, ids, scope_at, _ in rows]
 
 
 def count_erasures(shards: Mapping[int, Shard]) -> tuple[int, ...]:
@@ -74,7 +76,8 @@ def erase_in_store(
     for erased in erasures:
         unit = shard.unit()
         rows = _texts_left(unit, erased)
-        if rows or (under_way and not _is_known(shard, erased)):
+        is_wanted = under_way or erased.scope_at is not None
+        if rows or (is_wanted and not _is_known(shard, erased)):
             _forget_in_graph(shard, erased)
             _erase(unit, erased, rows, at)
             found = True
@@ -122,5 +125,5 @@ def _erase(unit: UnitOfWork, erased: Erased, rows: Sequence[MemoryRow], at: date
         unit.stage([Put(without_text(changed(row, at, BY, number), at))])
     texts = dict.fromkeys(erased.memory_ids, "") | {row.memory_id: row.content for row in rows}
     keys = tuple(row.embedding_key for row in rows)
-    unit.stage([Erase(erased.erasure_id, erased.scope, texts, keys)])
+    unit.stage([Erase(erased.erasure_id, erased.scope, texts, keys, erased.scope_at)])
     unit.commit(Progress(_STAGE, {}, (), (), sent_through=-1))

@@ -9,10 +9,12 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from pydantic import BaseModel, JsonValue, SecretStr, ValidationError
 from pydantic_settings import EnvSettingsSource
@@ -141,9 +143,15 @@ def flattened(settings: Settings) -> Flat:
     return flat
 
 
+_PASSWORD: Final = re.compile(r"(?<=://)[^/?#\s]{1,1024}(?=@)")
+"""Who asks, and the password, in a URL."""
+
+
 def shown(value: object) -> JsonValue:
     """A value for people and scripts, secrets masked."""
-    if value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, str):
+        return _PASSWORD.sub(MASK, value)
+    if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, SecretStr):
         return MASK

@@ -189,6 +189,21 @@ CREATE TABLE erasures (
     phase VARCHAR NOT NULL, memory_ids VARCHAR[] NOT NULL, texts VARCHAR NOT NULL)
 """
 
+_ERASED_SCOPES = (
+    "ALTER TABLE erasures ADD COLUMN scope_at TIMESTAMPTZ",
+    # Names and relations that an import must not bring back, by their ids.
+    """CREATE TABLE erased_graph (
+        scope VARCHAR NOT NULL, id VARCHAR NOT NULL, PRIMARY KEY (scope, id))""",
+    # What erasures of before have left in rows, and a rebuild would not have.
+    """UPDATE memory_rows SET temporal_kind = 'persistent', extraction_model = NULL,
+        source_id = CASE WHEN source_type IN ('extraction', 'document') THEN source_id END,
+        source_type = CASE WHEN source_type IN ('extraction', 'document') THEN source_type ELSE ''
+            END
+        WHERE is_deleted AND content_hash = ''""",
+    "UPDATE fact_rows SET categories = [] WHERE starts_with(content, '[erased ')",
+    "UPDATE held_proposals SET categories = [] WHERE starts_with(content, '[erased ')",
+)
+
 _SHADOW_PROPOSALS = (
     """CREATE TABLE shadow_proposals (
         item_id VARCHAR NOT NULL, round BIGINT NOT NULL, decider VARCHAR NOT NULL,
@@ -249,6 +264,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration("0014-privacy-levels", (_PRIVACY,)),
     Migration("0015-scope-categories", _CATEGORIES),
     Migration("0016-roles", ("ALTER TABLE memory_rows ADD COLUMN role VARCHAR DEFAULT ''",)),
+    Migration("0017-erased-scopes", _ERASED_SCOPES),
 )
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import duckdb
 
+from palimpsest.schemas.identity import relation_id
+
 _OF_GRAPH = ("name_rows", "relation_rows", "mention_rows", "aspect_rows", "attribute_rows")
 
 # A memory that tells of both ends stands for what is said of them.
@@ -27,11 +29,24 @@ DELETE FROM name_rows WHERE scope = $scope AND name_id IN (SELECT unnest($names)
     AND name_id NOT IN (SELECT name_id FROM aspect_rows WHERE scope = $scope)"""
 
 
+_RELATION = " RETURNING source_name_id, target_name_id, relation_type"
+_NAME = " RETURNING name_id"
+_WHOLE_RELATIONS = f"DELETE FROM relation_rows WHERE scope = $scope{_RELATION}"
+_WHOLE_NAMES = f"DELETE FROM name_rows WHERE scope = $scope{_NAME}"
+
+
+def erased_ids(connection: duckdb.DuckDBPyConnection, scope: str) -> frozenset[str]:
+    """Names and relations of a scope that were erased, by their ids."""
+    rows = connection.execute("SELECT id FROM erased_graph WHERE scope = ?", [scope]).fetchall()
+    return frozenset(key for (key,) in rows)
+
+
 def erase_graph(
     connection: duckdb.DuckDBPyConnection, scope: str, memory_ids: Sequence[str] | None
 ) -> None:
     """As part of the running transaction; the whole graph of the scope for None."""
     if memory_ids is None:
+        _note_erased(connection, scope, _WHOLE_RELATIONS, _WHOLE_NAMES, {"scope": scope})
         for table in _OF_GRAPH:
             connection.execute(f"DELETE FROM {table} WHERE scope = ?", [scope])
         return
@@ -54,8 +69,30 @@ def erase_graph(
         " AND aspect_id NOT IN (SELECT aspect_id FROM attribute_rows WHERE scope = $scope)",
         {"scope": scope, "names": names},
     )
-    for statement in (_UNTOLD_RELATIONS, _UNTOLD_NAMES):
-        connection.execute(statement, {"scope": scope, "names": names})
+    _note_erased(
+        connection,
+        scope,
+        f"{_UNTOLD_RELATIONS}{_RELATION}",
+        f"{_UNTOLD_NAMES}{_NAME}",
+        {"scope": scope, "names": names},
+    )
+
+
+def _note_erased(
+    connection: duckdb.DuckDBPyConnection,
+    scope: str,
+    relations: str,
+    names: str,
+    given: dict[str, object],
+) -> None:
+    """Delete by both statements, and keep the ids of what they return: an import must not bring it
+    back."""
+    gone = [relation_id(*row) for row in connection.execute(relations, given).fetchall()]
+    gone += [name_id for (name_id,) in connection.execute(names, given).fetchall()]
+    connection.execute(
+        "INSERT INTO erased_graph SELECT ?, unnest(?::VARCHAR[]) ON CONFLICT DO NOTHING",
+        [scope, gone],
+    )
 
 
 def free_again(connection: duckdb.DuckDBPyConnection, scope: str) -> bool:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache, partial
 from typing import Final
 
@@ -18,24 +19,28 @@ import duckdb
 
 from palimpsest.schemas.redaction import Redaction, folded, folded_hash, is_mark, marks_of
 from palimpsest.schemas.rows import embedding_key
+from palimpsest.schemas.scrubbing import Scrub
 from palimpsest.stores.state import ShardState
 from palimpsest.stores.writing.erased_graph import erase_graph, free_again
 from palimpsest.stores.writing.redacted_tables import redact_tables
+from palimpsest.stores.writing.scrubbed_tables import scrub_results, scrub_tables
 from palimpsest.streams.store_port import Erase, EraseGraph, NotAlone
 
 DONE: Final = "done"
-UNFINISHED: Final = "SELECT erasure_id, scope, phase, memory_ids, texts FROM erasures"
+UNFINISHED: Final = "SELECT erasure_id, scope, phase, memory_ids, texts, scope_at FROM erasures"
 
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """What of an erasure is left to be carried out. `texts` are those of its memories by id."""
+    """What of an erasure is left to be carried out. `texts` are those of its memories by id;
+    `scope_at` is when all of the scope was erased."""
 
     erasure_id: str
     scope: str
     phase: str
     memory_ids: tuple[str, ...]
     texts: Mapping[str, Sequence[str]]
+    scope_at: datetime | None = None
 
 
 class BatchErasures:
@@ -62,6 +67,8 @@ class BatchErasures:
         for write in self._staged:
             if isinstance(write, EraseGraph):
                 erase_graph(connection, write.scope, write.memory_ids)
+                if write.memory_ids is None:
+                    scrub_results(connection, write.scope)
                 self._freed |= free_again(connection, write.scope)
             else:
                 _erase(connection, write)
@@ -82,16 +89,22 @@ def _erase(connection: duckdb.DuckDBPyConnection, erase: Erase) -> None:
         texts.setdefault(memory_id, []).append(text)
     keys += [*erase.embedding_keys, *_held_keys(connection, ids)]
     connection.execute(
-        "INSERT OR REPLACE INTO erasures SELECT ?, ?, coalesce(max(position), 0) + 1, 'log', ?, ?"
-        " FROM erasures",
-        [erase.erasure_id, erase.scope, ids, json.dumps(texts, ensure_ascii=False)],
+        "INSERT OR REPLACE INTO erasures SELECT ?, ?, coalesce(max(position), 0) + 1, 'log', ?, ?,"
+        " ? FROM erasures",
+        [
+            *(erase.erasure_id, erase.scope, ids, json.dumps(texts, ensure_ascii=False)),
+            erase.scope_at,
+        ],
     )
     connection.execute("DELETE FROM memory_archive WHERE memory_id IN (SELECT unnest(?))", [ids])
     for table in ("fts_docs", "fts_postings"):
         connection.execute(f"DELETE FROM {table} WHERE memory_id IN (SELECT unnest(?))", [ids])
     _forget_beside(connection, erase.scope, ids)
-    erasure = Erasure(erase.erasure_id, erase.scope, "log", tuple(ids), texts)
+    erasure = Erasure(erase.erasure_id, erase.scope, "log", tuple(ids), texts, erase.scope_at)
     redact_tables(connection, [redaction_of(connection, erasure)])
+    scrub = scrub_of(connection, erasure)
+    if scrub is not None:
+        scrub_tables(connection, scrub)
     connection.execute(
         "DELETE FROM embeddings WHERE embedding_key IN (SELECT unnest(?)) AND embedding_key NOT IN"
         " (SELECT embedding_key FROM memory_rows)",
@@ -154,9 +167,20 @@ def unfinished(connection: duckdb.DuckDBPyConnection) -> list[Erasure]:
     """The erasures that are left to be carried out, in their order."""
     rows = connection.execute(f"{UNFINISHED} WHERE phase <> 'done' ORDER BY position").fetchall()
     return [
-        Erasure(erasure_id, scope, phase, tuple(ids), json.loads(texts))
-        for erasure_id, scope, phase, ids, texts in rows
+        Erasure(erasure_id, scope, phase, tuple(ids), json.loads(texts), scope_at)
+        for erasure_id, scope, phase, ids, texts, scope_at in rows
     ]
+
+
+def scrub_of(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> Scrub | None:
+    """What is left to be taken out where all of the scope was erased; None where not all was."""
+    if erasure.scope_at is None:
+        return None
+    erased = connection.execute(
+        "SELECT memory_id FROM memory_rows WHERE scope = ? AND content_hash = ''", [erasure.scope]
+    ).fetchall()
+    known = frozenset(erasure.memory_ids).union(key for (key,) in erased)
+    return Scrub(erasure.scope, erasure.erasure_id, erasure.scope_at, known)
 
 
 def redaction_of(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> Redaction:
@@ -243,11 +267,28 @@ def history_events(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> l
     return [str(event_id).encode() for (event_id,) in rows]
 
 
-def finish_log(connection: duckdb.DuckDBPyConnection, erasures: Iterable[Erasure]) -> None:
-    """Once no record has the texts any more: take out what came meanwhile, and forget the texts."""
+def dead_records(connection: duckdb.DuckDBPyConnection, scrub: Scrub) -> list[tuple[str, int]]:
+    """Topics and offsets of the records of the scope that could not be processed until then."""
+    rows = connection.execute(
+        "SELECT topic, log_offset FROM dead_letter_rows WHERE scope = ? AND last_failed_at <= ?",
+        [scrub.scope, scrub.at],
+    )
+    return [(topic, offset) for topic, offset in rows.fetchall()]
+
+
+def finish_log(
+    connection: duckdb.DuckDBPyConnection,
+    erasures: Sequence[Erasure],
+    scrubs: Sequence[Scrub] = (),
+    caused: Collection[str] = (),
+) -> None:
+    """Once no record has the texts any more: take out what came meanwhile, and forget the texts.
+    `caused`: the causes of what was told in scopes before all of them was erased."""
     connection.execute("BEGIN")
     try:
         redact_tables(connection, [redaction_of(connection, each) for each in erasures])
+        for scrub in scrubs:
+            scrub_tables(connection, scrub, caused)
         connection.execute("UPDATE erasures SET phase = 'files', texts = '{}' WHERE phase = 'log'")
         connection.execute("COMMIT")
     except BaseException:

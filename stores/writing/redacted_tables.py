@@ -54,7 +54,13 @@ class Table:
 
 
 TABLES: Final = (
-    Table("fact_rows", ("item_id",), ("turn_memory_id",), ("content",)),
+    Table(
+        "fact_rows",
+        ("item_id",),
+        ("turn_memory_id",),
+        ("content", "categories"),
+        lists=("categories",),
+    ),
     Table(
         "proposals",
         ("item_id", "round"),
@@ -64,7 +70,13 @@ TABLES: Final = (
         source="(SELECT p.*, f.turn_memory_id FROM proposals p"
         " LEFT JOIN fact_rows f USING (item_id) WHERE p.scope = $scope)",
     ),
-    Table("held_proposals", ("item_id",), ("action", "turn_memory_id"), ("content", "reason")),
+    Table(
+        "held_proposals",
+        ("item_id",),
+        ("action", "turn_memory_id"),
+        ("content", "reason", "categories"),
+        lists=("categories",),
+    ),
     Table(
         "shadow_proposals",
         ("item_id", "round", "decider"),

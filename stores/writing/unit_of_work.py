@@ -34,6 +34,7 @@ from palimpsest.stores.state import ShardState
 from palimpsest.stores.writing.batch_rows import BatchRows, RowT
 from palimpsest.stores.writing.derived_memories import sources_of_derived
 from palimpsest.stores.writing.embedding_columns import embedding_columns
+from palimpsest.stores.writing.erased_graph import erased_ids
 from palimpsest.stores.writing.erasures import BatchErasures
 from palimpsest.stores.writing.index_changes import note_in_indexes
 from palimpsest.stores.writing.known_documents import known_documents
@@ -232,7 +233,12 @@ class UnitOfWork:
             texts={row.memory_id: self._texts.of(row) for row in rows if row is not None},
             naming=naming,
             command=self._row(CommandRow, ask.command_id),
+            erased=self._erased(ask.scope) if ask.erased else frozenset(),
         )
+
+    def _erased(self, scope: str) -> frozenset[str]:
+        with self._shard.reading() as reader:
+            return erased_ids(reader, scope)
 
     def _name(self, name_id: str) -> NameRow:
         row = self._rows.get(NameRow, (name_id,))

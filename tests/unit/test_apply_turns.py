@@ -109,7 +109,7 @@ def test_another_turn_under_a_known_turn_id_is_refused_with_both_texts(
 
 
 def test_under_the_id_of_an_erased_turn_nothing_is_kept() -> None:
-    # A producer may send again what was erased: no row and no letter has it.
+    # A producer may send again what was erased: no row and no dead letter has it.
     again = store_turn(
         "I like tea.",
         Store.of(memory(T1, "", type="episodic", content_hash="", is_deleted=True)),

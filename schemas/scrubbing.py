@@ -1,0 +1,220 @@
+"""Scrubbing what a scope holds when all of it is erased: records and rows, as JSON.
+
+Nothing is taken out by the name of its field. What stays is what cannot tell anything: ids, times,
+hashes and the words of the program itself. Everything else is replaced, so that a field which is
+added later is scrubbed without anyone thinking of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import types
+import typing
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from functools import cache
+from typing import Final
+
+from pydantic import BaseModel, JsonValue
+
+from palimpsest.schemas.envelope import Envelope, Frozen
+from palimpsest.schemas.identity import turn_item_id, turn_memory_id
+from palimpsest.schemas.messages import SCHEMAS, ConversationTurn
+from palimpsest.schemas.privacy import erased_person
+from palimpsest.schemas.quotations import ERASED
+from palimpsest.schemas.redaction import SOURCES, dumped, is_mark, mark_of
+from palimpsest.schemas.row_types import ROW_TYPES
+from palimpsest.schemas.topics import CONVERSATION_TURNS, TOPICS
+
+EDGES: Final = frozenset(
+    {"temporal", "causal", "entity", "derived_from", "supersedes", "restates", "contradicts"}
+)
+"""Relations that the program draws between memories."""
+_WORDS: Final = (
+    EDGES
+    | SOURCES
+    | {"episodic", "document-chunk", "unknown", "local", "pipeline"}
+    | {"dead", "turn stored", "graph updated", "imported"}
+)
+_STAGES: Final = frozenset(
+    {"normalize", "extract", "decide", "apply-writes", "graph-persist", "audit"}
+)
+_IDS: Final = frozenset({"turn_id", "session_id", "scope", "from_scope"})
+"""What producers choose for things to be known by."""
+_COUNTED: Final = ("turn_id", "session_id", "role", "privacy")
+_NOTHING: Final = b'{"body":{}}'
+_OPEN: Final = frozenset({"headers", "extensions"})
+"""Fields whose keys anyone may choose, and which nothing reads."""
+_NAMES: Final = frozenset(
+    {"name", "alias", "canonical_name", "main", "source", "target", "entity", "aspect", "aliases"}
+)
+"""Names in the graph: what is the same within a record stays the same."""
+_CODE: Final = re.compile(
+    r"(?:forbidden|frozen|private|not_found|not_deleted|invalid_request|unknown_person"
+    r"|confirm_mismatch|version_conflict|retention_expired|duplicate_content_hash"
+    r"|confirmation_required): "
+)
+"""What an error begins with, by which programs know it."""
+_PLAIN: Final = re.compile(
+    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:@\d{1,19})?|[0-9a-f]{64}"
+    r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.]{0,10}(?:Z|[+-]\d\d:?\d\d)?"
+    r"|erased (?:[0-9a-f-]{36} )?\d{1,9}|\[erased [0-9a-f]{32}\]",
+    re.ASCII | re.IGNORECASE,
+)
+"""Ids (of a memory's state too), hashes, times, and what was scrubbed before."""
+
+
+@cache
+def vocabulary() -> frozenset[str]:
+    """All words that a closed field of a message can have."""
+    literals = {word for part in _parts() for word in _literals(part)}
+    return frozenset(literals) | _WORDS | _STAGES | SCHEMAS.keys() | TOPICS.keys()
+
+
+@cache
+def _field_names() -> frozenset[str]:
+    rows = {each.name for row_type in ROW_TYPES for each in fields(row_type)}
+    models = {name for part in _parts() if isinstance(part, type) for name in part.model_fields}
+    others = {"drawn_from", "source_memory", "before", "schema", "erased_item_id"}
+    return frozenset(rows | models | others)
+
+
+@cache
+def _parts() -> tuple[type[BaseModel], ...]:
+    """The classes of all messages and of their parts."""
+    found: dict[type[BaseModel], None] = {}
+    left: list[object] = [Envelope[Frozen], *SCHEMAS.values()]
+    while left:
+        each = left.pop()
+        if isinstance(each, type) and issubclass(each, BaseModel):
+            if each not in found:
+                found[each] = None
+                left += [info.annotation for info in each.model_fields.values()]
+        else:
+            left += typing.get_args(each)
+    return tuple(found)
+
+
+def _literals(part: type[BaseModel]) -> Iterator[str]:
+    left: list[object] = [info.annotation for info in part.model_fields.values()]
+    while left:
+        each = left.pop()
+        if typing.get_origin(each) is typing.Literal:
+            yield from (word for word in typing.get_args(each) if isinstance(word, str))
+        elif isinstance(each, types.UnionType) or typing.get_origin(each) is not None:
+            left += typing.get_args(each)
+
+
+@dataclass(slots=True)
+class Scrub:
+    """Of all that was told in a scope until it was erased by the command `erasure_id`, `at` this
+    moment. What tells of a memory that is not among the `erased` ones is not touched, and neither
+    is what tells of the erasure itself, by its `own` ids."""
+
+    scope: str
+    erasure_id: str
+    at: datetime
+    erased: Collection[str]
+    own: set[str] = field(default_factory=set)
+    _names: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.own.add(self.erasure_id)
+
+    def value(self, value: bytes, is_dead: bool = False) -> bytes:
+        """A record's value; of one that could not be processed as a turn nothing but its
+        envelope is left."""
+        try:
+            raw: JsonValue = json.loads(value)
+        except (ValueError, RecursionError):
+            return _NOTHING if is_dead else value
+        if not isinstance(raw, dict):
+            return _NOTHING if is_dead else value
+        left = raw | {"body": self._dead_turn(raw.get("body"))} if is_dead else raw
+        self._names.clear()
+        try:
+            scrubbed = self.node(left)
+        except RecursionError:
+            return _NOTHING
+        return value if scrubbed == raw else dumped(scrubbed)
+
+    def node(self, node: JsonValue, name: str = "") -> JsonValue:
+        """A part of a record or a row, under the name of its field."""
+        if isinstance(node, dict):
+            return self._object(node, name)
+        if isinstance(node, list):
+            return [self.node(each, name) for each in node]
+        return self._text(node, name) if isinstance(node, str) else node
+
+    def _text(self, node: str, name: str) -> str:
+        if self._stays(node, name):
+            return node
+        if name == "person":
+            return erased_person(self.scope, node)
+        if name == "error":
+            code = _CODE.match(node)
+            return f"{code.group()}{ERASED}" if code else ERASED
+        if name in _NAMES:
+            known = " ".join(node.lower().split())
+            return self._names.setdefault(known, f"erased {len(self._names) + 1}")
+        return ERASED
+
+    def tells_of_others(self, node: JsonValue) -> bool:
+        """Whether a record or a row tells of a memory that was not erased."""
+        if isinstance(node, list):
+            return any(map(self.tells_of_others, node))
+        if not isinstance(node, dict):
+            return False
+        ids = [node.get(name) for name in ("memory_id", "turn_memory_id", "source_memory")]
+        many = node.get("memory_ids")
+        ids += many if isinstance(many, list) else []
+        if "turn_id" in node and "content" in node and "memory_id" not in node:
+            ids.append(turn_memory_id(self.scope, str(node["turn_id"])))
+        if any(isinstance(each, str) and each not in self.erased for each in ids):
+            return True
+        return any(map(self.tells_of_others, node.values()))
+
+    def _stays(self, text: str, name: str) -> bool:
+        if not text or text == self.scope or name in _IDS or text == ERASED or is_mark(text):
+            return True
+        return text in vocabulary() or _PLAIN.fullmatch(text) is not None
+
+    def _object(self, node: Mapping[str, JsonValue], name: str) -> JsonValue:
+        if name in _OPEN:
+            return {}
+        if "value_base64" in node:
+            node = {**node, "value_base64": self._held(node)}
+        known = _field_names()
+        # The settings by which an intent is carried out are the program's.
+        as_is = {"value_base64", "settings"} if "write" in node else {"value_base64"}
+        return {
+            key: each if key in as_is else self.node(each, key)
+            for key, each in node.items()
+            if key in known
+        }
+
+    def _dead_turn(self, body: JsonValue) -> JsonValue:
+        """What is left of a turn that was never stored: what it is counted by."""
+        try:
+            turn = ConversationTurn.model_validate(body)
+        except ValueError:
+            return {}
+        if is_mark(turn.content) or not isinstance(body, dict):
+            return body
+        left = {name: body[name] for name in _COUNTED if name in body}
+        mark = mark_of(turn_memory_id(self.scope, turn.turn_id))
+        return left | {"content": mark, "erased_item_id": turn_item_id(self.scope, turn)}
+
+    def _held(self, node: Mapping[str, JsonValue]) -> str:
+        """What a dead letter holds, scrubbed like the record that it was."""
+        try:
+            held = base64.b64decode(str(node["value_base64"]), validate=True)
+        except ValueError:
+            held = b""
+        names = dict(self._names)
+        value = self.value(held, is_dead=node.get("topic") == CONVERSATION_TURNS.name)
+        self._names = names
+        return base64.b64encode(value).decode()
