@@ -113,7 +113,8 @@ async def beside_a_slow_body(lab: Lab) -> object:
 
 async def second_stream(lab: Lab) -> object:
     async with client_of(lab) as client, client.stream("GET", "/api/events") as first:
-        await anext(first.aiter_lines())
+        lines = first.aiter_lines()  # without a reference it would end, and the stream with it
+        await anext(lines)
         async with client.stream("GET", "/api/events") as second:
             return second.status_code
 
