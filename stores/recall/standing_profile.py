@@ -54,6 +54,8 @@ MAX_ROWS: Final = 500
 AN_ASPECT: Final = 4
 """Memories that an aspect shows."""
 _WORD: Final = re.compile(r"[^\W_]+")
+_DENIALS: Final = frozenset({"not", "no", "never", "t", "longer", "stopped", "without", "nicht"})
+"""Words, and parts of them, by which a sentence says the opposite of what it says without."""
 
 _SPEAKERS: Final = """
 SELECT who FROM memory_rows
@@ -156,12 +158,28 @@ def _fact(
 
 def _chosen(facts: Sequence[_Fact]) -> list[_Fact]:
     """The first of every aspect, then the second of every aspect, and so on; pinned ones first."""
-    seen: dict[str, int] = {}
-    placed = []
+    of_aspect: dict[str, list[_Fact]] = {}
     for fact in facts:
-        place = seen.get(fact.aspect, 0)
-        seen[fact.aspect] = place + 1
-        if place < AN_ASPECT or fact.pinned:
-            placed.append((not fact.pinned, place, ASPECTS.index(fact.aspect), fact))
+        taken = of_aspect.setdefault(fact.aspect, [])
+        if not fact.pinned and any(_says_all_of(other, fact) for other in taken):
+            continue
+        less = next(
+            (n for n, o in enumerate(taken) if not o.pinned and _says_all_of(fact, o)), None
+        )
+        if less is not None:
+            taken[less] = fact
+        elif len(taken) < AN_ASPECT or fact.pinned:
+            taken.append(fact)
+    placed = [
+        (not fact.pinned, place, ASPECTS.index(aspect), fact)
+        for aspect, taken in of_aspect.items()
+        for place, fact in enumerate(taken)
+    ]
     placed.sort(key=lambda each: each[:3])
     return [fact for *_, fact in placed]
+
+
+def _says_all_of(one: _Fact, other: _Fact) -> bool:
+    """Whether the words of the other one are all in this, and it does not deny them."""
+    words, others = set(_words(one.piece.text)), set(_words(other.piece.text))
+    return others <= words and not (words - others) & _DENIALS

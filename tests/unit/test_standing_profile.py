@@ -50,3 +50,21 @@ def test_of_whom_the_question_names_where_several_speak(tmp_path: Path) -> None:
     with closing(filled(tmp_path, "Ana", "Ben")) as shard:
         assert profile_of(shard, "what can Ben eat?") == (["Ben is diabetic"], [])
         assert profile_of(shard, "suggest a dinner") == ([], [])
+
+
+def test_what_another_line_says_in_full_is_said_once(tmp_path: Path) -> None:
+    texts = (
+        "Ana has had a cough for weeks",
+        "Ana has had a cough for six weeks (as of March 2026)",
+        "Ana is allergic to nuts",
+        "Ana is not allergic to nuts",
+    )
+    with closing(open_shard(tmp_path)) as shard:
+        rows = [replace(turn("t", "hello there", 0), who="Ana")]
+        rows += [
+            replace(memory(f"f{n}", text, 100), categories=("health",), who="Ana")
+            for n, text in enumerate(texts)
+        ]
+        write(shard, rows)
+        essential, _ = profile_of(shard, "how is Ana?")
+        assert sorted(essential) == sorted(texts[1:])
