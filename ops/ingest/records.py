@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,6 +10,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
 
 from palimpsest.ops.ingest.base import Bad, Said, with_offset
 from palimpsest.schemas.codec import describe, refuse_depth
@@ -76,7 +78,8 @@ def checked(
     options: RecordOptions,
 ) -> Outgoing:
     """The turn as a record. Raises ValueError for what the log should not be given."""
-    refuse_depth(turn.model_dump_json().encode())
+    with contextlib.suppress(PydanticSerializationError):  # half a surrogate pair is told below
+        refuse_depth(turn.model_dump_json().encode())
     for where, text in _texts({"scope": scope, **turn.model_dump()}, ""):
         if "\0" in text:
             raise ValueError(f"{where}: has a NUL character (U+0000); remove it")

@@ -112,9 +112,8 @@ async def test_what_the_analyst_of_the_benchmark_asks_can_be_asked(tmp_path: Pat
     with Pipeline(tmp_path) as pipeline:
         pipeline.say("I live in Lisbon with my sister Nora.")
         await pipeline.drain()
-        sources = Sources(
-            pipeline.settings, pipeline.log, {0: pipeline.shard}, 1, pipeline.embedding, print
-        )
+        settings = pipeline.settings.model_copy(update={"data_dir": tmp_path})
+        sources = Sources(settings, pipeline.log, {0: pipeline.shard}, 1, pipeline.embedding, print)
         for query in ANALYST_QUERIES:
             await DirectQueries(sources).table(SqlRequest(query))
 

@@ -247,8 +247,8 @@ def test_every_error_of_a_stage_is_a_known_kind() -> None:
         text = path.read_text(encoding="utf-8")
         told |= set(re.findall(r'(?:Refused\(|return|error =|\()\s*f?"([a-z]+_?[a-z_]*): ', text))
     assert {"frozen", "not_found", "confirm_mismatch", "invalid_request"} <= told
-    # This one is no result: the first command's is.
-    assert told - KINDS <= {"command_id_conflict", "turn_id_conflict"}
+    # These are no results of commands: the first command's is, and the others are of turns.
+    assert told - KINDS <= {"command_id_conflict", "turn_id_conflict", "turn_id_erased"}
     assert kind_of("something else: broke") == "failed"
 
 
