@@ -26,6 +26,7 @@ from palimpsest.schemas.messages import (
     RejectedTurnIntent,
     Role,
 )
+from palimpsest.schemas.redaction import is_mark
 from palimpsest.schemas.rows import EdgeRow, MemoryRow, linked_text
 from palimpsest.schemas.session_rows import SessionRow
 from palimpsest.schemas.topics import MEMORY_WRITES, TURNS_NORMALIZED
@@ -222,6 +223,8 @@ def _known_turn_id(
 
 
 def _is_said_alike(turn: NormalizedTurn, stored: MemoryRow) -> bool:
+    if is_mark(turn.content):
+        return False  # in an erased log what was different has the same mark
     told = (stored.who, stored.role or "user", stored.session_id)
     return told == (turn.speaker, turn.role, turn.session_id)
 
