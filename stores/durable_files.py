@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 
 def write_whole(path: Path, content: bytes) -> None:
     """Whoever reads the file sees all of it, or what was there before, also after the machine has
-    ended. Raises OSError."""
-    partial = path.with_name(f".{path.name}.partial")
+    ended; of several who write at once the last one counts. Raises OSError."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
     with partial.open("wb") as file:
         file.write(content)
         file.flush()

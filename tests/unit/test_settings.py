@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -278,3 +279,11 @@ def test_a_folder_s_file_that_is_wrong_is_told(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_text('[search]\nlanguage = "klingon"\n')
     with pytest.raises(SettingsError, match=f"{FILE_NAME}.*klingon"):
         load_settings([], tmp_path, None, {})
+
+
+def test_workers_that_share_a_folder_keep_it_at_once(tmp_path: Path) -> None:
+    flags = [["search.language=german"], ["search.language=english"]] * 20
+    given = [load_settings(each, tmp_path, None, {}).settings for each in flags]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(keep_index_settings, given))
+    assert [each.name for each in tmp_path.iterdir()] == [FILE_NAME]
