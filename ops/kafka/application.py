@@ -9,7 +9,6 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 
 import duckdb
 
@@ -40,7 +39,7 @@ from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.kafka.cluster import ROLES, STATELESS, STORE, Cluster, role_of
-from palimpsest.streams.kafka.faust_agents import FaustFlow, Member, quieten, take_part
+from palimpsest.streams.kafka.faust_agents import FaustFlow, Member, quieten
 from palimpsest.streams.kafka.log import KafkaLog
 from palimpsest.streams.kafka.role import Busy, PartitionStore, Role, stages_of
 from palimpsest.streams.kafka.sender import KafkaSender
@@ -175,8 +174,7 @@ class KafkaApplication:
     names: tuple[str, ...]
     replies: RecordedReplies | None = None
     roles: list[Role] = field(default_factory=list)
-    members: list[Callable[[asyncio.Event], Awaitable[None]]] = field(default_factory=list)
-    """Take part in the groups of the roles until an event is set."""
+    members: list[Member] = field(default_factory=list)
     queue: FairQueue = field(default_factory=FairQueue)
     shards: ShardSet = field(default_factory=ShardSet)
     warnings: list[str] = field(default_factory=list)
@@ -213,7 +211,7 @@ class KafkaApplication:
     async def run(self, until_drained: bool) -> None:
         """Process until `stop`, or until every stage of every worker has processed all there
         is. Raises what a stage, a store or the client ended for; the other roles are stopped."""
-        tasks = [asyncio.ensure_future(member(self._stop)) for member in self.members]
+        tasks = [asyncio.create_task(member.run(self._stop)) for member in self.members]
         if until_drained:
             tasks.append(asyncio.create_task(self._until_drained()))
         flags, seconds = self.settings.pipeline, self.settings.log.expire_seconds
@@ -347,13 +345,10 @@ def _add_role(
     folder = settings.data_dir / "faust"
     make_private(settings.data_dir)
     folder.mkdir(exist_ok=True)
-
-    def join() -> Member:
-        flow.member = Member(role, cluster, folder)
-        return flow.member
-
+    member = Member(role, cluster, folder)
+    flow.member = member
     joined.roles.append(role)
-    joined.members.append(partial(take_part, role, join))
+    joined.members.append(member)
 
 
 @contextlib.contextmanager

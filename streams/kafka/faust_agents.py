@@ -17,12 +17,6 @@ from pathlib import Path
 from typing import Final
 
 import faust
-from aiokafka.errors import (
-    AuthenticationFailedError,
-    GroupAuthorizationFailedError,
-    TopicAuthorizationFailedError,
-    UnsupportedVersionError,
-)
 from faust.events import Event
 from faust.types import TP
 
@@ -31,37 +25,20 @@ from palimpsest.streams.kafka.delivery_source import Delivery
 from palimpsest.streams.kafka.faust_client import application
 from palimpsest.streams.kafka.role import Role
 from palimpsest.streams.kafka.stall_detector import LOOK_SECONDS, StallDetector
-from palimpsest.streams.logs.base import (
-    UNAVAILABLE_SECONDS,
-    LogError,
-    LogUnavailable,
-    Record,
-)
+from palimpsest.streams.logs.base import LogError, Record
 from palimpsest.streams.stage import Stage
 
 LEASE_SHARE: Final = 0.8
 """Part of a session without a confirmed heartbeat after which nothing is committed."""
 STOP_SECONDS: Final = 30.0
 COMMIT_SECONDS: Final = 5.0
-REFUSALS: Final = (
-    AuthenticationFailedError,
-    GroupAuthorizationFailedError,
-    TopicAuthorizationFailedError,
-    UnsupportedVersionError,
-)
-"""What a broker answers for as long as nobody changes its settings or the worker's."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 logger = logging.getLogger("palimpsest.kafka")
 
 
 class Crashed(LogError):
-    """Faust itself ended. Membership in the group is over, and nothing else: a new client may
-    join, unless the broker does not let it in."""
-
-    def __init__(self, reason: BaseException) -> None:
-        super().__init__(f"the Kafka client ended: {type(reason).__name__}: {reason}")
-        self.is_refusal = isinstance(reason, REFUSALS)
+    """Faust itself ended."""
 
 
 class Member:
@@ -106,7 +83,7 @@ class Member:
             self.role.failed.result()
         if self._app.crash_reason is not None:
             reason = self._app.crash_reason
-            raise Crashed(reason) from reason
+            raise Crashed(f"the Kafka client ended: {type(reason).__name__}: {reason}") from reason
 
     async def _crash(self) -> None:
         await self._app._crashed.wait()
@@ -235,24 +212,6 @@ class Member:
         topic = self._cluster.logical(message.topic)
         delivery = Delivery(_record(topic, event), event.ack)
         self.role.put(stage, topic, message.partition, delivery)
-
-
-async def take_part(role: Role, join: Callable[[], Member], stop: asyncio.Event) -> None:
-    """Be a member of the role's group until `stop`. Where the client ends, as it does when it loses
-    its broker or its place in the group, a new one joins. Raises what `Member.run` raises and
-    waiting cannot mend."""
-    while True:
-        try:
-            await join().run(stop)
-            return
-        except (Crashed, LogUnavailable) as error:
-            if stop.is_set() or (isinstance(error, Crashed) and error.is_refusal):
-                raise
-            logger.warning("%s joins its group again: %s", role.name, error)
-            role.join_again(str(error))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(UNAVAILABLE_SECONDS):
-                    await stop.wait()
 
 
 class _GenerationLease:

@@ -23,12 +23,7 @@ from palimpsest.streams.logs.base import UNAVAILABLE_SECONDS, LogError, LogUnava
 from palimpsest.streams.runtime.failures import first_failure
 from palimpsest.streams.runtime.fair_queue import STORE_SHARE, FairQueue, Gathering
 from palimpsest.streams.runtime.pace import pace_of
-from palimpsest.streams.runtime.partition_task import (
-    Barrier,
-    PartitionTask,
-    Unfinished,
-    end_all,
-)
+from palimpsest.streams.runtime.partition_task import Barrier, PartitionTask, end_all
 from palimpsest.streams.runtime.runner import StageRunner
 from palimpsest.streams.runtime.source import Lease
 from palimpsest.streams.settings import WorkerSettings
@@ -98,7 +93,6 @@ class Role:
     def __post_init__(self) -> None:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.states: dict[int, str] = {}
-        self._partitions: tuple[int, ...] = ()
         self._joined = False
         self.tasks: dict[tuple[str, int], PartitionTask] = {}
         self._sources: dict[tuple[str, int], DeliverySource] = {}
@@ -112,11 +106,6 @@ class Role:
         if not self.failed.done():
             self.failed.set_exception(first_failure(error))
 
-    def join_again(self, why: str) -> None:
-        """After `release`, where the client ended: its partitions wait for a new one."""
-        self.failed = asyncio.get_running_loop().create_future()
-        self.states = dict.fromkeys(self._partitions, f"waiting: {why}")
-
     def works(self) -> bool:
         """Whether the group has given this worker its partitions, if any, and all are open."""
         return self._joined and all(state == "working" for state in self.states.values())
@@ -127,7 +116,6 @@ class Role:
         """Begin to work on these partitions. Returns at once: stores are opened in tasks."""
         numbers = sorted(partitions)
         self._joined = True
-        self._partitions = tuple(numbers)
         self.states = dict.fromkeys(numbers, "opening")
         facts = asyncio.create_task(asyncio.to_thread(self._ask, numbers))
         for number in numbers:
@@ -171,8 +159,8 @@ class Role:
         return least
 
     async def quiesce(self) -> None:
-        """Begin nothing new, and let what is being committed end; what does not end in time is
-        left to the next owner."""
+        """Begin nothing new, and let what is being committed end. Fails the worker when a batch
+        does not end in time."""
         async with self._ending:
             tasks = [*self.tasks.values()]
             self.tasks.clear()
@@ -180,10 +168,6 @@ class Role:
             limits = self.cluster.settings
             try:
                 await end_all(tasks, limits.grace_seconds, limits.quiesce_seconds)
-            except Unfinished as error:
-                # Its records wait for a broker that is away: they are in the outbox of the store,
-                # or were not acknowledged, and the next owner sends them.
-                logger.warning("%s: %s", self.name, error)
             except Exception as error:
                 self.fail(error)
 

@@ -59,10 +59,6 @@ class Barrier:
             await self._advanced.wait()
 
 
-class Unfinished(LogError):
-    """What a batch committed could not be sent in time."""
-
-
 class PartitionTask:
     """Serial processing of one stage's one partition, from `start` to `close`.
 
@@ -123,7 +119,7 @@ class PartitionTask:
     async def join(self, grace_seconds: float, limit_seconds: float | None = None) -> None:
         """After `close`: until the batch under way is done. One that is not being committed after
         `grace_seconds` (it waits for a model) is cancelled, as if it had never begun. Raises
-        Unfinished after `limit_seconds` more; what was committed and not sent is then sent by the
+        LogError after `limit_seconds` more; what was committed and not sent is then sent by the
         next owner."""
         task = self._task
         if task is None:
@@ -133,7 +129,7 @@ class PartitionTask:
             async with asyncio.timeout(limit_seconds):
                 await self._uncommitted.wait()
         except TimeoutError:
-            raise Unfinished(
+            raise LogError(
                 f"{self.stage.name}[{self.partition}] did not finish its batch"
             ) from None
         finally:
