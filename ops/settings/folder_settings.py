@@ -53,8 +53,9 @@ def kept_in(folder: Path) -> Path | None:
 
 
 def still_counting(kept: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
-    """Of what was kept, by dotted key, what is left beside the settings that were given."""
-    embeds_otherwise = any(key.startswith("embedding.") for key in given)
+    """Of what was kept, by dotted key, what is left beside the settings that were given: a key
+    for a service or its time limit leaves the model as it is."""
+    embeds_otherwise = any(f"embedding.{name}" in given for name in _EMBEDDING)
     return {
         key: value
         for key, value in kept.items()

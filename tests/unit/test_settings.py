@@ -263,6 +263,16 @@ def test_a_folder_keeps_what_it_is_indexed_with(tmp_path: Path) -> None:
     assert other.search.language == "german"
 
 
+@pytest.mark.parametrize(
+    "flag", ["embedding.api_key=k", "embedding.timeout_seconds=9", "embedding.batch=7"]
+)
+def test_what_says_nothing_of_the_model_leaves_the_folder_s(tmp_path: Path, flag: str) -> None:
+    flags = ["embedding.provider=openai", "embedding.base_url=http://host/v1", "embedding.model=m"]
+    keep_index_settings(load_settings(flags, tmp_path, None, {}).settings)
+    later = load_settings([flag], tmp_path, None, {}).settings.embedding
+    assert (later.provider, later.base_url, later.model) == ("openai", "http://host/v1", "m")
+
+
 def test_a_folder_keeps_no_password(tmp_path: Path) -> None:
     flags = ["embedding.provider=openai", "embedding.base_url=http://u:hidden@host/v1"]
     flags += [
