@@ -6,11 +6,6 @@ from typing import Final, Literal, cast, get_args
 
 from palimpsest.ops.queries.errors import RequestError
 
-DONE: Final = frozenset(
-    {"updated", "no_changes", "forgotten", "recovered", "confirmed", "set"}
-    | {"deleted", "deduped", "dismissed", "added", "merged", "already", "ended", "erased"}
-)
-"""What a command says of what is now as it was told to be."""
 Kind = Literal[
     "invalid_request",
     "too_large",
@@ -38,10 +33,14 @@ class CommandError(RequestError):
 
     code = "command_refused"
 
-    def __init__(self, kind: Kind, text: str, command_id: str | None = None) -> None:
+    def __init__(
+        self, kind: Kind, text: str, command_id: str | None = None, answer: object = None
+    ) -> None:
+        """`answer` is what the command did, where only a part of it was refused."""
         super().__init__(text)
         self.kind = kind
         self.command_id = command_id
+        self.answer = answer
 
 
 def kind_of(error: str) -> Kind:

@@ -1,0 +1,50 @@
+"""All operations, by name. What a subject's file defines is in it; nothing is listed twice."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any, Final
+
+from palimpsest.ops.operations import (
+    changing,
+    dead_letters,
+    documents,
+    graph,
+    memories,
+    pipeline,
+    privacy,
+    proposals,
+    replay,
+    sessions,
+)
+from palimpsest.ops.operations.operation import Operation
+
+SUBJECTS: Final = (
+    memories,
+    changing,
+    graph,
+    sessions,
+    documents,
+    privacy,
+    proposals,
+    pipeline,
+    dead_letters,
+    replay,
+)
+
+
+def defined_in(module: ModuleType) -> tuple[type[Operation[Any]], ...]:
+    """The operations of a module, in order: the classes that say where they can be reached."""
+    return tuple(
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, Operation)
+        and value.__module__ == module.__name__
+        and "surface" in vars(value)
+    )
+
+
+OPERATIONS: Final[dict[str, type[Operation[Any]]]] = {
+    kind.slug: kind for module in SUBJECTS for kind in defined_in(module)
+}

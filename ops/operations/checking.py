@@ -1,0 +1,129 @@
+"""Requests from what a caller passed, and answers typed: by models of pydantic that are made from
+the operations' own fields."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, TypeVar, get_args, get_origin
+
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
+
+from palimpsest.ops.operations.operation import Operation, Parameter, parameters
+from palimpsest.ops.queries.errors import RequestError
+from palimpsest.schemas.codec import describe
+
+T = TypeVar("T")
+O = TypeVar("O", bound=Operation[Any])  # noqa: E741
+
+
+class Strict(BaseModel):
+    """Base of what requests may say. An unknown field is refused: it would be a filter without
+    effect."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def _listed(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+def field_type(parameter: Parameter) -> Any:
+    """The type of a parameter with its bounds, as pydantic checks it."""
+    doc, plain = parameter.doc, parameter.plain_type
+    is_optional = plain is not parameter.type
+    if doc.model is not None:
+        plain = _with_model(plain, doc.model)
+    elif plain is datetime:
+        plain = AwareDatetime
+    bounds = {name: getattr(doc, name) for name in ("ge", "le", "pattern")}
+    if parameter.repeated and doc.model is None:
+        item = Annotated[get_args(plain)[0], Field(max_length=doc.item_length)]
+        plain = Annotated[
+            tuple[item, ...],
+            BeforeValidator(_listed, json_schema_input_type=str | list[str]),
+        ]
+    if plain is str or parameter.repeated or get_origin(plain) is tuple:
+        bounds |= {"min_length": doc.min_length, "max_length": doc.max_length}
+    given = {name: value for name, value in bounds.items() if value is not None}
+    bounded = Annotated[plain, Field(**given)] if given else plain
+    return bounded | None if is_optional else bounded
+
+
+def _with_model(plain: Any, path: str) -> Any:
+    module, _, name = path.partition(":")
+    model = getattr(importlib.import_module(module), name)
+    return tuple[model, ...] if get_origin(plain) is tuple else model
+
+
+@functools.cache
+def model_of(
+    kind: type[Operation[Any]], leave_out: tuple[str, ...] = (), surface: str | None = None
+) -> type[Strict]:
+    """A model of the fields of a request, without some; of a surface only those that it has."""
+    made: dict[str, Any] = {}
+    for each in parameters(kind):
+        if each.name in leave_out or (surface is not None and not each.on(surface)):  # type: ignore[arg-type]
+            continue
+        about = Field(... if each.required else each.default, description=each.doc.text)
+        made[each.name] = (field_type(each), about)
+    return create_model(kind.__name__, __base__=Strict, __doc__=kind.__doc__, **made)
+
+
+def checked(kind: type[O], given: Mapping[str, Any]) -> O:
+    """The request, of values by name. Raises RequestError with what is wrong and where."""
+    names = [each.name for each in parameters(kind)]
+    for name in given.keys() - {*names}:
+        near = difflib.get_close_matches(name, names, 1, 0.5)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise RequestError(f"{name}: there is no such argument{meant}")
+    for name, value in given.items():
+        if isinstance(value, datetime) and value.tzinfo is None:
+            raise RequestError(f"{name}: the time has no zone; give it one, as datetime.UTC")
+    try:
+        found = model_of(kind).model_validate({**given})
+    except ValidationError as error:
+        raise RequestError(describe(error)) from None
+    return built(kind, found)
+
+
+def built(kind: type[O], model: BaseModel) -> O:
+    """The request, of its checked fields. Raises RequestError for fields that make no sense
+    together."""
+    values = {name: _plain(getattr(model, name)) for name in type(model).model_fields}
+    made = kind(**values)
+    made.validate()
+    return made
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(exclude_unset=True)
+    if isinstance(value, tuple):
+        return tuple(_plain(each) for each in value)
+    return value
+
+
+def typed(kind: Any, answer: Any) -> Any:
+    """The JSON of an answer as the type that it has."""
+    return _adapter(kind).validate_python(answer)
+
+
+@functools.cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    """Making one takes milliseconds, longer than most answers."""
+    return TypeAdapter(kind)
+
+

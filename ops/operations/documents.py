@@ -1,0 +1,272 @@
+"""Documents: adding, listing, showing and deleting them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from palimpsest.ops.operations.answers import Applied
+from palimpsest.ops.operations.operation import (
+    AnyScope,
+    Ask,
+    Cursor,
+    Doc,
+    Json,
+    Read,
+    RequiredReason,
+    Scope,
+    ScopeOfId,
+    Surface,
+    Write,
+    limit,
+)
+from palimpsest.ops.queries.errors import RequestError
+
+if TYPE_CHECKING:
+    from palimpsest.ops.queries.sources import Sources
+    from palimpsest.ops.settings.sections import Settings
+    from palimpsest.schemas.commands import Command
+
+DocumentId = Annotated[
+    str,
+    Doc(
+        "a document's id, or its first 8 characters (whole over HTTP)",
+        min_length=1,
+        max_length=64,
+        argument=True,
+        metavar="ID",
+    ),
+]
+Status = Literal[
+    "queued", "extracting", "chunking", "embedding", "indexing", "done", "failed", "deleted"
+]
+ContentType = Literal[
+    "text/plain", "text/markdown", "text/html", "application/json", "application/xml"
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedDocument(Applied):
+    """The document; `deduped`: it was there already."""
+
+    id: str
+    deduped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AddDocument(Write[AddedDocument]):
+    """Add a document: a text, or a URL that is then fetched.
+
+    Its chunks are memories soon after, as its `status` says. The same URL or text again is the same
+    document: `deduped`.
+    """
+
+    text: Annotated[str | None, Doc("the text", min_length=1, pattern=r"\S")] = None
+    url: Annotated[str | None, Doc("where it is fetched", min_length=1, max_length=2_048)] = None
+    name: Annotated[
+        str | None, Doc("the name of the text's file", min_length=1, max_length=256)
+    ] = None
+    title: Annotated[str, Doc("its title; else its own, or its name", max_length=512)] = ""
+    content_type: Annotated[
+        ContentType | None, Doc("of the text; HTML is freed of its boilerplate")
+    ] = None
+    scope: Scope = ""
+
+    surface: ClassVar = Surface(
+        ("POST", "/api/documents"), tag="documents", permission="remember"
+    )
+
+    def validate(self) -> None:
+        if (self.text is None) == (self.url is None):
+            raise RequestError("give a text or a url")
+        if self.url is not None and (self.name or self.content_type):
+            raise RequestError("name and content_type are of a text")
+
+    async def command(self, ask: Ask, settings: Settings) -> Command:
+        import asyncio
+
+        from palimpsest.ops.documents.adding import text_document, url_document
+
+        if self.url is not None:
+            return url_document(self.url, self.title, settings.documents)
+        data = (self.text or "").encode(errors="replace")
+        return await asyncio.to_thread(
+            text_document,
+            data,
+            settings.documents,
+            self.name,
+            self.title,
+            self.content_type,
+            "utf-8",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document with how far it has come. `chunks` is None while its text is not known; `error`
+    says why it failed."""
+
+    id: str
+    scope: str
+    kind: str
+    source: str | None
+    title: str
+    status: Status
+    error: str | None
+    content_type: str | None
+    characters: int | None
+    chunks: int | None
+    added_by: str
+    created_at: datetime
+    updated_at: datetime
+    deleted_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPage:
+    """Documents, newest first; `next_cursor` is None on the last page."""
+
+    documents: tuple[Document, ...]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Documents(Read[DocumentPage]):
+    """List documents, newest first, with how far each has come.
+
+    Example: palimpsest documents list --scope support --status failed
+    """
+
+    scope: AnyScope = None
+    status: Annotated[
+        Status | None, Doc("only of this status; else all but deleted ones")
+    ] = None
+    limit: Annotated[int, limit()] = 20
+    cursor: Cursor = None
+
+    surface: ClassVar = Surface(
+        ("GET", "/api/documents"),
+        tag="documents",
+        command="documents list",
+        panel="Data in and out",
+    )
+
+    def read(self, sources: Sources) -> Json:
+        from palimpsest.ops.queries.documents import list_documents
+
+        return list_documents(sources, self)
+
+    def merge(self, answers: Sequence[Json]) -> Json:
+        from palimpsest.ops.queries.pages import paged
+
+        return paged(answers, self.limit, "documents", "created_at")
+
+
+@dataclass(frozen=True, slots=True)
+class GetDocument(Read[Document]):
+    """Show one document with how far it has come, also a deleted one.
+
+    Example: palimpsest documents show 7f21c3d0
+    """
+
+    document_id: DocumentId
+    scope: ScopeOfId = None
+
+    surface: ClassVar = Surface(
+        ("GET", "/api/documents/{document_id}"),
+        tag="documents",
+        command="documents show",
+        panel="Data in and out",
+        routing="id",
+    )
+
+    def read(self, sources: Sources) -> Json:
+        from palimpsest.ops.queries.documents import document
+
+        return document(sources, self)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentChunk:
+    """A piece of a document: a memory, whose id it has."""
+
+    position: int
+    id: str
+    content: str
+    is_deleted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkPage:
+    """Chunks of a document, in order; `next_cursor` is None on the last page."""
+
+    id: str
+    chunks: tuple[DocumentChunk, ...]
+    next_cursor: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentChunks(Read[ChunkPage]):
+    """List the chunks of a document in order, each with the id of its memory, also forgotten ones.
+
+    Example: palimpsest documents chunks 7f21c3d0
+    """
+
+    document_id: DocumentId
+    scope: ScopeOfId = None
+    limit: Annotated[int, limit()] = 100
+    cursor: Annotated[
+        int | None, Doc("the `next_cursor` of the page before", ge=0, le=2**31)
+    ] = None
+
+    surface: ClassVar = Surface(
+        ("GET", "/api/documents/{document_id}/chunks"),
+        tag="documents",
+        command="documents chunks",
+        panel="Data in and out",
+        routing="id",
+    )
+
+    def read(self, sources: Sources) -> Json:
+        from palimpsest.ops.queries.documents import chunks
+
+        return chunks(sources, self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedDocument(Applied):
+    """How many chunks were forgotten, and how many kept, as they are pinned or confirmed."""
+
+    id: str
+    status: str
+    forgotten: int
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteDocument(Write[DeletedDocument]):
+    """Forget a document with its chunks, but those that are pinned or confirmed.
+
+    Example: palimpsest documents delete 7f21c3d0 --reason "outdated"
+    """
+
+    document_id: DocumentId
+    reason: RequiredReason = "deleted by hand"
+    scope: ScopeOfId = None
+
+    surface: ClassVar = Surface(
+        ("DELETE", "/api/documents/{document_id}"),
+        tag="documents",
+        command="documents delete",
+        panel="Data in and out",
+        permission="forget",
+        routing="id",
+        rate="delete",
+    )
+
+    async def command(self, ask: Ask, settings: Settings) -> Command:
+        from palimpsest.schemas.document_commands import DeleteDocumentCommand
+
+        return DeleteDocumentCommand(document_id=self.document_id, reason=self.reason)

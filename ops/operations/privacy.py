@@ -1,0 +1,108 @@
+"""Privacy levels: which are set in a scope, and setting one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from palimpsest.ops.operations.answers import Applied
+from palimpsest.ops.operations.operation import (
+    Ask,
+    Doc,
+    Json,
+    Read,
+    Reason,
+    Scope,
+    Surface,
+    Write,
+)
+
+if TYPE_CHECKING:
+    from palimpsest.ops.queries.sources import Sources
+    from palimpsest.ops.settings.sections import Settings
+    from palimpsest.schemas.commands import Command
+
+Level = Literal["none", "partial", "full"]
+
+
+@dataclass(frozen=True, slots=True)
+class PrivacyLevel:
+    """`person` is None for the level of the whole scope."""
+
+    person: str | None
+    level: Level
+    since: datetime
+    reason: str
+    changed_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class PrivacyLevels:
+    """The levels that were set; a person who is not among them has the level none."""
+
+    scope: str
+    levels: tuple[PrivacyLevel, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Privacy(Read[PrivacyLevels]):
+    """List the privacy levels of a scope: who has which, since when and why.
+
+    Example: palimpsest privacy --scope support
+    """
+
+    scope: Scope = ""
+
+    surface: ClassVar = Surface(("GET", "/api/privacy"), tag="privacy", command="privacy")
+
+    def read(self, sources: Sources) -> Json:
+        from palimpsest.ops.queries.privacy import levels
+
+        return levels(sources, self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivacySet(Applied):
+    """The level that is set. `memories` are there from before, `names` how many by the name that
+    they have; `offer` says how to erase them, where the level is not lower than before."""
+
+    status: str
+    person: str | None
+    level: Level
+    before: Level
+    since: datetime
+    memories: int
+    names: dict[str, int] = field(default_factory=dict)
+    offer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SetPrivacy(Write[PrivacySet]):
+    """Set the privacy level of a person or, without one, of the whole scope.
+
+    `full`: nothing that the person says from then on is kept; `partial`: no agent writes memories
+    about the person on its own. Raising a level tells how many memories are there from before.
+
+    Example: palimpsest set-privacy full --person Ana --scope support
+    """
+
+    level: Annotated[Level, Doc("none, partial or full", argument=True)]
+    person: Annotated[
+        str | None, Doc("whose level; else that of the whole scope", max_length=256)
+    ] = None
+    scope: Scope = ""
+    reason: Reason = ""
+
+    surface: ClassVar = Surface(
+        ("PUT", "/api/privacy"),
+        tag="privacy",
+        command="set-privacy",
+        panel="Change",
+        permission="modify",
+    )
+
+    async def command(self, ask: Ask, settings: Settings) -> Command:
+        from palimpsest.schemas.commands import SetPrivacyCommand
+
+        return SetPrivacyCommand(person=self.person, level=self.level, reason=self.reason)

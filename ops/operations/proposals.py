@@ -1,0 +1,209 @@
+"""Changes that were held back, for a person to apply or dismiss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from palimpsest.ops.operations.answers import Applied
+from palimpsest.ops.operations.operation import (
+    AnyScope,
+    Ask,
+    Doc,
+    Json,
+    Read,
+    RequiredReason,
+    Surface,
+    Write,
+    limit,
+)
+from palimpsest.ops.queries.errors import NotFoundError, RequestError
+
+if TYPE_CHECKING:
+    from palimpsest.ops.queries.sources import Sources
+    from palimpsest.ops.settings.sections import Settings
+    from palimpsest.schemas.commands import Command
+
+MOST = 200
+"""Proposals that one command names."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingProposal:
+    """A change of a memory that waits for review. `state` is `ready`, or why it cannot be applied as
+    it is: the memory is gone, changed since, or pinned."""
+
+    id: str
+    scope: str
+    action: str
+    memory_id: str
+    memory: str | None
+    fact: str
+    reason: str
+    confidence: float
+    occurred_at: datetime
+    held_at: datetime
+    state: Literal["ready", "target_gone", "version_conflict", "pinned"]
+
+
+@dataclass(frozen=True, slots=True)
+class PendingProposals:
+    """Changes that wait for review, in the order in which their facts were stated."""
+
+    proposals: tuple[PendingProposal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposals(Read[PendingProposals]):
+    """List the updates and deletes that were proposed and not allowed, oldest first.
+
+    Example: palimpsest proposals list --scope support
+    """
+
+    scope: AnyScope = None
+    ids: Annotated[
+        tuple[str, ...], Doc("only these, or their first 8 characters", max_length=MOST, item_length=64)
+    ] = ()
+    limit: Annotated[int, limit(10_000)] = 50
+
+    surface: ClassVar = Surface(
+        ("GET", "/api/proposals"),
+        tag="proposals",
+        command="proposals list",
+        panel="Explain and review",
+    )
+
+    def read(self, sources: Sources) -> Json:
+        from palimpsest.ops.queries.held_proposals import list_held
+
+        return list_held(sources, self)
+
+    def merge(self, answers: Sequence[Json]) -> Json:
+        rows = [row for answer in answers for row in answer["proposals"]]
+        rows.sort(key=lambda row: (str(row["occurred_at"]), str(row["id"])))
+        return {"proposals": rows[: self.limit]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewedProposal:
+    """What became of a proposal, and the memory that it is about."""
+
+    id: str
+    status: str
+    memory_id: str | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewedProposals(Applied):
+    """What became of each proposal, in order."""
+
+    changes: tuple[ReviewedProposal, ...]
+
+
+Ids = Annotated[
+    tuple[str, ...],
+    Doc(
+        "ids of proposals, or their first 8 characters",
+        max_length=MOST,
+        item_length=64,
+        argument=True,
+        metavar="ID…",
+    ),
+]
+All = Annotated[
+    bool, Doc(f"all that wait, the oldest {MOST} of one scope at a time", option="--all")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewing(Write[ReviewedProposals]):
+    """What applying and dismissing share: which proposals are meant."""
+
+    ids: Ids = ()
+    all: All = False
+    scope: AnyScope = None
+
+    def validate(self) -> None:
+        if bool(self.ids) == self.all:
+            raise RequestError("name the proposals by their ids, or say all")
+
+    async def scope_of(self, ask: Ask) -> str:
+        return str((await self._pending(ask))[0]["scope"])
+
+    async def _pending(self, ask: Ask) -> list[dict[str, Any]]:
+        """The proposals that are meant; all of one scope. Raises NotFoundError and RequestError."""
+        found = (await ask(Proposals(self.scope, self.ids, 10_000)))["proposals"]
+        for given in self.ids:
+            matches = [row for row in found if row["id"].startswith(given)]
+            if not matches:
+                raise NotFoundError(
+                    f"{given} does not wait for review; `palimpsest proposals list` shows what does"
+                )
+            if len(matches) > 1:
+                raise RequestError(f"more than one proposal begins with {given}; write more of it")
+        if not found:
+            raise NotFoundError("no proposal waits for review")
+        scopes = sorted({row["scope"] for row in found})
+        if len(scopes) > 1:
+            raise RequestError(
+                f"these proposals lie in several scopes; name one of {', '.join(scopes)}"
+            )
+        return list(found[:MOST])
+
+    async def _ids(self, ask: Ask) -> tuple[str, ...]:
+        return tuple(str(row["id"]) for row in await self._pending(ask))
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyProposals(Reviewing):
+    """Apply changes that were held back. A memory that has changed since stays as it is.
+
+    Example: palimpsest proposals apply 5b1f22aa --reason "she did move"
+    """
+
+    reason: RequiredReason = "applied by hand"
+    force: Annotated[bool, Doc("also to pinned memories", option="--force")] = False
+
+    surface: ClassVar = Surface(
+        ("POST", "/api/proposals/apply"),
+        tag="proposals",
+        command="proposals apply",
+        panel="Explain and review",
+        permission="modify",
+        routing="any",
+        rate="modify",
+    )
+
+    async def command(self, ask: Ask, settings: Settings) -> Command:
+        from palimpsest.schemas.commands import ApplyProposalsCommand
+
+        ids = await self._ids(ask)
+        return ApplyProposalsCommand(item_ids=ids, reason=self.reason, force=self.force)
+
+
+@dataclass(frozen=True, slots=True)
+class DismissProposals(Reviewing):
+    """Dismiss changes that were held back; the memories stay as they are.
+
+    Example: palimpsest proposals dismiss 5b1f22aa --reason "it was a joke"
+    """
+
+    reason: RequiredReason = "dismissed by hand"
+
+    surface: ClassVar = Surface(
+        ("POST", "/api/proposals/dismiss"),
+        tag="proposals",
+        command="proposals dismiss",
+        panel="Explain and review",
+        permission="modify",
+        routing="any",
+        rate="modify",
+    )
+
+    async def command(self, ask: Ask, settings: Settings) -> Command:
+        from palimpsest.schemas.commands import DismissProposalsCommand
+
+        return DismissProposalsCommand(item_ids=await self._ids(ask), reason=self.reason)

@@ -1,0 +1,220 @@
+"""Sessions: which there are, the short-term memory of one, and ending one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from palimpsest.ops.operations.answers import Applied, StoredMemory
+from palimpsest.ops.operations.operation import (
+    Ask,
+    Cursor,
+    Doc,
+    Json,
+    Read,
+    Reason,
+    Scope,
+    Surface,
+    Write,
+    limit,
+)
+from palimpsest.stores.recall.query import Mark
+
+if TYPE_CHECKING:
+    from palimpsest.ops.queries.sources import Sources
+    from palimpsest.ops.settings.sections import Settings
+    from palimpsest.schemas.commands import Command
+
+SessionId = Annotated[
+    str, Doc("the session's id", min_length=1, max_length=256, argument=True, metavar="SESSION")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session with its oldest and newest turn (their memories). `ended_at` and `ended_by` are
+    None while it is open; `ends` counts how often it has ended, as a turn opens it again."""
+
+    session_id: str
+    scope: str
+    first_turn: str
+    last_turn: str
+    turns: int
+    began_at: datetime
+    last_at: datetime
+    ended_at: datetime | None
+    ended_by: str | None
+    ends: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPage:
+    """Sessions, the one with the newest turn first; `next_cursor` is None on the last page."""
+
+    sessions: tuple[Session, ...]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions(Read[SessionPage]):
+    """List the sessions of a memory space, the one with the newest turn first, page by page.
+
+    Example: palimpsest sessions --scope support
+    """
+
+    scope: Scope = ""
+    open: Annotated[bool, Doc("only those that have not ended", option="--open")] = False
+    limit: Annotated[int, limit()] = 20
+    cursor: Cursor = None
+
+    surface: ClassVar = Surface(("GET", "/api/sessions"), tag="sessions", command="sessions")
+
+    def read(self, sources: Sources) -> Json:
+        from palimpsest.ops.queries.sessions import sessions
+
+        return sessions(sources, self)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a session is about so far, by whom and until when it is kept."""
+
+    text: str
+    by: str
+    at: datetime
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTurn:
+    """A turn by the id of its memory."""
+
+    id: str
+    who: str
+    content: str
+    occurred_at: datetime
+    marks: tuple[Mark, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShortTermMemory:
+    """What is kept of a session for some hours: a summary, and its newest turns, oldest first.
+    `explicit_intent`: the last user turn asks to have something remembered for good."""
+
+    session_id: str
+    scope: str
+    summary: Summary | None
+    turns: tuple[SessionTurn, ...]
+    turns_expire_at: datetime | None
+    explicit_intent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SessionMemories:
+    """The short-term memory of a session, None where nothing is kept, and a page of its memories,
+    newest first."""
+
+    short_term: ShortTermMemory | None
+    memories: tuple[StoredMemory, ...]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionMemory(Read[SessionMemories]):
+    """Show what is kept of a session for some hours, and its memories, newest first.
+
+    Example: palimpsest session-memory chat-17 --scope support
+    """
+
+    session_id: SessionId
+    scope: Scope = ""
+    limit: Annotated[int, limit()] = 20
+    cursor: Cursor = None
+
+    surface: ClassVar = Surface(
+        ("GET", "/api/sessions/{session_id:path}/memory"), tag="sessions", command="session-memory"
+    )
+
+    def read(self, sources: Sources) -> Json:
+        from palimpsest.ops.queries.sessions import session_memories
+
+        return session_memories(sources, self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryKept(Applied):
+    """Until when a summary is kept."""
+
+    session_id: str
+    status: str
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateShortTermMemory(Write[SummaryKept]):
+    """Keep a summary of a session for some hours, in the place of the one before.
+
+    Example: palimpsest session-summary chat-17 "Ana plans a trip to Oslo" --scope support
+    """
+
+    session_id: SessionId
+    summary: Annotated[
+        str,
+        Doc(
+            "what the session is about so far",
+            min_length=1,
+            max_length=100_000,
+            pattern=r"\S",
+            argument=True,
+        ),
+    ]
+    scope: Scope = ""
+
+    surface: ClassVar = Surface(
+        ("PUT", "/api/sessions/{session_id:path}/memory"),
+        tag="sessions",
+        command="session-summary",
+        panel="Change",
+        permission="remember",
+    )
+
+    async def command(self, ask: Ask, settings: Settings) -> Command:
+        from palimpsest.schemas.commands import UpdateShortTermCommand
+
+        return UpdateShortTermCommand(session_id=self.session_id, summary=self.summary)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedSession(Applied):
+    """`status` is `ended`, or `already` for one that had ended before."""
+
+    session_id: str
+    turns: int
+    status: str
+    ended_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndSession(Write[EndedSession]):
+    """End a session; one that has ended stays as it is.
+
+    Example: palimpsest session-end chat-17 --scope support
+    """
+
+    session_id: SessionId
+    scope: Scope = ""
+    reason: Reason = ""
+
+    surface: ClassVar = Surface(
+        ("POST", "/api/sessions/{session_id:path}/end"),
+        tag="sessions",
+        command="session-end",
+        panel="Change",
+        permission="remember",
+    )
+
+    async def command(self, ask: Ask, settings: Settings) -> Command:
+        from palimpsest.schemas.commands import SessionEndCommand
+
+        return SessionEndCommand(session_id=self.session_id, reason=self.reason)
