@@ -20,11 +20,12 @@ from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.command_kinds import CommandError, kind_of
 from palimpsest.ops.documents.records import fitted, text_record
 from palimpsest.ops.log_folder import has_log, log_lock, worker_runs
+from palimpsest.ops.operations.changing import CommandResult
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.queries.access import queries
 from palimpsest.ops.queries.dispatch import Queries
 from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.requests import CommandRequest, JsonObject
+from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.threads import in_thread_of
 from palimpsest.schemas.codec import InvalidRecord, describe, refuse_depth
@@ -160,7 +161,7 @@ class Commands:
         async with self._asking() as asked:
             with self._without_owner():
                 while True:
-                    result = await asked.answer(CommandRequest(command_id))
+                    result = await asked.answer(CommandResult(command_id))
                     if result is not None:
                         return cast("JsonObject", result)
                     await asyncio.sleep(POLL_SECONDS)
@@ -192,7 +193,7 @@ class Commands:
             return None
         async with self._asking() as asked:
             with self._without_owner():
-                return cast("JsonObject | None", await asked.answer(CommandRequest(command_id)))
+                return cast("JsonObject | None", await asked.answer(CommandResult(command_id)))
         return None
 
     def _without_secrets(self, order: Order) -> Order:

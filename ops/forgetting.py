@@ -2,90 +2,55 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from palimpsest.ops.command_kinds import CommandError
-from palimpsest.ops.queries.dispatch import Queries
-from palimpsest.ops.queries.requests import ForgetPreviewRequest
-from palimpsest.schemas.commands import EraseScopeCommand, ForgetCommand
+from palimpsest.ops.operations.changing import Forgetting, PreviewForget
+from palimpsest.ops.operations.operation import Ask, Json
+from palimpsest.schemas.commands import ForgetCommand
+from palimpsest.streams.normalize import FORGOTTEN_UNCONFIRMED
 
 
-async def forget_command(
-    queries: Queries,
-    selection: ForgetPreviewRequest,
-    reason: str,
-    confirm_token: str | None = None,
-    force: bool = False,
-) -> ForgetCommand:
-    """The command for what the selection finds now. It holds only while that is as it is now.
+async def forget_command(ask: Ask, asked: Forgetting) -> ForgetCommand:
+    """The command for what a selection finds now. It holds only while that is as it is now.
 
-    Raises CommandError when nothing is found, when so much is found that a preview's token is
-    needed, and when that token was given for something else.
+    Few memories that are named by their ids need not be looked at: the result says what became of
+    each. Raises CommandError when nothing is found, when so much is found that the token of a
+    preview is needed, and when that token was given for something else.
     """
-    answer = cast("dict[str, object]", await queries.answer(selection))
-    candidates = cast("list[dict[str, object]]", answer["candidates"])
+    # Under a key the same may come again, when the memories are forgotten already.
+    few = len(asked.memory_ids) <= FORGOTTEN_UNCONFIRMED and asked.confirm_token is None
+    if asked.is_by_ids and (few or asked.key is not None):
+        return _command(asked, asked.memory_ids, asked.confirm_token)
+    preview = await ask(PreviewForget(**asked.selected(), hard=asked.hard))
+    _check(asked, preview)
+    ids = tuple(str(row["id"]) for row in preview["candidates"])
+    return _command(asked, ids, str(preview["confirm_token"]))
+
+
+def _check(asked: Forgetting, preview: Json) -> None:
+    candidates, token = preview["candidates"], asked.confirm_token
     if not candidates:
-        raise CommandError("not_found", f"nothing in scope {selection.scope} matches")
-    token = str(answer["confirm_token"])
-    if confirm_token is None and answer["needs_confirmation"]:
-        count = f"more than {len(candidates)}" if answer["more"] else str(len(candidates))
+        raise CommandError("not_found", f"nothing in scope {asked.scope} matches")
+    if token is None and preview["needs_confirmation"]:
+        count = f"more than {len(candidates)}" if preview["more"] else str(len(candidates))
         raise CommandError(
             "confirmation_required",
             f"{count} memories match; look at a preview and give its token to confirm",
         )
-    if confirm_token not in (None, token):
+    if token not in (None, preview["confirm_token"]):
         raise CommandError(
             "confirm_mismatch",
             "the token is for other memories than match now, or for other versions of them; look"
             " at a new preview and confirm that",
         )
+
+
+def _command(asked: Forgetting, ids: tuple[str, ...], token: str | None) -> ForgetCommand:
     return ForgetCommand(
-        memory_ids=tuple(str(row["id"]) for row in candidates),
-        reason=reason,
-        force=force,
-        cascade=selection.cascade or None,
+        memory_ids=ids,
+        reason=asked.reason,
+        force=asked.force,
+        if_version=asked.if_version,
+        cascade=asked.cascade or None,
         confirm_token=token,
-        hard=selection.hard or None,
+        hard=asked.hard or None,
     )
-
-
-def forget_by_ids(
-    selection: ForgetPreviewRequest,
-    reason: str,
-    confirm_token: str | None = None,
-    force: bool = False,
-    if_version: int | None = None,
-) -> ForgetCommand | None:
-    """The command for memories that are named and nothing else, whatever they are by now; None for
-    a selection that has to be looked for."""
-    named, cascade, hard = selection.memory_ids, selection.cascade, selection.hard
-    by_ids = ForgetPreviewRequest(selection.scope, named, cascade=cascade, hard=hard)
-    if not named or selection != by_ids:
-        return None
-    return ForgetCommand(
-        memory_ids=named,
-        reason=reason,
-        force=force,
-        if_version=if_version,
-        cascade=cascade or None,
-        confirm_token=confirm_token,
-        hard=hard or None,
-    )
-
-
-async def erase_command(
-    queries: Queries,
-    selection: ForgetPreviewRequest,
-    reason: str,
-    confirm_token: str | None = None,
-    force: bool = False,
-) -> ForgetCommand | EraseScopeCommand:
-    """The same for what is to be erased; a whole scope always needs the token of a preview."""
-    if not selection.whole_scope:
-        return await forget_command(queries, selection, reason, confirm_token, force)
-    if confirm_token is None:
-        raise CommandError(
-            "confirmation_required",
-            "to erase a whole scope, look at a preview of it and give its token to confirm",
-        )
-    return EraseScopeCommand(reason=reason, confirm_token=confirm_token)

@@ -459,7 +459,7 @@ class Selection:
     """What to forget: by ids, by a question, or by what all other fields say."""
 
     memory_ids: MemoryIds = ()
-    scope: ScopeOfId = None
+    scope: Scope = ""
     query: Query = None
     types: Types = ()
     tags: Tags = ()

@@ -8,7 +8,7 @@ import functools
 import importlib
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import (
     AwareDatetime,
@@ -42,7 +42,8 @@ def _listed(value: object) -> object:
 
 def field_type(parameter: Parameter) -> Any:
     """The type of a parameter with its bounds, as pydantic checks it."""
-    doc, plain = parameter.doc, parameter.plain_type
+    doc: Any = parameter.doc
+    plain: Any = parameter.plain_type
     is_optional = plain is not parameter.type
     if doc.model is not None:
         plain = _with_model(plain, doc.model)
@@ -50,32 +51,40 @@ def field_type(parameter: Parameter) -> Any:
         plain = AwareDatetime
     bounds = {name: getattr(doc, name) for name in ("ge", "le", "pattern")}
     if parameter.repeated and doc.model is None:
-        item = Annotated[get_args(plain)[0], Field(max_length=doc.item_length)]
-        plain = Annotated[
-            tuple[item, ...],
-            BeforeValidator(_listed, json_schema_input_type=str | list[str]),
-        ]
+        item = _annotated(get_args(plain)[0], Field(max_length=doc.item_length))
+        several: Any = tuple.__class_getitem__((item, ...))
+        plain = _annotated(several, BeforeValidator(_listed, json_schema_input_type=str | list[str]))
     if plain is str or parameter.repeated or get_origin(plain) is tuple:
         bounds |= {"min_length": doc.min_length, "max_length": doc.max_length}
     given = {name: value for name, value in bounds.items() if value is not None}
-    bounded = Annotated[plain, Field(**given)] if given else plain
+    bounded = _annotated(plain, Field(**given)) if given else plain
     return bounded | None if is_optional else bounded
 
 
 def _with_model(plain: Any, path: str) -> Any:
     module, _, name = path.partition(":")
     model = getattr(importlib.import_module(module), name)
-    return tuple[model, ...] if get_origin(plain) is tuple else model
+    return tuple.__class_getitem__((model, ...)) if get_origin(plain) is tuple else model
+
+
+def _annotated(kind: Any, about: Any) -> Any:
+    return Annotated.__class_getitem__((kind, about))  # type: ignore[attr-defined]
+
+
+def model_of(
+    kind: type[Operation[Any]],
+    leave_out: tuple[str, ...] = (),
+    surface: Literal["http", "command", "library"] | None = None,
+) -> type[Strict]:
+    """A model of the fields of a request, without some; of a surface only those that it has."""
+    return _model_of(kind, leave_out, surface)  # type: ignore[arg-type]
 
 
 @functools.cache
-def model_of(
-    kind: type[Operation[Any]], leave_out: tuple[str, ...] = (), surface: str | None = None
-) -> type[Strict]:
-    """A model of the fields of a request, without some; of a surface only those that it has."""
+def _model_of(kind: Any, leave_out: tuple[str, ...], surface: Any) -> type[Strict]:
     made: dict[str, Any] = {}
     for each in parameters(kind):
-        if each.name in leave_out or (surface is not None and not each.on(surface)):  # type: ignore[arg-type]
+        if each.name in leave_out or (surface is not None and not each.on(surface)):
             continue
         about = Field(... if each.required else each.default, description=each.doc.text)
         made[each.name] = (field_type(each), about)

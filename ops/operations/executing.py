@@ -186,8 +186,10 @@ async def _selected(
 ) -> Any:
     """Ids over HTTP are whole, and the result says which of them are unknown."""
     if not operation.memory_ids or access.whole_ids:
-        return replace(operation, scope=access.named(operation.scope or ""))
-    found = [await _found(each, operation.scope, access, ask) for each in operation.memory_ids]
+        return replace(operation, scope=access.named(operation.scope))
+    found = [
+        await _found(each, operation.scope or None, access, ask) for each in operation.memory_ids
+    ]
     scopes = sorted({str(each["scope"]) for each in found})
     if len(scopes) > 1:
         raise RequestError(f"these memories lie in several scopes: {', '.join(scopes)}")

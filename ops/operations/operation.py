@@ -317,11 +317,15 @@ def without_none(kind: Any) -> Any:
 _OF_WRITES: Final = ("key", "wait")
 
 
-@functools.cache
 def parameters(kind: type[Operation[Any]]) -> tuple[Parameter, ...]:
     """The fields of a request, in order."""
+    return _parameters(kind)  # type: ignore[arg-type]
+
+
+@functools.cache
+def _parameters(kind: Any) -> tuple[Parameter, ...]:
     hints = get_type_hints(kind, include_extras=True)
-    made = [_parameter(each, hints[each.name]) for each in fields(kind)]  # type: ignore[arg-type]
+    made = [_parameter(each, hints[each.name]) for each in fields(kind)]
     # What every write has comes last.
     return tuple(sorted(made, key=lambda each: issubclass(kind, Write) and each.name in _OF_WRITES))
 
@@ -334,10 +338,9 @@ def _parameter(each: Field[Any], hint: Any) -> Parameter:
     return Parameter(each.name, get_args(hint)[0], doc, default)
 
 
-@functools.cache
 def answer_type(kind: type[Operation[Any]]) -> Any:
     """The `R` of an operation."""
-    for base in kind.__orig_bases__:  # type: ignore[attr-defined]
+    for base in (base for each in kind.__mro__ for base in vars(each).get("__orig_bases__", ())):
         origin = get_origin(base)
         if isinstance(origin, type) and issubclass(origin, Operation):
             return get_args(base)[0]

@@ -7,7 +7,8 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from palimpsest.ops.queries.requests import AgreementRequest, JsonObject
+from palimpsest.ops.operations.pipeline import Agreement
+from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, from_all, rows
 
 LIVE: Final = "live"
@@ -37,7 +38,7 @@ GROUP BY p.scope
 """
 
 
-def agreement(sources: Sources, request: AgreementRequest) -> JsonObject:
+def agreement(sources: Sources, request: Agreement) -> JsonObject:
     """`deciders`: one row a scope and decider, the live one first. Of the `proposals` it was asked
     for, how many `failed`, named the `same_action` as the live one, and `agrees` also in the
     memory; of those a person `judged`, how many it had `with_people`. `earned`: whether the scope

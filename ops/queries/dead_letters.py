@@ -9,13 +9,8 @@ from typing import Literal, TypeAlias
 from pydantic import JsonValue
 
 from palimpsest.ops.queries.errors import NotFoundError, RequestError
-from palimpsest.ops.queries.requests import (
-    DeadLetterRequest,
-    DeadLettersRequest,
-    DiscardRequest,
-    JsonObject,
-    RedriveRequest,
-)
+from palimpsest.ops.operations.dead_letters import DeadLetters, Discard, GetDeadLetter, Redrive
+from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, from_all
 from palimpsest.schemas.codec import InvalidRecord, decode, encode
 from palimpsest.schemas.dead_letters import DeadLetterMark
@@ -33,7 +28,7 @@ COLUMNS = (
 )
 
 
-def list_dead_letters(sources: Sources, request: DeadLettersRequest) -> JsonObject:
+def list_dead_letters(sources: Sources, request: DeadLetters) -> JsonObject:
     """`dead_letters`, the newest first."""
     found = from_all(
         sources,
@@ -47,7 +42,7 @@ def list_dead_letters(sources: Sources, request: DeadLettersRequest) -> JsonObje
     return {"dead_letters": newest[: request.limit]}
 
 
-def show(sources: Sources, request: DeadLetterRequest) -> JsonObject:
+def show(sources: Sources, request: GetDeadLetter) -> JsonObject:
     """One dead letter with its record as it was: `record` as text, also where that is no JSON."""
     _, row = _one(sources, request.dead_letter_id)
     value = base64.b64decode(str(row.pop("value_base64")))
@@ -77,13 +72,13 @@ def _one(sources: Sources, dead_letter_id: str) -> tuple[int, JsonObject]:
     return found[0]
 
 
-async def redrive(sources: Sources, request: RedriveRequest) -> JsonObject:
+async def redrive(sources: Sources, request: Redrive) -> JsonObject:
     """Append the records to their topics again, under new ids, then mark the dead letters.
 
     `redriven` and `refused` (with the reason) list the dead letters. Repeating it heals a crash
     between the two: the record's new id is the same, so the pipeline deduplicates it.
     """
-    ids = request.dead_letter_ids or tuple(
+    ids = request.ids or tuple(
         str(row["id"])
         for _, row in from_all(
             sources, "SELECT letter_id AS id FROM dead_letter_rows WHERE status = 'dead'"
@@ -104,10 +99,10 @@ async def redrive(sources: Sources, request: RedriveRequest) -> JsonObject:
     return {"redriven": redriven, "refused": refused}
 
 
-async def discard(sources: Sources, request: DiscardRequest) -> JsonObject:
+async def discard(sources: Sources, request: Discard) -> JsonObject:
     """Mark dead letters as discarded (stored as `dropped`); their items stay counted as dead."""
     discarded: list[JsonValue] = []
-    for dead_letter_id in request.dead_letter_ids:
+    for dead_letter_id in request.ids:
         partition, row = _one(sources, dead_letter_id)
         if row["status"] == "redriven":
             raise RequestError(f"dead letter {row['id']} was redriven; it is not dead any more")

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias, cast
 
 from palimpsest.ops.queries.errors import NotFoundError
-from palimpsest.ops.queries.requests import DiagnosticsRequest, JsonObject
+from palimpsest.ops.operations.pipeline import Diagnostics
+from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, from_all
 from palimpsest.ops.queries.status import lag
 
@@ -67,13 +68,13 @@ _SCORES: Final[Mapping[str, Callable[[Counts], float]]] = {
 DOMAINS: Final = tuple(_SCORES)
 
 
-def diagnostics(sources: Sources, request: DiagnosticsRequest) -> JsonObject:
+def diagnostics(sources: Sources, request: Diagnostics) -> JsonObject:
     """`domains`, each with its `score`, `status` and `counts`; `score` is their mean, `status`
     that of the worst. Raises NotFoundError for a domain that there is not."""
     return judged({name: _counts(sources, name) for name in _asked(request)})
 
 
-def _asked(request: DiagnosticsRequest) -> Sequence[str]:
+def _asked(request: Diagnostics) -> Sequence[str]:
     if request.domain is None:
         return DOMAINS
     if request.domain not in DOMAINS:
@@ -107,6 +108,18 @@ def judged(counted: Mapping[str, Counts]) -> JsonObject:
         "status": _status(min(scores)),
         "domains": domains,
     }
+
+
+def merged(answers: Sequence[JsonObject]) -> JsonObject:
+    """The health of all workers together."""
+    counted: dict[str, Counts] = {}
+    for answer in answers:
+        domains = cast("dict[str, dict[str, Counts]]", answer["domains"])
+        for domain, found in domains.items():
+            total = counted.setdefault(domain, {})
+            for name, number in found["counts"].items():
+                total[name] = total.get(name, 0) + number
+    return judged(counted)
 
 
 def _status(score: float) -> str:

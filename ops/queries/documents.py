@@ -7,12 +7,8 @@ from typing import cast
 from palimpsest.ops.queries.document_errors import no_document
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.pages import cursor, page
-from palimpsest.ops.queries.requests import (
-    DocumentChunksRequest,
-    DocumentRequest,
-    DocumentsRequest,
-    JsonObject,
-)
+from palimpsest.ops.operations.documents import DocumentChunks, Documents, GetDocument
+from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, by_id, from_all, rows
 
 STATUSES = (
@@ -28,7 +24,7 @@ JOIN memory_rows m ON m.memory_id = l.memory_id AND m.scope = l.scope
 WHERE l.document_id = ? AND l.scope = ? AND l.position > ? ORDER BY l.position LIMIT ?"""
 
 
-def document(sources: Sources, request: DocumentRequest) -> JsonObject:
+def document(sources: Sources, request: GetDocument) -> JsonObject:
     """The document by its id or its first 8 characters. Raises NotFoundError."""
     return _found(sources, request.document_id)[1]
 
@@ -38,8 +34,8 @@ def _found(sources: Sources, document_id: str) -> tuple[int, JsonObject]:
     return by_id(sources, _DOCUMENT, "document_id", document_id, unknown)
 
 
-def list_documents(sources: Sources, request: DocumentsRequest) -> JsonObject:
-    """A page of `documents`, and `next` for the page after (or null)."""
+def list_documents(sources: Sources, request: Documents) -> JsonObject:
+    """A page of `documents`, and `next_cursor` for the page after (or null)."""
     if request.status is not None and request.status not in STATUSES:
         raise RequestError(f"there is no status {request.status}; there are {', '.join(STATUSES)}")
     conditions = ["status = ?" if request.status else "status <> ?"]
@@ -47,9 +43,9 @@ def list_documents(sources: Sources, request: DocumentsRequest) -> JsonObject:
     if request.scope is not None:
         conditions.append("scope = ?")
         values.append(request.scope)
-    if request.before is not None:
+    if request.cursor is not None:
         conditions.append("(created_at, document_id) < (?::TIMESTAMPTZ, ?)")
-        values += cursor(request.before)
+        values += cursor(request.cursor)
     matches = from_all(
         sources,
         f"{_DOCUMENT} WHERE {' AND '.join(conditions)}"
@@ -60,19 +56,20 @@ def list_documents(sources: Sources, request: DocumentsRequest) -> JsonObject:
     return page(found, request.limit, "documents", "created_at", more=False)
 
 
-def chunks(sources: Sources, request: DocumentChunksRequest) -> JsonObject:
-    """A page of the document's `chunks` by position, forgotten ones too, and `next` for the page
+def chunks(sources: Sources, request: DocumentChunks) -> JsonObject:
+    """A page of the document's `chunks` by position, forgotten ones too, and `next_cursor` for the page
     after (or null)."""
     partition, known = _found(sources, request.document_id)
+    after = -1 if request.cursor is None else request.cursor
     found = rows(
         sources.shard(partition),
         _CHUNKS,
-        [known["id"], known["scope"], request.after, int(request.limit) + 1],
+        [known["id"], known["scope"], after, int(request.limit) + 1],
     )
     shown = found[: request.limit]
     more = len(found) > len(shown)
     return {
         "id": known["id"],
         "chunks": [*shown],
-        "next": cast("int", shown[-1]["position"]) if more else None,
+        "next_cursor": cast("int", shown[-1]["position"]) if more else None,
     }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from palimpsest.ops.queries.requests import EmbeddingsRequest, JsonObject
+from palimpsest.ops.operations.memories import Embeddings
+from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, rows
 
 _VECTORS = """
@@ -13,10 +14,10 @@ ORDER BY m.memory_id LIMIT ?
 """
 
 
-def embeddings(sources: Sources, request: EmbeddingsRequest) -> JsonObject:
-    """`embeddings`, those of the model in use, and `next` for the page after (or null)."""
+def embeddings(sources: Sources, request: Embeddings) -> JsonObject:
+    """`embeddings`, those of the model in use, and `next_cursor` for the page after (or null)."""
     which = "m.memory_id IN (SELECT unnest(?))" if request.memory_ids else "NOT m.is_deleted"
-    given: list[object] = [sources.embedding.model, request.scope, request.after or ""]
+    given: list[object] = [sources.embedding.model, request.scope, request.cursor or ""]
     if request.memory_ids:
         given.append([*request.memory_ids])
     found = rows(
@@ -26,5 +27,5 @@ def embeddings(sources: Sources, request: EmbeddingsRequest) -> JsonObject:
     )
     return {
         "embeddings": [*found],
-        "next": found[-1]["id"] if len(found) == request.limit else None,
+        "next_cursor": found[-1]["id"] if len(found) == request.limit else None,
     }

@@ -7,7 +7,8 @@ import json
 
 from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.ops.queries.memories import COLUMNS, with_marks
-from palimpsest.ops.queries.requests import EntitiesRequest, EntityRequest, JsonObject
+from palimpsest.ops.operations.graph import Entities, GetEntity
+from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, rows
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.text.linker import canonical_name
@@ -18,19 +19,19 @@ _ENTITY = (
 )
 
 
-def entities(sources: Sources, request: EntitiesRequest) -> JsonObject:
-    """`entities`, and `next` for the page after (or null)."""
+def entities(sources: Sources, request: Entities) -> JsonObject:
+    """`entities`, and `next_cursor` for the page after (or null)."""
     conditions, values = ["scope = ?"], [request.scope]
     given: list[object] = [*values]
-    if request.text is not None:
+    if request.query is not None:
         conditions.append(
             "(contains(canonical_name, ?) OR len(list_filter(aliases,"
             " lambda alias: contains(alias, ?))) > 0)"
         )
-        given += [canonical_name(request.text)] * 2
-    if request.after is not None:
+        given += [canonical_name(request.query)] * 2
+    if request.cursor is not None:
         conditions.append("(times_told < ? OR (times_told = ? AND entity_id > ?))")
-        told, entity_id = _place(request.after)
+        told, entity_id = _place(request.cursor)
         given += [told, told, entity_id]
     found = rows(
         sources.shard_of(request.scope),
@@ -41,21 +42,21 @@ def entities(sources: Sources, request: EntitiesRequest) -> JsonObject:
     last = found[-1] if len(found) == request.limit else None
     return {
         "entities": [*found],
-        "next": None if last is None else f"{last['times_told']}/{last['id']}",
+        "next_cursor": None if last is None else f"{last['times_told']}/{last['id']}",
     }
 
 
 def _place(after: str) -> tuple[int, str]:
-    """What the `next` of a page names. Raises RequestError."""
+    """What the `next_cursor` of a page names. Raises RequestError."""
     told, _, entity_id = after.partition("/")
     if not (told.isascii() and told.isdecimal() and len(told) <= 18):
         raise RequestError(
-            f"{after!r} is no place in this list; give the `next` of the page before"
+            f"{after!r} is no place in this list; give the `next_cursor` of the page before"
         )
     return int(told), entity_id
 
 
-def entity(sources: Sources, request: EntityRequest) -> JsonObject:
+def entity(sources: Sources, request: GetEntity) -> JsonObject:
     """The entity with its `relations` (`direction` out or in), its `attributes`, each with the
     memory that tells it, and the newest `memories` that name it. Raises NotFoundError."""
     if not request.name.strip():
@@ -81,7 +82,7 @@ def entity(sources: Sources, request: EntityRequest) -> JsonObject:
     }
 
 
-def _nearest(shard: Shard, request: EntityRequest) -> str:
+def _nearest(shard: Shard, request: GetEntity) -> str:
     """Which name was probably meant; empty where none is near."""
     known = rows(shard, "SELECT name FROM main.entities WHERE scope = ?", [request.scope])
     names = {canonical_name(str(row["name"])): str(row["name"]) for row in known}
@@ -107,7 +108,7 @@ ORDER BY a.name, m.occurred_at, m.memory_id
 """
 
 
-def _memories(shard: Shard, entity_id: str, request: EntityRequest) -> list[JsonObject]:
+def _memories(shard: Shard, entity_id: str, request: GetEntity) -> list[JsonObject]:
     found = rows(
         shard,
         f"SELECT {COLUMNS} FROM memory_rows WHERE memory_id IN (SELECT memory_id FROM"

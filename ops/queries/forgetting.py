@@ -11,7 +11,9 @@ from pydantic import JsonValue
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.memories import SAID_AS, SAID_BY
 from palimpsest.ops.queries.recall import recall
-from palimpsest.ops.queries.requests import ForgetPreviewRequest, JsonObject, RecallRequest
+from palimpsest.ops.operations.changing import PreviewForget
+from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.stores.recall.query import Query
 from palimpsest.ops.queries.sources import Sources, rows
 from palimpsest.schemas.document_rows import DOCUMENT_CHUNK
 from palimpsest.schemas.identity import erase_token, forget_token
@@ -30,15 +32,12 @@ _COLUMNS = (
 )
 
 
-async def preview(sources: Sources, request: ForgetPreviewRequest) -> JsonObject:
+async def preview(sources: Sources, request: PreviewForget) -> JsonObject:
     """`candidates` (with `score` for a question), `cascade` (what was drawn from nothing else),
     `not_found` ids, `more` where further ones match, and the `confirm_token`, which
     `needs_confirmation` says whether to give back. `hides` are the texts in which what is
-    forgotten would be hidden, each with what is `left` of it (null: nothing). Of a whole
-    scope `memories`, how many it holds, with the token. Raises RequestError for a request without
-    any criterion."""
-    if request.whole_scope:
-        return await asyncio.to_thread(_count, sources, request.scope)
+    forgotten would be hidden, each with what is `left` of it (null: nothing). Raises RequestError
+    for a request without any criterion."""
     limit = _checked(request)
     scores: dict[str, float] = {}
     if request.query is not None:
@@ -46,17 +45,18 @@ async def preview(sources: Sources, request: ForgetPreviewRequest) -> JsonObject
     return await asyncio.to_thread(_preview, sources, request, limit, scores)
 
 
-def _count(sources: Sources, scope: str) -> JsonObject:
+def count(sources: Sources, scope: str) -> JsonObject:
+    """How many memories a scope holds, forgotten ones too, with the token to erase them."""
     [found] = rows(
         sources.shard_of(scope),
         "SELECT count(*) AS memories FROM memory_rows WHERE scope = ? AND content_hash <> ''",
         [scope],
     )
-    count = int(str(found["memories"]))
-    return {"scope": scope, "memories": count, "confirm_token": erase_token(scope, count)}
+    memories = int(str(found["memories"]))
+    return {"scope": scope, "memories": memories, "confirm_token": erase_token(scope, memories)}
 
 
-def _checked(request: ForgetPreviewRequest) -> int:
+def _checked(request: PreviewForget) -> int:
     criteria = (request.memory_ids, request.query, request.types, request.tags, request.who)
     if not any((*criteria, request.roles, request.source_type, request.since, request.until)):
         raise RequestError(
@@ -70,16 +70,16 @@ def _checked(request: ForgetPreviewRequest) -> int:
 
 
 async def _scores(
-    sources: Sources, request: ForgetPreviewRequest, text: str, limit: int
+    sources: Sources, request: PreviewForget, text: str, limit: int
 ) -> dict[str, float]:
     answer = await recall(
         sources,
-        RecallRequest(
+        Query(
             scope=request.scope,
-            text=text,
+            query=text,
             limit=limit,
             types=request.types,
-            tags_any=request.tags,
+            tags=request.tags,
             who=request.who,
             roles=request.roles,
             min_score=request.min_score,
@@ -95,7 +95,7 @@ async def _scores(
 
 
 def _preview(
-    sources: Sources, request: ForgetPreviewRequest, limit: int, scores: Mapping[str, float]
+    sources: Sources, request: PreviewForget, limit: int, scores: Mapping[str, float]
 ) -> JsonObject:
     shard = sources.shard_of(request.scope)
     found = _matching(shard, request, limit, scores)
@@ -137,7 +137,7 @@ def _hides(shard: Shard, scope: str, ids: Sequence[str]) -> list[JsonValue]:
 
 
 def _matching(
-    shard: Shard, request: ForgetPreviewRequest, limit: int, scores: Mapping[str, float]
+    shard: Shard, request: PreviewForget, limit: int, scores: Mapping[str, float]
 ) -> list[JsonObject]:
     """One more than the limit, where there are so many."""
     given: list[tuple[str, object]] = [
@@ -165,7 +165,7 @@ def _matching(
     return sorted(found, key=lambda row: -scores.get(str(row["id"]), 0.0))
 
 
-def _left(request: ForgetPreviewRequest) -> str:
+def _left(request: PreviewForget) -> str:
     """The condition on memories that may be forgotten still."""
     return "content_hash <> ''" if request.hard else "NOT is_deleted"
 

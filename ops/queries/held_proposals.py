@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from palimpsest.ops.queries.requests import HeldProposalsRequest, JsonObject
+from palimpsest.ops.operations.proposals import Proposals
+from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import SHORTEST_ID, Sources, from_all
 
 HELD = f"""
@@ -23,13 +24,13 @@ ORDER BY h.occurred_at, h.item_id LIMIT $limit
 """
 
 
-def list_held(sources: Sources, request: HeldProposalsRequest) -> JsonObject:
+def list_held(sources: Sources, request: Proposals) -> JsonObject:
     """`proposals`, in the order in which their facts were stated. `state` is `ready`, or why one
     cannot be applied as it is: the memory is gone, changed since, or pinned."""
     found = from_all(
         sources,
         HELD,
-        {"scope": request.scope, "ids": [*request.item_ids], "limit": request.limit},
+        {"scope": request.scope, "ids": [*request.ids], "limit": request.limit},
     )
     held = sorted((row for _, row in found), key=lambda r: (str(r["occurred_at"]), str(r["id"])))
     oldest: list[JsonValue] = [*held[: request.limit]]

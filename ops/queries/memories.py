@@ -7,13 +7,8 @@ from dataclasses import asdict
 
 from palimpsest.ops.queries.errors import RequestError, no_memory
 from palimpsest.ops.queries.pages import cursor, page
-from palimpsest.ops.queries.requests import (
-    GetRequest,
-    JsonObject,
-    ListRequest,
-    ScopeRequest,
-    WeakRequest,
-)
+from palimpsest.ops.operations.memories import Get, List, Locate, Weak
+from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, by_id, from_all, plain, rows
 from palimpsest.stores.shard import Shard
 
@@ -40,7 +35,7 @@ COLUMNS = (
 )
 
 
-def get(sources: Sources, request: GetRequest) -> JsonObject:
+def get(sources: Sources, request: Get) -> JsonObject:
     """The memory with all its fields and its marks. Raises RequestError when there is none."""
     partition, row = found(sources, request.memory_id)
     return with_marks(sources, sources.shard(partition), [row])[0]
@@ -69,18 +64,18 @@ def found(sources: Sources, memory_id: str) -> tuple[int, JsonObject]:
     return partition, row
 
 
-def scope_of(sources: Sources, request: ScopeRequest) -> JsonObject:
+def scope_of(sources: Sources, request: Locate) -> JsonObject:
     """Full id and scope of a memory: what a command about it needs."""
     row = found(sources, request.memory_id)[1]
     return {"id": row["id"], "scope": row["scope"], "version": row["version"]}
 
 
-def list_memories(sources: Sources, request: ListRequest) -> JsonObject:
-    """A page of memories, newest first: `memories`, and `next` for the page after (or null)."""
+def list_memories(sources: Sources, request: List) -> JsonObject:
+    """A page of memories, newest first: `memories`, and `next_cursor` for the page after (or null)."""
     conditions, parameters = ["is_deleted = ?"], [request.deleted]
     given: list[tuple[str, object]] = [
         ("scope = ?", request.scope),
-        ("session_id = ?", request.session),
+        ("session_id = ?", request.session_id),
         (SAID_BY, request.who),
         (SAID_AS, list(request.roles) or None),
         ("(temporal_kind = 'temporal') = ?", request.temporal),
@@ -100,9 +95,9 @@ def list_memories(sources: Sources, request: ListRequest) -> JsonObject:
     if request.memory_ids:
         conditions.append("memory_id IN (SELECT unnest(?))")
         values.append(list(request.memory_ids))
-    if request.before is not None:
+    if request.cursor is not None:
         conditions.append("(occurred_at, memory_id) < (?::TIMESTAMPTZ, ?)")
-        values += cursor(request.before)
+        values += cursor(request.cursor)
     matches = from_all(
         sources,
         f"SELECT {COLUMNS} FROM memory_rows WHERE {' AND '.join(conditions)}"
@@ -125,7 +120,7 @@ ORDER BY confidence, occurred_at, memory_id LIMIT ?
 """
 
 
-def weak(sources: Sources, request: WeakRequest) -> JsonObject:
+def weak(sources: Sources, request: Weak) -> JsonObject:
     """`memories` that are neither confirmed nor pinned, of a confidence under `below`, the least
     sure first: what a person should be asked about."""
     if not request.scope.strip():

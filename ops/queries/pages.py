@@ -11,28 +11,28 @@ from palimpsest.ops.queries.requests import JsonObject
 
 
 def cursor(before: str) -> tuple[datetime, str]:
-    """Time and id that the `next` of a page names. Raises RequestError."""
+    """Time and id that the `next_cursor` of a page names. Raises RequestError."""
     at, _, identity = before.partition("/")
     try:
         return datetime.fromisoformat(at).astimezone(UTC), identity
     except (ValueError, OverflowError):
         raise RequestError(
-            f"{before!r} is no place in this list; give the `next` of the page before"
+            f"{before!r} is no place in this list; give the `next_cursor` of the page before"
         ) from None
 
 
 def page(rows: Sequence[JsonObject], limit: int, name: str, time: str, more: bool) -> JsonObject:
-    """The newest rows by the column `time`, as `name`; `next` is the page after, null on the last.
+    """The newest rows by the column `time`, as `name`; `next_cursor` is the page after, null on the last.
     `more`: some are left that are not among the rows."""
     newest = sorted(rows, key=lambda row: (str(row[time]), str(row["id"])), reverse=True)
     last = newest[:limit][-1] if newest and (more or len(newest) > limit) else None
     return {
         name: [*newest[:limit]],
-        "next": None if last is None else f"{last[time]}/{last['id']}",
+        "next_cursor": None if last is None else f"{last[time]}/{last['id']}",
     }
 
 
 def paged(parts: Sequence[JsonObject], limit: int, name: str, time: str) -> JsonObject:
     """Pages of several workers as one."""
     rows = [row for part in parts for row in cast("list[JsonObject]", part[name])]
-    return page(rows, limit, name, time, any(part["next"] for part in parts))
+    return page(rows, limit, name, time, any(part["next_cursor"] for part in parts))

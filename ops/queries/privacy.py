@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.requests import JsonObject, PrivacyRequest
+from palimpsest.ops.operations.privacy import Privacy
+from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, rows
 
 _LEVELS = (
@@ -12,7 +13,7 @@ _LEVELS = (
 )
 
 
-def levels(sources: Sources, request: PrivacyRequest) -> JsonObject:
+def levels(sources: Sources, request: Privacy) -> JsonObject:
     """`levels`: who has which, since when, by whom and why; the one of the whole scope, without a
     `person`, first. Who is not among them has the level `none`."""
     if not request.scope.strip():

@@ -7,7 +7,8 @@ import json
 from pydantic import JsonValue
 
 from palimpsest.ops.queries.memories import COLUMNS, found, with_marks
-from palimpsest.ops.queries.requests import ExplainRequest, HistoryRequest, JsonObject
+from palimpsest.ops.operations.memories import Explain, History
+from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, rows
 from palimpsest.stores.database.outcome_words import told_word
 from palimpsest.stores.shard import Shard
@@ -15,7 +16,7 @@ from palimpsest.stores.shard import Shard
 MAX_HISTORY = 1_000
 
 
-def history(sources: Sources, request: HistoryRequest) -> JsonObject:
+def history(sources: Sources, request: History) -> JsonObject:
     """The audit events of a memory in order."""
     partition, memory = found(sources, request.memory_id)
     limit = max(1, min(request.limit, MAX_HISTORY))
@@ -23,7 +24,7 @@ def history(sources: Sources, request: HistoryRequest) -> JsonObject:
     return {"id": memory["id"], "events": events}
 
 
-def explain(sources: Sources, request: ExplainRequest) -> JsonObject:
+def explain(sources: Sources, request: Explain) -> JsonObject:
     """A memory with all that led to it.
 
     `derived_from` are the turns it was drawn from (for a turn: `facts` drawn from it); `before`

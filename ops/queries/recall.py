@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, cast
 from pydantic import JsonValue, TypeAdapter
 
 from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.requests import ContextRequest, JsonObject, RecallRequest, SearchRequest
+from palimpsest.ops.operations.memories import Context, Search
+from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, plain
 from palimpsest.stores.recall.query import Query
 from palimpsest.streams.models.base import ModelError, TokenEmbeddingModel
@@ -30,7 +31,7 @@ WIDER = 3
 """How many more than asked for are looked at by words alone: neighbours of hits are left out."""
 
 
-async def recall(sources: Sources, request: RecallRequest) -> JsonValue:
+async def recall(sources: Sources, request: Query) -> JsonValue:
     """The answer in the shape of `recall --json`, with what the question's intent adds (`related`)
     and, for `explain`, how the question was understood. Raises RequestError for what cannot be
     asked."""
@@ -61,26 +62,26 @@ def _told(answer: RecallAnswer) -> JsonObject:
     return told
 
 
-async def search(sources: Sources, request: SearchRequest) -> JsonObject:
+async def search(sources: Sources, request: Search) -> JsonObject:
     """As a recall, by keywords alone. Raises RequestError for what cannot be asked."""
     from palimpsest.stores.recall.retriever import Retriever
 
     query = Query(
         request.scope,
-        request.text,
+        request.query,
         request.limit * WIDER,
         request.types,
         roles=request.roles,
         group=False,
     )
-    _check(query.scope, query.text)
+    _check(query.scope, query.query)
     settings = sources.settings.recall.model_copy(update={"fusion": "keyword", "rerank": "off"})
     found = await Retriever(sources.shard_of(query.scope), settings).retrieve(query, None)
     hits = tuple(result for result in found.answer.results if result.scores.keyword)
     return _told(replace(found.answer, results=hits[: request.limit]))
 
 
-async def context(sources: Sources, request: ContextRequest) -> JsonValue:
+async def context(sources: Sources, request: Context) -> JsonValue:
     """The Markdown block with its size in tokens; `text` is None where nothing is known. With a
     session it begins with what is kept of it, without the message that is asked, and
     `offers_summary` tells whether a model should be asked for a summary: not when it is asked to
@@ -88,10 +89,10 @@ async def context(sources: Sources, request: ContextRequest) -> JsonValue:
     from palimpsest.stores.recall.intent import complexity
 
     query = Query(
-        request.scope, request.text, asked_at=request.asked_at, min_score=request.min_score
+        request.scope, request.query, asked_at=request.asked_at, min_score=request.min_score
     )
     retriever, embedding = await _retriever(sources, query)
-    budget = complexity(request.text).budget if request.budget is None else request.budget
+    budget = complexity(request.query).budget if request.budget is None else request.budget
     block, offers = await _session_part(sources, request, budget)
     shown = frozenset() if block is None else frozenset(block.ids)
     # With a blank line between the two.
@@ -99,7 +100,7 @@ async def context(sources: Sources, request: ContextRequest) -> JsonValue:
     made = await retriever.context(query, embedding, rest, shown)
     parts = [part for part in (block, made) if part is not None]
     told: JsonObject = {
-        "query": request.text,
+        "query": request.query,
         "text": "\n\n".join(part.text for part in parts) or None,
         "tokens": sum(part.tokens for part in parts) + 2 * (len(parts) - 1) if parts else 0,
         "ids": {},
@@ -113,23 +114,23 @@ async def context(sources: Sources, request: ContextRequest) -> JsonValue:
 
 
 async def _session_part(
-    sources: Sources, request: ContextRequest, budget: int
+    sources: Sources, request: Context, budget: int
 ) -> tuple[SessionBlock | None, bool]:
     """The part about the session, and whether a model should be asked for a summary."""
     from palimpsest.ops.queries.sessions import short_term
     from palimpsest.stores.recall.context import same_words
     from palimpsest.stores.recall.short_term import session_block
 
-    if request.session is None:
+    if request.session_id is None:
         return None, False
-    kept = await asyncio.to_thread(short_term, sources, request.scope, request.session)
+    kept = await asyncio.to_thread(short_term, sources, request.scope, request.session_id)
     if kept is not None:
-        asked = same_words(request.text)
+        asked = same_words(request.query)
         since = tuple(each for each in kept.since_summary if same_words(each.content) != asked)
         kept = replace(kept, since_summary=since)
     settings, intent = sources.settings.short_term, sources.settings.intent
     offers = not (kept is not None and kept.explicit_intent) and not asks_to_remember(
-        request.text, (*intent.phrases, *intent.more_phrases)
+        request.query, (*intent.phrases, *intent.more_phrases)
     )
     allowed = int(budget * settings.context_share)
     return session_block(kept, settings.nudge if offers else "", allowed), offers
@@ -153,11 +154,11 @@ async def _retriever(
     from palimpsest.stores.recall.intent import by_keyword
     from palimpsest.stores.recall.retriever import Retriever
 
-    embedding = await _embedding(sources, query.scope, query.text)
+    embedding = await _embedding(sources, query.scope, query.query)
     exemplars = None
     settings = sources.settings
     by_exemplars = settings.recall.intent == "exemplars"
-    if by_exemplars and embedding is not None and by_keyword(query.text).intent == "general":
+    if by_exemplars and embedding is not None and by_keyword(query.query).intent == "general":
         exemplars = await sources.exemplars.of(sources.embedding)
     retriever = Retriever(
         sources.shard_of(query.scope),

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from dataclasses import fields
 from datetime import datetime
+from typing import Any
 
-from palimpsest.ops.queries.requests import (
-    CopyRequest,
-    ExportRequest,
-    JsonObject,
-    Request,
-    SqlRequest,
-)
+from palimpsest.ops.queries.requests import JsonObject
 
 
-def as_json(request: Request | SqlRequest | CopyRequest | ExportRequest) -> JsonObject:
-    """The request as a JSON object, without unset fields."""
+def as_json(request: Any) -> JsonObject:
+    """The fields of a request as a JSON object, without unset ones."""
     body: JsonObject = {}
     for field in fields(request):
         value = getattr(request, field.name)

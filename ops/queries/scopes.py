@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 
 from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.requests import FlagsRequest, JsonObject
+from palimpsest.ops.operations.pipeline import Flags
+from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, from_all, rows
 
 FLAGS = (
@@ -40,7 +41,7 @@ def newest_first(found: Sequence[JsonObject]) -> list[JsonValue]:
     ]
 
 
-def flags(sources: Sources, request: FlagsRequest) -> JsonObject:
+def flags(sources: Sources, request: Flags) -> JsonObject:
     """`flags`: each with its `value` and where that is `from`, the scope or the settings."""
     if not request.scope.strip():
         raise RequestError("the scope is empty")

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
-from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.queries.errors import NotFoundError, RequestError
+from palimpsest.ops.queries.memories import list_memories
 from palimpsest.ops.queries.pages import cursor
-from palimpsest.ops.queries.requests import JsonObject, SessionMemoryRequest, SessionsRequest
+from palimpsest.ops.operations.memories import List
+from palimpsest.ops.operations.sessions import SessionMemory, Sessions
+from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, plain, rfc3339, rows
 from palimpsest.schemas.session_rows import ShortTermRow
 from palimpsest.stores.database.tables import select
@@ -32,12 +35,12 @@ WHERE scope = ? AND NOT is_deleted AND memory_id IN (SELECT unnest(?))
 """
 
 
-def sessions(sources: Sources, request: SessionsRequest) -> JsonObject:
-    """A page of `sessions`, the one with the newest turn first, and `next` for the page after (or
+def sessions(sources: Sources, request: Sessions) -> JsonObject:
+    """A page of `sessions`, the one with the newest turn first, and `next_cursor` for the page after (or
     null). An open one has no `ended_at`."""
     if not request.scope.strip():
         raise RequestError("the scope is empty")
-    at, session_id = (None, "") if request.before is None else cursor(request.before)
+    at, session_id = (None, "") if request.cursor is None else cursor(request.cursor)
     found = rows(
         sources.shard_of(request.scope),
         _SESSIONS,
@@ -53,13 +56,27 @@ def sessions(sources: Sources, request: SessionsRequest) -> JsonObject:
     last = page[-1] if len(found) > request.limit else None
     return {
         "sessions": [*page],
-        "next": None if last is None else f"{last['last_at']}/{last['session_id']}",
+        "next_cursor": None if last is None else f"{last['last_at']}/{last['session_id']}",
     }
 
 
-def session_memory(sources: Sources, request: SessionMemoryRequest) -> JsonObject | None:
-    """What is kept of a session: its `summary`, and its newest `turns`, oldest first, within the
-    caps of the settings; None where nothing is, or no more."""
+def session_memories(sources: Sources, request: SessionMemory) -> JsonObject:
+    """`short_term`, what is kept of a session (null where nothing is, or no more), and a page of its
+    `memories`. Raises NotFoundError where both are empty."""
+    kept = _short_term_json(sources, request)
+    listed = List(
+        request.scope, session_id=request.session_id, limit=request.limit, cursor=request.cursor
+    )
+    found = list_memories(sources, listed)
+    if kept is None and not found["memories"] and request.cursor is None:
+        raise NotFoundError(
+            f"nothing is remembered of a session {request.session_id} in the scope {request.scope}"
+        )
+    return {"short_term": kept, **found}
+
+
+def _short_term_json(sources: Sources, request: SessionMemory) -> JsonObject | None:
+    """Its `summary`, and its newest `turns`, oldest first, within the caps of the settings."""
     kept = short_term(sources, request.scope, request.session_id)
     if kept is None:
         return None

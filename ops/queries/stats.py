@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import cast
 
-from palimpsest.ops.queries.requests import JsonObject, StatsRequest
+from palimpsest.ops.operations.pipeline import Stats
+from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, from_all, rows
 
 COUNTS = ("active", "turns", "memories", "pinned", "forgotten", "embedded", "sessions", "entities")
@@ -28,7 +29,7 @@ WHERE NOT is_deleted AND coalesce(scope = $scope, true) GROUP BY type ORDER BY t
 """
 
 
-def stats(sources: Sources, request: StatsRequest) -> JsonObject:
+def stats(sources: Sources, request: Stats) -> JsonObject:
     """Counts of memories and `types` with how many there are of each."""
     asked = {"scope": request.scope}
     counted = {**asked, "model": sources.embedding.model}
@@ -40,6 +41,16 @@ def stats(sources: Sources, request: StatsRequest) -> JsonObject:
         )
     shard = sources.shard_of(request.scope)
     return stats_of(request.scope, rows(shard, _COUNTS, counted), rows(shard, _TYPES, asked))
+
+
+def merged(answers: Sequence[JsonObject]) -> JsonObject:
+    """The numbers of all workers together."""
+    types: list[JsonObject] = [
+        {"type": name, "number": number}
+        for answer in answers
+        for name, number in cast("JsonObject", answer["types"]).items()
+    ]
+    return stats_of(None, answers, types)
 
 
 def stats_of(

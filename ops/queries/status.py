@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import cast
 
@@ -33,9 +34,32 @@ def _status(sources: Sources) -> JsonObject:
         "stages": _stages(sources),
         "balance": balance(sources),
         "dead_letters": sum(int(str(row["n"])) for _, row in counted),
-        "held_back": dict(sorted(held.items())),
+        "pending": dict(sorted(held.items())),
         "providers": _providers(sources),
     }
+
+
+def merged(answers: Sequence[JsonObject]) -> JsonObject:
+    """The status of all workers together."""
+    stages = [stage for each in answers for stage in cast("list[JsonObject]", each["stages"])]
+    stages.sort(key=lambda stage: int(str(stage["partition"])))
+    balances = [cast("dict[str, dict[str, int]]", each["balance"]) for each in answers]
+    return {
+        "stages": [*stages],
+        "balance": {
+            "turns": _added([balance["turns"] for balance in balances]),
+            "facts": _added([balance["facts"] for balance in balances]),
+            "holds": all(bool(balance["holds"]) for balance in balances),
+        },
+        "dead_letters": sum(int(str(each["dead_letters"])) for each in answers),
+        "pending": _added([cast("dict[str, int]", each["pending"]) for each in answers]),
+        "providers": answers[0]["providers"] if answers else {},
+    }
+
+
+def _added(parts: Sequence[dict[str, int]]) -> JsonObject:
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: sum(part.get(name, 0) for part in parts) for name in names}
 
 
 def balance(sources: Sources) -> JsonObject:

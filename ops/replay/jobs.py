@@ -23,13 +23,6 @@ from pydantic import Field, JsonValue, SecretStr, ValidationError
 
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.queries.errors import NotFoundError, RequestError, UnavailableError
-from palimpsest.ops.queries.replay_requests import (
-    ReplayDifferencesRequest,
-    ReplayRequest,
-    ReplaysRequest,
-    StartReplayRequest,
-    StopReplayRequest,
-)
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.replay.difference_pages import read_page
 from palimpsest.ops.replay.orders import order_of
@@ -90,10 +83,10 @@ class Job(Frozen):
     ended_at: datetime | None = Field(default=None)
 
 
-def start(settings: Settings, request: StartReplayRequest) -> JsonObject:
+def start(settings: Settings, given: JsonObject) -> JsonObject:
     """Begin a replay. Raises RequestError for an order that makes no sense, and UnavailableError
     while as many run as may."""
-    order = order_of(request.order)
+    order = order_of(given)
     running = [job for job in _jobs(settings) if job.state == "running"]
     if len(running) >= MOST_AT_ONCE:
         raise UnavailableError(
@@ -110,20 +103,20 @@ def start(settings: Settings, request: StartReplayRequest) -> JsonObject:
     return _told(_job(folder))
 
 
-def show(settings: Settings, request: ReplayRequest) -> JsonObject:
+def show(settings: Settings, replay_id: str) -> JsonObject:
     """Raises NotFoundError."""
-    return _told(_job(_known(settings, request.replay_id)))
+    return _told(_job(_known(settings, replay_id)))
 
 
-def listed(settings: Settings, _: ReplaysRequest) -> JsonObject:
+def listed(settings: Settings) -> JsonObject:
     """The newest first."""
     return {"replays": [_told(job) for job in _jobs(settings)]}
 
 
-def stop(settings: Settings, request: StopReplayRequest) -> JsonObject:
+def stop(settings: Settings, replay_id: str) -> JsonObject:
     """Ask a replay to stop where it is; what it did is kept. Nothing happens to one that has ended.
     Raises NotFoundError."""
-    folder = _known(settings, request.replay_id)
+    folder = _known(settings, replay_id)
     if _job(folder).state == "running":
         owner = (folder / f"{LOCK}.lock").read_text().strip()
         with contextlib.suppress(ProcessLookupError, ValueError):
@@ -156,12 +149,12 @@ def forget_told(settings: Settings, digest: str) -> int:
     return forgotten
 
 
-def differences(settings: Settings, request: ReplayDifferencesRequest) -> JsonObject:
+def differences(settings: Settings, replay_id: str, cursor: int, limit: int) -> JsonObject:
     """A page of what a comparison found. Raises NotFoundError, and RequestError for a cursor that
     no page gave."""
-    folder = _known(settings, request.replay_id)
-    page, following = read_page(folder / DIFFERENCES_FILE, request.cursor, request.limit)
-    return {"differences": page, "next": following}
+    folder = _known(settings, replay_id)
+    page, following = read_page(folder / DIFFERENCES_FILE, cursor, limit)
+    return {"differences": page, "next_cursor": following}
 
 
 def _told(job: Job) -> JsonObject:

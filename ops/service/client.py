@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import httpx
-from pydantic import JsonValue
 
+from palimpsest.ops.operations.operation import Json, Read
 from palimpsest.ops.queries.errors import ERRORS, RequestError, UnavailableError
 from palimpsest.ops.queries.request_json import as_json
-from palimpsest.ops.queries.requests import (
-    NAMES,
-    CopyRequest,
-    ExportRequest,
-    JsonObject,
-    Request,
-    SqlRequest,
-)
+from palimpsest.ops.queries.requests import CopyRequest, ExportRequest, JsonObject, SqlRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,10 +53,9 @@ class RemoteQueries:
         said: JsonObject = response.json()
         return said
 
-    async def answer(self, request: Request) -> JsonValue:
-        response = await self._post(f"/ask/{NAMES[type(request)]}", as_json(request))
-        answer: JsonValue = response.json()
-        return answer
+    async def answer(self, operation: Read[Any]) -> Json:
+        response = await self._post(f"/ask/{operation.slug}", as_json(operation))
+        return response.json()
 
     async def table(self, request: SqlRequest) -> pa.Table:
         from pyarrow import ipc

@@ -25,9 +25,11 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from palimpsest.ops.operations.catalogue import OPERATIONS
+from palimpsest.ops.operations.operation import Read
 from palimpsest.ops.queries.dispatch import Queries
 from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.requests import REQUESTS, CopyRequest, ExportRequest, SqlRequest
+from palimpsest.ops.queries.requests import CopyRequest, ExportRequest, SqlRequest
 from palimpsest.ops.queries.sql_output import ARROW_TYPE, as_arrow
 from palimpsest.ops.service.announcement import Announcement, announce
 from palimpsest.ops.service.server import listening, served
@@ -98,9 +100,9 @@ def interface(
     `shown`."""
 
     async def ask(http: HttpRequest, body: bytes) -> Response:
-        kind = REQUESTS.get(http.path_params["name"])
-        if kind is None:
-            raise _RefusedError(404, f"there is no query {http.path_params['name']}")
+        kind = OPERATIONS.get(http.path_params["name"])
+        if kind is None or not issubclass(kind, Read):
+            raise _RefusedError(404, f"there is no read {http.path_params['name']}")
         return JSONResponse(await queries.answer(_parsed(kind, body)))
 
     async def sql(_: HttpRequest, body: bytes) -> Response:

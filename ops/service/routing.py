@@ -10,60 +10,25 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 import pyarrow as pa
-from pydantic import JsonValue
 
-from palimpsest.ops.queries import agreement
-from palimpsest.ops.queries.diagnostics import judged
+from palimpsest.ops.operations.dead_letters import Redrive
+from palimpsest.ops.operations.operation import Json, Read
 from palimpsest.ops.queries.errors import (
     NotFoundError,
     NotOpenError,
     RequestError,
     UnavailableError,
 )
-from palimpsest.ops.queries.pages import paged
-from palimpsest.ops.queries.replays import ABOUT_REPLAYS
-from palimpsest.ops.queries.requests import (
-    AgreementRequest,
-    CommandRequest,
-    ContextRequest,
-    DeadLettersRequest,
-    DiagnosticsRequest,
-    DiscardRequest,
-    DocumentsRequest,
-    EmbeddingsRequest,
-    EntitiesRequest,
-    EntityRequest,
-    ExportRequest,
-    FlagsRequest,
-    ForgetPreviewRequest,
-    HeldProposalsRequest,
-    JsonObject,
-    ListRequest,
-    PrivacyRequest,
-    RecallRequest,
-    RedriveRequest,
-    Request,
-    ScopesRequest,
-    SearchRequest,
-    SessionMemoryRequest,
-    SessionsRequest,
-    SqlRequest,
-    StatsRequest,
-    StatusRequest,
-    WeakRequest,
-)
-from palimpsest.ops.queries.scopes import newest_first
+from palimpsest.ops.queries.requests import ExportRequest, SqlRequest
 from palimpsest.ops.queries.sql import joined, limits_of, numbered, refusals_told, rest
 from palimpsest.ops.queries.sql_processes import QueryProcesses
-from palimpsest.ops.queries.stats import stats_of
 from palimpsest.ops.service.client import NotThereError, RemoteQueries
 from palimpsest.ops.service.workers import announcements
 from palimpsest.ops.settings.sections import Settings
@@ -74,11 +39,6 @@ T = TypeVar("T")
 PATIENCE_SECONDS = 15.0
 """How long a partition may be without an owner, as during a rebalance, before it is an error."""
 LOOK_AGAIN_SECONDS = 0.1
-PAGES: dict[type[Request], tuple[str, str]] = {
-    ListRequest: ("memories", "occurred_at"),
-    DocumentsRequest: ("documents", "created_at"),
-}
-"""What comes in pages, by its name and the time that orders it."""
 
 
 class RoutedQueries:
@@ -156,58 +116,21 @@ class RoutedQueries:
 
     # --- answers -----------------------------------------------------------------------------
 
-    async def answer(self, request: Request) -> JsonValue:
-        about_replays = ABOUT_REPLAYS.get(type(request))
-        if about_replays is not None:
-            return await asyncio.to_thread(about_replays, self._settings, request)
-        return await self._of_workers(request)
-
-    async def _of_workers(self, request: Request) -> JsonValue:
-        match request:
-            case (
-                RecallRequest()
-                | SearchRequest()
-                | ContextRequest()
-                | EmbeddingsRequest()
-                | EntitiesRequest()
-                | EntityRequest()
-                | FlagsRequest()
-                | PrivacyRequest()
-                | ForgetPreviewRequest()
-                | SessionMemoryRequest()
-                | SessionsRequest()
-                | WeakRequest()
-                | ListRequest(scope=str())
-                | DocumentsRequest(scope=str())
-                | StatsRequest(scope=str())
-                | AgreementRequest(scope=str())
-            ):
-                number = partition_for(str(request.scope), self._partitions)
-                return await self._persisted(number, lambda owner: owner.answer(request))
-            case ListRequest() | DocumentsRequest():
-                name, ordered_by = PAGES[type(request)]
-                return paged(await self._from_all(request), request.limit, name, ordered_by)
-            case ScopesRequest():
-                said = await self._from_all(request)
-                listed = [cast("list[JsonObject]", part["scopes"]) for part in said]
-                return {"scopes": newest_first([*chain.from_iterable(listed)])}
-            case StatsRequest() | AgreementRequest() | DiagnosticsRequest() | StatusRequest():
-                return JOINED[type(request)](await self._from_all(request))
-            case DeadLettersRequest():
-                return _dead_letters(await self._from_all(request), request.limit)
-            case HeldProposalsRequest():
-                return _held(await self._from_all(request), request.limit)
-            case RedriveRequest(dead_letter_ids=()):
-                return _joined(await self._from_all(request))
-            case RedriveRequest() | DiscardRequest():
-                parts = [
-                    await self._by_id(_only(request, name)) for name in request.dead_letter_ids
-                ]
-                return _joined(cast("list[JsonObject]", parts))
-            case CommandRequest():
-                answers = await self._from_all(request)
-                return next((answer for answer in answers if answer is not None), None)
-        return await self._by_id(request)
+    async def answer(self, operation: Read[Any]) -> Json:
+        match operation.surface.routing:
+            case "folder":
+                return await asyncio.to_thread(operation.read_folder, self._settings)
+            case "scope" if getattr(operation, "scope", None) is not None:
+                number = partition_for(str(operation.scope), self._partitions)  # type: ignore[attr-defined]
+                return await self._persisted(number, lambda owner: owner.answer(operation))
+            case "id":
+                parts = operation.parts()
+                answers = [await self._by_id(cast("Read[Any]", part)) for part in parts]
+                return answers[0] if parts == (operation,) else operation.merge(answers)
+            case "all" if len(parts := operation.parts()) > 1 or parts[0] is not operation:
+                answers = [await self._by_id(cast("Read[Any]", part)) for part in parts]
+                return operation.merge(answers)
+        return operation.merge(await self._from_all(operation))
 
     async def table(self, request: SqlRequest) -> pa.Table:
         number = numbered(request, self._partitions)
@@ -250,26 +173,26 @@ class RoutedQueries:
                     raise
                 await asyncio.sleep(LOOK_AGAIN_SECONDS)
 
-    async def _from_all(self, request: Request) -> list[JsonObject]:
+    async def _from_all(self, operation: Read[Any]) -> list[Json]:
         """Asked again where a worker goes away meanwhile, unless it may have begun to change
         something."""
         deadline = time.monotonic() + self._patience
         while True:
             try:
-                answers = [await client.answer(request) for client in await self._all()]
+                answers = [await client.answer(operation) for client in await self._all()]
             except NotThereError as error:
-                if isinstance(request, RedriveRequest) or time.monotonic() > deadline:
+                if isinstance(operation, Redrive) or time.monotonic() > deadline:
                     raise UnavailableError(f"a worker went away meanwhile: {error}") from error
                 await asyncio.sleep(LOOK_AGAIN_SECONDS)
             else:
-                return cast("list[JsonObject]", answers)
+                return answers
 
-    async def _by_id(self, request: Request) -> JsonValue:
-        """The answer of the worker that knows what the request names."""
+    async def _by_id(self, operation: Read[Any]) -> Json:
+        """The answer of the worker that knows what the operation names."""
         refused: RequestError | None = None
         for client in await self._all():
             try:
-                return await _asked(client, request)
+                return await _asked(client, operation)
             except UnavailableError:
                 raise
             except RequestError as error:
@@ -279,10 +202,10 @@ class RoutedQueries:
         raise refused
 
 
-async def _asked(worker: RemoteQueries, request: Request) -> JsonValue:
+async def _asked(worker: RemoteQueries, operation: Read[Any]) -> Json:
     """The worker's answer. Raises UnavailableError for one that has just gone."""
     try:
-        return await worker.answer(request)
+        return await worker.answer(operation)
     except NotThereError as error:
         raise UnavailableError(f"a worker went away meanwhile: {error}") from error
 
@@ -298,88 +221,3 @@ def _resolved(address: str) -> list[str]:
     return [
         f"{url.scheme}://{f'[{host}]' if ':' in host else host}:{url.port or 80}" for host in hosts
     ]
-
-
-def _only(request: RedriveRequest | DiscardRequest, dead_letter_id: str) -> Request:
-    return type(request)((dead_letter_id,))
-
-
-def _list(answer: JsonObject, name: str) -> list[JsonObject]:
-    return cast("list[JsonObject]", answer[name])
-
-
-def _held(parts: Sequence[JsonObject], limit: int) -> JsonObject:
-    held = [row for part in parts for row in cast("list[JsonObject]", part["proposals"])]
-    held.sort(key=lambda row: (str(row["occurred_at"]), str(row["id"])))
-    return {"proposals": cast("list[JsonValue]", held[:limit])}
-
-
-def _dead_letters(answers: Sequence[JsonObject], limit: int) -> JsonObject:
-    rows = [row for answer in answers for row in _list(answer, "dead_letters")]
-    rows.sort(key=lambda row: str(row["last_failed_at"]), reverse=True)
-    return {"dead_letters": [*rows[:limit]]}
-
-
-def _joined(answers: Sequence[JsonObject]) -> JsonObject:
-    """Lists of the same name one after another."""
-    joined: dict[str, list[JsonValue]] = {}
-    for answer in answers:
-        for name, values in answer.items():
-            joined.setdefault(name, []).extend(cast("list[JsonValue]", values))
-    return {**joined}
-
-
-def _stats(answers: Sequence[JsonObject]) -> JsonObject:
-    types = [
-        {"type": name, "number": number}
-        for answer in answers
-        for name, number in cast("JsonObject", answer["types"]).items()
-    ]
-    return stats_of(None, answers, types)
-
-
-def _diagnostics(answers: Sequence[JsonObject]) -> JsonObject:
-    counted: dict[str, dict[str, int]] = {}
-    for answer in answers:
-        for domain, found in cast(
-            "dict[str, dict[str, dict[str, int]]]", answer["domains"]
-        ).items():
-            total = counted.setdefault(domain, {})
-            for name, number in found["counts"].items():
-                total[name] = total.get(name, 0) + number
-    return judged(counted)
-
-
-def _status(answers: Sequence[JsonObject]) -> JsonObject:
-    stages = [stage for answer in answers for stage in _list(answer, "stages")]
-    stages.sort(key=lambda stage: int(str(stage["partition"])))
-    balances = [cast("dict[str, dict[str, int]]", answer["balance"]) for answer in answers]
-    return {
-        "stages": [*stages],
-        "balance": {
-            "turns": _added([balance["turns"] for balance in balances]),
-            "facts": _added([balance["facts"] for balance in balances]),
-            "holds": all(bool(balance["holds"]) for balance in balances),
-        },
-        "dead_letters": sum(int(str(answer["dead_letters"])) for answer in answers),
-        "held_back": _added([cast("dict[str, int]", answer["held_back"]) for answer in answers]),
-        "providers": answers[0]["providers"] if answers else {},
-    }
-
-
-def _agreement(answers: Sequence[JsonObject]) -> JsonObject:
-    return agreement.joined(_list(answer, "deciders") for answer in answers)
-
-
-def _added(parts: Sequence[dict[str, int]]) -> JsonObject:
-    names = dict.fromkeys(name for part in parts for name in part)
-    return {name: sum(part.get(name, 0) for part in parts) for name in names}
-
-
-JOINED: Mapping[type[Request], Callable[[Sequence[JsonObject]], JsonObject]] = {
-    StatsRequest: _stats,
-    AgreementRequest: _agreement,
-    DiagnosticsRequest: _diagnostics,
-    StatusRequest: _status,
-}
-"""How the answers of all workers become one."""

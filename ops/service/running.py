@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, cast
 
 from palimpsest.ops.bootstrap import AnyApplication
+from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.parts import SetupError
 from palimpsest.ops.queries.dispatch import DirectQueries
 from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.requests import JsonObject, StatusRequest
+from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.service.local import Place, Shown, local_interface
 from palimpsest.ops.service.workers import own_folder
@@ -71,7 +72,7 @@ def _shown(app: AnyApplication, queries: DirectQueries) -> Shown:
     made: list[Metrics] = []
 
     async def status() -> JsonObject:
-        return cast("JsonObject", await queries.answer(StatusRequest()))
+        return cast("JsonObject", await queries.answer(Status()))
 
     async def shown(accept: str) -> tuple[bytes, str]:
         if not made:

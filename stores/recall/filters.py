@@ -75,19 +75,19 @@ def _wanted(index: ScopeIndex, segment: Segment, query: Query, places: int) -> M
         masks.append(_said_by(index, segment, "who", (query.who,), places))
     if query.roles:
         masks.append(_said_by(index, segment, "role", query.roles, places))
-    if query.session is not None:
-        masks.append(_named(segment, meta["session"], (query.session,)))
+    if query.session_id is not None:
+        masks.append(_named(segment, meta["session"], (query.session_id,)))
     if query.project is not None:
         masks.append(_named(segment, meta["project"], (query.project,)))
     if query.pinned is not None:
         masks.append(meta["pinned"] == query.pinned)
-    if query.importance_min is not None:
-        masks.append(meta["importance"] >= query.importance_min)
+    if query.min_importance is not None:
+        masks.append(meta["importance"] >= query.min_importance)
     masks += _in_time(meta, query)
-    if query.tags_any:
-        masks.append(_lists(segment.tags[:places], _shares_one(query.tags_any)))
-    if query.tags_all:
-        masks.append(_lists(segment.tags[:places], set(query.tags_all).issubset))
+    if query.tags:
+        masks.append(_lists(segment.tags[:places], _shares_one(query.tags)))
+    if query.all_tags:
+        masks.append(_lists(segment.tags[:places], set(query.all_tags).issubset))
     if query.categories:
         masks.append(_lists(segment.categories[:places], _shares_one(query.categories)))
     return np.logical_and.reduce(masks) if masks else None

@@ -39,9 +39,9 @@ class Query:
     """A question to one scope, up to `limit` results.
 
     Filters, applied before the search; whatever is shown passes all of them, also neighbours, what
-    the intent adds and evidence: any of `types`; any of `tags_any`, all of `tags_all`, any of
+    the intent adds and evidence: any of `types`; any of `tags`, all of `all_tags`, any of
     `categories`; `who` said it, or said what it was drawn from (case ignored); `pinned`;
-    `importance_min` and more; `project` and `session` (empty: of none); told at or after `since`
+    `min_importance` and more; `project` and `session_id` (empty: of none); told at or after `since`
     and before `until`. `as_of` leaves out what was not yet stored then; what is found has its
     present text; `valid_at` what was so only until then. Times have a zone.
 
@@ -53,16 +53,16 @@ class Query:
     """
 
     scope: str
-    text: str
+    query: str
     limit: int = 10
     types: tuple[str, ...] = ()
-    tags_any: tuple[str, ...] = ()
-    tags_all: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    all_tags: tuple[str, ...] = ()
     who: str | None = None
     pinned: bool | None = None
-    importance_min: float | None = None
+    min_importance: float | None = None
     project: str | None = None
-    session: str | None = None
+    session_id: str | None = None
     since: datetime | None = None
     until: datetime | None = None
     as_of: datetime | None = None

@@ -191,7 +191,7 @@ class Retriever:
             look = await second_look(vector, texts, self._model, settings)
         elif settings.rerank == "cross-encoder":
             read = ranked.readings()
-            look = await second_look_by_pairs(query.text, read, self._pairs, settings)
+            look = await second_look_by_pairs(query.query, read, self._pairs, settings)
         least = self._least_score(query)
         again = await _in_search_thread(_looked_at_again, found, ranked, look, query.limit, least)
         return await _in_search_thread(self._marked, again, query)
@@ -215,13 +215,13 @@ class Retriever:
             group=False,
         )
         found = await self.retrieve(asked, embedding, with_related=False)
-        tokens = complexity(query.text).budget if budget is None else budget
+        tokens = complexity(query.query).budget if budget is None else budget
 
         def assembled() -> Context | None:
             now, marks = self._asked_at(query), partial(self._marks, query)
             with self._shard.reading() as reader:
                 profile = standing_profile(
-                    reader, query.scope, query.text, found.allowed, now, marks
+                    reader, query.scope, query.query, found.allowed, now, marks
                 )
             pieces = found_pieces(found, self._shard.options.search.language, shown)
             return assemble(profile, pieces, tokens, constants.context)
@@ -233,8 +233,8 @@ class Retriever:
     ) -> tuple[Retrieval, _Ranked]:
         self._check(query, embedding)
         vector = None if embedding is None else embedding.vector
-        intent = classify(query.text, vector, self._exemplars)
-        effort = complexity(query.text)
+        intent = classify(query.query, vector, self._exemplars)
+        effort = complexity(query.query)
         boost = self._boost(query)
         ranked = self._within_times(query, embedding, boost)
         results = ranked.results()
@@ -251,7 +251,7 @@ class Retriever:
             error=boost.error,
             reranked="off",
         )
-        answer = RecallAnswer(query.text, ranked.method, results)
+        answer = RecallAnswer(query.query, ranked.method, results)
         found = Retrieval(answer, (), boost.named, explained, ranked.allowed)
         if with_related and self._graph and intent.intent != "general":
             found = replace(found, related=self._related(query.scope, found))
@@ -312,7 +312,7 @@ class Retriever:
             return GraphBoost()
         boosted = partial(
             graph_boost,
-            query=query.text,
+            query=query.query,
             clock=self._milliseconds,
             settings=self._settings,
             language=self._shard.options.search.language,
@@ -332,19 +332,19 @@ class Retriever:
         times = TimeFilter()
         # Who gives times as filters has said what is meant.
         if settings.time_words != "off" and query.since is None and query.until is None:
-            times = read_times(query.text, self._asked_at(query))
+            times = read_times(query.query, self._asked_at(query))
         if not times:
-            return self._ranked(query, query.text, embedding, boost)
+            return self._ranked(query, query.query, embedding, boost)
         if settings.time_words == "prefer" and not times.strict:
-            ranked = self._ranked(query, query.text, embedding, boost, times)
+            ranked = self._ranked(query, query.query, embedding, boost, times)
             return replace(ranked, times=times, used="prefer")
         timed = replace(query, since=times.since, until=times.until)
         # Words that became a filter are not looked for in texts, unless they are all there is.
-        text = times.rest if _WORD.search(times.rest) else query.text
+        text = times.rest if _WORD.search(times.rest) else query.query
         ranked = self._ranked(timed, text, embedding, boost)
         if ranked.rows is not None and len(ranked.rows.results) >= self._constants.least_in_time:
             return replace(ranked, times=times, used="filter")
-        ranked = self._ranked(query, query.text, embedding, boost)
+        ranked = self._ranked(query, query.query, embedding, boost)
         return replace(ranked, times=times, used="widened")
 
     def _ranked(
@@ -383,7 +383,7 @@ class Retriever:
             time_bonus=self._constants.time_bonus,
             by_tokens=search.is_by_tokens,
             least_score=self._least_score(query),
-            asked=asked_speaker(query.text),
+            asked=asked_speaker(query.query),
         )
         run(STEPS, rows, context)
         return _Ranked(query, method, allowed, rows, context)
