@@ -584,6 +584,7 @@ class Erase(Forgetting):
     """
 
     hard: ClassVar[bool] = True
+    patience: ClassVar[float] = 60.0
 
     surface: ClassVar = Surface(
         ("POST", "/api/memory/erase"),
@@ -646,6 +647,7 @@ class EraseScope(Write[ErasedScope]):
         int | None,
         Doc("how many it holds, forgotten ones among them, in place of a token", ge=0),
     ] = None
+    patience: ClassVar[float] = 60.0
 
     surface: ClassVar = Surface(
         ("POST", "/api/memory/erase-scope"),

@@ -87,10 +87,12 @@ class AddDocument(Write[AddedDocument]):
     async def command(self, ask: Ask, settings: Settings) -> Command:
         import asyncio
 
-        from palimpsest.ops.documents.adding import text_document, url_document
+        from palimpsest.ops.documents.adding import read_document, text_document, url_document
 
         if self.url is not None:
             return url_document(self.url, self.title, settings.documents)
+        if self.is_read:
+            return read_document(self, settings.documents)
         data = (self.text or "").encode(errors="replace")
         return await asyncio.to_thread(
             text_document,

@@ -104,7 +104,8 @@ class Executor:
             command = await meant.command(ask, self.settings)
         except ValidationError as error:
             raise RequestError(describe(error)) from None
-        seconds = self.seconds if operation.wait is None else operation.wait
+        usual = max(self.seconds, operation.patience)
+        seconds = usual if operation.wait is None else operation.wait
         order = Order(scope, command, access.actor, operation.key)
         given = await self.commands.submit(order, seconds, self.on_waiting)
         if given.answer is None:

@@ -172,6 +172,8 @@ class Write(Operation[R_co]):
 
     key: Key = None
     wait: Wait = None
+    patience: ClassVar[float] = 0.0
+    """The least seconds that it waits unless `wait` is given."""
 
     def instead(self) -> Read[Any] | None:
         """What is read instead of changing anything, as a preview; None for a change."""
