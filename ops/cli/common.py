@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+
 def parse_time(text: str) -> datetime:
     """An RFC 3339 time or a date; one without a zone is in UTC."""
     try:
@@ -84,9 +85,11 @@ Key = Annotated[
 Wait = Annotated[
     float | None, typer.Option(min=0, help="Seconds to wait for the result of a running worker.")
 ]
-Time = Annotated[
-    datetime | None, typer.Option(parser=parse_time, metavar="TIME", show_default=False)
-]
+
+
+def time_option(text: str) -> Any:
+    """An option that takes a time; one without a zone is in UTC."""
+    return typer.Option(help=text, parser=parse_time, metavar="TIME", show_default=False)
 
 
 WAIT_SECONDS: Final = 5.0
@@ -177,7 +180,9 @@ _MARKUP = re.compile(r"\[[a-z#/@][^\[]*?\]")
 
 
 def as_shown(text: str) -> str:
-    """A help text in which brackets stand for themselves: rich would take them for its markup."""
+    """A help text in which brackets stand for themselves, since rich would take them for its markup,
+    and paragraphs are lines, which are wrapped where they are shown."""
+    text = "\n\n".join(" ".join(part.split("\n")) for part in text.split("\n\n"))
     return _MARKUP.sub(lambda match: "\\" + match[0], text)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from dataclasses import asdict
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,11 +14,11 @@ from palimpsest.ops.cli.common import (
     AsJson,
     Cli,
     OfScope,
-    Time,
     command,
     complain,
     echo,
     print_json,
+    time_option,
     wrong_use,
 )
 from palimpsest.ops.cli.ingest_progress import duration
@@ -50,8 +51,8 @@ def reextract(
     ] = None,
     model: Annotated[str | None, typer.Option(help="The model's name.")] = None,
     scope: OfScope = None,
-    since: Annotated[Time, typer.Option(help="Turns of this time or later.")] = None,
-    until: Annotated[Time, typer.Option(help="Turns before this time.")] = None,
+    since: Annotated[datetime | None, time_option("Turns of this time or later.")] = None,
+    until: Annotated[datetime | None, time_option("Turns before this time.")] = None,
     sample: Annotated[
         int | None, typer.Option(min=1, help="Only so many of these turns, spread evenly.")
     ] = None,

@@ -1,5 +1,5 @@
-"""How an operation is executed: reads are answered by whoever has the stores, writes become commands
-in the log whose results are waited for."""
+"""How an operation is executed: reads are answered by whoever has the stores, writes become
+commands in the log whose results are waited for."""
 
 from __future__ import annotations
 
@@ -244,5 +244,3 @@ def refusal(answer: Json) -> CommandError | None:
 
 def _why(change: Json) -> str:
     return f" ({change['why']})" if change.get("why") else ""
-
-

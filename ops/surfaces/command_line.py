@@ -1,4 +1,4 @@
-"""Commands made from operations: arguments and options from the fields of the request, help from its
+"""Commands made from operations: arguments and options from the fields of a request, help from its
 docstring, JSON or text from its answer."""
 
 from __future__ import annotations
@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from palimpsest.ops.operations.operation import Json
 
 AnyOperation = type[Operation[Any]]
+LARGEST_SHOWN = 10**9
 
 
 def register(
@@ -52,9 +53,7 @@ def as_function(kind: AnyOperation) -> Callable[..., None]:
     options = [inspect.Parameter("cli", inspect.Parameter.KEYWORD_ONLY, annotation=Cli)]
     options += [_option(each) for each in sorted(taken, key=lambda each: not each.doc.argument)]
     options.append(
-        inspect.Parameter(
-            "json", inspect.Parameter.KEYWORD_ONLY, annotation=AsJson, default=False
-        )
+        inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, annotation=AsJson, default=False)
     )
     run.__name__ = kind.slug
     run.__doc__ = kind.__doc__
@@ -164,10 +163,9 @@ def _option(parameter: Parameter) -> inspect.Parameter:
     if doc.metavar is not None:
         about["metavar"] = doc.metavar
     kind = _option_type(parameter)
-    if get_args(kind) and int in get_args(kind) or kind in (int, float):
-        about |= {"min": doc.ge, "max": doc.le}
-    elif parameter.plain_type in (int, float):
-        about |= {"min": doc.ge, "max": doc.le}
+    if parameter.plain_type in (int, float):
+        # A bound that no one meets only clutters the help.
+        about |= {"min": doc.ge, "max": None if (doc.le or 0) > LARGEST_SHOWN else doc.le}
     if parameter.plain_type is datetime:
         about["parser"] = parse_time
         about["metavar"] = "TIME"
