@@ -180,8 +180,8 @@ _MARKUP = re.compile(r"\[[a-z#/@][^\[]*?\]")
 
 
 def as_shown(text: str) -> str:
-    """A help text in which brackets stand for themselves, since rich would take them for its markup,
-    and paragraphs are lines, which are wrapped where they are shown."""
+    """A help text in which brackets stand for themselves, since rich would take them for its
+    markup, and paragraphs are lines, which are wrapped where they are shown."""
     text = "\n\n".join(" ".join(part.split("\n")) for part in text.split("\n\n"))
     return _MARKUP.sub(lambda match: "\\" + match[0], text)
 

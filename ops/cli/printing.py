@@ -157,7 +157,7 @@ def _sessions(_: Any, answer: Json, __: Cli) -> None:
     if not answer["sessions"]:
         echo("no sessions yet; they begin with turns that name one")
         return
-    rows = [
+    rows: list[tuple[object, ...]] = [
         (
             row["session_id"],
             row["turns"],
@@ -208,7 +208,7 @@ def _chunks(_: Any, answer: Json, __: Cli) -> None:
 
 @prints("privacy")
 def _privacy(_: Any, answer: Json, __: Cli) -> None:
-    rows = [
+    rows: list[tuple[object, ...]] = [
         (
             row["person"] or "(the whole scope)",
             row["level"],
@@ -229,7 +229,8 @@ def _proposals(_: Any, answer: Json, __: Cli) -> None:
 
 @prints("flags")
 def _flags(_: Any, answer: Json, __: Cli) -> None:
-    rows = [(row["flag"], row["value"], row["from"]) for row in answer["flags"]]
+    flags = answer["flags"]
+    rows: list[tuple[object, ...]] = [(row["flag"], row["value"], row["from"]) for row in flags]
     console().print(table(("flag", "value", "from"), rows))
 
 
@@ -260,7 +261,7 @@ def _scopes(_: Any, answer: Json, __: Cli) -> None:
         echo("no scopes yet; `palimpsest run` makes them from published turns")
         return
     names = ("scope", "turns", "memories", "facts", "last_activity")
-    rows = [
+    rows: list[tuple[object, ...]] = [
         (*(row[name] for name in names[:-1]), str(row["last_activity"] or "")[:19])
         for row in answer["scopes"]
     ]

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 Content = Annotated[
     str,
-    Doc("the text", min_length=1, max_length=100_000, pattern=r"\S", argument=True),
+    Doc("the text", min_length=1, max_length=100_000, not_blank=True, argument=True),
 ]
 NewContent = Annotated[
-    str | None, Doc("the new text", min_length=1, max_length=100_000, pattern=r"\S")
+    str | None, Doc("the new text", min_length=1, max_length=100_000, not_blank=True)
 ]
 NewType = Annotated[str | None, Doc("the new type", min_length=1, max_length=256)]
 Importance = Annotated[float | None, Doc("from 0 to 1; else 0.8", ge=0, le=1)]
@@ -242,7 +242,7 @@ class Correct(Patching):
     memory_id: MemoryId
     content: Annotated[
         str,
-        Doc("what it should say", min_length=1, max_length=100_000, pattern=r"\S", argument=True),
+        Doc("what it should say", min_length=1, max_length=100_000, not_blank=True, argument=True),
     ]
     reason: RequiredReason = "corrected"
     if_version: IfVersion = None
@@ -446,7 +446,7 @@ Mode = Annotated[
 ]
 Query = Annotated[
     str | None,
-    Doc("what is found for this question", min_length=1, max_length=100_000, pattern=r"\S"),
+    Doc("what is found for this question", min_length=1, max_length=100_000, not_blank=True),
 ]
 SourceType = Annotated[str | None, Doc("of this kind of source", min_length=1, max_length=256)]
 Limit = Annotated[
@@ -637,7 +637,7 @@ class EraseScope(Write[ErasedScope]):
     """
 
     scope: Annotated[
-        str, Doc("the memory space", min_length=1, max_length=256, pattern=r"\S", argument=True)
+        str, Doc("the memory space", min_length=1, max_length=256, not_blank=True, argument=True)
     ]
     reason: Reason = ""
     mode: Mode = "execute"

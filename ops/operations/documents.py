@@ -63,7 +63,7 @@ class AddDocument(Write[AddedDocument]):
     document: `deduped`.
     """
 
-    text: Annotated[str | None, Doc("the text", min_length=1, pattern=r"\S")] = None
+    text: Annotated[str | None, Doc("the text", min_length=1, not_blank=True)] = None
     url: Annotated[str | None, Doc("where it is fetched", min_length=1, max_length=2_048)] = None
     name: Annotated[
         str | None, Doc("the name of the text's file", min_length=1, max_length=256)

@@ -60,7 +60,7 @@ class Entities(Read[EntityPage]):
     """
 
     query: Annotated[
-        str | None, Doc("part of a name", min_length=1, max_length=2_000, pattern=r"\S")
+        str | None, Doc("part of a name", min_length=1, max_length=2_000, not_blank=True)
     ] = None
     scope: Scope = ""
     limit: Annotated[int, limit()] = 50

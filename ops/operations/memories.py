@@ -127,7 +127,7 @@ class Search(Read[RecallAnswer]):
     """
 
     query: Annotated[
-        str, Doc("words to look for", min_length=1, max_length=2_000, pattern=r"\S", argument=True)
+        str, Doc("words to look for", min_length=1, max_length=2_000, not_blank=True, argument=True)
     ]
     scope: Scope = ""
     limit: Annotated[int, limit()] = 10
@@ -172,7 +172,7 @@ class Context(Read[ContextBlock]):
             "what the answer will be about",
             min_length=1,
             max_length=100_000,
-            pattern=r"\S",
+            not_blank=True,
             argument=True,
         ),
     ]

@@ -58,7 +58,7 @@ class Doc:
     MCP and the reference pages.
 
     `min_length` and `max_length` are of a text in characters, of a tuple in items; `item_length` is
-    the most characters of each item. `blank`: a text may be only spaces. `argument`: positional on
+    the most characters of each item. `not_blank`: a text that is only spaces is refused. `argument`: positional on
     the command line. `option`: its spelling there where that is not the field's name; `switch`: an
     option there, and the value that it gives. `header`: the
     HTTP header that carries it. `surfaces`: where it can be given, None for everywhere. `model`: a
@@ -71,7 +71,7 @@ class Doc:
     min_length: int | None = None
     max_length: int | None = None
     item_length: int | None = None
-    pattern: str | None = None
+    not_blank: bool = False
     argument: bool = False
     option: str | None = None
     switch: tuple[str, str] | None = None
@@ -229,7 +229,7 @@ MemoryId = Annotated[
 ]
 Reason = Annotated[str, Doc("why; kept in the history", max_length=2_000)]
 RequiredReason = Annotated[
-    str, Doc("why; kept in the history", min_length=1, max_length=2_000, pattern=r"\S")
+    str, Doc("why; kept in the history", min_length=1, max_length=2_000, not_blank=True)
 ]
 IfVersion = Annotated[int | None, Doc("only while the memory is at this version", ge=1, le=2**62)]
 Cursor = Annotated[str | None, Doc("the `next_cursor` of the page before", max_length=512)]
@@ -239,7 +239,7 @@ Question = Annotated[
         "what to look for, in any words",
         min_length=1,
         max_length=100_000,
-        pattern=r"\S",
+        not_blank=True,
         argument=True,
     ),
 ]

@@ -165,7 +165,7 @@ class UpdateShortTermMemory(Write[SummaryKept]):
             "what the session is about so far",
             min_length=1,
             max_length=100_000,
-            pattern=r"\S",
+            not_blank=True,
             argument=True,
         ),
     ]
