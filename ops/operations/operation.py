@@ -120,6 +120,16 @@ class Operation(Generic[R_co]):
     def validate(self) -> None:
         """Raise RequestError for fields that make no sense together."""
 
+    def given(self) -> dict[str, Json]:
+        """The fields that do not have their defaults, as JSON."""
+        values = {each.name: getattr(self, each.name) for each in parameters(type(self))}
+        defaults = {each.name: each.default for each in parameters(type(self))}
+        return {
+            name: value.isoformat() if isinstance(value, datetime) else value
+            for name, value in values.items()
+            if value != defaults[name]
+        }
+
 
 class Read(Operation[R_co]):
     """An operation that changes no memory."""
