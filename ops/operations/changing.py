@@ -38,9 +38,7 @@ if TYPE_CHECKING:
 
 Content = Annotated[
     str,
-    Doc(
-        "the text", min_length=1, max_length=100_000, pattern=r"\S", argument=True
-    ),
+    Doc("the text", min_length=1, max_length=100_000, pattern=r"\S", argument=True),
 ]
 NewContent = Annotated[
     str | None, Doc("the new text", min_length=1, max_length=100_000, pattern=r"\S")
@@ -122,7 +120,11 @@ class Remember(Write[Change]):
         given |= {"self_taught": self.self_taught or None, "lineage": self.lineage}
         unset = {each.name for each in fields(self) if getattr(self, each.name) == each.default}
         return RememberCommand.model_validate(
-            {name: value for name, value in given.items() if name not in unset and value is not None}
+            {
+                name: value
+                for name, value in given.items()
+                if name not in unset and value is not None
+            }
         )
 
 
@@ -240,9 +242,7 @@ class Correct(Patching):
     memory_id: MemoryId
     content: Annotated[
         str,
-        Doc(
-            "what it should say", min_length=1, max_length=100_000, pattern=r"\S", argument=True
-        ),
+        Doc("what it should say", min_length=1, max_length=100_000, pattern=r"\S", argument=True),
     ]
     reason: RequiredReason = "corrected"
     if_version: IfVersion = None
@@ -440,7 +440,7 @@ ConfirmToken = Annotated[str | None, Doc("the `confirm_token` of a preview", opt
 Mode = Annotated[
     Literal["preview", "execute"],
     Doc(
-        "`preview` changes nothing: it shows what would be forgotten, with the token that confirms it",
+        "`preview` changes nothing: it shows what would go, with the token that confirms it",
         switch=("--preview", "preview"),
     ),
 ]
@@ -556,9 +556,8 @@ class Forgetting(Selection, Write[Changes]):
 class Forget(Forgetting):
     """Forget memories: hidden at once, recoverable for a while.
 
-    More than 25, and more than one scan can tell apart, need the token of a preview; with a token
-    nothing is forgotten unless all is still as the preview showed it. `changes` says what became of
-    each.
+    By ids, or in a scope by a question or by filters. More than 25 at once need the token of a
+    preview; with a token nothing is forgotten unless all is still as the preview showed it.
 
     Example: palimpsest forget 1f0c9a52 --reason "Ana took it back"
     """
@@ -584,6 +583,7 @@ class Erase(Forgetting):
     """
 
     hard: ClassVar[bool] = True
+    patience: ClassVar[float] = 60.0
 
     surface: ClassVar = Surface(
         ("POST", "/api/memory/erase"),
@@ -646,6 +646,7 @@ class EraseScope(Write[ErasedScope]):
         int | None,
         Doc("how many it holds, forgotten ones among them, in place of a token", ge=0),
     ] = None
+    patience: ClassVar[float] = 60.0
 
     surface: ClassVar = Surface(
         ("POST", "/api/memory/erase-scope"),

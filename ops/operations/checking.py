@@ -53,7 +53,9 @@ def field_type(parameter: Parameter) -> Any:
     if parameter.repeated and doc.model is None:
         item = _annotated(get_args(plain)[0], Field(max_length=doc.item_length))
         several: Any = tuple.__class_getitem__((item, ...))
-        plain = _annotated(several, BeforeValidator(_listed, json_schema_input_type=str | list[str]))
+        plain = _annotated(
+            several, BeforeValidator(_listed, json_schema_input_type=str | list[str])
+        )
     if plain is str or parameter.repeated or get_origin(plain) is tuple:
         bounds |= {"min_length": doc.min_length, "max_length": doc.max_length}
     given = {name: value for name, value in bounds.items() if value is not None}
@@ -134,5 +136,3 @@ def typed(kind: Any, answer: Any) -> Any:
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     """Making one takes milliseconds, longer than most answers."""
     return TypeAdapter(kind)
-
-

@@ -72,11 +72,12 @@ class AddDocument(Write[AddedDocument]):
     content_type: Annotated[
         ContentType | None, Doc("of the text; HTML is freed of its boilerplate")
     ] = None
+    is_read: Annotated[bool, Doc("the text is already without markup", surfaces=("library",))] = (
+        False
+    )
     scope: Scope = ""
 
-    surface: ClassVar = Surface(
-        ("POST", "/api/documents"), tag="documents", permission="remember"
-    )
+    surface: ClassVar = Surface(("POST", "/api/documents"), tag="documents", permission="remember")
 
     def validate(self) -> None:
         if (self.text is None) == (self.url is None):
@@ -87,10 +88,12 @@ class AddDocument(Write[AddedDocument]):
     async def command(self, ask: Ask, settings: Settings) -> Command:
         import asyncio
 
-        from palimpsest.ops.documents.adding import text_document, url_document
+        from palimpsest.ops.documents.adding import read_document, text_document, url_document
 
         if self.url is not None:
             return url_document(self.url, self.title, settings.documents)
+        if self.is_read:
+            return read_document(self, settings.documents)
         data = (self.text or "").encode(errors="replace")
         return await asyncio.to_thread(
             text_document,
@@ -140,9 +143,7 @@ class Documents(Read[DocumentPage]):
     """
 
     scope: AnyScope = None
-    status: Annotated[
-        Status | None, Doc("only of this status; else all but deleted ones")
-    ] = None
+    status: Annotated[Status | None, Doc("only of this status; else all but deleted ones")] = None
     limit: Annotated[int, limit()] = 20
     cursor: Cursor = None
 
@@ -217,9 +218,9 @@ class DocumentChunks(Read[ChunkPage]):
     document_id: DocumentId
     scope: ScopeOfId = None
     limit: Annotated[int, limit()] = 100
-    cursor: Annotated[
-        int | None, Doc("the `next_cursor` of the page before", ge=0, le=2**31)
-    ] = None
+    cursor: Annotated[int | None, Doc("the `next_cursor` of the page before", ge=0, le=2**31)] = (
+        None
+    )
 
     surface: ClassVar = Surface(
         ("GET", "/api/documents/{document_id}/chunks"),

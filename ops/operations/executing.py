@@ -1,5 +1,5 @@
-"""How an operation is executed: reads are answered by whoever has the stores, writes become commands
-in the log whose results are waited for."""
+"""How an operation is executed: reads are answered by whoever has the stores, writes become
+commands in the log whose results are waited for."""
 
 from __future__ import annotations
 
@@ -110,7 +110,8 @@ class Executor:
             command = await meant.command(ask, self.settings)
         except ValidationError as error:
             raise RequestError(describe(error)) from None
-        seconds = self.seconds if operation.wait is None else operation.wait
+        usual = max(self.seconds, operation.patience)
+        seconds = usual if operation.wait is None else operation.wait
         order = Order(scope, command, access.actor, operation.key)
         given = await self.commands.submit(order, seconds, self.on_waiting)
         if given.answer is None:
@@ -256,5 +257,3 @@ def refusal(answer: Json, operation: AnyOperation | None = None) -> CommandError
 
 def _why(change: Json) -> str:
     return f" ({change['why']})" if change.get("why") else ""
-
-

@@ -84,9 +84,7 @@ class Recall(Read[Recalled]):
     who: Who = None
     roles: Roles = ()
     pinned: Annotated[bool | None, Doc("only pinned ones, or only others")] = None
-    min_importance: Annotated[
-        float | None, Doc("least importance, from 0 to 1", ge=0, le=1)
-    ] = None
+    min_importance: Annotated[float | None, Doc("least importance, from 0 to 1", ge=0, le=1)] = None
     project: Annotated[str | None, Doc("of this project", max_length=256)] = None
     session_id: SessionId = None
     since: Since = None
@@ -385,7 +383,7 @@ class Memories:
 class Weak(Read[Memories]):
     """List memories that rest on little and that no one confirmed, the least certain first.
 
-    `palimpsest confirm` settles one that is right, `palimpsest correct` or `forget` one that is not.
+    `palimpsest confirm` settles one that is right, `correct` or `forget` one that is not.
 
     Example: palimpsest weak --scope support
     """

@@ -44,8 +44,8 @@ Rate = Literal["modify", "delete", "batch_forget"]
 """Which limit of requests a minute an operation counts against."""
 Routing = Literal["scope", "id", "all", "any", "folder"]
 """Which worker has the answer: the one with the partition of `scope` (all of them where `scope` is
-None); the one that knows the id; all of them together; whichever has one; or the data folder itself,
-without any worker."""
+None); the one that knows the id; all of them together; whichever has one; or the data folder
+itself, without any worker."""
 Panel = Literal[
     "Start", "Ask", "Change", "Explain and review", "Data in and out", "Run and operate"
 ]
@@ -137,8 +137,8 @@ class Read(Operation[R_co]):
     __slots__ = ()
 
     def read(self, sources: Sources) -> Json | Awaitable[Json]:
-        """Its answer from open stores, as JSON of the shape of `R`; or a coroutine function. A plain
-        function may block: it runs in a thread. Raises RequestError."""
+        """Its answer from open stores, as JSON of the shape of `R`. A plain function may block: it
+        runs in a thread; else it is a coroutine function. Raises RequestError."""
         raise NotImplementedError(f"{type(self).__name__} is answered from the data folder")
 
     def read_folder(self, settings: Settings) -> Json:
@@ -182,6 +182,8 @@ class Write(Operation[R_co]):
 
     key: Key = None
     wait: Wait = None
+    patience: ClassVar[float] = 0.0
+    """The least seconds that it waits unless `wait` is given."""
 
     def instead(self) -> Read[Any] | None:
         """What is read instead of changing anything, as a preview; None for a change."""
@@ -239,9 +241,7 @@ Reason = Annotated[str, Doc("why; kept in the history", max_length=2_000)]
 RequiredReason = Annotated[
     str, Doc("why; kept in the history", min_length=1, max_length=2_000, pattern=r"\S")
 ]
-IfVersion = Annotated[
-    int | None, Doc("only while the memory is at this version", ge=1, le=2**62)
-]
+IfVersion = Annotated[int | None, Doc("only while the memory is at this version", ge=1, le=2**62)]
 Cursor = Annotated[str | None, Doc("the `next_cursor` of the page before", max_length=512)]
 Question = Annotated[
     str,
@@ -262,7 +262,11 @@ MinScore = Annotated[
 ]
 Types = Annotated[
     tuple[str, ...],
-    Doc("of any of these types, as fact, preference, episodic (a turn)", max_length=50, item_length=256),
+    Doc(
+        "of any of these types, as fact, preference, episodic (a turn)",
+        max_length=50,
+        item_length=256,
+    ),
 ]
 Tags = Annotated[tuple[str, ...], Doc("with any of these tags", max_length=50, item_length=256)]
 Categories = Annotated[
