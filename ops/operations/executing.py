@@ -137,6 +137,8 @@ async def located(
     """The operation with its scope and whole ids, of what the caller sees. Raises NotFoundError:
     what lies elsewhere is as unknown as what never was."""
     names = {each.name: each.type for each in parameters(type(operation))}
+    if isinstance(operation, Locate):
+        _check_whole(operation.memory_id, access)
     if "scope" not in names or operation.surface.routing in ("folder", "all"):
         return operation
     if "memory_id" in names:
@@ -159,13 +161,17 @@ async def _found(
     access: Access,
     ask: Callable[[AnyOperation], Awaitable[Json]],
 ) -> Json:
-    if access.whole_ids and len(memory_id) != ID_CHARACTERS:
-        raise no_memory(memory_id)
+    _check_whole(memory_id, access)
     wanted = access.within(scope)
     found = await ask(Locate(memory_id))
     if wanted not in (None, found["scope"]) or not access.sees(found["scope"]):
         raise no_memory(memory_id)
     return found
+
+
+def _check_whole(memory_id: str, access: Access) -> None:
+    if access.whole_ids and len(memory_id) != ID_CHARACTERS:
+        raise no_memory(memory_id)
 
 
 async def _document(
@@ -202,6 +208,8 @@ def shown(operation: AnyOperation, answer: Json, access: Access) -> Json:
         return {"scopes": [each for each in answer["scopes"] if access.sees(each["scope"])]}
     if isinstance(operation, CommandResult):
         return _shown_result(operation, answer, access)
+    if isinstance(operation, Locate) and not access.sees(answer["scope"]):
+        raise no_memory(operation.memory_id)
     return answer
 
 
@@ -233,12 +241,18 @@ def refusal(answer: Json) -> CommandError | None:
     if not isinstance(answer, dict) or "command_id" not in answer:
         return None
     changes = answer.get("changes", [answer])
-    refused = [each for each in changes if each.get("status") and each["status"] not in DONE]
+    refused = [each for each in changes if each.get("status") and not _is_done(each)]
     if not refused:
         return None
     told = [f"{each.get('id', '')}: {each['status']}{_why(each)}" for each in refused]
     kind = cast("Kind", refused[0]["status"])
     return CommandError(kind, "; ".join(told), answer["command_id"], answer)
+
+
+def _is_done(change: Json) -> bool:
+    if change["status"] == "deleted":  # a document, or what a proposal was about
+        return "forgotten" in change or "memory_id" in change
+    return change["status"] in DONE
 
 
 def _why(change: Json) -> str:
