@@ -19,7 +19,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from palimpsest.ops.command_kinds import CommandError
 from palimpsest.ops.commanding import Order
 from palimpsest.ops.http.callers import Caller, Permission
-from palimpsest.ops.http.commands import commands_of
 from palimpsest.ops.http.gate import Gate
 from palimpsest.ops.http.problems import Problem, answer
 from palimpsest.ops.http.rates import Kind, Rates
@@ -86,7 +85,7 @@ class ServedMemory(Methods):
         order = Order(self._in(scope), command, self._actor, key)
         try:
             with self._service.metrics.command() as ended:
-                given = await commands_of(self._service).submit(order, self.wait_seconds)
+                given = await self._service.commands.submit(order, self.wait_seconds)
                 result = given.result()
                 ended("pending" if given.answer is None else "applied")
         except CommandError as error:
@@ -105,7 +104,7 @@ def checked(rates: Rates) -> Callable[[str], None]:
         caller = _CALLER.get()
         needed = NEEDS.get(tool, "modify")
         if needed not in caller.permissions:
-            raise RequestError(f"this token has not the permission {needed}")
+            raise RequestError(f"this token lacks the permission {needed}")
         counted = COUNTED.get(tool)
         if counted is not None:
             try:

@@ -17,9 +17,7 @@ from palimpsest.ops.operations.access import Access
 from palimpsest.ops.operations.answers import DONE
 from palimpsest.ops.operations.changing import (
     CommandResult,
-    Confirm,
-    ModifyMany,
-    Patching,
+    Forgetting,
     Selection,
 )
 from palimpsest.ops.operations.documents import GetDocument
@@ -144,6 +142,8 @@ async def located(
     """The operation with its scope and whole ids, of what the caller sees. Raises NotFoundError:
     what lies elsewhere is as unknown as what never was."""
     names = {each.name: each.type for each in parameters(type(operation))}
+    if isinstance(operation, Locate):
+        _check_whole(operation.memory_id, access)
     if "scope" not in names or operation.surface.routing in ("folder", "all"):
         return operation
     if "memory_id" in names:
@@ -166,13 +166,17 @@ async def _found(
     access: Access,
     ask: Callable[[AnyOperation], Awaitable[Json]],
 ) -> Json:
-    if access.whole_ids and len(memory_id) != ID_CHARACTERS:
-        raise no_memory(memory_id)
+    _check_whole(memory_id, access)
     wanted = access.within(scope)
     found = await ask(Locate(memory_id))
     if wanted not in (None, found["scope"]) or not access.sees(found["scope"]):
         raise no_memory(memory_id)
     return found
+
+
+def _check_whole(memory_id: str, access: Access) -> None:
+    if access.whole_ids and len(memory_id) != ID_CHARACTERS:
+        raise no_memory(memory_id)
 
 
 async def _document(
@@ -209,6 +213,8 @@ def shown(operation: AnyOperation, answer: Json, access: Access) -> Json:
         return {"scopes": [each for each in answer["scopes"] if access.sees(each["scope"])]}
     if isinstance(operation, CommandResult):
         return _shown_result(operation, answer, access)
+    if isinstance(operation, Locate) and not access.sees(answer["scope"]):
+        raise no_memory(operation.memory_id)
     return answer
 
 
@@ -241,18 +247,28 @@ def _has_many(kind: type[Write[Any]]) -> bool:
 
 def refusal(answer: Json, operation: AnyOperation | None = None) -> CommandError | None:
     """Why a part of a command was refused, that of the first; None where all was done. What was
-    forgotten (`deleted`) can be forgotten again, but not changed."""
+    forgotten before (`deleted`) can be forgotten again, but not changed."""
     if not isinstance(answer, dict) or "command_id" not in answer:
         return None
-    changing = isinstance(operation, Patching | ModifyMany | Confirm)
-    done = DONE - {"deleted"} if changing else DONE
+    forgetting = isinstance(operation, Forgetting)
     changes = answer.get("changes", [answer])
-    refused = [each for each in changes if each.get("status") and each["status"] not in done]
+    refused = [
+        each
+        for each in changes
+        if each.get("status")
+        and not (_is_done(each) or (forgetting and each["status"] == "deleted"))
+    ]
     if not refused:
         return None
     reasons = [f"{each.get('id', '')}: {each['status']}{_why(each)}" for each in refused]
     kind = cast("Kind", refused[0]["status"])
     return CommandError(kind, "; ".join(reasons), answer["command_id"], answer)
+
+
+def _is_done(change: Json) -> bool:
+    if change["status"] == "deleted":  # a document, or what a proposal was about
+        return "forgotten" in change or "memory_id" in change
+    return change["status"] in DONE
 
 
 def _why(change: Json) -> str:
