@@ -579,7 +579,6 @@ class Forget(Forgetting):
         panel="Change",
         permission="forget",
         rate="batch_forget",
-        tool="forget_fact",
     )
 
 
@@ -617,7 +616,11 @@ class ForgetOne(Write[Change]):
     scope: ScopeOfId = None
 
     surface: ClassVar = Surface(
-        ("DELETE", "/api/memory/{memory_id}"), permission="forget", routing="id", rate="delete"
+        ("DELETE", "/api/memory/{memory_id}"),
+        permission="forget",
+        routing="id",
+        rate="delete",
+        tool="forget_fact",
     )
 
     async def command(self, ask: Ask, settings: Settings) -> Command:

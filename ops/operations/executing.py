@@ -17,6 +17,7 @@ from palimpsest.ops.operations.access import Access
 from palimpsest.ops.operations.answers import DONE
 from palimpsest.ops.operations.changing import (
     CommandResult,
+    ForgetOne,
     Forgetting,
     Selection,
 )
@@ -228,8 +229,8 @@ def _shown_result(operation: CommandResult, answer: Json, access: Access) -> Jso
 
 
 def outcome(kind: type[Write[Any]], command_id: str, stored: Json) -> Json:
-    """What a command did, by its stored result, as the operation answers it. Raises CommandError for
-    a refused one."""
+    """What a command did, by its stored result, as the operation answers it. Raises CommandError
+    for a refused one."""
     error = stored["error"]
     if error is not None:
         raise CommandError(kind_of(str(error)), str(error), command_id)
@@ -250,7 +251,7 @@ def refusal(answer: Json, operation: AnyOperation | None = None) -> CommandError
     forgotten before (`deleted`) can be forgotten again, but not changed."""
     if not isinstance(answer, dict) or "command_id" not in answer:
         return None
-    forgetting = isinstance(operation, Forgetting)
+    forgetting = isinstance(operation, Forgetting | ForgetOne)
     changes = answer.get("changes", [answer])
     refused = [
         each
