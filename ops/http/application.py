@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from palimpsest.ops.distribution import program_version
 from palimpsest.ops.http import (
-    command_routes,
-    document_routes,
     documentation,
     event_routes,
-    graph_routes,
-    memory_routes,
     operation_routes,
-    overview_routes,
-    privacy_routes,
     problems,
-    replay_routes,
     scope_routes,
-    session_routes,
     sql_routes,
     turn_routes,
 )
@@ -29,26 +21,14 @@ from palimpsest.ops.http.answers import Failure
 from palimpsest.ops.http.counting import Counting
 from palimpsest.ops.http.gate import PUBLIC_PATHS, Gate
 from palimpsest.ops.http.service import Service
+from palimpsest.ops.surfaces.http import api_routes
 
 DESCRIPTION = """Long-term memory for AI agents. Every answer that is an error has problem details
 (RFC 9457). A token, where tokens are in use, is sent as `Authorization: Bearer …`; a scope or a
 memory that is not the token's is answered like one that does not exist."""
 
-GROUPS = (
-    memory_routes,
-    session_routes,
-    privacy_routes,
-    turn_routes,
-    command_routes,
-    document_routes,
-    graph_routes,
-    event_routes,
-    scope_routes,
-    sql_routes,
-    overview_routes,
-    operation_routes,
-    replay_routes,
-)
+LARGER: Final = ("/api/documents", "/api/rpc/add_document")
+"""Where a body may be as large as a document."""
 
 
 def create_app(service: Service) -> FastAPI:
@@ -60,7 +40,7 @@ def create_app(service: Service) -> FastAPI:
         Gate,
         settings=service.settings.http,
         tokens=service.tokens,
-        larger={document_routes.PLACE: service.settings.documents.max_bytes},
+        larger=dict.fromkeys(LARGER, service.settings.documents.max_bytes),
     )
     app.add_middleware(Counting, metrics=service.metrics)
     return app
@@ -75,7 +55,8 @@ def _routed() -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    for group in GROUPS:
+    app.include_router(api_routes())
+    for group in (turn_routes, event_routes, scope_routes, sql_routes):
         app.include_router(group.routes)
     app.include_router(operation_routes.watched)
     app.include_router(operation_routes.lives)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from palimpsest.ops.ingest.records import DEFAULT_SCOPE
-from palimpsest.ops.queries.errors import NotFoundError
-from palimpsest.schemas.commands import ActorType
+from palimpsest.ops.queries.errors import NotFoundError, RequestError
+from palimpsest.schemas.commands import Actor, ActorType
 
 Permission = Literal["remember", "recall", "modify", "forget", "recover", "sql", "admin"]
 PERMISSIONS: Final[tuple[Permission, ...]] = get_args(Permission)
@@ -47,6 +47,38 @@ class Caller:
         if not self.sees(scope):
             raise NotFoundError(f"there is no scope {scope}")
         return scope
+
+
+@dataclass(frozen=True, slots=True)
+class CallerAccess:
+    """What an operation may touch on behalf of a caller. `actor_type` is what the request says of
+    itself: it can make a machine of a person, never the other way around."""
+
+    caller: Caller
+    actor_type: ActorType | None = None
+    whole_ids: bool = True
+
+    @property
+    def actor(self) -> Actor:
+        machine = self.actor_type == "agent" or self.caller.actor != "human"
+        return Actor(id=self.caller.name, type="agent" if machine else "human")
+
+    def named(self, scope: str) -> str:
+        return self.caller.scope(scope or None)
+
+    def listed(self, scope: str | None) -> str | None:
+        scopes = self.caller.scopes
+        if scope is None and self.caller.sees_all:
+            return None
+        if scope is None and (len(scopes) > 1 or scopes[0].endswith("*")):
+            raise RequestError(f"name a scope; this token has {', '.join(scopes)}")
+        return self.caller.scope(scope)
+
+    def within(self, scope: str | None) -> str | None:
+        return None if scope is None else self.caller.scope(scope)
+
+    def sees(self, scope: str) -> bool:
+        return self.caller.sees(scope)
 
 
 LOCAL: Final = Caller("", "local")

@@ -10,11 +10,11 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
 
-from palimpsest.ops.http import bodies
 from palimpsest.ops.http.callers import Caller
 from palimpsest.ops.http.problems import Problem
 from palimpsest.ops.http.routing import errors, router
 from palimpsest.ops.http.service import Recaller, Service, ServiceOf
+from palimpsest.schemas.envelope import Scope
 from palimpsest.schemas.codec import decode
 from palimpsest.schemas.messages import HistoryEvent
 from palimpsest.schemas.topics import MEMORY_HISTORY
@@ -55,13 +55,13 @@ STREAM_TYPE: Final = "text/event-stream"
 async def events(
     service: ServiceOf,
     caller: Recaller,
-    asked: Annotated[bodies.ScopeParameters, Query()],
+    scope: Annotated[Scope | None, Query(description="the memory space; else the caller's")] = None,
     last_event_id: Annotated[
         str | None, Header(pattern=r"^[0-9]{1,18}$", description="go on after this event")
     ] = None,
 ) -> Response:
     """Follow what happens in a scope: from now on, or after `Last-Event-ID` without a gap."""
-    scope = caller.scope(asked.scope)
+    scope = caller.scope(scope)
     partition = partition_for(scope, service.log.partitions(MEMORY_HISTORY.name))
     end = await asyncio.to_thread(service.log.end_offset, MEMORY_HISTORY.name, partition)
     start = end if last_event_id is None else int(last_event_id) + 1

@@ -140,7 +140,12 @@ def of_command(error: CommandError) -> Problem:
     code = {"invalid_request": "invalid", "failed": "command_failed"}.get(kind, kind)
     if code == "frozen":
         return Problem(code, str(error), {"Retry-After": str(FROZEN_SECONDS)})
-    more = {} if error.command_id is None else {"command_id": error.command_id}
+    more: dict[str, object] = {"kind": kind}
+    if error.command_id is not None:
+        more["command_id"] = error.command_id
+    if isinstance(error.answer, dict):
+        kept = ("version", "duplicate_of")
+        more |= {name: error.answer[name] for name in kept if error.answer.get(name) is not None}
     return Problem(code, str(error), None, **more)
 
 

@@ -67,6 +67,8 @@ ALWAYS: Final = ("unauthorized", "forbidden", "misdirected", "invalid", "failed"
 WITH_BODY: Final = ("malformed", "too_large", "unsupported_media_type")
 
 
-def router(tag: str) -> APIRouter:
+def router(*tags: str) -> APIRouter:
     """Of the routes of a group below `/api`."""
-    return APIRouter(prefix="/api", tags=[tag], route_class=StrictRoute, responses=errors(*ALWAYS))
+    return APIRouter(
+        prefix="/api", tags=[*tags], route_class=StrictRoute, responses=errors(*ALWAYS)
+    )

@@ -1,19 +1,31 @@
-"""A whole scope: as lines that another service takes, and back."""
+"""A whole scope: as lines that another service takes, and back; and its vectors."""
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.concurrency import iterate_in_threadpool
 
-from palimpsest.ops.http import answers, bodies
-from palimpsest.ops.http.commands import DeskOf
+from palimpsest.ops.http import answers
+from palimpsest.ops.http.callers import CallerAccess
 from palimpsest.ops.http.routing import NDJSON_TYPE, errors, media_type, router
-from palimpsest.ops.http.service import Administrator, Recaller, ServiceOf
+from palimpsest.ops.http.service import (
+    ActorHeader,
+    Administrator,
+    Recaller,
+    Service,
+    ServiceOf,
+    WaitSeconds,
+)
 from palimpsest.ops.importing import Importer
+from palimpsest.ops.operations.memories import Embeddings, MemoryVector
+from palimpsest.ops.operations.operation import Json
 from palimpsest.ops.queries.requests import ExportRequest
 from palimpsest.ops.service.local import read_parts, written
 from palimpsest.schemas.envelope import Scope
@@ -45,10 +57,10 @@ async def export(
     service: ServiceOf,
     caller: Recaller,
     scope: Scope,
-    asked: Annotated[bodies.ExportParameters, Query()],
+    deleted: Annotated[bool, Query(description="also what was forgotten")] = False,
 ) -> Response:
     """Export all that a scope remembers, as of one moment."""
-    request = ExportRequest(caller.scope(scope), asked.deleted)
+    request = ExportRequest(caller.scope(scope), deleted)
     folder = service.settings.data_dir
     service.streams.check(caller.id)
     file = await written(lambda path: service.queries.export_scope(request, path), folder)
@@ -63,13 +75,18 @@ async def export(
     "/scopes/{scope:path}/import",
     response_model=answers.Imported,
     responses={
-        202: {"model": answers.Imported, "description": "Not all carried out yet"},
+        202: {"model": answers.Imported, "description": "Not all applied yet"},
         **errors("too_large", "unsupported_media_type", "conflict"),
     },
     openapi_extra=_BODY,
 )
 async def import_scope(
-    desk: DeskOf, caller: Administrator, scope: Scope, request: Request
+    service: ServiceOf,
+    caller: Administrator,
+    scope: Scope,
+    request: Request,
+    wait: WaitSeconds = None,
+    actor_type: ActorHeader = None,
 ) -> Response:
     """Take what was exported into a scope, without asking a model anything.
 
@@ -78,11 +95,44 @@ async def import_scope(
     """
     media_type(request, NDJSON_TYPE)
     importer = Importer(
-        desk.commands,
+        service.commands,
         caller.scope(scope),
-        desk.actor(caller),
-        desk.seconds,
-        desk.service.settings.log.max_record_bytes,
+        CallerAccess(caller, actor_type).actor,
+        service.settings.http.wait_seconds if wait is None else wait,
+        service.settings.log.max_record_bytes,
     )
     imported = await importer.take(request.stream())
     return JSONResponse(imported.as_json(), 202 if imported.pending else 200)
+
+
+@routes.get(
+    "/embeddings",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "model": MemoryVector,
+            "content": {NDJSON_TYPE: {"schema": {"type": "string"}}},
+            "description": "One vector a line",
+        },
+        **errors("not_found"),
+    },
+)
+async def embeddings(
+    service: ServiceOf,
+    caller: Recaller,
+    scope: Annotated[Scope | None, Query(description="the memory space; else the caller's")] = None,
+) -> Response:
+    """Export the vectors of a scope's active memories, a line each."""
+    asked = Embeddings(caller.scope(scope))
+    first = await service.execute(asked, CallerAccess(caller))  # its errors have a status
+    return StreamingResponse(_vectors(service, asked, first), media_type=NDJSON_TYPE)
+
+
+async def _vectors(service: Service, asked: Embeddings, page: Json) -> AsyncIterator[str]:
+    while True:
+        for row in page["embeddings"]:
+            yield json.dumps(row) + "\n"
+        if page["next_cursor"] is None:
+            return
+        asked = replace(asked, cursor=page["next_cursor"])
+        page = await service.queries.answer(asked)

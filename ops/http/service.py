@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Annotated, TypeVar, cast
+from typing import Annotated, Any, Final, Literal, TypeVar
 
-from fastapi import Depends, Request
+from fastapi import Depends, Header, Query, Request
 
-from palimpsest.ops.http.callers import Caller, Permission
+from palimpsest.ops.commanding import Commands
+from palimpsest.ops.http.callers import Caller
 from palimpsest.ops.http.metrics import Metrics
 from palimpsest.ops.http.problems import Problem, unavailable
 from palimpsest.ops.http.rates import Rates
 from palimpsest.ops.http.tokens import Tokens
+from palimpsest.ops.operations.access import Access
+from palimpsest.ops.operations.executing import Executor, NotYetAppliedError
+from palimpsest.ops.operations.operation import Json, Operation, Surface, Write
 from palimpsest.ops.queries.dispatch import Queries
-from palimpsest.ops.queries.errors import no_memory
-from palimpsest.ops.queries.requests import NAMES, JsonObject, ScopeRequest
-from palimpsest.ops.queries.requests import Request as Query
+from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.streams.logs.base import LogReader, Outgoing, Position
 
@@ -26,8 +29,8 @@ Part = TypeVar("Part")
 MOST_STREAMS = 100
 THREAD_SECONDS = 2.0
 """How long a request that reads may have to wait for a thread, where the service is ready."""
-ID_CHARACTERS = 36
-"""Of a whole id. Shorter ones are for people, and could tell that others have such a memory."""
+MOST_PENDING: Final = 10_000
+"""Commands without a result whose scopes are remembered."""
 
 
 class Streams:
@@ -81,6 +84,8 @@ class Service:
     wait: Callable[[Position, float], Awaitable[bool]]
     metrics: Metrics
     result_of: Callable[[str], Awaitable[JsonObject]] | None = None
+    commands: Commands = field(init=False)
+    executor: Executor = field(init=False)
     streams: Streams = field(init=False)
     pending: dict[str, str] = field(default_factory=dict)
     started: asyncio.Event = field(default_factory=asyncio.Event)
@@ -88,6 +93,16 @@ class Service:
 
     def __post_init__(self) -> None:
         self.streams = Streams(self.settings.http.streams_per_token)
+        self.commands = Commands(
+            self.settings, self.append, self._asking, result_of=self.result_of
+        )
+        self.executor = Executor(
+            self.settings, self._asking, self.commands, self.settings.http.wait_seconds
+        )
+
+    @asynccontextmanager
+    async def _asking(self) -> AsyncIterator[Queries]:
+        yield self.queries
 
     async def unready(self) -> str | None:
         """Why requests cannot all be answered now."""
@@ -100,18 +115,29 @@ class Service:
             return f"requests wait for others: no thread was free for {THREAD_SECONDS:g} s"
         return await self.lacks()
 
-    async def ask(self, request: Query) -> JsonObject:
-        with self.metrics.query(NAMES[type(request)]):
-            return cast("JsonObject", await self.queries.answer(request))
+    async def execute(self, operation: Operation[Any], access: Access) -> Json:
+        """The answer, measured. Raises what `Executor.execute` raises."""
+        instead = operation.instead() if isinstance(operation, Write) else None
+        if not isinstance(operation, Write) or instead is not None:
+            meant = instead or operation
+            with self.metrics.query(meant.slug):
+                return await self.executor.execute(meant, access)
+        with self.metrics.command() as ended:
+            try:
+                answer = await self.executor.execute(operation, access)
+            except NotYetAppliedError as error:
+                ended("pending")
+                self._remember(error)
+                raise
+            ended("applied")
+        return answer
 
-    async def scope_of(self, memory_id: str, caller: Caller) -> str:
-        """Where a memory of the caller lies. Raises NotFoundError, also for another's."""
-        if len(memory_id) != ID_CHARACTERS:
-            raise no_memory(memory_id)
-        scope = str((await self.ask(ScopeRequest(memory_id)))["scope"])
-        if not caller.sees(scope):
-            raise no_memory(memory_id)
-        return scope
+    def _remember(self, error: NotYetAppliedError) -> None:
+        if error.command_id is None:
+            return
+        self.pending[error.command_id] = error.scope
+        while len(self.pending) > MOST_PENDING:
+            del self.pending[next(iter(self.pending))]
 
 
 async def _service(request: Request) -> Service:
@@ -119,26 +145,38 @@ async def _service(request: Request) -> Service:
     return service
 
 
-def permitted(permission: Permission) -> Callable[[Request], Awaitable[Caller]]:
-    """Who asks, when they have the permission."""
+def check_permission(caller: Caller, surface: Surface) -> None:
+    """Raise Problem where the caller may not use what is offered there."""
+    for needed in (surface.permission, surface.also):
+        if needed is not None and needed not in caller.permissions:
+            raise Problem("forbidden", f"this token lacks the permission {needed}")
+    if surface.sees_all and not caller.sees_all:
+        raise Problem("forbidden", "this is about all scopes, and this token is for some")
+
+
+def permitted(surface: Surface) -> Callable[[Request], Awaitable[Caller]]:
+    """A dependency: the caller, who has the permission."""
 
     async def caller(request: Request) -> Caller:
         found: Caller = request.state.caller
-        if permission not in found.permissions:
-            raise Problem("forbidden", f"this token has not the permission {permission}")
+        check_permission(found, surface)
         return found
 
     return caller
 
 
-async def administrator(request: Request) -> Caller:
-    """Who asks, when they may see all there is."""
-    found = await permitted("admin")(request)
-    if not found.sees_all:
-        raise Problem("forbidden", "this tells of all scopes, and this token is for some")
-    return found
-
-
 ServiceOf = Annotated[Service, Depends(_service)]
-Recaller = Annotated[Caller, Depends(permitted("recall"))]
-Administrator = Annotated[Caller, Depends(administrator)]
+Recaller = Annotated[Caller, Depends(permitted(Surface()))]
+Rememberer = Annotated[Caller, Depends(permitted(Surface(permission="remember")))]
+Analyst = Annotated[Caller, Depends(permitted(Surface(permission="sql", sees_all=True)))]
+Administrator = Annotated[Caller, Depends(permitted(Surface(permission="admin", sees_all=True)))]
+WaitSeconds = Annotated[
+    float | None, Query(ge=0, le=60, description="seconds to wait for the result; else as set")
+]
+ActorHeader = Annotated[
+    Literal["human", "agent"] | None,
+    Header(
+        alias="Actor-Type",
+        description="agent: as a machine, which may not change what is protected",
+    ),
+]

@@ -24,7 +24,8 @@ from palimpsest.ops.http.settings import HttpSettings
 from palimpsest.ops.http.tokens import Tokens
 from palimpsest.ops.parts import SetupError
 from palimpsest.ops.queries.dispatch import DirectQueries, Queries
-from palimpsest.ops.queries.requests import JsonObject, StatusRequest
+from palimpsest.ops.operations.pipeline import Status
+from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.service.connections import ConnectionLimits, with_file_descriptors
 from palimpsest.ops.service.routing import RoutedQueries
 from palimpsest.ops.service.running import serving_reads
@@ -153,7 +154,7 @@ async def _parts(
 
 
 async def pipeline_status(queries: Queries) -> JsonObject:
-    return cast("JsonObject", await queries.answer(StatusRequest()))
+    return cast("JsonObject", await queries.answer(Status()))
 
 
 @contextlib.asynccontextmanager

@@ -7,23 +7,25 @@ import json
 from typing import Annotated
 
 import pyarrow as pa
-from fastapi import APIRouter, Depends, Header, Response
+from fastapi import APIRouter, Header, Response
+from pydantic import Field
 
-from palimpsest.ops.http import answers, bodies
-from palimpsest.ops.http.callers import Caller
+from palimpsest.ops.http import answers
 from palimpsest.ops.http.problems import Problem
 from palimpsest.ops.http.routing import JSON_TYPE, WITH_BODY, errors, router
-from palimpsest.ops.http.service import ServiceOf, permitted
+from palimpsest.ops.http.service import Analyst, ServiceOf
+from palimpsest.ops.operations.checking import Strict
 from palimpsest.ops.queries.requests import SqlRequest
 from palimpsest.ops.queries.sql_output import ARROW_TYPE, as_arrow, json_value
 
 routes: APIRouter = router("sql")
 
 
-async def analyst(caller: Annotated[Caller, Depends(permitted("sql"))]) -> Caller:
-    if not caller.sees_all:
-        raise Problem("forbidden", "SQL sees all scopes, and this token is for some")
-    return caller
+class SqlBody(Strict):
+    """One statement that only reads. It sees all scopes."""
+
+    query: Annotated[str, Field(min_length=1, max_length=100_000, pattern=r"\S")]
+    partition: int | None = Field(default=None, ge=0, le=1023)
 
 
 @routes.post(
@@ -36,8 +38,8 @@ async def analyst(caller: Annotated[Caller, Depends(permitted("sql"))]) -> Calle
 )
 async def sql(
     service: ServiceOf,
-    _: Annotated[Caller, Depends(analyst)],
-    body: bodies.SqlBody,
+    _: Analyst,
+    body: SqlBody,
     accept: Annotated[str, Header()] = JSON_TYPE,
 ) -> Response:
     """Answer one SELECT over the views of all scopes, as JSON or as an Arrow stream."""

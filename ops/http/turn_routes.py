@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from palimpsest.ops.http import answers
@@ -22,7 +22,7 @@ from palimpsest.ops.http.routing import (
     no_constant,
     router,
 )
-from palimpsest.ops.http.service import Service, ServiceOf, permitted
+from palimpsest.ops.http.service import Rememberer, Service, ServiceOf
 from palimpsest.ops.ingest.base import Bad
 from palimpsest.ops.ingest.lines import FIELDS, Watch, near_miss, turn_of
 from palimpsest.ops.ingest.records import RecordOptions, in_batches
@@ -60,9 +60,7 @@ _BODY = {
     responses=errors(*WITH_BODY, "not_found", "pii_rejected"),
     openapi_extra=_BODY,
 )
-async def turns(
-    service: ServiceOf, caller: Annotated[Caller, Depends(permitted("remember"))], request: Request
-) -> Response:
+async def turns(service: ServiceOf, caller: Rememberer, request: Request) -> Response:
     """Publish turns: durable when this answers, remembered soon after.
 
     Of many, those that are wrong are told with their place, and the others are taken. The same

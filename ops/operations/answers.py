@@ -51,9 +51,10 @@ class StoredMemory:
 
 DONE: Final = frozenset(
     {"updated", "no_changes", "forgotten", "recovered", "confirmed", "set"}
-    | {"deleted", "deduped", "dismissed", "added", "merged", "already", "ended", "erased"}
+    | {"deduped", "dismissed", "added", "merged", "already", "ended", "erased"}
 )
-"""The statuses of a change that was made, or that was not needed."""
+"""The statuses of a change that was made, or that was not needed. `deleted` is one of them for a
+document and a proposal; of a memory it says that it had been forgotten before."""
 
 
 @dataclass(frozen=True, kw_only=True)

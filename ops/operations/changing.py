@@ -15,6 +15,7 @@ from palimpsest.ops.operations.operation import (
     Json,
     MemoryId,
     MinScore,
+    Rate,
     Read,
     Reason,
     RequiredReason,
@@ -29,7 +30,7 @@ from palimpsest.ops.operations.operation import (
     Who,
     Write,
 )
-from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.queries.errors import NotFoundError, RequestError
 
 if TYPE_CHECKING:
     from palimpsest.ops.queries.sources import Sources
@@ -204,7 +205,7 @@ class ModifyMany(Write[Changes]):
             "what to change: `memory_id`, the fields to set, `if_version` and a `reason` each",
             min_length=1,
             max_length=200,
-            model="palimpsest.schemas.commands:MemoryPatch",
+            model="palimpsest.ops.operations.patches:Patch",
         ),
     ]
     scope: AnyScope = None
@@ -223,7 +224,13 @@ class ModifyMany(Write[Changes]):
     async def scope_of(self, ask: Ask) -> str:
         from palimpsest.ops.operations.memories import Locate
 
-        return str((await ask(Locate(str(self.patches[0].get("memory_id")))))["scope"])
+        unknown: NotFoundError | None = None
+        for each in self.patches:
+            try:
+                return str((await ask(Locate(str(each["memory_id"]))))["scope"])
+            except NotFoundError as error:
+                unknown = unknown or error
+        raise unknown or RequestError("there is nothing to change")
 
     async def command(self, ask: Ask, settings: Settings) -> Command:
         from palimpsest.schemas.commands import ModifyCommand
@@ -546,6 +553,10 @@ class Forgetting(Selection, Write[Changes]):
             return None
         return PreviewForget(**self.selected(), hard=self.hard)
 
+    def counts_against(self) -> Rate | None:
+        is_one = self.is_by_ids and len(self.memory_ids) == 1 and not self.cascade
+        return "delete" if is_one and self.mode == "execute" else Write.counts_against(self)
+
     async def command(self, ask: Ask, settings: Settings) -> Command:
         from palimpsest.ops.forgetting import forget_command
 
@@ -568,7 +579,6 @@ class Forget(Forgetting):
         panel="Change",
         permission="forget",
         rate="batch_forget",
-        tool="forget_fact",
     )
 
 
@@ -606,7 +616,11 @@ class ForgetOne(Write[Change]):
     scope: ScopeOfId = None
 
     surface: ClassVar = Surface(
-        ("DELETE", "/api/memory/{memory_id}"), permission="forget", routing="id", rate="delete"
+        ("DELETE", "/api/memory/{memory_id}"),
+        permission="forget",
+        routing="id",
+        rate="delete",
+        tool="forget_fact",
     )
 
     async def command(self, ask: Ask, settings: Settings) -> Command:
@@ -652,7 +666,8 @@ class EraseScope(Write[ErasedScope]):
         ("POST", "/api/memory/erase-scope"),
         command="erase-scope",
         panel="Change",
-        permission="admin",
+        permission="forget",
+        also="admin",
         rate="batch_forget",
     )
 

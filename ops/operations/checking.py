@@ -119,11 +119,11 @@ def checked(kind: type[O], given: Mapping[str, Any]) -> O:
     return built(kind, found)
 
 
-def built(kind: type[O], model: BaseModel) -> O:
-    """The request, of its checked fields. Raises RequestError for fields that make no sense
-    together."""
-    values = {name: _plain(getattr(model, name)) for name in type(model).model_fields}
-    made = kind(**values)
+def built(kind: type[O], model: BaseModel | None, **others: Any) -> O:
+    """The request, of its checked fields, those of a model and others. Raises RequestError for
+    fields that make no sense together."""
+    names = () if model is None else type(model).model_fields
+    made = kind(**{name: _plain(getattr(model, name)) for name in names}, **others)
     made.validate()
     return made
 

@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import ValidationError
 
-from palimpsest.ops.command_kinds import CommandError, Kind
+from palimpsest.ops.command_kinds import CommandError, Kind, kind_of
 from palimpsest.ops.operations.access import Access
 from palimpsest.ops.operations.answers import DONE
-from palimpsest.ops.operations.changing import CommandResult, Selection
+from palimpsest.ops.operations.changing import (
+    CommandResult,
+    ForgetOne,
+    Forgetting,
+    Selection,
+)
 from palimpsest.ops.operations.documents import GetDocument
 from palimpsest.ops.operations.memories import Locate
 from palimpsest.ops.operations.operation import (
@@ -118,7 +123,7 @@ class Executor:
         if self.until_erased and self.settings.log.kind == "embedded":
             # On Kafka what lies in files is erased when the partition is opened next.
             given = await self._erased(given, seconds)
-        return outcome(type(operation), given)
+        return outcome(type(operation), given.command_id, given.answer)
 
     async def _erased(self, given: Given, seconds: float) -> Given:
         with contextlib.suppress(TimeoutError):
@@ -138,6 +143,8 @@ async def located(
     """The operation with its scope and whole ids, of what the caller sees. Raises NotFoundError:
     what lies elsewhere is as unknown as what never was."""
     names = {each.name: each.type for each in parameters(type(operation))}
+    if isinstance(operation, Locate):
+        _check_whole(operation.memory_id, access)
     if "scope" not in names or operation.surface.routing in ("folder", "all"):
         return operation
     if "memory_id" in names:
@@ -160,13 +167,17 @@ async def _found(
     access: Access,
     ask: Callable[[AnyOperation], Awaitable[Json]],
 ) -> Json:
-    if access.whole_ids and len(memory_id) != ID_CHARACTERS:
-        raise no_memory(memory_id)
+    _check_whole(memory_id, access)
     wanted = access.within(scope)
     found = await ask(Locate(memory_id))
     if wanted not in (None, found["scope"]) or not access.sees(found["scope"]):
         raise no_memory(memory_id)
     return found
+
+
+def _check_whole(memory_id: str, access: Access) -> None:
+    if access.whole_ids and len(memory_id) != ID_CHARACTERS:
+        raise no_memory(memory_id)
 
 
 async def _document(
@@ -203,6 +214,8 @@ def shown(operation: AnyOperation, answer: Json, access: Access) -> Json:
         return {"scopes": [each for each in answer["scopes"] if access.sees(each["scope"])]}
     if isinstance(operation, CommandResult):
         return _shown_result(operation, answer, access)
+    if isinstance(operation, Locate) and not access.sees(answer["scope"]):
+        raise no_memory(operation.memory_id)
     return answer
 
 
@@ -215,11 +228,15 @@ def _shown_result(operation: CommandResult, answer: Json, access: Access) -> Jso
     return {"command_id": operation.command_id, "applied": answer["error"] is None, **told}
 
 
-def outcome(kind: type[Write[Any]], given: Given) -> Json:
-    """What a command did, as the operation answers it. Raises CommandError for a refused one."""
-    result, stored = given.result(), given.answer or {}
-    answer: dict[str, Any] = {"command_id": given.command_id, "applied": True}
-    answer |= {name: stored[name] for name in ("erasure", "left") if name in stored}
+def outcome(kind: type[Write[Any]], command_id: str, stored: Json) -> Json:
+    """What a command did, by its stored result, as the operation answers it. Raises CommandError
+    for a refused one."""
+    error = stored["error"]
+    if error is not None:
+        raise CommandError(kind_of(str(error)), str(error), command_id)
+    result = stored["result"]
+    answer: dict[str, Any] = {"command_id": command_id, "applied": True}
+    answer |= {name: stored[name] for name in ("erasure", "left") if stored.get(name) is not None}
     if _has_many(kind):
         return {**answer, "changes": result}
     return {**answer, **cast("dict[str, Any]", result[0] if isinstance(result, list) else result)}
@@ -229,17 +246,30 @@ def _has_many(kind: type[Write[Any]]) -> bool:
     return any(each.name == "changes" for each in fields(answer_type(kind)))
 
 
-def refusal(answer: Json) -> CommandError | None:
-    """Why a part of a command was refused, that of the first; None where all was done."""
+def refusal(answer: Json, operation: AnyOperation | None = None) -> CommandError | None:
+    """Why a part of a command was refused, that of the first; None where all was done. What was
+    forgotten before (`deleted`) can be forgotten again, but not changed."""
     if not isinstance(answer, dict) or "command_id" not in answer:
         return None
+    forgetting = isinstance(operation, Forgetting | ForgetOne)
     changes = answer.get("changes", [answer])
-    refused = [each for each in changes if each.get("status") and each["status"] not in DONE]
+    refused = [
+        each
+        for each in changes
+        if each.get("status")
+        and not (_is_done(each) or (forgetting and each["status"] == "deleted"))
+    ]
     if not refused:
         return None
-    told = [f"{each.get('id', '')}: {each['status']}{_why(each)}" for each in refused]
+    reasons = [f"{each.get('id', '')}: {each['status']}{_why(each)}" for each in refused]
     kind = cast("Kind", refused[0]["status"])
-    return CommandError(kind, "; ".join(told), answer["command_id"], answer)
+    return CommandError(kind, "; ".join(reasons), answer["command_id"], answer)
+
+
+def _is_done(change: Json) -> bool:
+    if change["status"] == "deleted":  # a document, or what a proposal was about
+        return "forgotten" in change or "memory_id" in change
+    return change["status"] in DONE
 
 
 def _why(change: Json) -> str:

@@ -86,6 +86,7 @@ class Surface:
     """Where an operation can be reached and by whom; what is None is not offered there.
 
     `http`: method and path; fields that the path names come from it. `status`: that of the answer.
+    `also`: a permission that is needed besides.
     `command`: its words on the command line, and `panel` its heading there. `rate`: the limit that
     it counts against. `sees_all`: only for callers who may see every scope. `tool`: its name for
     agents over MCP. `overview`: it reads all that there is, so few of them run at once.
@@ -97,6 +98,7 @@ class Surface:
     command: str | None = None
     panel: Panel = "Ask"
     permission: Permission = "recall"
+    also: Permission | None = None
     routing: Routing = "scope"
     rate: Rate | None = None
     sees_all: bool = False
@@ -119,6 +121,16 @@ class Operation(Generic[R_co]):
 
     def validate(self) -> None:
         """Raise RequestError for fields that make no sense together."""
+
+    def given(self) -> dict[str, Json]:
+        """The fields that do not have their defaults, as JSON."""
+        values = {each.name: getattr(self, each.name) for each in parameters(type(self))}
+        defaults = {each.name: each.default for each in parameters(type(self))}
+        return {
+            name: value.isoformat() if isinstance(value, datetime) else value
+            for name, value in values.items()
+            if value != defaults[name]
+        }
 
 
 class Read(Operation[R_co]):
@@ -179,6 +191,10 @@ class Write(Operation[R_co]):
         """What is read instead of changing anything, as a preview; None for a change."""
         return None
 
+    def counts_against(self) -> Rate | None:
+        """The limit of requests a minute that this one counts against."""
+        return None if self.instead() is not None else self.surface.rate
+
     async def command(self, ask: Ask, settings: Settings) -> Command:
         """The command in the log. Ids are whole here, and `scope` names the scope. `ask` reads what
         must be known first. Raises RequestError."""
@@ -195,6 +211,7 @@ Scope = Annotated[
     Doc(
         "the memory space; else the caller's only one, or `default`",
         max_length=256,
+        pattern=r"^$|\S",
         option="--scope/-s",
     ),
 ]
@@ -205,6 +222,7 @@ AnyScope = Annotated[
         "only of this memory space; else of all that the caller sees",
         min_length=1,
         max_length=256,
+        pattern=r"\S",
         option="--scope/-s",
     ),
 ]
@@ -214,6 +232,7 @@ ScopeOfId = Annotated[
         "the memory space that it must lie in; else any that the caller sees",
         min_length=1,
         max_length=256,
+        pattern=r"\S",
         option="--scope/-s",
     ),
 ]

@@ -1,0 +1,235 @@
+"""Routes of the HTTP service, one for each operation of the catalogue that has a path; and
+`POST /api/rpc/{slug}`, by which the clients reach all operations."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from typing import Annotated, Any, Final, get_type_hints
+
+from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, create_model
+
+from palimpsest.ops.http.answers import Accepted
+from palimpsest.ops.http.callers import Caller, CallerAccess
+from palimpsest.ops.http.problems import Problem
+from palimpsest.ops.http.routing import WITH_BODY, errors, router
+from palimpsest.ops.http.service import (
+    ActorHeader,
+    Service,
+    ServiceOf,
+    WaitSeconds,
+    check_permission,
+    permitted,
+)
+from palimpsest.ops.operations.catalogue import OPERATIONS
+from palimpsest.ops.operations.changing import CommandResult
+from palimpsest.ops.operations.checking import Strict, built, checked, field_type, model_of
+from palimpsest.ops.operations.executing import NotYetAppliedError, refusal
+from palimpsest.ops.operations.operation import (
+    Json,
+    Operation,
+    Parameter,
+    Write,
+    answer_type,
+    description,
+    parameters,
+    without_none,
+)
+from palimpsest.schemas.commands import ActorType
+
+Kind = type[Operation[Any]]
+MOST_WAIT_SECONDS: Final = 60.0
+ABOUT_WHAT_EXISTS: Final = frozenset({"scope", "ids", "domain"})
+"""Fields whose value may name what does not exist."""
+
+
+class Waiting(Strict):
+    """The parameter `wait` among those of an address."""
+
+    wait: WaitSeconds = None
+
+
+def add_operations(api: APIRouter) -> None:
+    """Add a route for each operation that has a path."""
+    for kind in OPERATIONS.values():
+        if kind.surface.http is not None:
+            _add(api, kind, *kind.surface.http)
+
+
+def _add(api: APIRouter, kind: Kind, method: str, path: str) -> None:
+    api.add_api_route(
+        path.removeprefix(api.prefix),
+        _endpoint(kind, method, path),
+        methods=[method],
+        status_code=kind.surface.status,
+        tags=[kind.surface.tag],
+        name=kind.slug,
+        operation_id=kind.slug,
+        description=description(kind),
+        response_model=_answer_model(kind),
+        responses=_responses(kind, method, path),
+    )
+
+
+def _answer_model(kind: Kind) -> Any:
+    """What the document says of the answer, also of one that is read instead of a change."""
+    answer = without_none(answer_type(kind))
+    if not issubclass(kind, Write) or kind.instead is Write.instead:
+        return answer
+    instead = without_none(get_type_hints(kind.instead)["return"])
+    return answer | answer_type(instead)
+
+
+def _responses(kind: Kind, method: str, path: str) -> dict[int | str, dict[str, Any]]:
+    made: dict[int | str, dict[str, Any]] = {}
+    fields = parameters(kind)
+    names = {each.name for each in fields} if kind.surface.routing != "folder" else set()
+    if issubclass(kind, Write):
+        made[202] = {"model": Accepted, "description": "Accepted, and not yet applied"}
+        made |= errors("conflict")
+    if "{" in path or names & ABOUT_WHAT_EXISTS:
+        made |= errors("not_found")
+    if _has_body(method) and _left(fields, path):
+        made |= errors(*WITH_BODY)
+    if kind.surface.rate is not None:
+        made |= errors("rate_limited")
+    return made
+
+
+def _has_body(method: str) -> bool:
+    return method not in ("GET", "DELETE")
+
+
+def _in_path(path: str) -> list[str]:
+    return re.findall(r"{(\w+)", path)
+
+
+def _left(fields: tuple[Parameter, ...], path: str) -> list[Parameter]:
+    """The fields that neither the path, a header nor `wait` gives."""
+    apart = {*_in_path(path), "wait"}
+    return [
+        each
+        for each in fields
+        if each.on("http") and each.name not in apart and each.doc.header is None
+    ]
+
+
+def _endpoint(kind: Kind, method: str, path: str) -> Callable[..., Awaitable[Response]]:
+    async def call(
+        service: Service,
+        caller: Caller,
+        asked: BaseModel | None = None,
+        actor_type: ActorType | None = None,
+        **values: Any,
+    ) -> Response:
+        if asked is not None and "wait" in type(asked).model_fields:
+            values.pop("wait")
+        operation = built(kind, asked, **values)
+        answer = await _answer(service, caller, operation, actor_type)
+        if isinstance(operation, CommandResult) and answer is None:
+            answer = _pending(service, caller, operation)
+        return answer if isinstance(answer, Response) else JSONResponse(answer, kind.surface.status)
+
+    call.__name__ = kind.slug
+    call.__doc__ = kind.__doc__
+    call.__signature__ = inspect.Signature([*_signature(kind, method, path)])  # type: ignore[attr-defined]
+    return call
+
+
+def _signature(kind: Kind, method: str, path: str) -> Iterator[inspect.Parameter]:
+    """How FastAPI gets the fields of a request: from the path, headers, and a body or a query."""
+    yield _keyword("service", ServiceOf)
+    yield _keyword("caller", Annotated[Caller, Depends(permitted(kind.surface))])
+    fields = parameters(kind)
+    for each in fields:
+        about = each.doc.text
+        if each.name in _in_path(path):
+            yield _keyword(each.name, Annotated[field_type(each), Path(description=about)])
+        elif each.doc.header is not None:
+            header = Header(alias=each.doc.header, description=about)
+            yield _keyword(each.name, Annotated[field_type(each), header], each.default)
+    if issubclass(kind, Write):
+        yield _keyword("actor_type", ActorHeader, None)
+        yield _keyword("wait", WaitSeconds, None)
+    left = _left(fields, path)
+    if not left:
+        return
+    apart = tuple({each.name for each in fields} - {each.name for each in left})
+    model = model_of(kind, tuple(sorted(apart)), "http")
+    if _has_body(method):
+        default = inspect.Parameter.empty if any(each.required for each in left) else model()
+        yield _keyword("asked", Annotated[model, Body()], default)
+        return
+    if issubclass(kind, Write):
+        model = create_model(kind.__name__, __base__=(model, Waiting))
+    yield _keyword("asked", Annotated[model, Query()])
+
+
+def _keyword(
+    name: str, annotation: Any, default: Any = inspect.Parameter.empty
+) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default
+    )
+
+
+async def _answer(
+    service: Service, caller: Caller, operation: Operation[Any], actor_type: ActorType | None
+) -> Json | Response:
+    """The answer as the executor gives it, or the response for a command that is pending. Raises
+    CommandError for a change that was refused; of several, the answer tells."""
+    if isinstance(operation, Write):
+        rate = operation.counts_against()
+        if rate is not None:
+            service.rates.count(caller.id, rate)
+    try:
+        answer = await service.execute(operation, CallerAccess(caller, actor_type))
+    except NotYetAppliedError as error:
+        pending = {"command_id": error.command_id, "applied": False, "scope": error.scope}
+        return JSONResponse(pending, 202, {"Location": f"/api/commands/{error.command_id}"})
+    if isinstance(operation, Write) and "changes" not in answer:
+        refused = refusal(answer)
+        if refused is not None:
+            raise refused
+    return answer
+
+
+def _pending(service: Service, caller: Caller, operation: CommandResult) -> dict[str, Any]:
+    """The state of a command without a result, which only who gave it here knows of."""
+    scope = service.pending.get(operation.command_id)
+    if scope is None or not caller.sees(scope) or operation.scope not in (None, scope):
+        raise Problem("not_found", f"there is no pending command {operation.command_id}")
+    return {"command_id": operation.command_id, "scope": scope, "applied": False}
+
+
+# ---- for the clients ----
+async def rpc(
+    service: ServiceOf,
+    request: Request,
+    slug: str,
+    fields: Annotated[dict[str, Any] | None, Body()] = None,
+    actor_type: ActorHeader = None,
+) -> Response:
+    """Execute the operation of this name, all its fields in one JSON object."""
+    kind = OPERATIONS.get(slug)
+    if kind is None:
+        raise Problem("not_found", f"there is no operation {slug}")
+    caller: Caller = request.state.caller
+    check_permission(caller, kind.surface)
+    operation = checked(kind, fields or {})
+    if isinstance(operation, Write) and operation.wait is not None:
+        operation = replace(operation, wait=min(operation.wait, MOST_WAIT_SECONDS))
+    answer = await _answer(service, caller, operation, actor_type)
+    return answer if isinstance(answer, Response) else JSONResponse(answer)
+
+
+def api_routes() -> APIRouter:
+    """The routes that are made from the catalogue."""
+    api = router()
+    add_operations(api)
+    api.add_api_route("/rpc/{slug}", rpc, methods=["POST"], include_in_schema=False)
+    return api
