@@ -31,7 +31,7 @@ from palimpsest.ops.cli import (
     topics,
     transfer,
 )
-from palimpsest.ops.cli.common import print_json
+from palimpsest.ops.cli.common import command, print_json
 from palimpsest.ops.operations.catalogue import OPERATIONS
 from palimpsest.ops.operations.operation import Panel
 from palimpsest.ops.surfaces import command_line
@@ -99,6 +99,7 @@ for module in (demo, publishing, running, serving, agents, sql, transfer, snapsh
 groups = {name: typer.Typer(help=text, no_args_is_help=True) for name, text in GROUPS.items()}
 documents.register(groups["documents"])
 replay.register(groups["replay"])
+command(groups["dead-letters"])(publishing.record)
 command_line.register(app, groups, OPERATIONS.values())
 for name, group in groups.items():
     app.add_typer(group, name=name)

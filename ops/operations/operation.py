@@ -58,9 +58,9 @@ class Doc:
     MCP and the reference pages.
 
     `min_length` and `max_length` are of a text in characters, of a tuple in items; `item_length` is
-    the most characters of each item. `not_blank`: a text that is only spaces is refused. `argument`: positional on
-    the command line. `option`: its spelling there where that is not the field's name; `switch`: an
-    option there, and the value that it gives. `header`: the
+    the most characters of each item. `not_blank`: a text that is only spaces is refused.
+    `argument`: positional on the command line. `option`: its spelling there where that is not the
+    field's name; `switch`: an option there, and the value that it gives. `header`: the
     HTTP header that carries it. `surfaces`: where it can be given, None for everywhere. `model`: a
     class of pydantic, as "module:name", that describes a JSON object further.
     """
