@@ -11,8 +11,9 @@ from unittest import mock
 
 from palimpsest.ops import embedded
 from palimpsest.ops.bootstrap import publisher
+from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.queries.access import queries
-from palimpsest.ops.queries.requests import SqlRequest, StatusRequest
+from palimpsest.ops.queries.requests import SqlRequest
 from palimpsest.ops.replay.branches import Branch, branch_settings, keep_branch, read_branch
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import Actor, Command
@@ -102,7 +103,7 @@ class Lab:
 
     async def caught_up(self, name: str = "better") -> Branch:
         async with queries(self.settings) as live:
-            status: Any = await live.answer(StatusRequest())
+            status: Any = await live.answer(Status())
         ends = {
             each["partition"]: each["end"]
             for each in status["stages"]

@@ -6,15 +6,17 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from palimpsest.ops.operations.operation import Read
+from palimpsest.ops.operations.sessions import SessionMemory, Sessions
 from palimpsest.ops.queries.dispatch import DirectQueries
-from palimpsest.ops.queries.requests import Request, SessionMemoryRequest, SessionsRequest
+from palimpsest.ops.queries.errors import NotFoundError
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.schemas.messages import HistoryEvent
 from palimpsest.schemas.topics import MEMORY_HISTORY
 from tests.harness import Pipeline
 
 
-def ask(pipeline: Pipeline, request: Request) -> Any:
+def ask(pipeline: Pipeline, request: Read[Any]) -> Any:
     """The answer of the program, at the time of the pipeline's clock."""
     sources = Sources(
         pipeline.settings,
@@ -29,7 +31,11 @@ def ask(pipeline: Pipeline, request: Request) -> Any:
 
 
 def kept(pipeline: Pipeline, session_id: str = "s1", scope: str = "ana") -> Any:
-    return ask(pipeline, SessionMemoryRequest(scope, session_id))
+    """The short-term memory of a session, None where nothing is kept."""
+    try:
+        return ask(pipeline, SessionMemory(session_id, scope))["short_term"]
+    except NotFoundError:
+        return None
 
 
 def said(pipeline: Pipeline, session_id: str = "s1", scope: str = "ana") -> list[str]:
@@ -40,7 +46,7 @@ def said(pipeline: Pipeline, session_id: str = "s1", scope: str = "ana") -> list
 
 def listed(pipeline: Pipeline, scope: str = "ana", **fields: Any) -> dict[str, Any]:
     """How each session ended, None for an open one, by its id."""
-    answer = ask(pipeline, SessionsRequest(scope, **fields))
+    answer = ask(pipeline, Sessions(scope, **fields))
     return {session["session_id"]: session["ended_by"] for session in answer["sessions"]}
 
 

@@ -15,9 +15,9 @@ import pytest
 
 from palimpsest.ops import embedded
 from palimpsest.ops.embedded import Application, application
+from palimpsest.ops.operations.memories import Recall
 from palimpsest.ops.parts import open_shard, shard_options
 from palimpsest.ops.queries.dispatch import DirectQueries
-from palimpsest.ops.queries.requests import RecallRequest
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.service.running import sources_of
 from palimpsest.ops.settings.sections import Settings
@@ -119,7 +119,7 @@ class Lab:
         with self.shard(*rows) as shard, EmbeddedLog.open(self.folder / "l", 1, self.clock) as log:
             model = embedded.embedding_model(settings)
             sources = Sources(settings, log, {0: shard}, 1, model, log.append)
-            request = RecallRequest("ana", text, explain=True, **fields)
+            request = Recall(text, "ana", explain=True, **fields)
             answer = await DirectQueries(sources).answer(request)
             await model.close()
         assert isinstance(answer, dict)
@@ -148,7 +148,7 @@ def said(text: str, number: int) -> ConversationTurn:
 
 async def recall_of(app: Application, text: str, **fields: Any) -> dict[str, Any]:
     """What a running worker answers."""
-    answer = await DirectQueries(sources_of(app)).answer(RecallRequest("ana", text, **fields))
+    answer = await DirectQueries(sources_of(app)).answer(Recall(text, "ana", **fields))
     assert isinstance(answer, dict)
     return answer
 

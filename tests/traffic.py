@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from palimpsest.ops.bootstrap import publisher
+from palimpsest.ops.operations.memories import Recall
 from palimpsest.ops.queries.access import queries
-from palimpsest.ops.queries.requests import RecallRequest
 from palimpsest.ops.settings.sections import Settings
 from tests.branches_by_hand import outgoing_turn
 
@@ -61,7 +61,7 @@ class Traffic(threading.Thread):
                         append([outgoing_turn(1_000 + self.published, text, scope)])
                         self.published += 1
                     if self.published % 5 == 0:
-                        answer: Any = await asked.answer(RecallRequest(scope, self.question))
+                        answer: Any = await asked.answer(Recall(self.question, scope))
                         assert answer["results"], scope
                         self.answered += 1
                     rest = 1 / PER_SECOND - (time.monotonic() - began)

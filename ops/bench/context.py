@@ -22,8 +22,9 @@ from palimpsest.ops.bench.retrieval import DataSet
 from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.embedded import application
 from palimpsest.ops.ingest.records import in_batches
+from palimpsest.ops.operations.memories import Context
 from palimpsest.ops.queries.recall import context, retrieved
-from palimpsest.ops.queries.requests import ContextRequest, JsonObject
+from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.service.running import sources_of
 from palimpsest.ops.settings.sections import Settings
@@ -106,7 +107,7 @@ async def measure_context(
 
 async def _block(sources: Sources, each: Asked, budget: int) -> Measured:
     question = each.question
-    request = ContextRequest(question.scope, question.text, budget, asked_at=question.asked_at)
+    request = Context(question.text, question.scope, budget, asked_at=question.asked_at)
     began = time.perf_counter()
     found = await context(sources, request)
     ms = 1000 * (time.perf_counter() - began)

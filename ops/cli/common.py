@@ -15,19 +15,32 @@ import re
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_args, get_type_hints
 
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
 if TYPE_CHECKING:
+    from palimpsest.ops.operations.operation import Operation
     from palimpsest.ops.queries.dispatch import Queries
-    from palimpsest.ops.queries.requests import Request
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.ops.settings.sources import Loaded
 
 T = TypeVar("T")
+
+
+def parse_time(text: str) -> datetime:
+    """An RFC 3339 time or a date; one without a zone is in UTC."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text} is not a time, for example 2026-03-01 or 2026-03-01T10:00:00Z"
+        ) from None
+    return found.replace(tzinfo=found.tzinfo or UTC)
+
 
 PANEL = "Settings"
 DataDir = Annotated[
@@ -64,8 +77,23 @@ ReadBranch = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Scope = Annotated[str, typer.Option("--scope", "-s", help="The memory space.")]
+OfScope = Annotated[str | None, typer.Option("--scope", "-s", help="Only of this memory space.")]
+Key = Annotated[
+    str | None,
+    typer.Option("--key", help="Idempotency key: given again under the same key, it is done once."),
+]
+Wait = Annotated[
+    float | None, typer.Option(min=0, help="Seconds to wait for the result of a running worker.")
+]
 
 
+def time_option(text: str) -> Any:
+    """An option that takes a time; one without a zone is in UTC."""
+    return typer.Option(help=text, parser=parse_time, metavar="TIME", show_default=False)
+
+
+WAIT_SECONDS: Final = 5.0
+"""How long a command waits for its result unless --wait says so."""
 asked_json: contextvars.ContextVar[bool] = contextvars.ContextVar("asked_json", default=False)
 """Whether the command under way was asked for JSON."""
 
@@ -95,13 +123,30 @@ class Cli:
 
         return branch_settings(live, readable_branch(live, self.branch))
 
-    def ask(self, request: Request) -> object:
-        """The answer of a running worker or, without one, of the folder itself."""
+    def execute(self, operation: Operation[Any]) -> Any:
+        """The answer as JSON: of a running worker or, without one, of the folder itself. Raises
+        RequestError, and NotYetAppliedError for a write that has no result in time."""
+        import asyncio
+        from functools import partial
 
-        async def asking(queries: Queries) -> object:
-            return await queries.answer(request)
+        from palimpsest.ops.commanding import commands_of
+        from palimpsest.ops.operations.access import Unrestricted
+        from palimpsest.ops.operations.executing import Executor
+        from palimpsest.ops.queries.access import queries
 
-        return self.with_queries(asking)
+        def waiting() -> None:
+            typer.echo("the running worker is busy with earlier work; waiting for it", err=True)
+
+        settings = self.settings
+        executor = Executor(
+            settings,
+            partial(queries, settings),
+            commands_of(settings),
+            seconds=WAIT_SECONDS,
+            until_erased=True,
+            on_waiting=waiting,
+        )
+        return asyncio.run(executor.execute(operation, Unrestricted()))
 
     def with_queries(self, use: Callable[[Queries], Coroutine[None, None, T]]) -> T:
         import asyncio
@@ -135,7 +180,9 @@ _MARKUP = re.compile(r"\[[a-z#/@][^\[]*?\]")
 
 
 def as_shown(text: str) -> str:
-    """A help text in which brackets stand for themselves: rich would take them for its markup."""
+    """A help text in which brackets stand for themselves, since rich would take them for its
+    markup, and paragraphs are lines, which are wrapped where they are shown."""
+    text = "\n\n".join(" ".join(part.split("\n")) for part in text.split("\n\n"))
     return _MARKUP.sub(lambda match: "\\" + match[0], text)
 
 

@@ -6,7 +6,7 @@ import gc
 import io
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, get_args
 
 # One thread a product: on few cores a second one costs more than it helps, and readers beside a
 # writer slow each other down. Set before numpy reads it; a value that is set already stays.
@@ -18,35 +18,46 @@ from typer.core import TyperGroup
 from palimpsest.ops.cli import (
     agents,
     bench,
-    changing,
-    dead_letters,
     demo,
     documents,
-    erasing,
-    forgetting,
     gateway,
-    memories,
-    overviews,
-    privacy,
-    proposals,
     publishing,
     replay,
-    requests,
     running,
-    scopes,
     serving,
-    sessions,
     setup,
     snapshots,
     sql,
     topics,
     transfer,
 )
-from palimpsest.ops.cli.common import print_json
+from palimpsest.ops.cli.common import command, print_json
+from palimpsest.ops.operations.catalogue import OPERATIONS
+from palimpsest.ops.operations.operation import Panel
+from palimpsest.ops.surfaces import command_line
+
+PANELS: Final[tuple[Panel, ...]] = get_args(Panel)
+PANEL_OF: Final[dict[str, Panel]] = {
+    **dict.fromkeys(("demo", "ingest", "run", "serve", "mcp"), "Start"),
+    **dict.fromkeys(("sql",), "Ask"),
+    **dict.fromkeys(("proposals",), "Explain and review"),
+    **dict.fromkeys(
+        ("documents", "export", "import", "embeddings", "snapshot", "restore"), "Data in and out"
+    ),
+}
+"""The headings of commands that are no operations, where that is not "Run and operate"."""
 
 
 class Program(TyperGroup):
-    """All commands. With --json, wrong use is reported as JSON, too."""
+    """All commands, by heading. With --json, wrong use is reported as JSON, too."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        names = super().list_commands(ctx)
+        for name in names:
+            found: Any = self.commands[name]
+            if found.rich_help_panel not in PANELS:
+                found.rich_help_panel = PANEL_OF.get(name, "Run and operate")
+        return sorted(names, key=lambda each: PANELS.index(_panel(self.commands[each])))
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -57,6 +68,11 @@ class Program(TyperGroup):
             if told is not None and "--json" in sys.argv:
                 print_json({"error": told()})
             raise
+
+
+def _panel(made: Any) -> Panel:
+    panel: Panel = made.rich_help_panel
+    return panel
 
 
 app = typer.Typer(
@@ -70,38 +86,25 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-GROUPS = (
-    demo,
-    publishing,
-    running,
-    serving,
-    memories,
-    overviews,
-    requests,
-    scopes,
-    sessions,
-    privacy,
-    sql,
-    snapshots,
-    replay,
-    transfer,
-    replay,
-    changing,
-    erasing,
-    forgetting,
-    documents,
-    dead_letters,
-    proposals,
-    setup,
-    topics,
-    gateway,
-    agents,
-    replay,
-    bench,
-)
+GROUPS: Final = {
+    "documents": "Documents: add texts, files and URLs, list, show and delete them.",
+    "proposals": "Changes that were held back: look at them, apply or dismiss them.",
+    "dead-letters": "Records that could not be processed: look, send again, or discard.",
+    "replay": "Read the log again: rebuild the stores, extract again, compare, promote, roll back.",
+}
+"""The sub-programs to which operations belong."""
 
-for group in GROUPS:
-    group.register(app)
+for module in (demo, publishing, running, serving, agents, sql, transfer, snapshots):
+    module.register(app)
+groups = {name: typer.Typer(help=text, no_args_is_help=True) for name, text in GROUPS.items()}
+documents.register(groups["documents"])
+replay.register(groups["replay"])
+command(groups["dead-letters"])(publishing.record)
+command_line.register(app, groups, OPERATIONS.values())
+for name, group in groups.items():
+    app.add_typer(group, name=name)
+for module in (setup, topics, gateway, bench):
+    module.register(app)
 
 
 def _version(asked: bool) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 
 import typer
 
-from palimpsest.ops.cli.common import AsJson, Cli, command, wrong_use
+from palimpsest.ops.cli.common import AsJson, Cli, command, echo, wrong_use
 from palimpsest.ops.cli.tally import Tally
 
 if TYPE_CHECKING:
@@ -48,6 +48,19 @@ class DateOrder(StrEnum):
 
 def register(app: typer.Typer) -> None:
     command(app)(ingest)
+
+
+def record(
+    cli: Cli,
+    dead_letter_id: Annotated[str, typer.Argument(metavar="ID", help="Its id, or the first 8.")],
+) -> None:
+    """Print the record of a dead letter, to be published again with `palimpsest ingest -`.
+
+    Example: palimpsest dead-letters record 5b1f22aa
+    """
+    from palimpsest.ops.operations.dead_letters import GetDeadLetter
+
+    echo(str(cli.execute(GetDeadLetter(dead_letter_id))["record"]))
 
 
 Sources = Annotated[

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from palimpsest.ops.cli import agreement, replay_branches, replay_promotion
+from palimpsest.ops.cli import replay_branches, replay_promotion
 from palimpsest.ops.cli.common import AsJson, Cli, command, complain, echo, print_json, wrong_use
 
 if TYPE_CHECKING:
@@ -22,16 +22,10 @@ Until = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    group = typer.Typer(
-        help="Read the log again: rebuild the stores, extract anew, compare, promote, roll back.",
-        no_args_is_help=True,
-    )
+def register(group: typer.Typer) -> None:
     command(group)(rebuild)
     replay_branches.register(group)
     replay_promotion.register(group)
-    agreement.register(group)
-    app.add_typer(group, name="replay")
 
 
 def rebuild(

@@ -5,13 +5,23 @@ from __future__ import annotations
 import asyncio
 import signal
 from dataclasses import asdict
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from palimpsest.ops.cli.common import AsJson, Cli, command, complain, echo, print_json, wrong_use
+from palimpsest.ops.cli.common import (
+    AsJson,
+    Cli,
+    OfScope,
+    command,
+    complain,
+    echo,
+    print_json,
+    time_option,
+    wrong_use,
+)
 from palimpsest.ops.cli.ingest_progress import duration
-from palimpsest.ops.cli.options import OfScope, Since, Until, in_utc
 from palimpsest.ops.cli.replay_progress import shown
 
 if TYPE_CHECKING:
@@ -41,8 +51,8 @@ def reextract(
     ] = None,
     model: Annotated[str | None, typer.Option(help="The model's name.")] = None,
     scope: OfScope = None,
-    since: Since = None,
-    until: Until = None,
+    since: Annotated[datetime | None, time_option("Turns of this time or later.")] = None,
+    until: Annotated[datetime | None, time_option("Turns before this time.")] = None,
     sample: Annotated[
         int | None, typer.Option(min=1, help="Only so many of these turns, spread evenly.")
     ] = None,
@@ -67,7 +77,7 @@ def reextract(
     from palimpsest.ops.replay.branches import Selection
     from palimpsest.ops.replay.reextraction import Reextraction
 
-    selection = Selection(scope=scope, since=in_utc(since), until=in_utc(until), sample=sample)
+    selection = Selection(scope=scope, since=since, until=until, sample=sample)
     settings, overrides = _changed(cli, provider, model)
     asked = Reextraction(branch, overrides, selection, rate, budget_tokens)
     if dry_run:

@@ -29,7 +29,6 @@ ONCE_TRIES = 4
 
 def register(app: typer.Typer) -> None:
     command(app)(run)
-    command(app)(status)
 
 
 def run(
@@ -156,19 +155,3 @@ def _summary(app: AnyApplication, seconds: float, balance: JsonObject) -> JsonOb
         "seconds": round(seconds, 3),
         "balance": balance,
     }
-
-
-def status(cli: Cli, json: AsJson = False) -> None:
-    """Show the state of the pipeline: stages and lag, the balance, dead letters, providers.
-
-    Example: palimpsest status
-    """
-    from palimpsest.ops.queries.requests import StatusRequest
-
-    answer = cli.ask(StatusRequest())
-    if json:
-        print_json(answer)
-        return
-    from palimpsest.ops.cli.tables import print_status
-
-    print_status(answer)

@@ -137,11 +137,11 @@ def print_status(answer: object) -> None:
     out.print()
     print_balance(out, cast("Json", said["balance"]))
     out.print(f"dead letters: {said['dead_letters']}")
-    held = cast("dict[str, int]", said["held_back"])
+    held = cast("dict[str, int]", said["pending"])
     if held:
         scopes = f"{len(held)} scope{'' if len(held) == 1 else 's'}"
         out.print(
-            f"held back: {sum(held.values())} in {scopes} wait for review; look at them with"
+            f"pending: {sum(held.values())} changes in {scopes} wait for review; look at them with"
             " `palimpsest proposals list`"
         )
     for name, provider in cast("dict[str, Json]", said["providers"]).items():

@@ -1,15 +1,25 @@
-"""export, import: a whole scope as a file."""
+"""export, import: a whole scope as a file; embeddings: its vectors."""
 
 from __future__ import annotations
 
+import json as json_module
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from palimpsest.ops.cli.common import AsJson, Cli, command, complain, echo, print_json, wrong_use
-from palimpsest.ops.cli.options import Wait
+from palimpsest.ops.cli.common import (
+    AsJson,
+    Cli,
+    Scope,
+    Wait,
+    command,
+    complain,
+    echo,
+    print_json,
+    wrong_use,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -24,6 +34,7 @@ BLOCK_BYTES = 256 * 1024
 def register(app: typer.Typer) -> None:
     command(app, reads=True)(export)
     command(app, "import")(import_scope)
+    command(app)(embeddings)
 
 
 def export(
@@ -80,12 +91,12 @@ def import_scope(
     import asyncio
 
     if str(file) == "-":
-        imported = asyncio.run(_taken(cli, sys.stdin.buffer, scope, wait))
+        imported = asyncio.run(_taken(cli, sys.stdin.buffer, scope, wait or 0.0))
     elif not file.is_file():
         raise wrong_use(f"there is no file {file}")
     else:
         with file.open("rb") as opened:
-            imported = asyncio.run(_taken(cli, opened, scope, wait))
+            imported = asyncio.run(_taken(cli, opened, scope, wait or 0.0))
     _tell(imported, json)
 
 
@@ -126,3 +137,20 @@ def _tell(imported: Imported, json: bool) -> None:
             )
     if imported.refused_lines:
         raise typer.Exit(1)
+
+
+def embeddings(cli: Cli, scope: Scope = "default") -> None:
+    """Print the vectors of a scope's active memories, a JSON object a line.
+
+    Example: palimpsest embeddings --scope support
+    """
+    from palimpsest.ops.operations.memories import Embeddings
+
+    cursor: str | None = None
+    while True:
+        page = cli.execute(Embeddings(scope, cursor=cursor))
+        for row in page["embeddings"]:
+            echo(json_module.dumps(row))
+        cursor = page["next_cursor"]
+        if cursor is None:
+            return

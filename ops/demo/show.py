@@ -15,9 +15,10 @@ from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.ingest.base import Bad
 from palimpsest.ops.ingest.lines import read_turns
 from palimpsest.ops.ingest.records import RecordOptions, in_batches
+from palimpsest.ops.operations.memories import Recall
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.queries.dispatch import DirectQueries
-from palimpsest.ops.queries.requests import JsonObject, RecallRequest
+from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, rows
 from palimpsest.ops.queries.status import balance
 from palimpsest.ops.service.running import serving_reads
@@ -78,7 +79,7 @@ async def perform(
         processed = time.perf_counter() - began
         queries = DirectQueries(sources)
         recalls: list[JsonValue] = [
-            await queries.answer(RecallRequest(SCOPE, question, RESULTS, explain=True))
+            await queries.answer(Recall(question, SCOPE, RESULTS, explain=True))
             for question in QUESTIONS
         ]
         return {

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from palimpsest.ops.documents.reading import HTML, NotReadError, read
 from palimpsest.ops.documents.settings import DocumentSettings
 from palimpsest.schemas.document_commands import AddDocumentCommand
 from palimpsest.streams.document_intents import why_no_address
+
+if TYPE_CHECKING:
+    from palimpsest.ops.operations.documents import AddDocument
 
 PLAIN: Final = "text/plain"
 _BY_ENDING: Final = {
@@ -65,6 +68,26 @@ def file_document(path: Path, title: str, settings: DocumentSettings) -> AddDocu
         return text_document(data, settings, path.name, title)
     except NotReadError as error:
         raise NotReadError(f"{path}: {error}") from None
+
+
+def read_document(asked: AddDocument, settings: DocumentSettings) -> AddDocumentCommand:
+    """A text that was freed of its markup before. Raises NotReadError."""
+    return _command(
+        settings,
+        kind="text" if asked.name is None else "file",
+        source=asked.name,
+        title=asked.title,
+        text=asked.text,
+        content_type=asked.content_type or PLAIN,
+    )
+
+
+def as_operation(command: AddDocumentCommand) -> dict[str, Any]:
+    """The fields of the operation that adds a document which is read already."""
+    if command.kind == "url":
+        return {"url": command.source, "title": command.title}
+    given = {"text": command.text, "name": command.source, "title": command.title}
+    return {**given, "content_type": command.content_type, "is_read": True}
 
 
 def _command(settings: DocumentSettings, **given: Any) -> AddDocumentCommand:

@@ -1,116 +1,60 @@
 """MCP within the service: the tools of agents over the caller's own scope, at `/mcp`.
 
 `?scope=` names the memory space where the token has several. A tool needs the permission that the
-same request over `/api` needs, and changes as an agent does, whoever's token it is.
+same operation over `/api` needs, and commands are an agent's, also with a person's token.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from typing import Final
+from typing import Any, Final
 
 from fastapi import FastAPI
-from pydantic import JsonValue
 from starlette.datastructures import QueryParams
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from palimpsest.ops.command_kinds import CommandError
-from palimpsest.ops.commanding import Order
-from palimpsest.ops.http.callers import Caller, Permission
+from palimpsest.ops.http.callers import Caller, CallerAccess
 from palimpsest.ops.http.gate import Gate
 from palimpsest.ops.http.problems import Problem, answer
-from palimpsest.ops.http.rates import Kind, Rates
-from palimpsest.ops.http.service import Service
+from palimpsest.ops.http.rates import Rates
+from palimpsest.ops.http.service import Service, check_permission
 from palimpsest.ops.http.settings import HttpSettings
 from palimpsest.ops.http.tokens import Tokens
-from palimpsest.ops.library.methods import Methods
-from palimpsest.ops.library.results import NotDoneError, NotYetAppliedError
-from palimpsest.ops.queries.errors import NotFoundError, RequestError, no_memory
-from palimpsest.ops.queries.requests import ExplainRequest, GetRequest, Request
-from palimpsest.schemas.commands import Actor, Command
+from palimpsest.ops.library.memory_methods import AsyncMethods
+from palimpsest.ops.operations.operation import Json, Operation
+from palimpsest.ops.queries.errors import NotFoundError, RequestError
+from palimpsest.ops.transport.base import Transport
 
 PATH: Final = "/mcp"
-NEEDS: Final[dict[str, Permission]] = {
-    "search_memory": "recall",
-    "get_context": "recall",
-    "get_entity_info": "recall",
-    "memory_stats": "recall",
-    "explain_fact": "recall",
-    "weak_facts": "recall",
-    "remember_fact": "remember",
-    "correct_fact": "modify",
-    "confirm_fact": "modify",
-    "forget_fact": "forget",
-    "update_short_term_memory": "remember",
-    "create_long_term_memory": "remember",
-    "update_long_term_memory": "modify",
-}
-"""What a tool needs; one that is not here changes something."""
-COUNTED: Final[dict[str, Kind]] = {
-    "correct_fact": "modify",
-    "confirm_fact": "modify",
-    "update_long_term_memory": "modify",
-    "forget_fact": "delete",
-}
-
 _CALLER: Final[ContextVar[Caller]] = ContextVar("caller")
-_MEMORY: Final[ContextVar[Methods]] = ContextVar("memory")
+_MEMORY: Final[ContextVar[AsyncMethods]] = ContextVar("memory")
 
 
-class ServedMemory(Methods):
-    """The memory of one caller as the service has it: nothing of its own is opened."""
+class ServedTransport(Transport):
+    """Operations of one caller, executed by the service, as an agent."""
 
-    def __init__(self, service: Service, caller: Caller, scope: str) -> None:
+    def __init__(self, service: Service, caller: Caller) -> None:
         self._service = service
-        self._caller = caller
-        self.scope = scope
-        self._actor = Actor(id=caller.name, type="agent")
-        self.wait_seconds = service.settings.http.wait_seconds
+        self._access = CallerAccess(caller, "agent")
 
-    async def _ask(self, request: Request) -> JsonValue:
-        if isinstance(request, GetRequest | ExplainRequest):
-            await self._known(None, request.memory_id)
-        return await self._service.ask(request)
-
-    async def _known(self, scope: str | None, *memory_ids: str) -> Sequence[str]:
-        """Whole ids: that a shortened one is ambiguous would tell of others' memories."""
-        for memory_id in memory_ids:
-            if await self._service.scope_of(memory_id, self._caller) != self._in(scope):
-                raise no_memory(memory_id)
-        return memory_ids
-
-    async def _carry_out(self, command: Command, scope: str | None, key: str | None) -> JsonValue:
-        order = Order(self._in(scope), command, self._actor, key)
-        try:
-            with self._service.metrics.command() as ended:
-                given = await self._service.commands.submit(order, self.wait_seconds)
-                result = given.result()
-                ended("pending" if given.answer is None else "applied")
-        except CommandError as error:
-            raise NotDoneError(str(error), kind=error.kind) from error
-        if given.answer is None:
-            raise NotYetAppliedError(
-                f"the change is accepted as command {given.command_id} and not carried out yet"
-            )
-        return result
+    async def execute(self, operation: Operation[Any], seconds: float) -> Json:
+        return await self._service.execute(operation, self._access)
 
 
-def checked(rates: Rates) -> Callable[[str], None]:
-    """Raises RequestError where the caller of now may not use the tool, or not so often."""
+def checked(rates: Rates) -> Callable[[type[Operation[Any]]], None]:
+    """Returns what raises RequestError where the current caller lacks the permission for an
+    operation, or asks for it too often."""
 
-    def check(tool: str) -> None:
+    def check(kind: type[Operation[Any]]) -> None:
         caller = _CALLER.get()
-        needed = NEEDS.get(tool, "modify")
-        if needed not in caller.permissions:
-            raise RequestError(f"this token lacks the permission {needed}")
-        counted = COUNTED.get(tool)
-        if counted is not None:
-            try:
-                rates.count(caller.id, counted)
-            except Problem as problem:
-                raise RequestError(problem.detail) from None
+        try:
+            check_permission(caller, kind.surface)
+            if kind.surface.rate is not None:
+                rates.count(caller.id, kind.surface.rate)
+        except Problem as problem:
+            raise RequestError(problem.detail) from None
 
     return check
 
@@ -119,7 +63,7 @@ class ForCallers:
     """An ASGI application that has the caller and their memory at hand while it answers. `memory`
     gives that of a caller and a scope."""
 
-    def __init__(self, app: ASGIApp, memory: Callable[[Caller, str | None], Methods]) -> None:
+    def __init__(self, app: ASGIApp, memory: Callable[[Caller, str | None], AsyncMethods]) -> None:
         self._app = app
         self._memory = memory
 
@@ -156,19 +100,22 @@ async def agents(app: FastAPI, service: Service) -> AsyncIterator[None]:
     server = memory_server(_MEMORY.get, check=checked(service.rates))
     answering = http_app(server, checks_hosts=False)  # the gate has done so
 
-    def memory(caller: Caller, scope: str | None) -> Methods:
-        return ServedMemory(service, caller, caller.scope(scope))
+    def memory(caller: Caller, scope: str | None) -> AsyncMethods:
+        transport = ServedTransport(service, caller)
+        return AsyncMethods(transport, caller.scope(scope), service.settings.http.wait_seconds)
 
     app.add_route(PATH, ForCallers(answering, memory), include_in_schema=False)  # type: ignore[arg-type]
     async with server.session_manager.run():
         yield
 
 
-def guarded(http: HttpSettings, tokens: Tokens, memory: Methods) -> Callable[[ASGIApp], ASGIApp]:
-    """What is put around a server of one scope that others than this machine reach: only those who
-    have a token for the scope get through."""
+def guarded(
+    http: HttpSettings, tokens: Tokens, memory: AsyncMethods
+) -> Callable[[ASGIApp], ASGIApp]:
+    """What wraps a server of one scope that other machines reach: only those with a token for the
+    scope get through."""
 
-    def of(caller: Caller, scope: str | None) -> Methods:
+    def of(caller: Caller, scope: str | None) -> AsyncMethods:
         if caller.scope(scope or memory.scope) != memory.scope:
             raise NotFoundError(f"there is no scope {scope}")
         return memory

@@ -1,5 +1,5 @@
-"""What the routes written by hand answer, as the OpenAPI document describes it. The answers themselves
-are plain JSON; tests compare them with these models."""
+"""What the routes written by hand answer, as the OpenAPI document describes it. The answers
+themselves are plain JSON; tests compare them with these models."""
 
 from __future__ import annotations
 

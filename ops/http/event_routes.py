@@ -14,8 +14,8 @@ from palimpsest.ops.http.callers import Caller
 from palimpsest.ops.http.problems import Problem
 from palimpsest.ops.http.routing import errors, router
 from palimpsest.ops.http.service import Recaller, Service, ServiceOf
-from palimpsest.schemas.envelope import Scope
 from palimpsest.schemas.codec import decode
+from palimpsest.schemas.envelope import Scope
 from palimpsest.schemas.messages import HistoryEvent
 from palimpsest.schemas.topics import MEMORY_HISTORY
 from palimpsest.stores.database.outcome_words import TOLD

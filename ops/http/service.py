@@ -93,9 +93,7 @@ class Service:
 
     def __post_init__(self) -> None:
         self.streams = Streams(self.settings.http.streams_per_token)
-        self.commands = Commands(
-            self.settings, self.append, self._asking, result_of=self.result_of
-        )
+        self.commands = Commands(self.settings, self.append, self._asking, result_of=self.result_of)
         self.executor = Executor(
             self.settings, self._asking, self.commands, self.settings.http.wait_seconds
         )

@@ -22,9 +22,9 @@ from palimpsest.ops.http.rates import Rates
 from palimpsest.ops.http.service import Service
 from palimpsest.ops.http.settings import HttpSettings
 from palimpsest.ops.http.tokens import Tokens
+from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.parts import SetupError
 from palimpsest.ops.queries.dispatch import DirectQueries, Queries
-from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.service.connections import ConnectionLimits, with_file_descriptors
 from palimpsest.ops.service.routing import RoutedQueries

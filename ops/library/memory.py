@@ -1,31 +1,32 @@
-"""`AsyncMemory`: the product as a library. The methods are those of the command line;
-what they ask and command is what every other way in asks and commands."""
+"""`AsyncMemory` and `Memory`: the product as a library. Methods have the names of the commands."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from palimpsest.ops.library.arguments import flag
-from palimpsest.ops.library.in_process import InProcess
-from palimpsest.ops.library.methods import Methods
+from palimpsest.ops.library.memory_methods import AsyncMethods, BlockingMethods
+from palimpsest.ops.library.methods import arguments_of
+from palimpsest.ops.operations.access import OneScope
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
+from palimpsest.ops.transport.in_process import InProcess
 from palimpsest.schemas.commands import Actor
 
 USER = Actor()
 
 
-class AsyncMemory(Methods):
+class AsyncMemory(AsyncMethods):
     """Long-term memory in this process, for programs with an event loop.
 
     Log and stores lie in `data_dir`; the stages that turn conversation turns into memories run in
     a thread of their own, from the first use until `close`. If another process has the folder
     open, that one's stages do the work and this one asks it. `scope` is the memory space of every
-    method that is not given another, `actor` who gives commands, and `settings` those of
-    `palimpsest.toml`, by their dotted names; `loaded` are settings that were loaded already, which
-    nothing is added to. A command, and a turn that is waited for, must be applied within
-    `wait_seconds`: what is asked afterwards sees it.
+    method that is given no other, `actor` who gives commands, and `settings` those of
+    `palimpsest.toml`, by their dotted names; `loaded` are settings that were loaded before, without
+    any additions. A command, and a turn that is waited for, must be applied within `wait_seconds`:
+    what is asked afterwards sees it.
 
     Raises RequestError for what cannot be asked or done, and SettingsError, SetupError, LogError,
     StoreError or FolderInUse where the folder cannot be used; each says what to do.
@@ -46,6 +47,27 @@ class AsyncMemory(Methods):
         loaded: Settings | None = None,
     ) -> None:
         if loaded is None:
-            flags = [f"{key}={flag(value)}" for key, value in (settings or {}).items()]
+            flags = [f"{key}={_flag(value)}" for key, value in (settings or {}).items()]
             loaded = load_settings(flags, None if data_dir is None else Path(data_dir)).settings
-        super().__init__(InProcess(loaded, actor), scope, wait_seconds)
+        super().__init__(InProcess(loaded, OneScope(scope, actor)), scope, wait_seconds)
+
+
+class Memory(BlockingMethods):
+    """Long-term memory in this process. `AsyncMemory` describes the arguments, and has the same
+    methods for programs with an event loop. Usable from any thread.
+
+    >>> from palimpsest import Memory
+    >>> with Memory(folder, scope="ana") as memory:
+    ...     added = memory.add("I moved to Lisbon in March 2025.", speaker="Ana")
+    ...     memory.recall("where does Ana live?").results[0].content
+    'I moved to Lisbon in March 2025.'
+    """
+
+    @arguments_of(AsyncMemory)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(AsyncMemory(*args, **kwargs))
+
+
+def _flag(value: object) -> str:
+    """The value of a setting, as on the command line."""
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -1,64 +1,76 @@
-"""All methods of the library: written once, for whatever a memory is reached by, for programs with
-an event loop and without."""
+"""How methods of the library are made from operations, for programs with an event loop and without.
+
+A method is written once: as an operation, or as a coroutine function where it is more than one
+request and answer. Its class decides how it is called: `AsyncMethods` has coroutine functions,
+`BlockingMethods` functions that return the result."""
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import inspect
 from collections.abc import Callable, Coroutine
+from dataclasses import MISSING, replace
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
 
-from palimpsest.ops.library.asking import Asking
-from palimpsest.ops.library.changing import Changing
-from palimpsest.ops.library.documents import Documents
-from palimpsest.ops.library.privacy import WithPrivacy
-from palimpsest.ops.library.replays import WithReplays
-from palimpsest.ops.library.sessions import WithSessions
+from palimpsest.ops.library.examples import EXAMPLES
+from palimpsest.ops.operations.checking import checked
+from palimpsest.ops.operations.operation import (
+    Operation,
+    Parameter,
+    answer_type,
+    description,
+    parameters,
+)
+from palimpsest.ops.transport.base import BackgroundTransport, Transport
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Methods(Asking, Changing, Documents, WithSessions, WithPrivacy, WithReplays):
-    """A memory, for programs with an event loop."""
+class MemoryBase:
+    """A memory that `transport` reaches, for programs with an event loop. `scope` is the memory
+    space of every operation that names no other; what is changed must be applied within
+    `wait_seconds`."""
+
+    def __init__(self, transport: Transport, scope: str, wait_seconds: float) -> None:
+        self.transport = transport
+        self.scope = scope
+        self.wait_seconds = wait_seconds
+
+    @property
+    def background(self) -> BackgroundTransport:
+        """The transport, for what needs more than operations."""
+        return cast("BackgroundTransport", self.transport)
+
+    async def __aenter__(self) -> Self:
+        await self.background.run(self.background.open())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Finish the work in progress and release everything. A later use opens it again."""
+        await asyncio.to_thread(self.background.close)
+
+    async def send(self, operation: Operation[R]) -> R:
+        """The answer to an operation, in the memory's own scope where it names none. Raises
+        RequestError."""
+        scoped: Any = operation
+        unscoped = getattr(operation, "scope", self.scope) in ("", None)
+        if unscoped and operation.surface.routing != "folder":
+            scoped = replace(scoped, scope=self.scope)
+        answer: R = await self.transport.send(scoped, self.wait_seconds)
+        return answer
 
 
-def arguments_of(
-    kind: Callable[P, Methods],
-) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
-    """A constructor with the arguments of another class's."""
-
-    def named(constructor: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
-        functools.update_wrapper(constructor, kind.__init__)
-        return constructor
-
-    return named
-
-
-def asynchronous(memory: Methods | BlockingMethods) -> Methods:
-    """The memory for programs with an event loop."""
-    return memory.aio if isinstance(memory, BlockingMethods) else memory
-
-
-def blocking(
-    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[BlockingMethods, P], R]:
-    """The method for programs without an event loop."""
-
-    @functools.wraps(method)
-    def call(self: BlockingMethods, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.aio.background.blocking(method(self.aio, *args, **kwargs))
-
-    call.__doc__ = (method.__doc__ or "").replace("await ", "")
-    # Its first parameter is positional for whoever calls it: it is a method.
-    return cast("Callable[Concatenate[BlockingMethods, P], R]", call)
-
-
-class BlockingMethods:
-    """A memory, for programs without an event loop: `aio` is the same one for those with one.
+class BlockingBase:
+    """A memory for programs without an event loop: `aio` is the same one for those with one.
     Usable from any thread."""
 
-    def __init__(self, aio: Methods) -> None:
+    def __init__(self, aio: MemoryBase) -> None:
         self.aio = aio
 
     @property
@@ -78,51 +90,105 @@ class BlockingMethods:
         self.close()
 
     def close(self) -> None:
-        """Finish what is under way, and let go. A later use opens it anew."""
+        """Finish the work in progress and release everything. A later use opens it again."""
         self.aio.background.close()
 
-    add = blocking(Methods.add)
-    wait_until_processed = blocking(Methods.wait_until_processed)
-    recall = blocking(Methods.recall)
-    context = blocking(Methods.context)
-    get = blocking(Methods.get)
-    list = blocking(Methods.list)
-    history = blocking(Methods.history)
-    explain = blocking(Methods.explain)
-    entity = blocking(Methods.entity)
-    entities = blocking(Methods.entities)
-    weak = blocking(Methods.weak)
-    scopes = blocking(Methods.scopes)
-    stats = blocking(Methods.stats)
-    agreement = blocking(Methods.agreement)
-    sql = blocking(Methods.sql)
-    remember = blocking(Methods.remember)
-    modify = blocking(Methods.modify)
-    correct = blocking(Methods.correct)
-    preview_forget = blocking(Methods.preview_forget)
-    forget = blocking(Methods.forget)
-    recover = blocking(Methods.recover)
-    confirm = blocking(Methods.confirm)
-    pin = blocking(Methods.pin)
-    unpin = blocking(Methods.unpin)
-    alias = blocking(Methods.alias)
-    command = blocking(Methods.command)
-    erase = blocking(Methods.erase)
-    erase_scope = blocking(Methods.erase_scope)
-    add_document = blocking(Methods.add_document)
-    documents = blocking(Methods.documents)
-    document = blocking(Methods.document)
-    delete_document = blocking(Methods.delete_document)
-    sessions = blocking(Methods.sessions)
-    session_memory = blocking(Methods.session_memory)
-    update_short_term_memory = blocking(Methods.update_short_term_memory)
-    end_session = blocking(Methods.end_session)
-    start_replay = blocking(Methods.start_replay)
-    replay = blocking(Methods.replay)
-    replays = blocking(Methods.replays)
-    stop_replay = blocking(Methods.stop_replay)
-    replay_differences = blocking(Methods.replay_differences)
-    branches = blocking(Methods.branches)
-    drop_branch = blocking(Methods.drop_branch)
-    set_privacy = blocking(Methods.set_privacy)
-    privacy = blocking(Methods.privacy)
+    def send(self, operation: Operation[R]) -> R:
+        """The answer to an operation, in the memory's own scope where it names none. Raises
+        RequestError."""
+        return self.aio.background.blocking(self.aio.send(operation))
+
+
+class Method(Generic[P, R]):
+    """A method with both forms: a coroutine function for a MemoryBase, a function that blocks for a
+    BlockingBase."""
+
+    def __init__(self, make: Callable[[], Callable[..., Coroutine[Any, Any, R]]]) -> None:
+        self._make = make
+
+    @functools.cached_property
+    def coroutine(self) -> Callable[..., Coroutine[Any, Any, R]]:
+        """Made when it is needed: signatures and docstrings of all operations take a while."""
+        return self._make()
+
+    @functools.cached_property
+    def function(self) -> Callable[..., R]:
+        coroutine = self.coroutine
+
+        @functools.wraps(coroutine)
+        def call(self: BlockingBase, *args: Any, **kwargs: Any) -> R:
+            return self.aio.background.blocking(coroutine(self.aio, *args, **kwargs))
+
+        call.__doc__ = (coroutine.__doc__ or "").replace("await ", "")
+        return call
+
+    @overload
+    def __get__(
+        self, memory: MemoryBase, owner: object = None
+    ) -> Callable[P, Coroutine[Any, Any, R]]: ...
+    @overload
+    def __get__(self, memory: BlockingBase, owner: object = None) -> Callable[P, R]: ...
+    @overload
+    def __get__(self, memory: None, owner: object = None) -> Callable[..., Any]: ...
+    def __get__(self, memory: Any, owner: Any = None) -> Any:
+        is_blocking = issubclass(owner or type(memory), BlockingBase)
+        made: Any = self.function if is_blocking else self.coroutine
+        return made if memory is None else made.__get__(memory, owner)
+
+
+def written(function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> Method[P, R]:
+    """A method that is written by hand, for a MemoryBase."""
+    return Method(lambda: function)
+
+
+def method(kind: Callable[P, Operation[R]]) -> Method[P, R]:
+    """The method that sends an operation: its arguments are the fields of the request, what it
+    returns is the answer."""
+    return Method(lambda: _coroutine(cast("type[Operation[R]]", kind)))
+
+
+def _coroutine(kind: type[Operation[R]]) -> Callable[..., Coroutine[Any, Any, R]]:
+    signature = _signature(kind)
+    positional = [
+        each.name for each in signature.parameters.values() if each.kind is not each.KEYWORD_ONLY
+    ][1:]
+
+    async def call(self: MemoryBase, *args: Any, **kwargs: Any) -> R:
+        if len(args) > len(positional):
+            raise TypeError(f"{kind.slug} takes at most {len(positional)} positional arguments")
+        given = dict(zip(positional, args, strict=False))
+        for name in given.keys() & kwargs.keys():
+            raise TypeError(f"{kind.slug} got several values for {name}")
+        return await self.send(checked(kind, {**given, **kwargs}))
+
+    call.__name__, call.__qualname__ = kind.slug, f"MemoryMethods.{kind.slug}"
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    arguments = "\n".join(f"{each.name}: {each.doc.text}" for each in parameters(kind))
+    call.__doc__ = f"{description(kind)}\n\n{arguments}\n\n{EXAMPLES.get(kind.slug, '')}".strip()
+    return call
+
+
+def _signature(kind: type[Operation[Any]]) -> inspect.Signature:
+    known = {each.name: each for each in parameters(kind)}
+    given = [
+        each.replace(annotation=known[name].type, default=_default(known[name]))
+        for name, each in inspect.signature(kind).parameters.items()
+    ]
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return inspect.Signature([itself, *given], return_annotation=answer_type(kind))
+
+
+def _default(parameter: Parameter) -> Any:
+    return inspect.Parameter.empty if parameter.default is MISSING else parameter.default
+
+
+def arguments_of(
+    kind: Callable[P, MemoryBase],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """A constructor with the arguments of another class's."""
+
+    def named(constructor: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
+        functools.update_wrapper(constructor, kind.__init__)  # type: ignore[misc]
+        return constructor
+
+    return named

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import uvicorn
 from mcp.server import MCPServer
@@ -15,15 +16,20 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from palimpsest.ops.distribution import program_version
-from palimpsest.ops.library.methods import Methods
+from palimpsest.ops.library.memory_methods import AsyncMethods
 from palimpsest.ops.mcp.teaching_tools import NOWHERE_ELSE, AgentPlace, TeachingTools
-from palimpsest.ops.mcp.tools import MemoryTools, told_errors
+from palimpsest.ops.mcp.tools import WORDS, with_errors
+from palimpsest.ops.operations.catalogue import OPERATIONS
+from palimpsest.ops.operations.changing import Confirm, Modify, Remember
+from palimpsest.ops.operations.operation import Write
+from palimpsest.ops.operations.sessions import UpdateShortTermMemory
 from palimpsest.ops.service.connections import (
     BACKLOG,
     ConnectionLimits,
     protocol,
     with_file_descriptors,
 )
+from palimpsest.ops.surfaces.mcp import AnyOperation, tool_of
 from palimpsest.schemas.commands import Actor
 
 HOST = "127.0.0.1"
@@ -34,52 +40,56 @@ INSTRUCTIONS = (
     " you answer what they may have settled, and remember_fact what later ones will need. Quote a"
     " memory's id when you correct, confirm or forget it."
 )
-READING = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-ADDING = ToolAnnotations(
-    read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False
-)
-CHANGING = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
+ADDING = (Remember, Confirm, UpdateShortTermMemory)
+"""Operations that change nothing that was there, and may be repeated."""
 
 
-def _everybody(_: str) -> None:
-    """Whoever reaches the server may use every tool."""
+def _any_caller(_: type[AnyOperation]) -> None:
+    """Every caller that reaches the server may use every tool."""
 
 
 def memory_server(
-    memory: Callable[[], Methods],
+    memory: Callable[[], AsyncMethods],
     agent: AgentPlace = NOWHERE_ELSE,
-    check: Callable[[str], None] = _everybody,
+    check: Callable[[type[AnyOperation]], None] = _any_caller,
+    operations: Mapping[str, type[AnyOperation]] = OPERATIONS,
 ) -> MCPServer:
-    """The server of all tools over the scope of the memory that `memory` gives for each call,
-    and those that `agent` has beside it; `check` is given a tool's name before, and raises
-    RequestError where it may not be used."""
+    """The server of all tools over the scope of the memory that `memory` returns for each call, and
+    over those that `agent` has besides. `check` is given the operation of a tool before, and raises
+    RequestError if it may not be used."""
     server: MCPServer = MCPServer(
         "palimpsest",
         instructions=INSTRUCTIONS,
         version=program_version(),
         log_level="ERROR",
     )
-    tools, teaching = MemoryTools(memory), TeachingTools(memory, agent)
-    for tool, about in (
-        (tools.search_memory, READING),
-        (tools.get_context, READING),
-        (tools.remember_fact, ADDING),
-        (tools.correct_fact, CHANGING),
-        (tools.confirm_fact, ADDING),
-        (tools.forget_fact, CHANGING),
-        (tools.get_entity_info, READING),
-        (tools.memory_stats, READING),
-        (tools.explain_fact, READING),
-        (tools.weak_facts, READING),
-        (teaching.update_short_term_memory, ADDING),
-        (teaching.create_long_term_memory, ADDING),
-        (teaching.update_long_term_memory, CHANGING),
-    ):
-        server.add_tool(told_errors(tool, check), annotations=about)
+    teaching = TeachingTools(memory, agent)
+    tools: list[tuple[Callable[..., Awaitable[Any]], type[AnyOperation]]] = [
+        (tool_of(kind, memory, WORDS.get(kind.surface.tool)), kind)
+        for kind in operations.values()
+        if kind.surface.tool is not None
+    ]
+    tools += [
+        (teaching.update_short_term_memory, UpdateShortTermMemory),
+        (teaching.create_long_term_memory, Remember),
+        (teaching.update_long_term_memory, Modify),
+    ]
+    for tool, kind in tools:
+        server.add_tool(with_errors(tool, kind, check), annotations=_annotations(kind))
     return server
 
 
-async def serve_stdio(memory: Methods, agent: AgentPlace = NOWHERE_ELSE) -> None:
+def _annotations(kind: type[AnyOperation]) -> ToolAnnotations:
+    is_write = issubclass(kind, Write)
+    return ToolAnnotations(
+        read_only_hint=not is_write,
+        destructive_hint=kind not in ADDING if is_write else None,
+        idempotent_hint=True if kind in ADDING else None,
+        open_world_hint=False,
+    )
+
+
+async def serve_stdio(memory: AsyncMethods, agent: AgentPlace = NOWHERE_ELSE) -> None:
     """Answer the client on standard input and output until it closes them."""
     logging.captureWarnings(True)
     async with memory:
@@ -87,16 +97,16 @@ async def serve_stdio(memory: Methods, agent: AgentPlace = NOWHERE_ELSE) -> None
 
 
 async def serve_http(
-    memory: Methods,
+    memory: AsyncMethods,
     listener: socket.socket,
     on_ready: Callable[[str], None],
     agent: AgentPlace = NOWHERE_ELSE,
     guarded: Callable[[ASGIApp], ASGIApp] | None = None,
-    check: Callable[[str], None] = _everybody,
+    check: Callable[[type[AnyOperation]], None] = _any_caller,
 ) -> None:
-    """Answer clients on a socket until SIGTERM or Ctrl-C. `on_ready` is told the address.
+    """Answer clients on a socket until SIGTERM or Ctrl-C. `on_ready` is called with the address.
 
-    Without `guarded` it answers this machine alone; `guarded` puts around the server what checks
+    Without `guarded` it answers this machine alone; `guarded` wraps the server in what checks
     hosts and callers instead."""
     with listener:
         async with memory:
@@ -123,8 +133,8 @@ async def serve_http(
 
 
 def http_app(server: MCPServer, checks_hosts: bool) -> Starlette:
-    """The server over streamable HTTP. Every request stands for itself: none goes on in a session
-    that somebody else began."""
+    """The server over streamable HTTP. Requests are independent: none continues the session of
+    another client."""
     return server.streamable_http_app(
         streamable_http_path=PATH,
         stateless_http=True,

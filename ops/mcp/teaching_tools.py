@@ -11,9 +11,8 @@ from typing import Annotated, Final, Literal
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
-from palimpsest.ops.library.arguments import Facts
-from palimpsest.ops.library.methods import Methods
-from palimpsest.ops.mcp.tools import Done, MemoryId, Reason
+from palimpsest.ops.library.memory_methods import AsyncMethods
+from palimpsest.ops.mcp.tools import MEMORY_ID, REASON, TAGS, Done, done
 
 Kind = Annotated[
     Literal["server", "personal"],
@@ -28,7 +27,7 @@ ASKED_FOR_GOOD: Final = (
 
 @dataclass(frozen=True)
 class AgentPlace:
-    """Where an agent may write beside its own scope: that of the person it speaks with. `lineage`
+    """Where an agent may write besides its own scope: that of the person it speaks with. `lineage`
     is its persona's."""
 
     personal_scope: str | None = None
@@ -47,15 +46,15 @@ class Kept:
 
 
 class TeachingTools:
-    """The tools over the scope of the memory that `of` gives for each call. A docstring is what an
-    agent is told of the tool."""
+    """The tools over the scope of the memory that `of` returns for each call. Their docstrings are
+    for agents."""
 
-    def __init__(self, of: Callable[[], Methods], place: AgentPlace) -> None:
+    def __init__(self, of: Callable[[], AsyncMethods], place: AgentPlace) -> None:
         self._of = of
         self._place = place
 
     @property
-    def _memory(self) -> Methods:
+    def _memory(self) -> AsyncMethods:
         return self._of()
 
     async def update_short_term_memory(
@@ -65,7 +64,7 @@ class TeachingTools:
     ) -> Kept:
         """Keep a summary of this conversation for some hours, in the place of the one before. Not
         for what the user asks to have remembered: that is for long-term memory."""
-        known = await self._memory.session_memory(session_id)
+        known = (await self._memory.session_memory(session_id, limit=1)).short_term
         if known is not None and known.explicit_intent:
             raise ToolError(ASKED_FOR_GOOD)
         kept = await self._memory.update_short_term_memory(session_id, summary)
@@ -75,24 +74,29 @@ class TeachingTools:
         self,
         content: Annotated[str, Field(description="One statement that stands by itself.")],
         memory_type: Kind,
-        tags: Annotated[tuple[str, ...], Field(description="Words to filter by.")] = (),
+        tags: Annotated[tuple[str, ...], Field(description=TAGS.text)] = (),
     ) -> Done:
         """Remember a statement for good, of the place that all share or of the person you speak
         with. It must be allowed for that memory space. What is known already is not doubled."""
         # What all share is about nobody; who the agent speaks with is known by the memory space.
         about = "" if memory_type == "server" else (self._place.personal_scope or "")
-        given = Facts(tags=tags, self_taught=True, source_type="self-taught", who=about)
-        if self._place.lineage is not None:
-            given["lineage"] = self._place.lineage
-        change = await self._memory.remember(content, scope=self._scope(memory_type), **given)
-        return Done(change.id, change.version, already_known=change.deduped)
+        change = await self._memory.remember(
+            content,
+            self._scope(memory_type),
+            tags=tags,
+            self_taught=True,
+            source_type="self-taught",
+            who=about or None,
+            lineage=self._place.lineage,
+        )
+        return done(change)
 
     async def update_long_term_memory(
         self,
-        memory_id: MemoryId,
+        memory_id: Annotated[str, Field(description=MEMORY_ID.text)],
         content: Annotated[str, Field(description="What it shall say, as a whole statement.")],
         memory_type: Kind,
-        reason: Reason,
+        reason: Annotated[str, Field(description=REASON.text)],
     ) -> Done:
         """Replace what a long-term memory says. It must be allowed for that memory space. The text
         before stays in its history."""
@@ -103,7 +107,7 @@ class TeachingTools:
             self_taught=True,
             scope=self._scope(memory_type),
         )
-        return Done(change.id, change.version)
+        return done(change)
 
     def _scope(self, kind: Kind) -> str:
         if kind == "server":

@@ -1,53 +1,44 @@
-"""The tools that agents are given, over one scope of a memory.
+"""What the tools of agents say, beyond the operations that they are made from.
 
-Answers are short: an agent reads all of them. What is wrong comes as the text that says what to do.
-Their classes have no slots: the SDK would take these for defaults and tell no schema.
+Answers are short: an agent reads all of them. Errors are texts that say what to do. The classes of
+answers have no slots: the SDK would take these for defaults and give no schema.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, ParamSpec, TypeVar, cast
+from typing import Any, Final, ParamSpec, TypeVar
 
 from mcp.server.mcpserver.exceptions import ToolError
-from pydantic import Field, JsonValue
 
-from palimpsest.ops.library.arguments import Facts, Filters
-from palimpsest.ops.library.methods import Methods
-from palimpsest.ops.library.results import RelatedMemory, Stats, StoredMemory
+from palimpsest.ops.library.memory_methods import AsyncMethods
+from palimpsest.ops.operations.graph import Entity
+from palimpsest.ops.operations.memories import Memories as MemoryRows
+from palimpsest.ops.operations.memories import Provenance
 from palimpsest.ops.parts import SetupError
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.service.client import NotThereError
+from palimpsest.ops.surfaces.mcp import AnyOperation, Argument, Words, shape
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.recall.marks import described
-from palimpsest.stores.recall.query import RecallResult
 from palimpsest.stores.shard import StoreError
 from palimpsest.streams.logs.base import LogError
 
 P = ParamSpec("P")
 T = TypeVar("T")
 EXPECTED = (RequestError, NotThereError, SetupError, LogError, StoreError, FolderInUse)
-
-MemoryId = Annotated[str, Field(description="A memory's id, or its first 8 characters.")]
-Reason = Annotated[str, Field(description="Why; kept in the history.")]
-Some = Annotated[int, Field(ge=1, le=100, description="Results at most.")]
-AskedAt = Annotated[
-    datetime | None,
-    Field(description="When the question is asked; its words for times count from it. Else now."),
-]
-Types = Annotated[
-    tuple[str, ...],
-    Field(description="Only these: fact, preference, decision, rule, opinion, episodic (turns) …"),
-]
+MOST: Final = 100
+"""Results that an agent may ask for."""
+ALL: Final = 1_000
 
 
 @dataclass(frozen=True)
 class Told:
-    """A memory as an agent is told it. `unlikely`: hardly anything of it answers the question;
-    `no_longer` tells what of it does not hold any more, or is disputed."""
+    """A memory as agents see it. `unlikely`: hardly anything of it answers the question;
+    `no_longer` says what of it does not hold any more, or is disputed."""
 
     id: str
     content: str
@@ -90,6 +81,21 @@ class ContextText:
 
 
 @dataclass(frozen=True)
+class Counts:
+    """How much is remembered; `types` with how many there are of each."""
+
+    active: int
+    turns: int
+    memories: int
+    pinned: int
+    forgotten: int
+    embedded: int
+    sessions: int
+    entities: int
+    types: dict[str, int]
+
+
+@dataclass(frozen=True)
 class Decision:
     """What was decided about a fact that concerns the memory."""
 
@@ -123,219 +129,190 @@ class EntityInfo:
     memories: tuple[Told, ...]
 
 
-def told_errors(
-    tool: Callable[P, Awaitable[T]], check: Callable[[str], None]
+def told(memory: Any) -> Told:
+    """A stored memory, or a result of a recall."""
+    return shape(Told, memory, no_longer=tuple(map(described, memory.marks)))  # type: ignore[no-any-return]
+
+
+async def _search(memory: AsyncMethods, given: dict[str, Any]) -> Memories:
+    limit, entity = given.get("limit", 10), given.pop("entity_name", None)
+    named = None
+    if entity is not None:
+        found = await memory.get_entity(entity, limit=ALL)
+        named = {each.id for each in found.memories}
+        given |= {"group": False, "limit": ALL}
+    recalled = await memory.recall(**given)
+    results = [told(each) for each in recalled.results if named is None or each.id in named]
+    related = [told(each) for each in recalled.related if named is None or each.id in named]
+    return Memories((*results[:limit], *related[:limit]))
+
+
+def _explained(found: Provenance) -> Explained:
+    return Explained(
+        told(found.memory),
+        tuple(map(told, found.derived_from)),
+        tuple(map(told, found.facts)),
+        tuple(str(each["content"]) for each in found.before),
+        tuple(
+            Decision(
+                str(each["fact"]),
+                str(each["action"]),
+                str(each["outcome_reason"] or each["reason"]),
+                None if each["outcome"] is None else str(each["outcome"]),
+            )
+            for each in found.decisions
+        ),
+        tuple(str(each["name"]) for each in found.entities),
+    )
+
+
+def _entity(found: Entity) -> EntityInfo:
+    relations = tuple(_sentence(found.name, each) for each in found.relations)
+    memories = tuple(map(told, found.memories))
+    return shape(EntityInfo, found, relations=relations, memories=memories)  # type: ignore[no-any-return]
+
+
+def _sentence(name: str, relation: dict[str, Any]) -> str:
+    other, verb = str(relation["name"]), str(relation["relation"]).replace("_", " ")
+    source, target = (name, other) if relation["direction"] == "out" else (other, name)
+    return f"{source} {verb} {target}"
+
+
+def _memories(found: MemoryRows) -> Memories:
+    return Memories(tuple(map(told, found.memories)))
+
+
+def done(change: Any) -> Done:
+    return shape(Done, change, already_known=change.deduped)  # type: ignore[no-any-return]
+
+
+MEMORY_ID: Final = Argument("A memory's id, or its first 8 characters.")
+REASON: Final = Argument("Why; kept in the history.", required=True)
+ASKED_AT: Final = Argument(
+    "When the question is asked; its words for times count from it. Else now."
+)
+TAGS: Final = Argument("Words to filter by.")
+WORDS: Final[Mapping[str, Words]] = {
+    "search_memory": Words(
+        "Search long-term memory by meaning and by words, the best first. Use it before you"
+        " answer anything that earlier conversations may have settled. What is marked `unlikely` is"
+        " the nearest there is, and probably no answer.",
+        {
+            "query": Argument("What to look for, in any words."),
+            "limit": Argument("Maximum number of results.", le=MOST),
+            "types": Argument(
+                "Only these: fact, preference, decision, rule, opinion, episodic (turns) …"
+            ),
+            "who": Argument("Said by this person."),
+            "entity_name": Argument("Only if it names this."),
+            "after": Argument("Stated at this time or later.", "since"),
+            "before": Argument("Stated before this time.", "until"),
+            "categories": Argument("Only of these, as family, work, food."),
+            "valid_at": Argument("Without what was true only until then."),
+            "roles": Argument("Only what these said: user, assistant …"),
+            "asked_at": ASKED_AT,
+            "min_score": Argument("Least score of a result."),
+        },
+        Memories,
+        call=_search,
+        more={"entity_name": str | None},
+    ),
+    "get_context": Words(
+        "Collect what is known about a question, as Markdown: the current session, who the"
+        " person is, and what was said about it, by day.",
+        {
+            "query": Argument("What your answer will be about."),
+            "budget": Argument("Maximum number of tokens; else as it needs.", le=20_000),
+            "session_id": Argument("Begin with what is kept of this session."),
+            "asked_at": ASKED_AT,
+        },
+        ContextText,
+        lambda found: ContextText(found.text or ""),
+    ),
+    "remember_fact": Words(
+        "Remember a statement for later conversations. Name who it is about; one statement a"
+        " call. What is known already is not doubled.",
+        {
+            "content": Argument("One statement that stands by itself."),
+            "type": Argument("fact, preference, decision, rule …; else inferred."),
+            "importance": Argument("Else 0.8."),
+            "tags": TAGS,
+            "who": Argument("Whose statement it is."),
+        },
+        Done,
+        done,
+    ),
+    "correct_fact": Words(
+        "Replace what a memory says by what is right. The text before stays in its history.",
+        {
+            "memory_id": MEMORY_ID,
+            "content": Argument("What is right, as a whole statement."),
+            "reason": REASON,
+        },
+        Done,
+        done,
+    ),
+    "confirm_fact": Words(
+        "Note that a memory was confirmed, as by the user: nothing is more certain then.",
+        {"memory_id": MEMORY_ID, "reason": Argument(REASON.text)},
+        Done,
+        done,
+    ),
+    "forget_fact": Words(
+        "Forget a memory: it is no longer found. A person can recover it for some weeks. What a"
+        " person pinned or confirmed only a person may forget.",
+        {"memory_id": MEMORY_ID, "reason": REASON},
+        Done,
+        done,
+    ),
+    "get_entity_info": Words(
+        "Return who or what a name stands for: other names, relations, what is remembered of it,"
+        " the newest first.",
+        {"name": Argument("A person, place, organization or thing.")},
+        EntityInfo,
+        _entity,
+    ),
+    "memory_stats": Words(
+        "Count what is remembered: memories by type, turns, entities, sessions.",
+        {},
+        Counts,
+        lambda found: shape(Counts, found),
+    ),
+    "explain_fact": Words(
+        "Explain a memory: the turns it came from, what it said before, what was decided about"
+        " it and why.",
+        {"memory_id": MEMORY_ID},
+        Explained,
+        _explained,
+    ),
+    "weak_facts": Words(
+        "List memories that rest on little and that no one confirmed, the least certain first: ask"
+        " the user about them, then confirm, correct or forget them.",
+        {
+            "below": Argument("Confidence under this."),
+            "limit": Argument("Maximum number of results.", le=MOST),
+        },
+        Memories,
+        _memories,
+    ),
+}
+"""By the names of tools."""
+
+
+def with_errors(
+    tool: Callable[P, Awaitable[T]],
+    kind: type[AnyOperation],
+    check: Callable[[type[AnyOperation]], None],
 ) -> Callable[P, Awaitable[T]]:
-    """The tool with errors that the agent can do something about told to it. `check` is given the
-    tool's name before, and may raise one."""
+    """The tool, raising what an agent can act on as the SDK's errors. `check` is called with the
+    operation before, and may raise RequestError."""
 
     @functools.wraps(tool)
     async def call(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            check(tool.__name__)
+            check(kind)
             return await tool(*args, **kwargs)
         except EXPECTED as error:
             raise ToolError(str(error)) from error
 
     return call
-
-
-class MemoryTools:
-    """The tools over the scope of the memory that `of` gives for each call. A docstring is what an
-    agent is told of the tool."""
-
-    def __init__(self, of: Callable[[], Methods]) -> None:
-        self._of = of
-
-    @property
-    def _memory(self) -> Methods:
-        return self._of()
-
-    async def search_memory(
-        self,
-        query: Annotated[str, Field(description="What to look for, in any words.")],
-        limit: Some = 10,
-        types: Types = (),
-        who: Annotated[str | None, Field(description="Said by this person.")] = None,
-        entity_name: Annotated[str | None, Field(description="Only if it names this.")] = None,
-        after: Annotated[datetime | None, Field(description="Told at or after.")] = None,
-        before: Annotated[datetime | None, Field(description="Told before.")] = None,
-        categories: Annotated[
-            tuple[str, ...], Field(description="Only of these, as family, work, food.")
-        ] = (),
-        valid_at: Annotated[
-            datetime | None, Field(description="Without what was so only until then.")
-        ] = None,
-        roles: Annotated[
-            tuple[str, ...], Field(description="Only what these said: user, assistant …")
-        ] = (),
-        asked_at: AskedAt = None,
-        min_score: Annotated[
-            float | None, Field(ge=0, le=1, description="Least score of a result.")
-        ] = None,
-    ) -> Memories:
-        """Search long-term memory by meaning and by words, the best first. Use it before you
-        answer anything that earlier conversations may have settled. What is marked `unlikely` is
-        the nearest there is, and probably no answer."""
-        given: dict[str, object] = {"who": who, "since": after, "until": before}
-        given |= {"valid_at": valid_at, "asked_at": asked_at, "min_score": min_score}
-        known = {name: value for name, value in given.items() if value is not None}
-        filters = cast(
-            "Filters", known | {"types": types, "categories": categories, "roles": roles}
-        )
-        named = None
-        if entity_name is not None:
-            found = await self._memory.entity(entity_name, limit=1_000)
-            named = {each.id for each in found.memories}
-            filters["group"] = False
-        wanted = limit if named is None else 1_000
-        recalled = await self._memory.recall(query, limit=wanted, **filters)
-        results = [_found(each) for each in recalled.results if named is None or each.id in named]
-        related = [_added(each) for each in recalled.related if named is None or each.id in named]
-        return Memories((*results[:limit], *related[:limit]))
-
-    async def get_context(
-        self,
-        query: Annotated[str, Field(description="What your answer will be about.")],
-        budget: Annotated[
-            int | None, Field(ge=50, le=20_000, description="Tokens at most; else as it needs.")
-        ] = None,
-        session_id: Annotated[
-            str | None, Field(description="Begin with what is kept of this session.")
-        ] = None,
-        asked_at: AskedAt = None,
-    ) -> ContextText:
-        """Collect what is known about a question, as Markdown: the session under way, who the
-        person is, and what was said about it, by day."""
-        found = await self._memory.context(
-            query, budget=budget, session=session_id, asked_at=asked_at
-        )
-        return ContextText(found.text or "")
-
-    async def remember_fact(
-        self,
-        content: Annotated[str, Field(description="One statement that stands by itself.")],
-        type: Annotated[  # noqa: A002
-            str | None, Field(description="fact, preference, decision, rule …; else inferred.")
-        ] = None,
-        importance: Annotated[float | None, Field(ge=0, le=1, description="Else 0.8.")] = None,
-        tags: Annotated[tuple[str, ...], Field(description="Words to filter by.")] = (),
-        who: Annotated[str | None, Field(description="Whose statement it is.")] = None,
-    ) -> Done:
-        """Remember a statement for later conversations. Name who it is about; one statement a
-        call. What is known already is not doubled."""
-        given = Facts(tags=tags)
-        if type is not None:
-            given["type"] = type
-        if importance is not None:
-            given["importance"] = importance
-        if who is not None:
-            given["who"] = who
-        change = await self._memory.remember(content, **given)
-        return Done(change.id, change.version, already_known=change.deduped)
-
-    async def correct_fact(
-        self,
-        memory_id: MemoryId,
-        content: Annotated[str, Field(description="What is right, as a whole statement.")],
-        reason: Reason,
-    ) -> Done:
-        """Replace what a memory says by what is right. The text before stays in its history."""
-        change = await self._memory.correct(memory_id, content, reason=reason)
-        return Done(change.id, change.version)
-
-    async def confirm_fact(self, memory_id: MemoryId, reason: Reason = "") -> Done:
-        """Note that a memory was confirmed, as by the user: nothing is surer than it then."""
-        change = await self._memory.confirm(memory_id, reason=reason)
-        return Done(change.id, change.version, protected=change.protected)
-
-    async def forget_fact(self, memory_id: MemoryId, reason: Reason) -> Done:
-        """Forget a memory: it is found no more. A person can recover it for some weeks. What a
-        person pinned or confirmed only a person may forget."""
-        [change] = await self._memory.forget(memory_id, reason=reason)
-        return Done(change.id, change.version)
-
-    async def get_entity_info(
-        self, name: Annotated[str, Field(description="A person, place, organization or thing.")]
-    ) -> EntityInfo:
-        """Tell who or what a name stands for: other names, relations, what is remembered of it,
-        the newest first."""
-        found = await self._memory.entity(name)
-        return EntityInfo(
-            found.name,
-            found.type,
-            found.aliases,
-            found.summary,
-            tuple(_sentence(found.name, each) for each in found.relations),
-            tuple(map(told, found.memories)),
-        )
-
-    async def memory_stats(self) -> Stats:
-        """Count what is remembered: memories by type, turns, entities, sessions."""
-        return await self._memory.stats()
-
-    async def explain_fact(self, memory_id: MemoryId) -> Explained:
-        """Explain a memory: the turns it came from, what it said before, what was decided about
-        it and why."""
-        found = await self._memory.explain(memory_id)
-        return Explained(
-            told(found.memory),
-            tuple(map(told, found.derived_from)),
-            tuple(map(told, found.facts)),
-            tuple(str(each["content"]) for each in found.before),
-            tuple(
-                Decision(
-                    str(each["fact"]),
-                    str(each["action"]),
-                    str(each["outcome_reason"] or each["reason"]),
-                    None if each["outcome"] is None else str(each["outcome"]),
-                )
-                for each in found.decisions
-            ),
-            tuple(str(each["name"]) for each in found.entities),
-        )
-
-    async def weak_facts(
-        self,
-        below: Annotated[float, Field(ge=0, le=1, description="Confidence under this.")] = 0.8,
-        limit: Some = 20,
-    ) -> Memories:
-        """List memories that rest on little and that nobody confirmed, the least sure first: ask
-        the user about them, then confirm, correct or forget them."""
-        return Memories(tuple(map(told, await self._memory.weak(below=below, limit=limit))))
-
-
-def told(memory: StoredMemory) -> Told:
-    return Told(
-        *(memory.id, memory.content, memory.type, memory.who, memory.occurred_at),
-        confidence=memory.confidence,
-        role=memory.role,
-        no_longer=tuple(map(described, memory.marks)),
-    )
-
-
-def _found(result: RecallResult) -> Told:
-    return Told(
-        *(result.id, result.content, result.type, result.who, result.occurred_at, result.score),
-        valid_until=result.valid_until,
-        expired=result.expired,
-        role=result.role,
-        unlikely=result.unlikely,
-        no_longer=tuple(map(described, result.marks)),
-    )
-
-
-def _added(related: RelatedMemory) -> Told:
-    return Told(
-        *(related.id, related.content, related.type, related.who),
-        *(related.occurred_at, related.score),
-        reason=related.reason,
-        role=related.role,
-        no_longer=tuple(map(described, related.marks)),
-    )
-
-
-def _sentence(name: str, relation: dict[str, JsonValue]) -> str:
-    other, said = str(relation["name"]), str(relation["relation"]).replace("_", " ")
-    source, target = (name, other) if relation["direction"] == "out" else (other, name)
-    return f"{source} {said} {target}"

@@ -72,8 +72,8 @@ class Applied:
 class MemoryChange:
     """What a command did to one memory. `status` is what became of it, empty for a new one;
     `deduped`: it was there already; `protected`: no machine may change it any more; `why`: why it
-    was left as it is; `lowered`: what a machine asked for and did not get; `hidden_in`: the texts in
-    which what was forgotten is hidden, or what was recovered is shown again."""
+    was left as it is; `lowered`: what a machine asked for and did not get; `hidden_in`: the texts
+    in which what was forgotten is hidden, or what was recovered is shown again."""
 
     id: str
     version: int | None = None

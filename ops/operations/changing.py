@@ -39,12 +39,10 @@ if TYPE_CHECKING:
 
 Content = Annotated[
     str,
-    Doc(
-        "the text", min_length=1, max_length=100_000, pattern=r"\S", argument=True
-    ),
+    Doc("the text", min_length=1, max_length=100_000, not_blank=True, argument=True),
 ]
 NewContent = Annotated[
-    str | None, Doc("the new text", min_length=1, max_length=100_000, pattern=r"\S")
+    str | None, Doc("the new text", min_length=1, max_length=100_000, not_blank=True)
 ]
 NewType = Annotated[str | None, Doc("the new type", min_length=1, max_length=256)]
 Importance = Annotated[float | None, Doc("from 0 to 1; else 0.8", ge=0, le=1)]
@@ -123,7 +121,11 @@ class Remember(Write[Change]):
         given |= {"self_taught": self.self_taught or None, "lineage": self.lineage}
         unset = {each.name for each in fields(self) if getattr(self, each.name) == each.default}
         return RememberCommand.model_validate(
-            {name: value for name, value in given.items() if name not in unset and value is not None}
+            {
+                name: value
+                for name, value in given.items()
+                if name not in unset and value is not None
+            }
         )
 
 
@@ -247,9 +249,7 @@ class Correct(Patching):
     memory_id: MemoryId
     content: Annotated[
         str,
-        Doc(
-            "what it should say", min_length=1, max_length=100_000, pattern=r"\S", argument=True
-        ),
+        Doc("what it should say", min_length=1, max_length=100_000, not_blank=True, argument=True),
     ]
     reason: RequiredReason = "corrected"
     if_version: IfVersion = None
@@ -447,13 +447,13 @@ ConfirmToken = Annotated[str | None, Doc("the `confirm_token` of a preview", opt
 Mode = Annotated[
     Literal["preview", "execute"],
     Doc(
-        "`preview` changes nothing: it shows what would be forgotten, with the token that confirms it",
+        "`preview` changes nothing: it shows what would go, with the token that confirms it",
         switch=("--preview", "preview"),
     ),
 ]
 Query = Annotated[
     str | None,
-    Doc("what is found for this question", min_length=1, max_length=100_000, pattern=r"\S"),
+    Doc("what is found for this question", min_length=1, max_length=100_000, not_blank=True),
 ]
 SourceType = Annotated[str | None, Doc("of this kind of source", min_length=1, max_length=256)]
 Limit = Annotated[
@@ -567,9 +567,8 @@ class Forgetting(Selection, Write[Changes]):
 class Forget(Forgetting):
     """Forget memories: hidden at once, recoverable for a while.
 
-    More than 25, and more than one scan can tell apart, need the token of a preview; with a token
-    nothing is forgotten unless all is still as the preview showed it. `changes` says what became of
-    each.
+    By ids, or in a scope by a question or by filters. More than 25 at once need the token of a
+    preview; with a token nothing is forgotten unless all is still as the preview showed it.
 
     Example: palimpsest forget 1f0c9a52 --reason "Ana took it back"
     """
@@ -580,7 +579,6 @@ class Forget(Forgetting):
         panel="Change",
         permission="forget",
         rate="batch_forget",
-        tool="forget_fact",
     )
 
 
@@ -595,6 +593,7 @@ class Erase(Forgetting):
     """
 
     hard: ClassVar[bool] = True
+    patience: ClassVar[float] = 60.0
 
     surface: ClassVar = Surface(
         ("POST", "/api/memory/erase"),
@@ -617,7 +616,11 @@ class ForgetOne(Write[Change]):
     scope: ScopeOfId = None
 
     surface: ClassVar = Surface(
-        ("DELETE", "/api/memory/{memory_id}"), permission="forget", routing="id", rate="delete"
+        ("DELETE", "/api/memory/{memory_id}"),
+        permission="forget",
+        routing="id",
+        rate="delete",
+        tool="forget_fact",
     )
 
     async def command(self, ask: Ask, settings: Settings) -> Command:
@@ -648,7 +651,7 @@ class EraseScope(Write[ErasedScope]):
     """
 
     scope: Annotated[
-        str, Doc("the memory space", min_length=1, max_length=256, pattern=r"\S", argument=True)
+        str, Doc("the memory space", min_length=1, max_length=256, not_blank=True, argument=True)
     ]
     reason: Reason = ""
     mode: Mode = "execute"
@@ -657,6 +660,7 @@ class EraseScope(Write[ErasedScope]):
         int | None,
         Doc("how many it holds, forgotten ones among them, in place of a token", ge=0),
     ] = None
+    patience: ClassVar[float] = 60.0
 
     surface: ClassVar = Surface(
         ("POST", "/api/memory/erase-scope"),

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import (
+    AfterValidator,
     AwareDatetime,
     BaseModel,
     BeforeValidator,
@@ -49,16 +50,27 @@ def field_type(parameter: Parameter) -> Any:
         plain = _with_model(plain, doc.model)
     elif plain is datetime:
         plain = AwareDatetime
-    bounds = {name: getattr(doc, name) for name in ("ge", "le", "pattern")}
+    bounds = {name: getattr(doc, name) for name in ("ge", "le")}
     if parameter.repeated and doc.model is None:
         item = _annotated(get_args(plain)[0], Field(max_length=doc.item_length))
         several: Any = tuple.__class_getitem__((item, ...))
-        plain = _annotated(several, BeforeValidator(_listed, json_schema_input_type=str | list[str]))
+        plain = _annotated(
+            several, BeforeValidator(_listed, json_schema_input_type=str | list[str])
+        )
     if plain is str or parameter.repeated or get_origin(plain) is tuple:
         bounds |= {"min_length": doc.min_length, "max_length": doc.max_length}
     given = {name: value for name, value in bounds.items() if value is not None}
     bounded = _annotated(plain, Field(**given)) if given else plain
+    if doc.not_blank:
+        shown = Field(json_schema_extra={"pattern": r"\S" if doc.min_length else r"^$|\S"})
+        bounded = _annotated(_annotated(bounded, AfterValidator(_not_blank)), shown)
     return bounded | None if is_optional else bounded
+
+
+def _not_blank(text: str) -> str:
+    if text and not text.strip():
+        raise ValueError("must not be blank")
+    return text
 
 
 def _with_model(plain: Any, path: str) -> Any:
@@ -134,5 +146,3 @@ def typed(kind: Any, answer: Any) -> Any:
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     """Making one takes milliseconds, longer than most answers."""
     return TypeAdapter(kind)
-
-

@@ -14,13 +14,13 @@ from palimpsest.ops.operations.operation import (
     Cursor,
     Doc,
     Json,
+    Limit,
     Read,
     RequiredReason,
     Scope,
     ScopeOfId,
     Surface,
     Write,
-    limit,
 )
 from palimpsest.ops.queries.errors import RequestError
 
@@ -63,7 +63,7 @@ class AddDocument(Write[AddedDocument]):
     document: `deduped`.
     """
 
-    text: Annotated[str | None, Doc("the text", min_length=1, pattern=r"\S")] = None
+    text: Annotated[str | None, Doc("the text", min_length=1, not_blank=True)] = None
     url: Annotated[str | None, Doc("where it is fetched", min_length=1, max_length=2_048)] = None
     name: Annotated[
         str | None, Doc("the name of the text's file", min_length=1, max_length=256)
@@ -72,11 +72,12 @@ class AddDocument(Write[AddedDocument]):
     content_type: Annotated[
         ContentType | None, Doc("of the text; HTML is freed of its boilerplate")
     ] = None
+    is_read: Annotated[bool, Doc("the text is already without markup", surfaces=("library",))] = (
+        False
+    )
     scope: Scope = ""
 
-    surface: ClassVar = Surface(
-        ("POST", "/api/documents"), tag="documents", permission="remember"
-    )
+    surface: ClassVar = Surface(("POST", "/api/documents"), tag="documents", permission="remember")
 
     def validate(self) -> None:
         if (self.text is None) == (self.url is None):
@@ -87,10 +88,12 @@ class AddDocument(Write[AddedDocument]):
     async def command(self, ask: Ask, settings: Settings) -> Command:
         import asyncio
 
-        from palimpsest.ops.documents.adding import text_document, url_document
+        from palimpsest.ops.documents.adding import read_document, text_document, url_document
 
         if self.url is not None:
             return url_document(self.url, self.title, settings.documents)
+        if self.is_read:
+            return read_document(self, settings.documents)
         data = (self.text or "").encode(errors="replace")
         return await asyncio.to_thread(
             text_document,
@@ -140,10 +143,8 @@ class Documents(Read[DocumentPage]):
     """
 
     scope: AnyScope = None
-    status: Annotated[
-        Status | None, Doc("only of this status; else all but deleted ones")
-    ] = None
-    limit: Annotated[int, limit()] = 20
+    status: Annotated[Status | None, Doc("only of this status; else all but deleted ones")] = None
+    limit: Limit = 20
     cursor: Cursor = None
 
     surface: ClassVar = Surface(
@@ -216,10 +217,10 @@ class DocumentChunks(Read[ChunkPage]):
 
     document_id: DocumentId
     scope: ScopeOfId = None
-    limit: Annotated[int, limit()] = 100
-    cursor: Annotated[
-        int | None, Doc("the `next_cursor` of the page before", ge=0, le=2**31)
-    ] = None
+    limit: Limit = 100
+    cursor: Annotated[int | None, Doc("the `next_cursor` of the page before", ge=0, le=2**31)] = (
+        None
+    )
 
     surface: ClassVar = Surface(
         ("GET", "/api/documents/{document_id}/chunks"),

@@ -1,5 +1,5 @@
-"""How an operation is executed: reads are answered by whoever has the stores, writes become commands
-in the log whose results are waited for."""
+"""How an operation is executed: reads are answered by whoever has the stores, writes become
+commands in the log whose results are waited for."""
 
 from __future__ import annotations
 
@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import ValidationError
 
-from palimpsest.ops.command_kinds import CommandError, Kind
+from palimpsest.ops.command_kinds import CommandError, Kind, kind_of
 from palimpsest.ops.operations.access import Access
 from palimpsest.ops.operations.answers import DONE
-from palimpsest.ops.operations.changing import CommandResult, Selection
+from palimpsest.ops.operations.changing import (
+    CommandResult,
+    ForgetOne,
+    Forgetting,
+    Selection,
+)
 from palimpsest.ops.operations.documents import GetDocument
 from palimpsest.ops.operations.memories import Locate
 from palimpsest.ops.operations.operation import (
@@ -104,7 +109,8 @@ class Executor:
             command = await meant.command(ask, self.settings)
         except ValidationError as error:
             raise RequestError(describe(error)) from None
-        seconds = self.seconds if operation.wait is None else operation.wait
+        usual = max(self.seconds, operation.patience)
+        seconds = usual if operation.wait is None else operation.wait
         order = Order(scope, command, access.actor, operation.key)
         given = await self.commands.submit(order, seconds, self.on_waiting)
         if given.answer is None:
@@ -117,7 +123,7 @@ class Executor:
         if self.until_erased and self.settings.log.kind == "embedded":
             # On Kafka what lies in files is erased when the partition is opened next.
             given = await self._erased(given, seconds)
-        return outcome(type(operation), given)
+        return outcome(type(operation), given.command_id, given.answer)
 
     async def _erased(self, given: Given, seconds: float) -> Given:
         with contextlib.suppress(TimeoutError):
@@ -222,11 +228,15 @@ def _shown_result(operation: CommandResult, answer: Json, access: Access) -> Jso
     return {"command_id": operation.command_id, "applied": answer["error"] is None, **told}
 
 
-def outcome(kind: type[Write[Any]], given: Given) -> Json:
-    """What a command did, as the operation answers it. Raises CommandError for a refused one."""
-    result, stored = given.result(), given.answer or {}
-    answer: dict[str, Any] = {"command_id": given.command_id, "applied": True}
-    answer |= {name: stored[name] for name in ("erasure", "left") if name in stored}
+def outcome(kind: type[Write[Any]], command_id: str, stored: Json) -> Json:
+    """What a command did, by its stored result, as the operation answers it. Raises CommandError
+    for a refused one."""
+    error = stored["error"]
+    if error is not None:
+        raise CommandError(kind_of(str(error)), str(error), command_id)
+    result = stored["result"]
+    answer: dict[str, Any] = {"command_id": command_id, "applied": True}
+    answer |= {name: stored[name] for name in ("erasure", "left") if stored.get(name) is not None}
     if _has_many(kind):
         return {**answer, "changes": result}
     return {**answer, **cast("dict[str, Any]", result[0] if isinstance(result, list) else result)}
@@ -236,17 +246,24 @@ def _has_many(kind: type[Write[Any]]) -> bool:
     return any(each.name == "changes" for each in fields(answer_type(kind)))
 
 
-def refusal(answer: Json) -> CommandError | None:
-    """Why a part of a command was refused, that of the first; None where all was done."""
+def refusal(answer: Json, operation: AnyOperation | None = None) -> CommandError | None:
+    """Why a part of a command was refused, that of the first; None where all was done. What was
+    forgotten before (`deleted`) can be forgotten again, but not changed."""
     if not isinstance(answer, dict) or "command_id" not in answer:
         return None
+    forgetting = isinstance(operation, Forgetting | ForgetOne)
     changes = answer.get("changes", [answer])
-    refused = [each for each in changes if each.get("status") and not _is_done(each)]
+    refused = [
+        each
+        for each in changes
+        if each.get("status")
+        and not (_is_done(each) or (forgetting and each["status"] == "deleted"))
+    ]
     if not refused:
         return None
-    told = [f"{each.get('id', '')}: {each['status']}{_why(each)}" for each in refused]
+    reasons = [f"{each.get('id', '')}: {each['status']}{_why(each)}" for each in refused]
     kind = cast("Kind", refused[0]["status"])
-    return CommandError(kind, "; ".join(told), answer["command_id"], answer)
+    return CommandError(kind, "; ".join(reasons), answer["command_id"], answer)
 
 
 def _is_done(change: Json) -> bool:
@@ -257,5 +274,3 @@ def _is_done(change: Json) -> bool:
 
 def _why(change: Json) -> str:
     return f" ({change['why']})" if change.get("why") else ""
-
-

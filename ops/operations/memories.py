@@ -15,6 +15,7 @@ from palimpsest.ops.operations.operation import (
     Cursor,
     Doc,
     Json,
+    Limit,
     MemoryId,
     MinScore,
     Question,
@@ -30,7 +31,6 @@ from palimpsest.ops.operations.operation import (
     Until,
     ValidAt,
     Who,
-    limit,
 )
 from palimpsest.stores.recall.query import Mark, RecallAnswer
 
@@ -74,7 +74,7 @@ class Recall(Read[Recalled]):
 
     query: Question
     scope: Scope = ""
-    limit: Annotated[int, limit()] = 10
+    limit: Limit = 10
     types: Types = ()
     tags: Tags = ()
     all_tags: Annotated[
@@ -84,9 +84,7 @@ class Recall(Read[Recalled]):
     who: Who = None
     roles: Roles = ()
     pinned: Annotated[bool | None, Doc("only pinned ones, or only others")] = None
-    min_importance: Annotated[
-        float | None, Doc("least importance, from 0 to 1", ge=0, le=1)
-    ] = None
+    min_importance: Annotated[float | None, Doc("least importance, from 0 to 1", ge=0, le=1)] = None
     project: Annotated[str | None, Doc("of this project", max_length=256)] = None
     session_id: SessionId = None
     since: Since = None
@@ -129,10 +127,10 @@ class Search(Read[RecallAnswer]):
     """
 
     query: Annotated[
-        str, Doc("words to look for", min_length=1, max_length=2_000, pattern=r"\S", argument=True)
+        str, Doc("words to look for", min_length=1, max_length=2_000, not_blank=True, argument=True)
     ]
     scope: Scope = ""
-    limit: Annotated[int, limit()] = 10
+    limit: Limit = 10
     types: Types = ()
     roles: Roles = ()
 
@@ -174,7 +172,7 @@ class Context(Read[ContextBlock]):
             "what the answer will be about",
             min_length=1,
             max_length=100_000,
-            pattern=r"\S",
+            not_blank=True,
             argument=True,
         ),
     ]
@@ -270,7 +268,7 @@ class List(Read[MemoryPage]):
     memory_ids: Annotated[
         tuple[str, ...], Doc("only these, by whole ids", max_length=500, item_length=64)
     ] = ()
-    limit: Annotated[int, limit()] = 20
+    limit: Limit = 20
     cursor: Cursor = None
 
     surface: ClassVar = Surface(("GET", "/api/memories"), command="list")
@@ -385,14 +383,14 @@ class Memories:
 class Weak(Read[Memories]):
     """List memories that rest on little and that no one confirmed, the least certain first.
 
-    `palimpsest confirm` settles one that is right, `palimpsest correct` or `forget` one that is not.
+    `palimpsest confirm` settles one that is right, `correct` or `forget` one that is not.
 
     Example: palimpsest weak --scope support
     """
 
     scope: Scope = ""
     below: Annotated[float, Doc("of a confidence under this", ge=0, le=1)] = 0.8
-    limit: Annotated[int, limit()] = 20
+    limit: Limit = 20
 
     surface: ClassVar = Surface(
         ("GET", "/api/weak"),
@@ -437,7 +435,7 @@ class Embeddings(Read[VectorPage]):
         tuple[str, ...],
         Doc("only these, also forgotten ones, by whole ids", max_length=500, item_length=64),
     ] = ()
-    limit: Annotated[int, limit()] = 500
+    limit: Limit = 500
     cursor: Cursor = None
 
     surface: ClassVar = Surface(overview=True)

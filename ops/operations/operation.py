@@ -44,8 +44,8 @@ Rate = Literal["modify", "delete", "batch_forget"]
 """Which limit of requests a minute an operation counts against."""
 Routing = Literal["scope", "id", "all", "any", "folder"]
 """Which worker has the answer: the one with the partition of `scope` (all of them where `scope` is
-None); the one that knows the id; all of them together; whichever has one; or the data folder itself,
-without any worker."""
+None); the one that knows the id; all of them together; whichever has one; or the data folder
+itself, without any worker."""
 Panel = Literal[
     "Start", "Ask", "Change", "Explain and review", "Data in and out", "Run and operate"
 ]
@@ -58,9 +58,9 @@ class Doc:
     MCP and the reference pages.
 
     `min_length` and `max_length` are of a text in characters, of a tuple in items; `item_length` is
-    the most characters of each item. `blank`: a text may be only spaces. `argument`: positional on
-    the command line. `option`: its spelling there where that is not the field's name; `switch`: an
-    option there, and the value that it gives. `header`: the
+    the most characters of each item. `not_blank`: a text of spaces alone is refused.
+    `argument`: positional on the command line. `option`: its spelling there where that is not the
+    field's name; `switch`: an option there, and the value that it gives. `header`: the
     HTTP header that carries it. `surfaces`: where it can be given, None for everywhere. `model`: a
     class of pydantic, as "module:name", that describes a JSON object further.
     """
@@ -71,7 +71,7 @@ class Doc:
     min_length: int | None = None
     max_length: int | None = None
     item_length: int | None = None
-    pattern: str | None = None
+    not_blank: bool = False
     argument: bool = False
     option: str | None = None
     switch: tuple[str, str] | None = None
@@ -122,6 +122,16 @@ class Operation(Generic[R_co]):
     def validate(self) -> None:
         """Raise RequestError for fields that make no sense together."""
 
+    def given(self) -> dict[str, Json]:
+        """The fields that do not have their defaults, as JSON."""
+        values = {each.name: getattr(self, each.name) for each in parameters(type(self))}
+        defaults = {each.name: each.default for each in parameters(type(self))}
+        return {
+            name: value.isoformat() if isinstance(value, datetime) else value
+            for name, value in values.items()
+            if value != defaults[name]
+        }
+
 
 class Read(Operation[R_co]):
     """An operation that changes no memory."""
@@ -129,8 +139,8 @@ class Read(Operation[R_co]):
     __slots__ = ()
 
     def read(self, sources: Sources) -> Json | Awaitable[Json]:
-        """Its answer from open stores, as JSON of the shape of `R`; or a coroutine function. A plain
-        function may block: it runs in a thread. Raises RequestError."""
+        """Its answer from open stores, as JSON of the shape of `R`. A plain function may block: it
+        runs in a thread; else it is a coroutine function. Raises RequestError."""
         raise NotImplementedError(f"{type(self).__name__} is answered from the data folder")
 
     def read_folder(self, settings: Settings) -> Json:
@@ -174,6 +184,8 @@ class Write(Operation[R_co]):
 
     key: Key = None
     wait: Wait = None
+    patience: ClassVar[float] = 0.0
+    """The least seconds that it waits unless `wait` is given."""
 
     def instead(self) -> Read[Any] | None:
         """What is read instead of changing anything, as a preview; None for a change."""
@@ -199,7 +211,7 @@ Scope = Annotated[
     Doc(
         "the memory space; else the caller's only one, or `default`",
         max_length=256,
-        pattern=r"^$|\S",
+        not_blank=True,
         option="--scope/-s",
     ),
 ]
@@ -210,7 +222,7 @@ AnyScope = Annotated[
         "only of this memory space; else of all that the caller sees",
         min_length=1,
         max_length=256,
-        pattern=r"\S",
+        not_blank=True,
         option="--scope/-s",
     ),
 ]
@@ -220,7 +232,7 @@ ScopeOfId = Annotated[
         "the memory space that it must lie in; else any that the caller sees",
         min_length=1,
         max_length=256,
-        pattern=r"\S",
+        not_blank=True,
         option="--scope/-s",
     ),
 ]
@@ -236,11 +248,9 @@ MemoryId = Annotated[
 ]
 Reason = Annotated[str, Doc("why; kept in the history", max_length=2_000)]
 RequiredReason = Annotated[
-    str, Doc("why; kept in the history", min_length=1, max_length=2_000, pattern=r"\S")
+    str, Doc("why; kept in the history", min_length=1, max_length=2_000, not_blank=True)
 ]
-IfVersion = Annotated[
-    int | None, Doc("only while the memory is at this version", ge=1, le=2**62)
-]
+IfVersion = Annotated[int | None, Doc("only while the memory is at this version", ge=1, le=2**62)]
 Cursor = Annotated[str | None, Doc("the `next_cursor` of the page before", max_length=512)]
 Question = Annotated[
     str,
@@ -248,7 +258,7 @@ Question = Annotated[
         "what to look for, in any words",
         min_length=1,
         max_length=100_000,
-        pattern=r"\S",
+        not_blank=True,
         argument=True,
     ),
 ]
@@ -261,7 +271,11 @@ MinScore = Annotated[
 ]
 Types = Annotated[
     tuple[str, ...],
-    Doc("of any of these types, as fact, preference, episodic (a turn)", max_length=50, item_length=256),
+    Doc(
+        "of any of these types, as fact, preference, episodic (a turn)",
+        max_length=50,
+        item_length=256,
+    ),
 ]
 Tags = Annotated[tuple[str, ...], Doc("with any of these tags", max_length=50, item_length=256)]
 Categories = Annotated[
@@ -282,9 +296,8 @@ Until = Annotated[datetime | None, Doc("stated before this time")]
 ValidAt = Annotated[datetime | None, Doc("without what was true only until this time")]
 
 
-def limit(most: int = 1_000) -> Doc:
-    """What a field `limit` says."""
-    return Doc("maximum number of results", ge=1, le=most)
+Limit = Annotated[int, Doc("maximum number of results", ge=1, le=1_000)]
+LongLimit = Annotated[int, Doc("maximum number of results", ge=1, le=10_000)]
 
 
 # ---- what the surfaces read ----

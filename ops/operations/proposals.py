@@ -13,11 +13,11 @@ from palimpsest.ops.operations.operation import (
     Ask,
     Doc,
     Json,
+    LongLimit,
     Read,
     RequiredReason,
     Surface,
     Write,
-    limit,
 )
 from palimpsest.ops.queries.errors import NotFoundError, RequestError
 
@@ -32,8 +32,8 @@ MOST = 200
 
 @dataclass(frozen=True, slots=True)
 class PendingProposal:
-    """A change of a memory that waits for review. `state` is `ready`, or why it cannot be applied as
-    it is: the memory is gone, changed since, or pinned."""
+    """A change of a memory that waits for review. `state` is `ready`, or why it cannot be applied:
+    the memory is gone, changed since, or pinned."""
 
     id: str
     scope: str
@@ -64,9 +64,10 @@ class Proposals(Read[PendingProposals]):
 
     scope: AnyScope = None
     ids: Annotated[
-        tuple[str, ...], Doc("only these, or their first 8 characters", max_length=MOST, item_length=64)
+        tuple[str, ...],
+        Doc("only these, or their first 8 characters", max_length=MOST, item_length=64),
     ] = ()
-    limit: Annotated[int, limit(10_000)] = 50
+    limit: LongLimit = 50
 
     surface: ClassVar = Surface(
         ("GET", "/api/proposals"),

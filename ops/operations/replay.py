@@ -160,8 +160,8 @@ class StopReplay(Read[Replay]):
 
 @dataclass(frozen=True, slots=True)
 class DifferencePage:
-    """What a comparison found: of each scope its counts, then what differs; `what` of each is scope,
-    fact, decision, entity or relation. `next_cursor` is None on the last page."""
+    """What a comparison found: of each scope its counts, then what differs; `what` of each is
+    scope, fact, decision, entity or relation. `next_cursor` is None on the last page."""
 
     differences: tuple[dict[str, Any], ...]
     next_cursor: int | None

@@ -10,16 +10,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from palimpsest.ops.client.client import AsyncClient, Client
-    from palimpsest.ops.client.problems import (
+    from palimpsest.ops.library.client import AsyncClient, Client
+    from palimpsest.ops.library.memory import AsyncMemory, Memory
+    from palimpsest.ops.operations.executing import NotYetAppliedError
+    from palimpsest.ops.queries.errors import NotFoundError, RequestError, UnavailableError
+    from palimpsest.ops.transport.base import NotDoneError
+    from palimpsest.ops.transport.problems import (
         ForbiddenError,
         RateLimitedError,
         UnauthorizedError,
     )
-    from palimpsest.ops.library.blocking import Memory
-    from palimpsest.ops.library.memory import AsyncMemory
-    from palimpsest.ops.library.results import NotDoneError, NotYetAppliedError
-    from palimpsest.ops.queries.errors import NotFoundError, RequestError, UnavailableError
     from palimpsest.schemas.commands import Actor
 
 __all__ = [
@@ -40,17 +40,17 @@ __all__ = [
 
 _LIES_IN = {
     "Actor": "palimpsest.schemas.commands",
-    "AsyncClient": "palimpsest.ops.client.client",
+    "AsyncClient": "palimpsest.ops.library.client",
     "AsyncMemory": "palimpsest.ops.library.memory",
-    "Client": "palimpsest.ops.client.client",
-    "ForbiddenError": "palimpsest.ops.client.problems",
-    "Memory": "palimpsest.ops.library.blocking",
-    "NotDoneError": "palimpsest.ops.library.results",
+    "Client": "palimpsest.ops.library.client",
+    "ForbiddenError": "palimpsest.ops.transport.problems",
+    "Memory": "palimpsest.ops.library.memory",
+    "NotDoneError": "palimpsest.ops.transport.base",
     "NotFoundError": "palimpsest.ops.queries.errors",
-    "NotYetAppliedError": "palimpsest.ops.library.results",
-    "RateLimitedError": "palimpsest.ops.client.problems",
+    "NotYetAppliedError": "palimpsest.ops.operations.executing",
+    "RateLimitedError": "palimpsest.ops.transport.problems",
     "RequestError": "palimpsest.ops.queries.errors",
-    "UnauthorizedError": "palimpsest.ops.client.problems",
+    "UnauthorizedError": "palimpsest.ops.transport.problems",
     "UnavailableError": "palimpsest.ops.queries.errors",
 }
 

@@ -8,8 +8,8 @@ from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
 
-from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.ops.operations.dead_letters import DeadLetters, Discard, GetDeadLetter, Redrive
+from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, from_all
 from palimpsest.schemas.codec import InvalidRecord, decode, encode
@@ -138,7 +138,7 @@ def _why_not(sources: Sources, row: JsonObject, value: bytes) -> str | None:
         # The record was counted as dead; the turn that it becomes now is counted anew.
         return (
             "the record could not be read when it came; publish it again with `palimpsest"
-            f" dead-letters show {row['id']} --record | palimpsest ingest -`"
+            f" dead-letters record {row['id']} | palimpsest ingest -`"
         )
     return None
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias, cast
 
-from palimpsest.ops.queries.errors import NotFoundError
 from palimpsest.ops.operations.pipeline import Diagnostics
+from palimpsest.ops.queries.errors import NotFoundError
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, from_all
 from palimpsest.ops.queries.status import lag

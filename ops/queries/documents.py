@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import cast
 
+from palimpsest.ops.operations.documents import DocumentChunks, Documents, GetDocument
 from palimpsest.ops.queries.document_errors import no_document
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.pages import cursor, page
-from palimpsest.ops.operations.documents import DocumentChunks, Documents, GetDocument
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, by_id, from_all, rows
 
@@ -57,8 +57,8 @@ def list_documents(sources: Sources, request: Documents) -> JsonObject:
 
 
 def chunks(sources: Sources, request: DocumentChunks) -> JsonObject:
-    """A page of the document's `chunks` by position, forgotten ones too, and `next_cursor` for the page
-    after (or null)."""
+    """A page of the document's `chunks` by position, forgotten ones too, and `next_cursor` for the
+    page after (or null)."""
     partition, known = _found(sources, request.document_id)
     after = -1 if request.cursor is None else request.cursor
     found = rows(

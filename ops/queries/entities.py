@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import json
 
+from palimpsest.ops.operations.graph import Entities, GetEntity
 from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.ops.queries.memories import COLUMNS, with_marks
-from palimpsest.ops.operations.graph import Entities, GetEntity
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, rows
 from palimpsest.stores.shard import Shard

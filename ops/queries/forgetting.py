@@ -8,16 +8,16 @@ from typing import Final, cast
 
 from pydantic import JsonValue
 
+from palimpsest.ops.operations.changing import PreviewForget
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.memories import SAID_AS, SAID_BY
 from palimpsest.ops.queries.recall import recall
-from palimpsest.ops.operations.changing import PreviewForget
 from palimpsest.ops.queries.requests import JsonObject
-from palimpsest.stores.recall.query import Query
 from palimpsest.ops.queries.sources import Sources, rows
 from palimpsest.schemas.document_rows import DOCUMENT_CHUNK
 from palimpsest.schemas.identity import erase_token, forget_token
 from palimpsest.stores.database.derivations import by_memory, said_by, sources_of
+from palimpsest.stores.recall.query import Query
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.apply_hiding import hidden_text
 from palimpsest.streams.cascade import drawn_from_nothing_else

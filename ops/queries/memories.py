@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
+from palimpsest.ops.operations.memories import Get, List, Locate, Weak
 from palimpsest.ops.queries.errors import RequestError, no_memory
 from palimpsest.ops.queries.pages import cursor, page
-from palimpsest.ops.operations.memories import Get, List, Locate, Weak
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, by_id, from_all, plain, rows
 from palimpsest.stores.shard import Shard
@@ -71,7 +71,7 @@ def scope_of(sources: Sources, request: Locate) -> JsonObject:
 
 
 def list_memories(sources: Sources, request: List) -> JsonObject:
-    """A page of memories, newest first: `memories`, and `next_cursor` for the page after (or null)."""
+    """A page of `memories`, newest first, and `next_cursor` for the page after (or null)."""
     conditions, parameters = ["is_deleted = ?"], [request.deleted]
     given: list[tuple[str, object]] = [
         ("scope = ?", request.scope),

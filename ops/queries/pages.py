@@ -22,8 +22,8 @@ def cursor(before: str) -> tuple[datetime, str]:
 
 
 def page(rows: Sequence[JsonObject], limit: int, name: str, time: str, more: bool) -> JsonObject:
-    """The newest rows by the column `time`, as `name`; `next_cursor` is the page after, null on the last.
-    `more`: some are left that are not among the rows."""
+    """The newest rows by the column `time`, as `name`; `next_cursor` is the page after, null on the
+    last. `more`: some are left that are not among the rows."""
     newest = sorted(rows, key=lambda row: (str(row[time]), str(row["id"])), reverse=True)
     last = newest[:limit][-1] if newest and (more or len(newest) > limit) else None
     return {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.operations.privacy import Privacy
+from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, rows
 

@@ -6,8 +6,8 @@ import json
 
 from pydantic import JsonValue
 
-from palimpsest.ops.queries.memories import COLUMNS, found, with_marks
 from palimpsest.ops.operations.memories import Explain, History
+from palimpsest.ops.queries.memories import COLUMNS, found, with_marks
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, rows
 from palimpsest.stores.database.outcome_words import told_word

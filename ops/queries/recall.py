@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, cast
 
 from pydantic import JsonValue, TypeAdapter
 
-from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.operations.memories import Context, Search
+from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, plain
 from palimpsest.stores.recall.query import Query

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.operations.pipeline import Flags
+from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, from_all, rows
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
+from palimpsest.ops.operations.memories import List
+from palimpsest.ops.operations.sessions import SessionMemory, Sessions
 from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.ops.queries.memories import list_memories
 from palimpsest.ops.queries.pages import cursor
-from palimpsest.ops.operations.memories import List
-from palimpsest.ops.operations.sessions import SessionMemory, Sessions
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, plain, rfc3339, rows
 from palimpsest.schemas.session_rows import ShortTermRow
@@ -36,8 +36,8 @@ WHERE scope = ? AND NOT is_deleted AND memory_id IN (SELECT unnest(?))
 
 
 def sessions(sources: Sources, request: Sessions) -> JsonObject:
-    """A page of `sessions`, the one with the newest turn first, and `next_cursor` for the page after (or
-    null). An open one has no `ended_at`."""
+    """A page of `sessions`, the one with the newest turn first, and `next_cursor` for the page
+    after (or null). An open one has no `ended_at`."""
     if not request.scope.strip():
         raise RequestError("the scope is empty")
     at, session_id = (None, "") if request.cursor is None else cursor(request.cursor)
@@ -61,8 +61,8 @@ def sessions(sources: Sources, request: Sessions) -> JsonObject:
 
 
 def session_memories(sources: Sources, request: SessionMemory) -> JsonObject:
-    """`short_term`, what is kept of a session (null where nothing is, or no more), and a page of its
-    `memories`. Raises NotFoundError where both are empty."""
+    """`short_term`, what is kept of a session (null where nothing is, or no more), and a page of
+    its `memories`. Raises NotFoundError where both are empty."""
     kept = _short_term_json(sources, request)
     listed = List(
         request.scope, session_id=request.session_id, limit=request.limit, cursor=request.cursor

@@ -11,10 +11,11 @@ from typing import Final, cast
 
 from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.commanding import Commands, Order, commands_of
+from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.queries.access import queries
 from palimpsest.ops.queries.dispatch import Queries
 from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.requests import JsonObject, StatusRequest
+from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.replay.branches import Branch, read_branch
 from palimpsest.ops.replay.diff import scope_diff, scopes_of, sides
 from palimpsest.ops.replay.log_identity import check_log
@@ -108,7 +109,7 @@ def _check_kind(branch: Branch) -> None:
 
 
 async def _behind(live: Queries, branch: Branch) -> int:
-    status = cast("JsonObject", await live.answer(StatusRequest()))
+    status = cast("JsonObject", await live.answer(Status()))
     stages = cast("list[Record]", status["stages"])
     return sum(
         max(0, int(each["end"]) - branch.read_through.get(int(each["partition"]), 0))

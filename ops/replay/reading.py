@@ -12,8 +12,9 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from palimpsest.ops.operations.memories import Embeddings
 from palimpsest.ops.queries.dispatch import Queries
-from palimpsest.ops.queries.requests import EmbeddingsRequest, JsonObject, SqlRequest
+from palimpsest.ops.queries.requests import JsonObject, SqlRequest
 from palimpsest.schemas.document_rows import SOURCE_TYPES
 from palimpsest.schemas.promotion_rows import PROMOTION
 from palimpsest.stores.database.view_columns import quoted
@@ -174,7 +175,7 @@ class Side:
         found: dict[str, NDArray[np.float32]] = {}
         for first in range(0, len(memory_ids), VECTORS_AT_ONCE):
             some = tuple(memory_ids[first : first + VECTORS_AT_ONCE])
-            request = EmbeddingsRequest(scope, limit=len(some), memory_ids=some)
+            request = Embeddings(scope, limit=len(some), memory_ids=some)
             answer = cast("JsonObject", await self.queries.answer(request))
             for row in cast("list[Record]", answer["embeddings"]):
                 vector = np.asarray(row["vector"], np.float32)

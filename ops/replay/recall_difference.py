@@ -8,9 +8,10 @@ from typing import Annotated, Final, cast
 
 from pydantic import Field, ValidationError
 
+from palimpsest.ops.operations.memories import Recall
 from palimpsest.ops.queries.dispatch import Queries
 from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.requests import JsonObject, RecallRequest
+from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.replay.differences import RecallDifference
 from palimpsest.ops.replay.progress import Progress, Report, unreported
 from palimpsest.schemas.codec import describe
@@ -76,7 +77,7 @@ async def recall_differences(
 
 
 async def _place(queries: Queries, asked: Question) -> int | None:
-    request = RecallRequest(asked.scope, asked.question, max(KS))
+    request = Recall(asked.question, asked.scope, max(KS))
     answer = cast("JsonObject", await queries.answer(request))
     wanted = {*asked.expected, *(turn_memory_id(asked.scope, each) for each in asked.expected)}
     hashes = set(map(content_hash, asked.expected))

@@ -12,8 +12,9 @@ import pytest
 
 from palimpsest.ops.embedded import application
 from palimpsest.ops.maintenance.doctor import examine
+from palimpsest.ops.operations.memories import Recall
 from palimpsest.ops.queries.access import queries
-from palimpsest.ops.queries.requests import RecallRequest, SqlRequest
+from palimpsest.ops.queries.requests import SqlRequest
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.streams.models.settings import EmbeddingSettings
 from palimpsest.streams.settings import PipelineSettings
@@ -63,7 +64,7 @@ def facts(settings: Settings) -> set[str]:
 async def answered(settings: Settings) -> tuple[Any, Any]:
     """The best of a recall, and the pinned ones by SQL."""
     async with queries(settings) as found:
-        recalled: Any = await found.answer(RecallRequest(scope="home", text="walnuts", limit=3))
+        recalled: Any = await found.answer(Recall(scope="home", text="walnuts", limit=3))
         pinned = await found.table(SqlRequest("SELECT content FROM memories WHERE pinned"))
     return recalled["results"][0]["content"], pinned.to_pylist()
 

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from palimpsest.ops.cli.main import app as program
 from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.maintenance.earning import Earning, Judged, change_of
+from palimpsest.ops.operations.pipeline import Agreement, Flags
 from palimpsest.ops.queries.dispatch import DirectQueries
-from palimpsest.ops.queries.requests import AgreementRequest, FlagsRequest
 from palimpsest.ops.service.running import sources_of
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import (
@@ -93,7 +93,7 @@ class Scene:
 
 
 async def agreement(app: Application, scope: str | None = None) -> dict[str, dict[str, Any]]:
-    answer = await DirectQueries(sources_of(app)).answer(AgreementRequest(scope))
+    answer = await DirectQueries(sources_of(app)).answer(Agreement(scope))
     assert isinstance(answer, dict)
     listed: Any = answer["deciders"]
     return {row["decider"]: row for row in listed}
@@ -172,7 +172,7 @@ async def test_a_scope_earns_it_and_loses_it(tmp_path: Path) -> None:
     assert told["changed_by"] == "earning"
     assert told["reason"] == "people agreed with 2 of the last 2 proposals: at least 90%"
     async with application(scene.settings, clock=scene.clock) as app:
-        flags: Any = await DirectQueries(sources_of(app)).answer(FlagsRequest("ana"))
+        flags: Any = await DirectQueries(sources_of(app)).answer(Flags("ana"))
     assert [row for row in flags["flags"] if row["flag"] == "allow_update_delete"] == [
         {"flag": "allow_update_delete", "value": True, "from": "what this scope has earned"}
     ]

@@ -45,7 +45,7 @@ def test_ingest_run_recall_explain_status(tmp_path: Path) -> None:
     assert provenance["decisions"][0]["action"] == "ADD"
 
     status = program.json("status")
-    assert set(status) == {"stages", "balance", "dead_letters", "held_back", "providers"}
+    assert set(status) == {"stages", "balance", "dead_letters", "pending", "providers"}
     assert [set(stage) for stage in status["stages"]] == [
         {"stage", "partition", "cursor", "end", "lag", "state"}
     ] * 6
@@ -86,9 +86,9 @@ def test_history_lists_events_in_order(told: Program) -> None:
 def test_list_pages(told: Program) -> None:
     everything = memories(told)
     page = told.json("list", "--limit", "4")
-    rest = told.json("list", "--limit", "100", "--before", str(page["next"]))
+    rest = told.json("list", "--limit", "100", "--cursor", str(page["next_cursor"]))
     assert [*page["memories"], *rest["memories"]] == everything
-    assert rest["next"] is None
+    assert rest["next_cursor"] is None
 
 
 # --- ingest -----------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def test_bad_lines_are_told_with_their_number_and_the_rest_goes_on(program: Prog
     ):
         assert re.search(rf"turns\.jsonl:{number}: .*{word}", told), (number, told)
     program.ok("run", "--once")
-    assert {row["content"] for row in memories(program, "--type", "episodic")} == {
+    assert {row["content"] for row in memories(program, "--types", "episodic")} == {
         "I live in Ghent.",
         "I work in Ghent.",
     }
@@ -176,7 +176,7 @@ def test_locomo(program: Program) -> None:
     (program.folder / "talk.json").write_text(json.dumps(conversation))
     program.ok("ingest", "talk.json", "--format", "locomo")
     program.ok("run", "--once")
-    turns = {row["source_id"]: row for row in memories(program, "--type", "episodic")}
+    turns = {row["source_id"]: row for row in memories(program, "--types", "episodic")}
     assert {row["scope"] for row in turns.values()} == {"talk"}
     assert turns["D1:1"]["occurred_at"] == "2023-05-08T00:30:00Z"
     assert turns["D1:2"]["occurred_at"] == "2023-05-08T00:30:01Z"
@@ -184,7 +184,7 @@ def test_locomo(program: Program) -> None:
     assert turns["D1:2"]["content"] == "Look at this."
     program.ok("ingest", "talk.json", "--format", "locomo", "--captions", "--scope", "seen")
     program.ok("run", "--once")
-    seen = memories(program, "--scope", "seen", "--type", "episodic")
+    seen = memories(program, "--scope", "seen", "--types", "episodic")
     assert any(row["content"] == "Look at this. [image: a red boat]" for row in seen)
     assert "session_1" in program.fails("ingest", program.turns("x"), "--format", "locomo")
 
@@ -202,7 +202,7 @@ def test_commands_without_a_worker_are_applied_by_the_next_run(program: Program)
     program.ok("confirm", str(harp["id"]))
     program.ok("forget", str(harp["id"])[:8], "--reason", "asked for")
     program.ok("run", "--once")
-    assert memories(program, "--type", "fact") == []
+    assert memories(program, "--types", "fact") == []
     assert memories(program, "--deleted")[0]["id"] == harp["id"]
     program.ok("recover", str(harp["id"]))
     program.ok("flags", "home", "--shadow-mode")
@@ -349,7 +349,7 @@ def test_sigterm_finishes_the_batch_and_stops_cleanly(program: Program) -> None:
         assert worker.wait(timeout=30) == 0
     assert not (program.data / "worker.json").exists()
     program.ok("run", "--once")
-    assert len(memories(program, "--type", "episodic")) == 5
+    assert len(memories(program, "--types", "episodic")) == 5
 
 
 def test_an_unusable_provider_is_told_at_start(program: Program) -> None:

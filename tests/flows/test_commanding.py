@@ -8,16 +8,18 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from palimpsest.ops.command_kinds import KINDS, CommandError, kind_of
 from palimpsest.ops.commanding import Commands, Given, Order
 from palimpsest.ops.forgetting import forget_command
+from palimpsest.ops.operations.changing import Forget, PreviewForget
+from palimpsest.ops.operations.memories import Recall
+from palimpsest.ops.operations.operation import Operation, Read
 from palimpsest.ops.queries.dispatch import DirectQueries
 from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.requests import ForgetPreviewRequest, RecallRequest
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.schemas.commands import (
     Actor,
@@ -71,6 +73,9 @@ class Desk:
     async def asking(self) -> AsyncIterator[DirectQueries]:
         yield self.queries
 
+    async def ask(self, operation: Operation[Any]) -> Any:
+        return await self.queries.answer(cast("Read[Any]", operation))
+
     async def give(self, command: Command, **fields: Any) -> Given:
         """The command with its result."""
         order = Order(fields.pop("scope", "ana"), command, **fields)
@@ -101,7 +106,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
 async def test_a_recall_after_an_answered_write_sees_it(desk: Desk) -> None:
     saved = await desk.done(TEA)
     assert (saved["deduped"], saved["version"]) == (False, 1)
-    found = await desk.queries.answer(RecallRequest("ana", "what does Ana like?"))
+    found = await desk.queries.answer(Recall("what does Ana like?", "ana"))
     assert isinstance(found, dict)
     assert saved["id"] in str(found["results"])
     assert (await desk.done(TEA))["deduped"] is True
@@ -271,7 +276,7 @@ async def told(desk: Desk) -> dict[str, str]:
 
 
 async def asked(desk: Desk, **fields: Any) -> Any:
-    return await desk.queries.answer(ForgetPreviewRequest(fields.pop("scope", "ana"), **fields))
+    return await desk.queries.answer(PreviewForget(scope=fields.pop("scope", "ana"), **fields))
 
 
 async def test_a_preview_shows_what_goes_and_its_token_forgets_just_that(desk: Desk) -> None:
@@ -283,18 +288,19 @@ async def test_a_preview_shows_what_goes_and_its_token_forgets_just_that(desk: D
     assert candidate["score"] > 0
     [along] = shown["cascade"]
     assert (along["content"], along["drawn_from"]) == ("Ana has a boat in Oslo.", [ids[SAID[1]]])
-    selection = ForgetPreviewRequest(
-        "ana", query="boat", types=("episodic",), limit=1, cascade=True
+    selection = Forget(
+        scope="ana", query="boat", types=("episodic",), limit=1, cascade=True, reason="sold"
     )
-    order = await forget_command(desk.queries, selection, "sold", shown["confirm_token"])
+    confirmed = replace(selection, confirm_token=shown["confirm_token"])
+    order = await forget_command(desk.ask, confirmed)
     # Somebody changes what was shown: the command does not fit any more, at whatever moment.
     patch = MemoryPatch(memory_id=along["id"], pinned=True)
     await desk.done(ModifyCommand(patches=(patch,), reason="dear"))
     assert await desk.refused(order) == "confirm_mismatch"
     with pytest.raises(CommandError) as refused:
-        await forget_command(desk.queries, selection, "sold", shown["confirm_token"])
+        await forget_command(desk.ask, confirmed)
     assert refused.value.kind == "confirm_mismatch"
-    again = await forget_command(desk.queries, selection, "sold", force=True)
+    again = await forget_command(desk.ask, replace(selection, force=True))
     statuses = [row["status"] for row in await desk.done(again)]
     assert statuses == ["forgotten", "forgotten"]
     assert "boat" not in str(desk.pipeline.memories())
@@ -326,14 +332,14 @@ async def test_what_filters_choose(desk: Desk) -> None:
 
 async def test_nothing_found_and_too_much_found(desk: Desk) -> None:
     with pytest.raises(CommandError) as refused:
-        await forget_command(desk.queries, ForgetPreviewRequest("ana", types=("rule",)), "r")
+        await forget_command(desk.ask, Forget(scope="ana", types=("rule",), reason="r"))
     assert refused.value.kind == "not_found"
     desk.pipeline.say(*(f"word {number}" for number in range(30)))
     await desk.pipeline.drain()
-    everything = ForgetPreviewRequest("ana", types=("episodic",))
+    everything = Forget(scope="ana", types=("episodic",), reason="r")
     with pytest.raises(CommandError, match="30 memories match") as refused:
-        await forget_command(desk.queries, everything, "r")
+        await forget_command(desk.ask, everything)
     assert refused.value.kind == "confirmation_required"
     token = (await asked(desk, types=("episodic",)))["confirm_token"]
-    order = await forget_command(desk.queries, everything, "r", token)
+    order = await forget_command(desk.ask, replace(everything, confirm_token=token))
     assert {row["status"] for row in await desk.done(order)} == {"forgotten"}

@@ -28,7 +28,7 @@ def test_dead_letters_are_redriven_and_discarded(program: Program) -> None:
     )
     assert "would fail the same way" in told
     assert "publish it again" in program.fails("dead-letters", "redrive", "--all")
-    record = program.ok("dead-letters", "show", dead_letter_id, "--record")
+    record = program.ok("dead-letters", "record", dead_letter_id)
     program.ok("ingest", "-", stdin=record.encode())
     result = program.json("run", "--once")
     assert result["balance"]["turns"]["accepted"] == 2
@@ -97,8 +97,6 @@ def test_a_discarded_dead_letter_stays_counted(program: Program) -> None:
     assert program.json("dead-letters", "discard", dead_letter_id) == {
         "discarded": [dead_letter_id]
     }
-    # As it was called before.
-    assert program.json("dead-letters", "drop", dead_letter_id) == {"dropped": [dead_letter_id]}
     status = program.json("status")
     assert status["dead_letters"] == 0
     assert status["balance"]["turns"]["dead"] == 1

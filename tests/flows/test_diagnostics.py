@@ -35,7 +35,7 @@ def test_what_http_can_be_asked_the_program_can(program: Program) -> None:
     assert "walnuts" in program.ok("search", "walnuts", "--scope", "home")
     listed = program.json("entities", "--scope", "home")
     assert "Nora" in {each["name"] for each in listed["entities"]}
-    [nora] = program.json("entities", "--scope", "home", "--name", "nor")["entities"]
+    [nora] = program.json("entities", "--scope", "home", "--query", "nor")["entities"]
     assert nora["name"] == "Nora"
     assert "Lisbon" in program.ok("entities", "--scope", "home")
     vectors = program.ok("embeddings", "--scope", "home").splitlines()

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from palimpsest.ops.queries.errors import NotFoundError, RequestError
-from palimpsest.ops.queries.replay_requests import ReplayDifferencesRequest
 from palimpsest.ops.replay import difference_pages, jobs
 from palimpsest.ops.replay.diff import DiffRequest, diff
 from palimpsest.ops.replay.diff_output import diff_json
@@ -54,12 +53,11 @@ TOLD = ("Ana likes tea", "Ana likes figs", "Ana 住在 Oslo")
 def pages(settings: Settings, limit: int) -> list[list[Any]]:
     found, cursor = [], 0
     while True:
-        asked = ReplayDifferencesRequest(COMPARED, cursor, limit)
-        page: Any = jobs.differences(settings, asked)
+        page: Any = jobs.differences(settings, COMPARED, cursor, limit)
         found.append(page["differences"])
-        if page["next"] is None:
+        if page["next_cursor"] is None:
             return found
-        cursor = page["next"]
+        cursor = page["next_cursor"]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 1000])
@@ -85,10 +83,9 @@ def test_a_page_is_bounded_in_bytes_and_begins_where_one_ended(
     assert {len(page) for page in pages(settings, 1000)} <= {9, 10, 5}
     for cursor in (3, file.stat().st_size + 1, 1 << 40):
         with pytest.raises(RequestError, match="no page ended there"):
-            jobs.differences(settings, ReplayDifferencesRequest(COMPARED, cursor, 10))
-    assert jobs.differences(
-        settings, ReplayDifferencesRequest(COMPARED, file.stat().st_size, 10)
-    ) == {"differences": [], "next": None}
+            jobs.differences(settings, COMPARED, cursor, 10)
+    page = jobs.differences(settings, COMPARED, file.stat().st_size, 10)
+    assert page == {"differences": [], "next_cursor": None}
     file.unlink()
     with pytest.raises(NotFoundError, match="removed"):
-        jobs.differences(settings, ReplayDifferencesRequest(COMPARED))
+        jobs.differences(settings, COMPARED, 0, 10)

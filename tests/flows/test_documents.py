@@ -5,23 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from palimpsest.ops.maintenance.embedding_tracker import catch_up
+from palimpsest.ops.operations.changing import PreviewForget
+from palimpsest.ops.operations.documents import DocumentChunks, Documents, GetDocument
+from palimpsest.ops.operations.memories import Context, Recall, Weak
+from palimpsest.ops.operations.operation import Read
 from palimpsest.ops.queries.dispatch import DirectQueries
 from palimpsest.ops.queries.errors import NotFoundError, RequestError
-from palimpsest.ops.queries.requests import (
-    ContextRequest,
-    DocumentChunksRequest,
-    DocumentRequest,
-    DocumentsRequest,
-    ForgetPreviewRequest,
-    RecallRequest,
-    Request,
-    WeakRequest,
-)
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import (
@@ -61,7 +55,7 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
         assert opened.balance().holds
 
 
-def asked(pipeline: Pipeline, request: Request) -> Any:
+def asked(pipeline: Pipeline, request: Read[Any]) -> Any:
     sources = Sources(
         Settings(), pipeline.log, {0: pipeline.shard}, 1, pipeline.embedding, lambda _: None
     )
@@ -92,12 +86,12 @@ def test_a_text_becomes_its_chunks(pipeline: Pipeline, text: str) -> None:
 
 def test_recall_finds_a_chunk_and_tells_its_document(pipeline: Pipeline) -> None:
     run(pipeline, added(TEXT, title="Ports", kind="file", source="ports.md"))
-    found = asked(pipeline, RecallRequest("ana", "what does sentence 17 tell?"))["results"][0]
+    found = asked(pipeline, Recall("what does sentence 17 tell?", "ana"))["results"][0]
     assert "Sentence 17 " in found["content"]
     assert (found["type"], found["tags"]) == ("document_chunk", ["Ports"])
-    shown = asked(pipeline, DocumentRequest(found["source_id"]))
+    shown = asked(pipeline, GetDocument(found["source_id"]))
     assert (shown["source"], shown["kind"], shown["status"]) == ("ports.md", "file", "done")
-    context = asked(pipeline, ContextRequest("ana", "what does sentence 17 tell?"))["text"]
+    context = asked(pipeline, Context("what does sentence 17 tell?", "ana"))["text"]
     assert "- Ports: " in context
 
 
@@ -118,7 +112,7 @@ def test_a_document_waits_for_its_vectors_and_is_found_by_words_meanwhile(tmp_pa
         run(pipeline, added(TEXT))
         assert statuses(pipeline) == ["embedding"]
         model.here = True
-        found = asked(pipeline, RecallRequest("ana", "sentence 17"))["results"][0]
+        found = asked(pipeline, Recall("sentence 17", "ana"))["results"][0]
         assert "Sentence 17 " in found["content"]
         pipeline.shard.lock = asyncio.Lock()
         asyncio.run(catch_up(pipeline.shard, model))
@@ -131,21 +125,24 @@ def test_documents_and_chunks_come_in_pages(pipeline: Pipeline) -> None:
         pipeline.clock.advance(seconds=1)
     told, before = [], None
     for _ in range(3):
-        page = asked(pipeline, DocumentsRequest("ana", limit=2, before=before))
+        page = asked(pipeline, Documents("ana", limit=2, cursor=before))
         told += [each["title"] for each in page["documents"]]
-        before = page["next"]
+        before = page["next_cursor"]
     assert (told, before) == (["4", "3", "2", "1", "0"], None)
-    document_id = asked(pipeline, DocumentsRequest())["documents"][0]["id"]
-    positions, after = [], -1
-    while after is not None:
-        listed = asked(pipeline, DocumentChunksRequest(document_id[:8], after, 4))
+    document_id = asked(pipeline, Documents())["documents"][0]["id"]
+    positions: list[int] = []
+    after = None
+    while True:
+        listed = asked(pipeline, DocumentChunks(document_id[:8], limit=4, cursor=after))
         positions += [each["position"] for each in listed["chunks"]]
-        after = listed["next"]
+        after = listed["next_cursor"]
+        if after is None:
+            break
     assert positions == list(range(len(chunks(f"{TEXT} 4", 200, 20))))
     with pytest.raises(NotFoundError):
-        asked(pipeline, DocumentRequest("0" * 36))
+        asked(pipeline, GetDocument("0" * 36))
     with pytest.raises(RequestError, match="there is no status"):
-        asked(pipeline, DocumentsRequest("ana", "gone"))
+        asked(pipeline, Documents("ana", cast("Any", "gone")))
 
 
 def test_what_a_document_says_twice_is_one_memory(pipeline: Pipeline) -> None:
@@ -287,8 +284,8 @@ def test_no_decision_is_shown_a_chunk(tmp_path: Path) -> None:
         [candidates] = pipeline.values("SELECT candidates FROM proposals")
         assert candidates == "[]"
         chunk = pipeline.values("SELECT memory_id FROM document_memories")[0]
-        assert asked(pipeline, WeakRequest("ana", below=1.1))["memories"] != []
-        assert chunk not in str(asked(pipeline, WeakRequest("ana", below=1.1)))
+        assert asked(pipeline, Weak("ana", below=1.1))["memories"] != []
+        assert chunk not in str(asked(pipeline, Weak("ana", below=1.1)))
 
 
 def test_a_chunk_stays_one_and_can_be_corrected(pipeline: Pipeline) -> None:
@@ -317,5 +314,5 @@ def test_machines_delete_documents_and_not_what_is_protected(pipeline: Pipeline)
 
 def test_forgetting_by_type_previews_chunks(pipeline: Pipeline) -> None:
     run(pipeline, added(TEXT))
-    shown = asked(pipeline, ForgetPreviewRequest("ana", types=("document_chunk",)))
+    shown = asked(pipeline, PreviewForget(scope="ana", types=("document_chunk",)))
     assert len(shown["candidates"]) == len(active_chunks(pipeline))

@@ -136,15 +136,16 @@ def test_by_the_command_line(tmp_path: Path) -> None:
     program.ok("run", "--once")
     assert where(program.data, SECRET) == []
     with program.worker():
-        told = program.ok("forget", second, "--hard", "--cascade", "--reason", "asked")
+        told = program.ok("erase", second, "--cascade", "--reason", "asked")
         assert "status erased" in told
         assert where(program.data, SECRET, FOREIGN) == []
         assert "no file of the stores has it any more" in told
         assert "snapshots" in told
-        counted = program.json("erase", "--scope", "ana", "--all", "--preview")
+        counted = program.json("erase-scope", "ana", "--preview")
         assert counted["memories"] > 0
-        program.fails("erase", "--scope", "ana", "--all", "--reason", "asked")
-        said = program.json("erase", "--scope", "ana", "--all", "--reason", "asked", "--yes")
-        assert said["result"] == {"status": "erased", "memories": counted["memories"]}
+        program.fails("erase-scope", "ana", "--reason", "asked", code=2)
+        token = counted["confirm_token"]
+        said = program.json("erase-scope", "ana", "--reason", "asked", "--confirm", token)
+        assert (said["status"], said["memories"]) == ("erased", counted["memories"])
         assert said["erasure"] == "done"
     assert where(program.data, OTHER) == []

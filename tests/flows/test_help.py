@@ -52,8 +52,8 @@ def test_a_dead_letter_is_short_unless_all_is_asked_for(program: Program) -> Non
     assert len(short.splitlines()) < 20
     assert "word99" not in short
     assert "max_record_bytes" in short
-    assert "--full shows all" in short
-    assert "word899" in program.ok("dead-letters", "show", dead_letter, "--full")
+    assert "--json shows all" in short
+    assert "word899" in program.ok("dead-letters", "record", dead_letter)
     assert "word899" in program.json("dead-letters", "show", dead_letter)["record"]
 
 
@@ -65,8 +65,8 @@ def test_a_wish_says_who_carries_it_out(program: Program) -> None:
         done = program.run("remember", "Ana sails", "--scope", "home", "--wait", "2")
         took = time.monotonic() - began
         worker.send_signal(signal.SIGCONT)
-    assert "the running worker is busy with what came before; waiting up to 2 s" in done.stderr
-    assert "still busy after 2 s" in done.stdout
+    assert "the running worker is busy with earlier work; waiting for it" in done.stderr
+    assert "the running worker applies it when its turn comes" in done.stdout
     assert done.returncode == 0
     assert took < 30
 
@@ -74,7 +74,7 @@ def test_a_wish_says_who_carries_it_out(program: Program) -> None:
 def test_what_became_of_a_command_can_be_asked(program: Program) -> None:
     wish = ("remember", "Ana bakes", "--scope", "home", "--wait", "0")
     command_id = program.json(*wish)["command_id"]
-    assert "on its way, or unknown" in program.fails("result", command_id)
+    assert "it is pending, or unknown" in program.fails("result", command_id)
     program.ok("run", "--once")
     done = program.json("result", command_id)
     assert (done["applied"], done["command"], done["error"]) == (True, "remember", None)

@@ -48,7 +48,7 @@ def test_the_answers_are_the_same_with_a_worker_and_without(program: Program) ->
     (program.folder / "palimpsest.toml").write_text("[recall]\ngraph_timeout_ms = 60000.0\n")
     program.ok("run", "--once")
     without = [program.json(*read) for read in READS]
-    found = program.json("list", "--type", "fact")
+    found = program.json("list", "--types", "fact")
     memory_id = str(found["memories"][0]["id"])
     one = [program.json(name, memory_id) for name in ("get", "history", "explain")]
     with program.worker():

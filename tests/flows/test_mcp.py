@@ -201,7 +201,7 @@ async def test_errors_say_what_to_do(program: Program) -> None:
 
 
 async def test_an_agent_has_its_scope_alone(program: Program) -> None:
-    [foreign] = program.json("list", "--scope", "ben", "--type", "episodic")["memories"]
+    [foreign] = program.json("list", "--scope", "ben", "--types", "episodic")["memories"]
     async with agent_over("stdio", program) as agent:
         for tool in ("explain_fact", "confirm_fact"):
             told = await agent.fails(tool, memory_id=foreign["id"])

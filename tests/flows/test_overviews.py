@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from palimpsest.ops.operations.graph import GetEntity
+from palimpsest.ops.operations.memories import Weak
+from palimpsest.ops.operations.operation import Read
+from palimpsest.ops.operations.pipeline import Stats
 from palimpsest.ops.queries.dispatch import DirectQueries
 from palimpsest.ops.queries.errors import NotFoundError, RequestError
-from palimpsest.ops.queries.requests import EntityRequest, Request, StatsRequest, WeakRequest
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import (
@@ -53,7 +56,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
         yield made
 
 
-def ask(pipeline: Pipeline, request: Request) -> Any:
+def ask(pipeline: Pipeline, request: Read[Any]) -> Any:
     sources = Sources(
         Settings(), pipeline.log, {0: pipeline.shard}, 1, pipeline.embedding, lambda _: None
     )
@@ -66,7 +69,7 @@ def contents(answer: Any) -> list[str]:
 
 @pytest.mark.parametrize("name", ["Ana O'Hara", "ANA  o'hara", "アナ"])
 def test_an_entity_is_known_by_any_of_its_names(pipeline: Pipeline, name: str) -> None:
-    answer = ask(pipeline, EntityRequest("ana", name))
+    answer = ask(pipeline, GetEntity(name, "ana"))
     assert (answer["name"], answer["aliases"]) == ("Ana O'Hara", ["アナ"])
     assert {(each["relation"], each["name"]) for each in answer["relations"]} == {
         ("lives_in", "Lisbon"),
@@ -76,34 +79,34 @@ def test_an_entity_is_known_by_any_of_its_names(pipeline: Pipeline, name: str) -
 
 
 def test_an_entity_shows_nothing_of_another_scope(pipeline: Pipeline) -> None:
-    globex = ask(pipeline, EntityRequest("ana", "Globex"))
+    globex = ask(pipeline, GetEntity("Globex", "ana"))
     assert "Initech" not in json.dumps(globex)
-    assert "Initech" in json.dumps(ask(pipeline, EntityRequest("other", "Globex")))
+    assert "Initech" in json.dumps(ask(pipeline, GetEntity("Globex", "other")))
     with pytest.raises(NotFoundError, match="nothing called Initech"):
-        ask(pipeline, EntityRequest("ana", "Initech"))
+        ask(pipeline, GetEntity("Initech", "ana"))
 
 
 def test_a_name_that_is_not_known_is_told_with_the_nearest(pipeline: Pipeline) -> None:
     with pytest.raises(NotFoundError, match="did you mean Globex"):
-        ask(pipeline, EntityRequest("ana", "Globx"))
+        ask(pipeline, GetEntity("Globx", "ana"))
     with pytest.raises(RequestError, match="the name is empty"):
-        ask(pipeline, EntityRequest("ana", " "))
+        ask(pipeline, GetEntity(" ", "ana"))
 
 
 def test_weak_is_what_nobody_is_sure_of(pipeline: Pipeline) -> None:
-    assert contents(ask(pipeline, WeakRequest("ana", below=0.95))) == ["Ana likes rye bread."]
-    assert contents(ask(pipeline, WeakRequest("ana", below=0.1))) == []
-    everything = contents(ask(pipeline, WeakRequest("ana", below=1.1)))
+    assert contents(ask(pipeline, Weak("ana", below=0.95))) == ["Ana likes rye bread."]
+    assert contents(ask(pipeline, Weak("ana", below=0.1))) == []
+    everything = contents(ask(pipeline, Weak("ana", below=1.1)))
     assert "Globex is a bakery" not in everything  # confirmed
     assert "Never ring before nine" not in everything  # forgotten
-    assert contents(ask(pipeline, WeakRequest("other", below=1.1))) == ["Initech sues Globex"]
+    assert contents(ask(pipeline, Weak("other", below=1.1))) == ["Initech sues Globex"]
 
 
 def test_counts_of_a_scope_and_of_all(pipeline: Pipeline) -> None:
-    own, other = (ask(pipeline, StatsRequest(scope)) for scope in ("ana", "other"))
+    own, other = (ask(pipeline, Stats(scope)) for scope in ("ana", "other"))
     assert (own["active"], own["forgotten"], own["turns"]) == (5, 1, 1)
     assert own["types"] == {"episodic": 1, "fact": 3, "preference": 1}
-    together = ask(pipeline, StatsRequest())
+    together = ask(pipeline, Stats())
     assert together["active"] == own["active"] + other["active"]
     assert together["types"]["fact"] == own["types"]["fact"] + other["types"]["fact"]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from palimpsest.ops.operations.memories import Get, History
 from palimpsest.ops.queries.access import queries
 from palimpsest.ops.queries.errors import NotFoundError, RequestError
-from palimpsest.ops.queries.requests import GetRequest, HistoryRequest
 from palimpsest.ops.replay.branches import Selection, keep_branch, read_branch
 from palimpsest.ops.replay.diff import DiffRequest, diff
 from palimpsest.ops.replay.differences import FactDifference
@@ -154,8 +154,8 @@ def test_what_is_promoted_is_explained(made: Lab) -> None:
         await promoted(made, reason="a better model")
         owns = (await made.facts())["Ana owns Rex"]
         async with queries(made.settings) as asked:
-            memory: Any = await asked.answer(GetRequest(owns))
-            history: Any = await asked.answer(HistoryRequest(owns))
+            memory: Any = await asked.answer(Get(owns))
+            history: Any = await asked.answer(History(owns))
         [event] = [each for each in history["events"] if each["event"] == "created"]
         assert event["reason"] == "a better model"
         assert event["metadata"]["branch"] == "better"

@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.queries.access import queries
-from palimpsest.ops.queries.requests import StatusRequest
 from tests.branches_by_hand import Lab
 from tests.flows.program import Program, until
 from tests.traffic import Traffic
@@ -61,7 +61,7 @@ def drawn(lab: Lab) -> dict[str, list[str]]:
 def is_settled(lab: Lab) -> bool:
     async def asking() -> Any:
         async with queries(lab.settings) as asked:
-            return await asked.answer(StatusRequest())
+            return await asked.answer(Status())
 
     status = asyncio.run(asking())
     return all(stage["lag"] == 0 for stage in status["stages"]) and status["balance"]["holds"]

@@ -42,8 +42,8 @@ def test_what_is_held_back_is_listed_applied_and_dismissed(program: Program) -> 
     program.ok("proposals", "dismiss", "--all", "--scope", "work", "--reason", "a joke")
     program.ok("run", "--once")
     assert held(program) == []
-    assert "nothing is held back" in program.ok("proposals", "list")
-    [memory] = program.json("list", "--scope", "home", "--type", "preference", "--type", "fact")[
+    assert "nothing waits for review" in program.ok("proposals", "list")
+    [memory] = program.json("list", "--scope", "home", "--types", "preference", "--types", "fact")[
         "memories"
     ]
     assert (memory["content"], memory["version"]) == (home["fact"], 2)
@@ -60,9 +60,9 @@ def test_what_is_held_back_is_listed_applied_and_dismissed(program: Program) -> 
 def test_a_running_worker_answers_with_what_became_of_each(program: Program) -> None:
     with program.worker():
         [first, second] = held(program)
-        [done] = program.json("proposals", "apply", first["id"], "--wait", "30")["commands"]
-        assert (done["applied"], done["result"][0]["status"]) == (True, "updated")
-        program.ok("modify", second["memory_id"], "--tag", "mine", "--reason", "sorted")
+        done = program.json("proposals", "apply", first["id"], "--wait", "30")
+        assert (done["applied"], done["changes"][0]["status"]) == (True, "updated")
+        program.ok("modify", second["memory_id"], "--tags", "mine", "--reason", "sorted")
         assert [row["state"] for row in held(program)] == ["version_conflict"]
         told = program.run("proposals", "apply", "--all", "--wait", "30")
         assert told.returncode == 1
@@ -73,7 +73,7 @@ def test_a_running_worker_answers_with_what_became_of_each(program: Program) -> 
 
 def test_what_is_not_held_back_is_told(program: Program) -> None:
     for verb in ("apply", "dismiss"):
-        assert "not held back" in program.fails("proposals", verb, "5b1f22aa")
+        assert "does not wait for review" in program.fails("proposals", verb, "5b1f22aa")
         program.fails("proposals", verb, code=2)
         [row, _] = held(program)
         program.fails("proposals", verb, row["id"], "--all", code=2)

@@ -195,5 +195,5 @@ def test_an_answer_is_published_once(tmp_path: Path) -> None:
         python(tmp_path, HOOKS.read_text(encoding="utf-8"), json.dumps(event))
     program = Program(tmp_path)
     program.ok("run", "--once")
-    turns = program.json("list", "--scope", "shop", "--type", "episodic")["memories"]
+    turns = program.json("list", "--scope", "shop", "--types", "episodic")["memories"]
     assert [(turn["content"], turn["who"]) for turn in turns] == [("Use make ship.", "assistant")]

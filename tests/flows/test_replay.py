@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from palimpsest.ops.embedded import application
+from palimpsest.ops.operations.dead_letters import DeadLetters, Discard, Redrive
 from palimpsest.ops.queries.access import queries
-from palimpsest.ops.queries.requests import DeadLettersRequest, DiscardRequest, RedriveRequest
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.messages import ConversationTurn
@@ -127,10 +127,10 @@ def test_what_was_decided_of_dead_letters_is_in_the_log(tmp_path: Path) -> None:
 
     async def deciding() -> None:
         async with queries(settings) as found:
-            rows: Any = await found.answer(DeadLettersRequest())
+            rows: Any = await found.answer(DeadLetters())
             one, other = sorted(str(row["id"]) for row in rows["dead_letters"])
-            await found.answer(DiscardRequest((one,)))
-            await found.answer(RedriveRequest((other,)))
+            await found.answer(Discard((one,)))
+            await found.answer(Redrive((other,)))
 
     with opened(tmp_path) as pipeline:
         pipeline.say("? one", "? other", "Ana lives in Oslo")

@@ -11,11 +11,6 @@ import pytest
 
 from palimpsest import Client, Memory, NotFoundError, RequestError
 from palimpsest.ops.queries.errors import UnavailableError
-from palimpsest.ops.queries.replay_requests import (
-    ReplayRequest,
-    StartReplayRequest,
-    StopReplayRequest,
-)
 from palimpsest.ops.replay import jobs
 from palimpsest.ops.settings.sections import Settings
 from tests.flows.http_server import server
@@ -38,27 +33,27 @@ def test_a_branch_by_the_library(memory: Memory) -> None:
     assert (told.state, told.error) == ("done", None)
     assert isinstance(told.result, dict)
     assert told.result["turns"] == len(SAID)
-    assert memory.branches() == ()
+    assert memory.branches().branches == ()
     made = memory.start_replay("reextract", branch="b", provider="rules", wait=True)
     assert (made.state, made.error) == ("done", None)
-    assert [(each.name, each.whole) for each in memory.branches()] == [("b", True)]
+    assert [(each.name, each.whole) for each in memory.branches().branches] == [("b", True)]
     found = memory.start_replay("diff", branch="b", wait=True)
     assert isinstance(found.result, dict)
     assert found.result["totals"] == {"same": 2, "changed": 0, "gained": 0, "lost": 0}
     assert (found.result["scopes"], found.result["lines"]) == (1, 1)
     page = memory.replay_differences(found.id)
     assert [each["what"] for each in page.differences] == ["scope"]
-    assert page.next is None
+    assert page.next_cursor is None
     with pytest.raises(NotFoundError, match="no differences"):
         memory.replay_differences(made.id)
     promoted = memory.start_replay("promote", branch="b", wait=True)
     assert isinstance(promoted.result, dict)
     assert [each["status"] for each in promoted.result["scopes"]] == ["nothing"]
-    assert [each.id for each in memory.replays()] == [
+    assert [each.id for each in memory.replays().replays] == [
         each.id for each in (promoted, found, made, told)
     ]
     memory.drop_branch("b")
-    assert memory.branches() == ()
+    assert memory.branches().branches == ()
 
 
 def test_what_cannot_be_ordered(memory: Memory) -> None:
@@ -68,12 +63,12 @@ def test_what_cannot_be_ordered(memory: Memory) -> None:
         memory.start_replay("promote", branch="../b")
     with pytest.raises(RequestError, match="base_url"):
         memory.start_replay("reextract", branch="b", base_url="http://evil.example")
-    assert memory.replays() == ()
+    assert memory.replays().replays == ()
     failed = memory.start_replay("diff", branch="none", wait=True)
     assert failed.state == "failed"
     assert "there is no branch none" in (failed.error or "")
     assert memory.stop_replay(failed.id) == failed
-    for of_none in (memory.replay, memory.stop_replay):
+    for of_none in (memory.get_replay, memory.stop_replay):
         with pytest.raises(NotFoundError, match="there is no replay"):
             of_none("none")
     with pytest.raises(NotFoundError, match="there is no branch"):
@@ -91,15 +86,15 @@ def test_over_http(tmp_path: Path) -> None:
         assert (rebuilt.state, rebuilt.error) == ("done", None)
         assert isinstance(rebuilt.result, dict)
         assert rebuilt.result["equal"]
-        assert [each.name for each in memory.branches()] == ["again"]
+        assert [each.name for each in memory.branches().branches] == ["again"]
 
 
 def started(settings: Settings, **order: Any) -> str:
-    return str(jobs.start(settings, StartReplayRequest(order))["id"])
+    return str(jobs.start(settings, order)["id"])
 
 
 def state(settings: Settings, replay_id: str) -> str:
-    return str(jobs.show(settings, ReplayRequest(replay_id))["state"])
+    return str(jobs.show(settings, replay_id)["state"])
 
 
 def owner(settings: Settings, replay_id: str) -> int:
@@ -115,18 +110,18 @@ def test_one_that_is_stopped_or_killed_goes_on(memory: Memory, tmp_path: Path) -
     until((settings.data_dir / "branches" / "slow" / "branch.json").exists)
     second = started(settings, kind="diff", branch="none")
     until(lambda: state(settings, second) == "failed")
-    jobs.stop(settings, StopReplayRequest(first))
+    jobs.stop(settings, first)
     until(lambda: state(settings, first) != "running")
     assert state(settings, first) == "stopped"
     third = started(settings, **slow)
     os.kill(owner(settings, third), signal.SIGKILL)
     until(lambda: state(settings, third) != "running")
-    killed = jobs.show(settings, ReplayRequest(third))
+    killed = jobs.show(settings, third)
     assert (killed["state"], killed["result"]) == ("failed", None)
     assert "goes on from where it was" in str(killed["error"])
     last = memory.start_replay("reextract", branch="slow", provider="rules", wait=True)
     assert (last.state, last.error) == ("done", None)
-    assert [each.whole for each in memory.branches()] == [True]
+    assert [each.whole for each in memory.branches().branches] == [True]
 
 
 def test_not_too_many_at_once(memory: Memory, tmp_path: Path) -> None:
@@ -138,7 +133,7 @@ def test_not_too_many_at_once(memory: Memory, tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match=running[0]):
         started(settings, kind="diff", branch="a")
     for each in running:
-        jobs.stop(settings, StopReplayRequest(each))
+        jobs.stop(settings, each)
     until(lambda: {state(settings, each) for each in running} == {"stopped"})
 
 

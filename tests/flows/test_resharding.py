@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from palimpsest.ops.embedded import open_log
+from palimpsest.ops.operations.memories import Explain, History
 from palimpsest.ops.queries.access import queries
 from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.requests import ExplainRequest, HistoryRequest
 from palimpsest.ops.replay import exchanging
 from palimpsest.ops.replay.branches import branches, drop_branch
 from palimpsest.ops.replay.progress import Progress
@@ -322,8 +322,8 @@ def test_a_branch_of_the_old_log_is_told_so(tmp_path: Path) -> None:
         facts = await made.facts()
         assert [*facts] == ["Ana likes green tea", "Ana lives in Oslo"]
         async with queries(made.settings) as live:
-            history: Any = await live.answer(HistoryRequest(facts["Ana likes green tea"]))
-            explained: Any = await live.answer(ExplainRequest(facts["Ana lives in Oslo"]))
+            history: Any = await live.answer(History(facts["Ana likes green tea"]))
+            explained: Any = await live.answer(Explain(facts["Ana lives in Oslo"]))
         assert "Ana likes tea" in str(history)
         assert texts[1] in str(explained)
         assert await made.holds()

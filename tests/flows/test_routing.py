@@ -6,11 +6,20 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 from pydantic import JsonValue
 
+from palimpsest.ops.operations.changing import PreviewForget
+from palimpsest.ops.operations.dead_letters import Redrive
+from palimpsest.ops.operations.documents import Documents
+from palimpsest.ops.operations.graph import Entities, GetEntity
+from palimpsest.ops.operations.memories import Context, Get, List, Recall, Search, Weak
+from palimpsest.ops.operations.operation import Read
+from palimpsest.ops.operations.pipeline import Agreement, Stats
+from palimpsest.ops.operations.sessions import SessionMemory, Sessions
 from palimpsest.ops.queries.dispatch import DirectQueries
 from palimpsest.ops.queries.errors import (
     NotFoundError,
@@ -22,25 +31,7 @@ from palimpsest.ops.queries.errors import (
     SqlTooSlowError,
     UnavailableError,
 )
-from palimpsest.ops.queries.requests import (
-    AgreementRequest,
-    ContextRequest,
-    DocumentsRequest,
-    EntitiesRequest,
-    EntityRequest,
-    ForgetPreviewRequest,
-    GetRequest,
-    ListRequest,
-    RecallRequest,
-    RedriveRequest,
-    Request,
-    SearchRequest,
-    SessionMemoryRequest,
-    SessionsRequest,
-    SqlRequest,
-    StatsRequest,
-    WeakRequest,
-)
+from palimpsest.ops.queries.requests import SqlRequest
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.service import routing
 from palimpsest.ops.service.client import NotThereError, RemoteQueries
@@ -84,19 +75,19 @@ async def cluster(
 @pytest.mark.parametrize(
     "request_",
     [
-        ContextRequest("ana", "where does Ana work?"),
-        RecallRequest("ana", "where does Ana work?"),
-        ListRequest("ana"),
-        ForgetPreviewRequest("ana", query="where does Ana work?"),
-        SearchRequest("ana", "Globex"),
-        EntitiesRequest("ana"),
-        EntityRequest("ana", "Globex"),
-        WeakRequest("ana", below=1.0),
-        SessionMemoryRequest("ana", "s1"),
+        Context("where does Ana work?", "ana"),
+        Recall("where does Ana work?", "ana"),
+        List("ana"),
+        PreviewForget(scope="ana", query="where does Ana work?"),
+        Search("Globex", "ana"),
+        Entities("ana"),
+        GetEntity("Globex", "ana"),
+        Weak("ana", below=1.0),
+        SessionMemory("s1", "ana"),
     ],
 )
 async def test_what_is_asked_of_a_scope_needs_its_partition_alone(
-    tmp_path: Path, request_: Request
+    tmp_path: Path, request_: Read[Any]
 ) -> None:
     async with cluster(tmp_path) as (routed, _):
         assert "Globex" in str(await routed.answer(request_))
@@ -104,49 +95,49 @@ async def test_what_is_asked_of_a_scope_needs_its_partition_alone(
 
 async def test_sessions_of_a_scope_need_its_partition_alone(tmp_path: Path) -> None:
     async with cluster(tmp_path) as (routed, _):
-        assert "'session_id': 's1'" in str(await routed.answer(SessionsRequest("ana")))
+        assert "'session_id': 's1'" in str(await routed.answer(Sessions("ana")))
 
 
 async def test_what_is_asked_by_id_needs_all(tmp_path: Path) -> None:
     async with cluster(tmp_path) as (routed, _):
         with pytest.raises(RequestError, match="no worker has the partitions"):
-            await routed.answer(GetRequest("0123456789"))
+            await routed.answer(Get("0123456789"))
 
 
 async def test_counts_of_a_scope_need_its_partition_and_counts_of_all_need_all(
     tmp_path: Path,
 ) -> None:
     async with cluster(tmp_path) as (routed, _):
-        assert "'active': 2" in str(await routed.answer(StatsRequest("ana")))
+        assert "'active': 2" in str(await routed.answer(Stats("ana")))
         with pytest.raises(RequestError, match="no worker has the partitions"):
-            await routed.answer(StatsRequest())
-        compared = await routed.answer(AgreementRequest("ana"))
+            await routed.answer(Stats())
+        compared = await routed.answer(Agreement("ana"))
         assert isinstance(compared, dict)
         assert isinstance(compared["deciders"], list)
         with pytest.raises(RequestError, match="no worker has the partitions"):
-            await routed.answer(AgreementRequest())
+            await routed.answer(Agreement())
 
 
 async def test_documents_of_a_scope_need_its_partition_and_those_of_all_need_all(
     tmp_path: Path,
 ) -> None:
     async with cluster(tmp_path) as (routed, _):
-        assert await routed.answer(DocumentsRequest("ana")) == {"documents": [], "next": None}
+        assert await routed.answer(Documents("ana")) == {"documents": [], "next_cursor": None}
         with pytest.raises(RequestError, match="no worker has the partitions"):
-            await routed.answer(DocumentsRequest())
+            await routed.answer(Documents())
 
 
 async def test_errors_keep_their_kind_on_the_way(tmp_path: Path) -> None:
     async with cluster(tmp_path) as (routed, sources):
         [client] = set((await routed.owners()).values())
         with pytest.raises(NotFoundError, match="there is no memory"):
-            await client.answer(GetRequest("0123456789"))
+            await client.answer(Get("0123456789"))
         with pytest.raises(RequestError) as refused:
-            await client.answer(RecallRequest("ana", " "))
+            await client.answer(Recall(" ", "ana"))
         assert type(refused.value) is RequestError
         sources.shards = {}
         with pytest.raises(NotOpenError, match="not open"):
-            await client.answer(RecallRequest("ana", "Globex"))
+            await client.answer(Recall("Globex", "ana"))
 
 
 async def test_a_partition_on_the_move_is_asked_again(tmp_path: Path) -> None:
@@ -161,7 +152,7 @@ async def test_a_partition_on_the_move_is_asked_again(tmp_path: Path) -> None:
                 raise NotOpenError("elsewhere now")
 
         sources.shards = Moving(shards)  # type: ignore[assignment]
-        assert "Globex" in str(await routed.answer(RecallRequest("ana", "Globex")))
+        assert "Globex" in str(await routed.answer(Recall("Globex", "ana")))
         assert asked.is_set()
 
 
@@ -171,7 +162,7 @@ async def test_a_worker_that_dies_while_all_are_asked_is_waited_out(
     """What only reads is asked again of whoever has its partitions then."""
     answer, died = RemoteQueries.answer, []
 
-    async def dies(client: RemoteQueries, request: Request) -> JsonValue:
+    async def dies(client: RemoteQueries, request: Read[Any]) -> JsonValue:
         if not died:
             died.append(request)
             raise NotThereError("killed")
@@ -179,11 +170,11 @@ async def test_a_worker_that_dies_while_all_are_asked_is_waited_out(
 
     monkeypatch.setattr(RemoteQueries, "answer", dies)
     async with cluster(tmp_path, [*range(PARTITIONS)]) as (routed, _):
-        assert "'active': 2" in str(await routed.answer(StatsRequest()))
+        assert "'active': 2" in str(await routed.answer(Stats()))
         assert len(died) == 1
         died.clear()
         with pytest.raises(UnavailableError, match="went away meanwhile"):
-            await routed.answer(RedriveRequest())
+            await routed.answer(Redrive(all=True))
 
 
 async def test_sql_and_copies_come_from_all_workers(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from palimpsest.ops.maintenance.session_summaries import SUMMARIZER, SummaryTimer
-from palimpsest.ops.queries.requests import ContextRequest
+from palimpsest.ops.operations.memories import Context
 from palimpsest.schemas.commands import (
     Actor,
     ForgetCommand,
@@ -113,7 +113,7 @@ def test_a_session_is_summed_up_at_its_end_and_again_after_more_turns(pipeline: 
     pipeline.say("or by ship", first=4)
     pipeline.run()
     assert desk.look() == 1
-    lines = ask(pipeline, ContextRequest("ana", "where?", session="s1"))["text"].splitlines()
+    lines = ask(pipeline, Context("where?", "ana", session_id="s1"))["text"].splitlines()
     assert lines[1:3] == ["Summary: First.", "- Ana: or by ship"]
     pipeline.clock.advance(minutes=10)
     assert desk.look() == 2
@@ -194,7 +194,7 @@ def test_a_summary_does_not_know_the_turns_that_came_while_it_was_written(
     turns = tuple(turn_memory_id("ana", f"t{number}") for number in (1, 2, 3))
     pipeline.command(UpdateShortTermCommand(session_id="s1", summary=SUMMARY, turns=turns))
     pipeline.run()
-    lines = ask(pipeline, ContextRequest("ana", "where?", session="s1"))["text"].splitlines()
+    lines = ask(pipeline, Context("where?", "ana", session_id="s1"))["text"].splitlines()
     assert lines[1:3] == [f"Summary: {SUMMARY}", "- Ana: or by ship"]
     assert desk.look() == 0
 

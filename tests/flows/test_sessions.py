@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from palimpsest.ops.operations.sessions import Sessions
 from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.requests import SessionsRequest
 from palimpsest.schemas.commands import Actor, SessionEndCommand, SetFlagsCommand
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.streams.sessions import MOST_OPEN
@@ -33,7 +33,7 @@ def say(pipeline: Pipeline, session_id: str, content: str, scope: str = "ana") -
 def test_a_session_is_listed_with_its_beginning_and_its_turns(pipeline: Pipeline) -> None:
     pipeline.say("I like tea", "and milk", session_id="s1")
     pipeline.run()
-    [session] = ask(pipeline, SessionsRequest("ana"))["sessions"]
+    [session] = ask(pipeline, Sessions("ana"))["sessions"]
     assert session == {
         "session_id": "s1",
         "scope": "ana",
@@ -183,14 +183,14 @@ def test_pages_of_sessions(pipeline: Pipeline) -> None:
     pipeline.run()
     seen, before = [], None
     while True:
-        page = ask(pipeline, SessionsRequest("ana", 1, before))
+        page = ask(pipeline, Sessions("ana", limit=1, cursor=before))
         seen += [each["session_id"] for each in page["sessions"]]
-        before = page["next"]
+        before = page["next_cursor"]
         if before is None:
             break
     assert seen == ["c/3", "b/2", "a/1"]
     with pytest.raises(RequestError, match="no place in this list"):
-        ask(pipeline, SessionsRequest("ana", 1, "nonsense"))
+        ask(pipeline, Sessions("ana", limit=1, cursor="nonsense"))
 
 
 def test_a_machine_may_end_a_session(pipeline: Pipeline) -> None:

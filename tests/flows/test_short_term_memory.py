@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.ops.queries.requests import ContextRequest
+from palimpsest.ops.operations.memories import Context
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import (
     Actor,
@@ -45,7 +45,7 @@ def sum_up(pipeline: Pipeline, summary: str = SUMMARY, number: int = 1, **fields
 
 
 def context(pipeline: Pipeline, text: str = "where do we go?", **fields: Any) -> Any:
-    return ask(pipeline, ContextRequest("ana", text, **{"session": "s1", **fields}))
+    return ask(pipeline, Context(text, "ana", **{"session_id": "s1", **fields}))
 
 
 # --- what is kept, and for how long -------------------------------------------------------------
@@ -320,8 +320,8 @@ def test_the_session_takes_its_share_of_the_budget_and_the_newest_first(pipeline
 def test_a_context_of_a_session_of_which_nothing_is_kept(pipeline: Pipeline) -> None:
     pipeline.say("We go to Oslo")
     pipeline.run()
-    assert "We go to Oslo" in context(pipeline, "Oslo", session="unknown")["text"]
-    told = ask(pipeline, ContextRequest("nobody", "Oslo", session="unknown"))
+    assert "We go to Oslo" in context(pipeline, "Oslo", session_id="unknown")["text"]
+    told = ask(pipeline, Context("Oslo", "nobody", session_id="unknown"))
     assert told["text"].startswith("## This conversation")  # the nudge alone
     assert told["ids"]["session"] == []
 

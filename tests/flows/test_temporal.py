@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from palimpsest import Client
-from palimpsest.ops.queries.requests import ContextRequest, ListRequest, RecallRequest
+from palimpsest.ops.operations.memories import Context, List, Recall
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.rules.model import RulesLanguageModel
 from palimpsest.streams.runtime.output import outgoing
@@ -35,12 +35,12 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
 
 
 def listed(pipeline: Pipeline, **given: Any) -> list[str]:
-    page = ask(pipeline, ListRequest("ana", types=("fact", "decision", "procedural"), **given))
+    page = ask(pipeline, List("ana", types=("fact", "decision", "procedural"), **given))
     return sorted(row["content"] for row in page["memories"])
 
 
 def recalled(pipeline: Pipeline, **given: Any) -> dict[str, Any]:
-    answer = ask(pipeline, RecallRequest("ana", QUESTION, group=False, **given))
+    answer = ask(pipeline, Recall(QUESTION, "ana", group=False, **given))
     return {each["content"]: each for each in answer["results"] if each["type"] != "episodic"}
 
 
@@ -87,7 +87,7 @@ def test_what_is_over_is_told_so_ranked_lower_or_left_out(pipeline: Pipeline) ->
     assert after["score"] < before["score"]
     assert content not in recalled(pipeline, valid_at=LAST)
     assert content in recalled(pipeline, valid_at=BEGIN)
-    block = ask(pipeline, ContextRequest("ana", QUESTION))["text"]
+    block = ask(pipeline, Context(QUESTION, "ana"))["text"]
     over = datetime.now(UTC) > LAST
     assert ("(until 2026-03-06; over now" in block) == over
 

@@ -24,8 +24,9 @@ from kafka import KafkaAdminClient, TopicPartition
 
 from palimpsest.ops.bench.throughput import Load, records
 from palimpsest.ops.kafka.broker import Broker
+from palimpsest.ops.operations.memories import Recall
 from palimpsest.ops.queries.access import queries
-from palimpsest.ops.queries.requests import RecallRequest, SqlRequest
+from palimpsest.ops.queries.requests import SqlRequest
 from palimpsest.streams.kafka.cluster import ROLES, STATELESS, STORE
 from palimpsest.streams.logs.base import Outgoing, partition_for
 from tests.soak.lab import Lab, MakeLab, States, different, embedded_states
@@ -313,7 +314,7 @@ def test_reads_reach_the_owner_of_the_scope(make_lab: MakeLab, turns: list[Outgo
                     SqlRequest("SELECT DISTINCT scope FROM memories", number)
                 )
                 assert scope in table.column(0).to_pylist()
-                found = await routed.answer(RecallRequest(scope, "I keep"))
+                found = await routed.answer(Recall("I keep", scope))
                 assert json.dumps(found)
 
     asyncio.run(ask())

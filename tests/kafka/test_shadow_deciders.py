@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from palimpsest.ops.kafka.application import kafka_application
+from palimpsest.ops.operations.operation import Read
+from palimpsest.ops.operations.pipeline import Agreement
+from palimpsest.ops.operations.proposals import Proposals
 from palimpsest.ops.queries.access import queries
-from palimpsest.ops.queries.requests import AgreementRequest, HeldProposalsRequest, Request
 from palimpsest.schemas.commands import ApplyProposalsCommand, Command, DismissProposalsCommand
 from palimpsest.streams.logs.base import partition_for
 from tests.branches_by_hand import outgoing_turn, record
@@ -44,7 +46,7 @@ def command(lab: Lab, scope: str, given: Command) -> None:
     lab.publish([record(commanded(given, 1, scope))])
 
 
-def answered(lab: Lab, request: Request) -> Any:
+def answered(lab: Lab, request: Read[Any]) -> Any:
     async def ask() -> Any:
         async with queries(lab.settings) as workers:
             return await workers.answer(request)
@@ -54,7 +56,7 @@ def answered(lab: Lab, request: Request) -> Any:
 
 def held_by_scope(lab: Lab) -> dict[str, list[str]]:
     ids: dict[str, list[str]] = {scope: [] for scope in SCOPES}
-    answer = answered(lab, HeldProposalsRequest())
+    answer = answered(lab, Proposals())
     for row in answer["proposals"]:
         ids[row["scope"]].append(row["id"])
     return ids
@@ -62,7 +64,7 @@ def held_by_scope(lab: Lab) -> dict[str, list[str]]:
 
 def agreement(lab: Lab, scope: str | None = None) -> dict[str, dict[str, tuple[int, int]]]:
     """How often people judged what each decider would have done, and agreed, by scope."""
-    answer = answered(lab, AgreementRequest(scope))
+    answer = answered(lab, Agreement(scope))
     found: dict[str, dict[str, tuple[int, int]]] = {}
     for row in answer["deciders"]:
         found.setdefault(row["scope"], {})[row["decider"]] = row["judged"], row["with_people"]

@@ -26,8 +26,9 @@ from palimpsest.ops.embedded import application
 from palimpsest.ops.ingest.records import in_batches
 from palimpsest.ops.kafka.broker import Broker
 from palimpsest.ops.kafka.topics import create_topics
+from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.queries.access import queries
-from palimpsest.ops.queries.requests import JsonObject, SqlRequest, StatusRequest
+from palimpsest.ops.queries.requests import JsonObject, SqlRequest
 from palimpsest.ops.service.client import NotThereError
 from palimpsest.ops.service.routing import RoutedQueries
 from palimpsest.ops.settings.sections import Settings
@@ -196,7 +197,7 @@ class Lab:
         async def ask() -> JsonObject:
             routed = RoutedQueries(self.settings, self.partitions)
             try:
-                answer = await routed.answer(StatusRequest())
+                answer = await routed.answer(Status())
             finally:
                 await routed.close()
             assert isinstance(answer, dict)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from palimpsest.ops.maintenance.session_summaries import SummaryTimer
+from palimpsest.ops.operations.memories import Context
+from palimpsest.ops.operations.sessions import SessionMemory
 from palimpsest.ops.queries.dispatch import DirectQueries
-from palimpsest.ops.queries.requests import ContextRequest, SessionMemoryRequest
 from palimpsest.ops.service.running import sources_of
 from palimpsest.schemas.commands import RememberCommand, UpdateShortTermCommand
 from palimpsest.schemas.topics import CONVERSATION_TURNS
@@ -40,7 +41,7 @@ async def kept_of(lab: Lab, hours: float, *messages: Any) -> Any:
         lab.clock.advance(hours=hours)
         sources = sources_of(seen.app)
         sources.now = lab.clock
-        return await DirectQueries(sources).answer(SessionMemoryRequest("ana", "s1"))
+        return await DirectQueries(sources).answer(SessionMemory("s1", "ana"))
 
 
 async def turns_kept(lab: Lab) -> object:
@@ -73,7 +74,7 @@ async def is_idle(lab: Lab) -> object:
 
 async def context_of(lab: Lab) -> Any:
     async with lab.ran("I like tea", "and milk") as seen:
-        request = ContextRequest("ana", "what about tea?", session="s1")
+        request = Context("what about tea?", "ana", session_id="s1")
         sources = sources_of(seen.app)
         sources.now = lab.clock
         return await DirectQueries(sources).answer(request)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from palimpsest.ops.operations.memories import List
 from palimpsest.ops.queries.memories import list_memories
-from palimpsest.ops.queries.requests import ListRequest
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.rows import EdgeRow, MemoryRow, MentionRow, NameRow, Row
@@ -49,15 +49,15 @@ FILTERS: dict[str, tuple[dict[str, object], Passes]] = {
     "types": ({"types": ("episodic", "decision")}, lambda row, by: row.type != "fact"),
     "who": ({"who": "ANA"}, lambda row, by: by == "Ana"),
     "roles": ({"roles": ("assistant", "tool")}, lambda row, by: by == "Ben"),
-    "tags_any": ({"tags_any": ("work", "x")}, lambda row, by: "work" in row.tags),
-    "tags_all": (
-        {"tags_all": ("work", "home")},
+    "tags": ({"tags": ("work", "x")}, lambda row, by: "work" in row.tags),
+    "all_tags": (
+        {"all_tags": ("work", "home")},
         lambda row, by: {"work", "home"} <= set(row.tags),
     ),
     "categories": ({"categories": ("tools",)}, lambda row, by: "tools" in row.categories),
     "pinned": ({"pinned": True}, lambda row, by: row.pinned),
     "unpinned": ({"pinned": False}, lambda row, by: not row.pinned),
-    "importance_min": ({"importance_min": 0.7}, lambda row, by: row.importance >= 0.7),
+    "min_importance": ({"min_importance": 0.7}, lambda row, by: row.importance >= 0.7),
     "project": ({"project": "boats"}, lambda row, by: row.project == "boats"),
     "no project": ({"project": ""}, lambda row, by: not row.project),
     "session": ({"session": "s1"}, lambda row, by: row.session_id == "s1"),
@@ -200,7 +200,7 @@ def test_who_means_the_same_in_a_list(shard: Shard, tmp_path: Path) -> None:
     model = HashingEmbeddingModel(DIMENSIONS)
     with EmbeddedLog.open(tmp_path, 1, lambda: BEGIN) as log:
         sources = Sources(Settings(data_dir=tmp_path), log, {0: shard}, 1, model, log.append)
-        page = list_memories(sources, ListRequest(SCOPE, who="ana", limit=100))
+        page = list_memories(sources, List(SCOPE, who="ana", limit=100))
     listed = page["memories"]
     assert isinstance(listed, list)
     ids = {str(row["id"]) for row in listed if isinstance(row, dict)}

@@ -293,8 +293,8 @@ def mixed(shard: Shard) -> Shard:
         ({"types": ("preference",)}, {"sorted"}),
         ({"types": ("preference", "episodic")}, {"sorted", "said"}),
         ({"types": ("unknown",)}, set()),
-        ({"tags_any": ("drink", "hot")}, {"tagged", "hot"}),
-        ({"tags_all": ("drink", "hot")}, {"tagged"}),
+        ({"tags": ("drink", "hot")}, {"tagged", "hot"}),
+        ({"all_tags": ("drink", "hot")}, {"tagged"}),
         ({"categories": ("food", "x")}, {"sorted"}),
         ({"who": "zoë"}, {"said", "heard"}),
         ({"who": "nobody"}, set()),
@@ -303,7 +303,7 @@ def mixed(shard: Shard) -> Shard:
         ({"project": "p1"}, {"pinned"}),
         ({"session": "s9"}, {"said"}),
         ({"since": BEGIN + timedelta(days=1), "until": BEGIN + timedelta(days=2)}, {"tagged"}),
-        ({"types": ("fact",), "tags_any": ("hot",), "pinned": False}, {"tagged", "hot"}),
+        ({"types": ("fact",), "tags": ("hot",), "pinned": False}, {"tagged", "hot"}),
     ],
 )
 @pytest.mark.parametrize("vectors", [True, False])
@@ -323,7 +323,7 @@ def test_filtered_hits_are_found_behind_a_thousand_others(shard: Shard) -> None:
     rows: list[Row] = [memory(f"m{n}", f"tea time number {n}", n) for n in range(1, 1_001)]
     rows.append(memory("rare", "tea among many other long words of no use", 2_000, tags=("rare",)))
     write(shard, rows)
-    assert ids(ask(shard, "tea time", tags_any=("rare",), limit=1)) == ["rare"]
+    assert ids(ask(shard, "tea time", tags=("rare",), limit=1)) == ["rare"]
 
 
 def test_what_has_ended_ranks_lower(shard: Shard) -> None:

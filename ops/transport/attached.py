@@ -1,4 +1,4 @@
-"""A folder's memory as this process reaches it: by stages of its own, or by another's."""
+"""How this process reaches the memory of a folder: it runs the stages, or asks those that do."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from typing import Protocol, TypeAlias, cast
 from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.commanding import POLL_SECONDS
 from palimpsest.ops.embedded import Application, application
+from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.queries.access import queries
 from palimpsest.ops.queries.dispatch import DirectQueries, Queries
 from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.requests import JsonObject, StatusRequest
+from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.service.running import serving_reads
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_WRITES
 from palimpsest.streams.logs.base import LogInUse, Outgoing
 from palimpsest.streams.runtime.runner import StageRunner
 
-Places: TypeAlias = Sequence[tuple[int, int]]
+Positions: TypeAlias = Sequence[tuple[int, int]]
 """Partition and offset of appended records."""
 Check: TypeAlias = Callable[[], Awaitable[bool]]
 MOMENT_SECONDS = 0.5
-"""After which it is looked again, even if no batch has ended."""
+"""Time after which to check again, even if no batch has ended."""
 
 
 class Attached(Protocol):
@@ -38,12 +39,12 @@ class Attached(Protocol):
         """How many batches have ended here."""
         ...
 
-    def append(self, records: Sequence[Outgoing]) -> Places:
+    def append(self, records: Sequence[Outgoing]) -> Positions:
         """Append to the log, durably. Blocks."""
         ...
 
-    def storing(self, turns: Places) -> Check:
-        """Whether apply-writes has settled the turns at these places, by storing or refusing."""
+    def storing(self, turns: Positions) -> Check:
+        """Whether apply-writes has settled the turns at these positions, by storing or refusing."""
         ...
 
     async def idle(self) -> bool:
@@ -51,8 +52,8 @@ class Attached(Protocol):
         ...
 
     async def moment(self, since: int) -> None:
-        """Until something may have changed since so many batches had ended. Raises RequestError
-        when the stages have ended."""
+        """Wait until something may have changed since `since` batches had ended. Raises
+        RequestError when the stages have ended."""
         ...
 
 
@@ -70,10 +71,10 @@ class OwnStages:
         self._working = asyncio.create_task(app.run(until_drained=False), name="stages")
         self._working.add_done_callback(lambda _: batches.ended())
 
-    def append(self, records: Sequence[Outgoing]) -> Places:
+    def append(self, records: Sequence[Outgoing]) -> Positions:
         return self._app.log.append(records)
 
-    def storing(self, turns: Places) -> Check:
+    def storing(self, turns: Positions) -> Check:
         app, topic = self._app, CONVERSATION_TURNS.name
         normalized = dict(sorted(turns))  # the last offset of each partition
         applied: dict[int, int] = {}
@@ -126,7 +127,7 @@ class Batches:
         self._event = asyncio.Event()
 
     async def more(self, than: int, seconds: float) -> None:
-        """Until there are more than that many, but at most so long."""
+        """Wait until there are more than that many, for at most so many seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self.count <= than:
@@ -139,11 +140,11 @@ class OtherStages:
     warnings: Sequence[str] = ()
     batches = 0
 
-    def __init__(self, other: Queries, append: Callable[[Sequence[Outgoing]], Places]) -> None:
+    def __init__(self, other: Queries, append: Callable[[Sequence[Outgoing]], Positions]) -> None:
         self.queries = other
         self.append = append
 
-    def storing(self, turns: Places) -> Check:
+    def storing(self, turns: Positions) -> Check:
         partitions = {partition for partition, _ in turns}
 
         async def stored() -> bool:
@@ -161,7 +162,7 @@ class OtherStages:
     async def _waiting(
         self, only: Sequence[str] = (), partitions: set[int] | None = None
     ) -> list[str]:
-        status = cast("JsonObject", await self.queries.answer(StatusRequest()))
+        status = cast("JsonObject", await self.queries.answer(Status()))
         return [
             str(stage["stage"])
             for stage in cast("list[JsonObject]", status["stages"])

@@ -1,4 +1,4 @@
-"""Sending requests: again where an answer was lost or the service is away, at most so often."""
+"""HTTP requests, sent again when an answer is lost or the service is unavailable."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ import ipaddress
 import random
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import httpx
 
-from palimpsest.ops.client.calls import Call, given
-from palimpsest.ops.client.problems import AWAY, error_of, place
 from palimpsest.ops.queries.errors import RequestError, UnavailableError
+from palimpsest.ops.transport.problems import AWAY, error_of, place
 
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 5.0
@@ -23,39 +22,54 @@ RATE_LIMITED: Final = 429
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How long is waited for an answer, and how often a request is sent, at most while not more
-    than `retry_seconds` have passed since it was sent first."""
+class RetryPolicy:
+    """`timeout` seconds for an answer; a request is sent up to `attempts` times, within
+    `retry_seconds` of the first."""
 
     timeout: float
     attempts: int
     retry_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request that may be sent again: it only reads, or the service executes it once. Its answer
+    may take `seconds` longer than usual."""
+
+    method: str
+    path: str
+    body: object = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content: bytes | None = None
+    seconds: float = 0.0
+
+
 def service_url(base_url: str) -> httpx.URL:
-    """Raises RequestError for what is no address of a service."""
+    """Raises RequestError for what is not the URL of a service."""
     try:
         url = httpx.URL(base_url)
     except httpx.InvalidURL as error:
         raise RequestError(f"base_url: {error}") from None
     if url.scheme not in ("http", "https") or not url.host:
-        raise RequestError(f"base_url: {base_url!r} is no address like http://127.0.0.1:3850")
+        raise RequestError(
+            f"base_url: {base_url!r} is not a valid URL, for example http://127.0.0.1:3850"
+        )
     return url
 
 
 def checked_token(token: str) -> str:
-    """Raises RequestError, without the token, for what cannot be sent as one."""
+    """Raises RequestError for what cannot be a token; the text does not contain it."""
     if not token or not all("!" <= each <= "~" for each in token):
-        raise RequestError("token: it is empty, or has characters that no token has")
+        raise RequestError("token: it is empty, or has characters that are not allowed in a token")
     return token
 
 
-def connected(url: httpx.URL, token: str | None, patience: Patience) -> httpx.AsyncClient:
-    """For the event loop in which it is used first."""
+def connected(url: httpx.URL, token: str | None, retries: RetryPolicy) -> httpx.AsyncClient:
+    """A client for the event loop in which it is used first."""
     return httpx.AsyncClient(
         base_url=url,
         headers={} if token is None else {"Authorization": f"Bearer {token}"},
-        timeout=httpx.Timeout(patience.timeout, pool=None),
+        timeout=httpx.Timeout(retries.timeout, pool=None),
         verify=url.scheme == "https",  # else no certificates are read
         # No proxy leads to this machine.
         trust_env=not _is_this_machine(url.host),
@@ -69,16 +83,16 @@ def _is_this_machine(host: str) -> bool:
         return host == "localhost"
 
 
-async def send(http: httpx.AsyncClient, patience: Patience, call: Call) -> httpx.Response:
-    """The answer, when it is a success. Raises the error that it means, and UnavailableError where
-    there is none."""
+async def send(http: httpx.AsyncClient, retries: RetryPolicy, call: Call) -> httpx.Response:
+    """The successful answer. Raises the error of any other, and UnavailableError when there is
+    none."""
     began = time.monotonic()
     attempt = 0
     while True:
         attempt += 1
         asked = 0.0
         try:
-            answer = await _sent(http, patience, call)
+            answer = await _sent(http, retries, call)
         except httpx.TransportError as error:
             refused = unreachable(http.base_url, error)
         else:
@@ -90,22 +104,21 @@ async def send(http: httpx.AsyncClient, patience: Patience, call: Call) -> httpx
                 raise refused
         pause = max(asked, backoff(attempt))
         passed = time.monotonic() - began
-        if attempt >= patience.attempts or passed + pause > patience.retry_seconds:
+        if attempt >= retries.attempts or passed + pause > retries.retry_seconds:
             raise refused
         await asyncio.sleep(pause)
 
 
-async def _sent(http: httpx.AsyncClient, patience: Patience, call: Call) -> httpx.Response:
-    read = patience.timeout + call.seconds
+async def _sent(http: httpx.AsyncClient, retries: RetryPolicy, call: Call) -> httpx.Response:
+    read = retries.timeout + call.seconds
     try:
         request = http.build_request(
             call.method,
             call.path,
-            params=given(call.params),
             json=call.body,
             content=call.content,
             headers=dict(call.headers),
-            timeout=httpx.Timeout(patience.timeout, read=read, pool=None),
+            timeout=httpx.Timeout(retries.timeout, read=read, pool=None),
         )
     except (ValueError, httpx.InvalidURL) as error:  # half a surrogate pair, NaN, another's header
         raise RequestError(f"the request cannot be sent: {error}") from None
@@ -113,7 +126,7 @@ async def _sent(http: httpx.AsyncClient, patience: Patience, call: Call) -> http
 
 
 def unreachable(url: httpx.URL, error: httpx.TransportError) -> RequestError:
-    """Why there is no answer. What was sent may have been done."""
+    """Why there is no answer. The request may have been executed."""
     why = str(error) or type(error).__name__
     if isinstance(error, httpx.TimeoutException):
         why = f"no answer in time ({type(error).__name__})"
@@ -123,18 +136,18 @@ def unreachable(url: httpx.URL, error: httpx.TransportError) -> RequestError:
 
 
 def backoff(attempt: int) -> float:
-    """Seconds to wait after that many attempts: each time twice as long, and not as others do."""
+    """Seconds to wait after that many attempts: doubled each time, with jitter."""
     longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (attempt - 1))
     return random.uniform(longest / 2, longest)
 
 
 def retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds that an answer asks to wait, 0 where it asks for none."""
-    told = headers.get("retry-after", "").strip()
-    if told.isascii() and told.isdecimal():
-        return float(told[:9])
+    """Seconds that the answer asks to wait; 0 if it does not."""
+    value = headers.get("retry-after", "").strip()
+    if value.isascii() and value.isdecimal():
+        return float(value[:9])
     try:
-        at = email.utils.parsedate_to_datetime(told)
+        at = email.utils.parsedate_to_datetime(value)
     except ValueError:
         return 0.0
     return max(0.0, at.timestamp() - time.time())

@@ -29,7 +29,7 @@ def turn_records(
     policy: Policy,
 ) -> tuple[list[Outgoing], tuple[str, ...]]:
     """The records in order, and the ids of the memories that they become. `defaults` are for what
-    a turn does not say; one without a `turn_id` is a new one, one without a time is told `now`.
+    a turn does not say; one without a `turn_id` is a new one, one without a time gets `now`.
     Raises RequestError for a bad one, with its number; nothing is published then."""
     options = RecordOptions(scope, max_bytes, now, policy=policy)
     watch = Watch()

@@ -11,20 +11,20 @@ from typing import Final
 
 import httpx
 
-from palimpsest.ops.client.connection import Connection
-from palimpsest.ops.client.problems import error_of
-from palimpsest.ops.client.sending import backoff, retry_after, unreachable
-from palimpsest.ops.library.results import typed
+from palimpsest.ops.operations.checking import typed
 from palimpsest.ops.queries.errors import RequestError, UnavailableError
+from palimpsest.ops.transport.problems import error_of
+from palimpsest.ops.transport.sending import backoff, retry_after, unreachable
+from palimpsest.ops.transport.service import Service
 
 SILENT_SECONDS: Final = 45.0
-"""After so long without even a comment, of which there is one every 15 s, a connection is dead."""
+"""A connection is dead after this time without even a comment; the service sends one every 15 s."""
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
-    """Something that changed what a recall finds: `kind` is `created`, `changed` or `forgotten`,
-    `event` the name in the memory's history. `position` is what `events` goes on `after`."""
+class MemoryEvent:
+    """A change of what a recall finds: `kind` is `created`, `changed` or `forgotten`,
+    `event` the name in the memory's history. `events` continues `after` a `position`."""
 
     position: str
     kind: str
@@ -39,32 +39,32 @@ class Happening:
 
 
 class Following:
-    """The events of a scope, one after the other. For the event loop of the connection."""
+    """The events of a scope, one after the other. Used in the transport's event loop."""
 
-    def __init__(self, connection: Connection, scope: str, after: str | None) -> None:
-        self._connection = connection
+    def __init__(self, service: Service, scope: str, after: str | None) -> None:
+        self._service = service
         self._scope = scope
         self._after = after
         self._failures = 0
         self._answer: httpx.Response | None = None
         self._lines: AsyncIterator[str] | None = None
 
-    async def next(self) -> Happening:
-        """Wait for the next event; connects anew where that is needed. Raises RequestError when the
-        service refuses, or cannot be reached as often as a request may be sent."""
+    async def next(self) -> MemoryEvent:
+        """Wait for the next event, and reconnect where needed. Raises RequestError when the service
+        refuses, or cannot be reached after as many attempts as the retry policy has."""
         while True:
             try:
                 if self._lines is None:
                     await self._connect()
-                happening = await self._read()
+                event = await self._read()
             except httpx.TransportError as error:
-                await self._lost(unreachable(self._connection.url, error))
+                await self._lost(unreachable(self._service.url, error))
                 continue
             except UnavailableError as error:
                 await self._lost(error)
                 continue
-            if happening is not None:
-                return happening
+            if event is not None:
+                return event
             await self._lost(None)
 
     async def close(self) -> None:
@@ -73,7 +73,7 @@ class Following:
         self._answer = self._lines = None
 
     async def _connect(self) -> None:
-        http, timeout = await self._connection.open(), self._connection.patience.timeout
+        http, timeout = await self._service.open(), self._service.retries.timeout
         request = http.build_request(
             "GET",
             "/api/events",
@@ -87,8 +87,8 @@ class Following:
             raise error_of(self._answer, retry_after(self._answer.headers))
         self._lines = self._answer.aiter_lines()
 
-    async def _read(self) -> Happening | None:
-        """The next event; None at the end of the stream, as where the service is stopped."""
+    async def _read(self) -> MemoryEvent | None:
+        """The next event; None at the end of the stream, as when the service stops."""
         assert self._lines is not None
         fields: dict[str, str] = {}
         async for line in self._lines:
@@ -99,19 +99,20 @@ class Following:
             elif not line:
                 self._after = fields.get("id", self._after)
                 if "data" in fields:
-                    return _happening(fields)
+                    return _event_of(fields)
                 fields = {}
         return None
 
     async def _lost(self, error: RequestError | None) -> None:
-        """Let go of the connection, and wait before the next."""
+        """Close the connection, and wait before the next."""
         await self.close()
         self._failures += 1
-        if error is not None and self._failures >= self._connection.patience.attempts:
+        if error is not None and self._failures >= self._service.retries.attempts:
             raise error
         await asyncio.sleep(backoff(self._failures))
 
 
-def _happening(fields: dict[str, str]) -> Happening:
-    told = {"position": fields["id"], "kind": fields["event"], **json.loads(fields["data"])}
-    return typed(Happening, told)
+def _event_of(fields: dict[str, str]) -> MemoryEvent:
+    about = {"position": fields["id"], "kind": fields["event"]}
+    event: MemoryEvent = typed(MemoryEvent, {**about, **json.loads(fields["data"])})
+    return event

@@ -1,4 +1,4 @@
-"""`Client` and `AsyncClient`: the library's methods, for a memory that a service has."""
+"""`Client` and `AsyncClient`: the library's methods, for the memory of a service."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final, cast
 
-from palimpsest.ops.client.connection import Connection
-from palimpsest.ops.client.following import Following, Happening
-from palimpsest.ops.client.sending import Patience, checked_token, service_url
-from palimpsest.ops.library.methods import BlockingMethods, Methods, arguments_of
+from palimpsest.ops.library.memory_methods import AsyncMethods, BlockingMethods
+from palimpsest.ops.library.methods import arguments_of
+from palimpsest.ops.transport.following import Following, MemoryEvent
+from palimpsest.ops.transport.sending import RetryPolicy, checked_token, service_url
+from palimpsest.ops.transport.service import Service
 
 TOKEN_VARIABLE: Final = "PALIMPSEST_TOKEN"  # noqa: S105
 
 
-class AsyncClient(Methods):
+class AsyncClient(AsyncMethods):
     """A memory of `palimpsest serve`, for programs with an event loop: the methods, arguments and
     results of AsyncMemory, and `events`.
 
     `token` is that of the service, else the environment variable PALIMPSEST_TOKEN, else none.
-    `scope` is the memory space of every method that is not given another. `machine`: commands are
+    `scope` is the memory space of every method that is given no other. `machine`: commands are
     given as by a machine, which may not touch what a person protects. A command, and a turn that is
     waited for, must be applied within `wait_seconds`.
 
@@ -48,25 +49,22 @@ class AsyncClient(Methods):
         retry_seconds: float = 30.0,
     ) -> None:
         found = os.environ.get(TOKEN_VARIABLE) or None if token is None else token
-        patience = Patience(timeout, attempts, retry_seconds)
-        self._connection = Connection(
-            service_url(base_url),
-            None if found is None else checked_token(found),
-            patience,
-            machine,
+        retries = RetryPolicy(timeout, attempts, retry_seconds)
+        self._service = Service(
+            service_url(base_url), None if found is None else checked_token(found), retries, machine
         )
-        super().__init__(self._connection, scope, wait_seconds)
+        super().__init__(self._service, scope, wait_seconds)
 
     async def events(
-        self, *, after: str | None = None, scope: str | None = None
-    ) -> AsyncIterator[Happening]:
-        """What happens in the scope, from now on, or after the `position` of an event, without a
-        gap; never ends by itself. Connects anew when the connection ends.
+        self, *, after: str | None = None, scope: str = ""
+    ) -> AsyncIterator[MemoryEvent]:
+        """Follow the changes of the scope, from now on, or after the `position` of an event,
+        without a gap. Never ends by itself; reconnects when the connection ends.
 
-            async for happening in memory.events():
-                print(happening.kind, happening.content)
+            async for event in memory.events():
+                print(event.kind, event.content)
         """
-        following = Following(self._connection, self._in(scope), after)
+        following = Following(self._service, scope or self.scope, after)
         try:
             while True:
                 yield await self.background.run(following.next())
@@ -75,7 +73,7 @@ class AsyncClient(Methods):
 
 
 class Client(BlockingMethods):
-    """A memory of `palimpsest serve`. `AsyncClient` tells what the arguments are, and has the same
+    """A memory of `palimpsest serve`. `AsyncClient` describes the arguments, and has the same
     methods for programs with an event loop; `aio` is the same memory as one. Usable from any
     thread.
 
@@ -90,15 +88,15 @@ class Client(BlockingMethods):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(AsyncClient(*args, **kwargs))
 
-    def events(self, *, after: str | None = None, scope: str | None = None) -> Iterator[Happening]:
-        """What happens in the scope, from now on, or after the `position` of an event, without a
-        gap; never ends by itself. Connects anew when the connection ends.
+    def events(self, *, after: str | None = None, scope: str = "") -> Iterator[MemoryEvent]:
+        """Follow the changes of the scope, from now on, or after the `position` of an event,
+        without a gap. Never ends by itself; reconnects when the connection ends.
 
-            for happening in memory.events():
-                print(happening.kind, happening.content)
+            for event in memory.events():
+                print(event.kind, event.content)
         """
         aio = cast("AsyncClient", self.aio)
-        following = Following(aio._connection, aio._in(scope), after)
+        following = Following(aio._service, scope or aio.scope, after)
         try:
             while True:
                 yield aio.background.blocking(following.next())

@@ -1,0 +1,273 @@
+"""An example of each method that is made from an operation: the end of its docstring. The tests run
+them one after another, in the order of the methods, in process and over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+EXAMPLES: Final[Mapping[str, str]] = {
+    "recall": """
+>>> found = await memory.recall("where does Ana live?", limit=3)
+>>> found.results[0].content
+'Ana moved to Lisbon in March 2025.'
+""",
+    "search": """
+>>> [each.content for each in (await memory.search("bakery", types=["fact"])).results]
+['Ben works at a bakery in Ghent.']
+""",
+    "context": """
+>>> block = await memory.context("where does Ben work?")
+>>> "Ben works at a bakery in Ghent." in block.text
+True
+""",
+    "get": """
+>>> (await memory.get((await memory.list(types=["fact"])).memories[0].id)).version
+1
+""",
+    "locate": """
+>>> (await memory.locate((await memory.list()).memories[0].id)).scope
+'ana'
+""",
+    "list": """
+>>> sorted(each.content for each in (await memory.list(types="fact")).memories)
+['Ana moved to Lisbon in March 2025.', 'Ben works at a bakery in Ghent.']
+""",
+    "history": """
+>>> fact = (await memory.recall("bakery", types=["fact"])).results[0]
+>>> [event.event for event in (await memory.history(fact.id)).events]
+['created']
+""",
+    "explain": """
+>>> fact = (await memory.recall("bakery", types=["fact"])).results[0]
+>>> (await memory.explain(fact.id)).derived_from[0].content
+'Ben works at a bakery in Ghent.'
+""",
+    "weak": """
+>>> (await memory.weak(below=0.5)).memories
+()
+""",
+    "embeddings": """
+>>> len((await memory.embeddings(limit=2)).embeddings)
+2
+""",
+    "get_entity": """
+>>> (await memory.get_entity("lisbon")).name
+'Lisbon'
+""",
+    "entities": """
+>>> [each.name for each in (await memory.entities("lis")).entities]
+['Lisbon']
+""",
+    "scopes": """
+>>> [each.scope for each in (await memory.scopes()).scopes]
+['ana']
+""",
+    "stats": """
+>>> (await memory.stats()).types
+{'episodic': 2, 'fact': 2}
+""",
+    "agreement": """
+>>> [(each.decider, each.judged) for each in (await memory.agreement()).deciders]
+[('live', 0)]
+""",
+    "remember": """
+>>> (await memory.remember("critical: Never ring Ana before nine")).deduped
+False
+""",
+    "modify": """
+>>> rule = (await memory.recall("ring Ana", types=["rule"])).results[0]
+>>> (await memory.modify(rule.id, importance=0.9, reason="asked")).version
+2
+""",
+    "modify_many": """
+>>> rule = (await memory.recall("ring Ana", types=["rule"])).results[0]
+>>> patch = {"memory_id": rule.id, "importance": 0.95}
+>>> (await memory.modify_many([patch], reason="asked")).changes[0].version
+3
+""",
+    "correct": """
+>>> rule = (await memory.recall("ring Ana", types=["rule"])).results[0]
+>>> right = "Never ring Ana before ten"
+>>> (await memory.correct(rule.id, right, reason="she said so")).version
+4
+""",
+    "pin": """
+>>> fact = (await memory.recall("bakery", types=["fact"])).results[0]
+>>> (await memory.pin(fact.id)).status
+'updated'
+""",
+    "unpin": """
+>>> fact = (await memory.recall("bakery", types=["fact"])).results[0]
+>>> (await memory.unpin(fact.id)).status
+'updated'
+""",
+    "preview_forget": """
+>>> preview = await memory.preview_forget(query="ring Ana", types=["rule"])
+>>> [each.content for each in preview.candidates]
+['Never ring Ana before ten']
+""",
+    "forget": """
+>>> rule = (await memory.recall("ring Ana", types=["rule"])).results[0]
+>>> forgotten = await memory.forget([rule.id], reason="outdated", force=True)
+>>> [each.status for each in forgotten.changes]
+['forgotten']
+""",
+    "recover": """
+>>> forgotten = (await memory.list(deleted=True)).memories[0]
+>>> (await memory.recover(forgotten.id)).status
+'recovered'
+""",
+    "forget_one": """
+>>> rule = (await memory.recall("ring Ana", types=["rule"])).results[0]
+>>> (await memory.forget_one(rule.id, "outdated", force=True)).status
+'forgotten'
+""",
+    "confirm": """
+>>> fact = (await memory.recall("bakery", types=["fact"])).results[0]
+>>> (await memory.confirm(fact.id)).protected
+True
+""",
+    "alias": """
+>>> (await memory.alias("Lisbon", "Lisboa")).status
+'added'
+""",
+    "command_result": """
+>>> await memory.command_result("0b9e7c1a-6a53-4c0e-9f3e-5d1f6b0c7a11")
+""",
+    "erase": """
+>>> _ = await memory.remember("The spare key is under the flowerpot")
+>>> spare = (await memory.recall("spare key")).results[0]
+>>> erased = await memory.erase([spare.id], reason="she asked for it")
+>>> [each.status for each in erased.changes], erased.erasure
+(['erased'], 'done')
+""",
+    "preview_erase_scope": """
+>>> (await memory.preview_erase_scope("nobody")).memories
+0
+""",
+    "erase_scope": """
+>>> (await memory.erase_scope("nobody", reason="she left", memories=0)).memories
+0
+""",
+    "documents": """
+>>> [each.title for each in (await memory.documents()).documents]
+['Kettle']
+""",
+    "get_document": """
+>>> kettle = (await memory.documents()).documents[0]
+>>> (await memory.get_document(kettle.id)).kind
+'text'
+""",
+    "document_chunks": """
+>>> kettle = (await memory.documents()).documents[0]
+>>> [each.content for each in (await memory.document_chunks(kettle.id)).chunks]
+['The kettle holds two litres.']
+""",
+    "delete_document": """
+>>> kettle = (await memory.documents()).documents[0]
+>>> (await memory.delete_document(kettle.id, reason="sold")).forgotten
+1
+""",
+    "sessions": """
+>>> _ = await memory.add("We go to Oslo in May.", speaker="Ana", session_id="trip")
+>>> [(each.session_id, each.turns) for each in (await memory.sessions(open=True)).sessions]
+[('trip', 1)]
+""",
+    "update_short_term_memory": """
+>>> (await memory.update_short_term_memory("trip", "Ana plans a trip to Oslo.")).status
+'kept'
+""",
+    "session_memory": """
+>>> short_term = (await memory.session_memory("trip")).short_term
+>>> short_term.summary.text, [turn.content for turn in short_term.turns]
+('Ana plans a trip to Oslo.', ['We go to Oslo in May.'])
+""",
+    "end_session": """
+>>> (await memory.end_session("trip")).status
+'ended'
+""",
+    "set_privacy": """
+>>> (await memory.set_privacy("full", "Zoe", reason="she asked")).before
+'none'
+""",
+    "privacy": """
+>>> [(each.person, each.level) for each in (await memory.privacy()).levels]
+[('Zoe', 'full')]
+""",
+    "proposals": """
+>>> (await memory.proposals()).proposals
+()
+""",
+    "apply_proposals": """
+>>> await memory.apply_proposals(all=True)
+Traceback (most recent call last):
+palimpsest.ops.queries.errors.NotFoundError: no proposal waits for review
+""",
+    "dismiss_proposals": """
+>>> await memory.dismiss_proposals(all=True)
+Traceback (most recent call last):
+palimpsest.ops.queries.errors.NotFoundError: no proposal waits for review
+""",
+    "flags": """
+>>> (await memory.flags()).flags["shadow_mode"]
+False
+""",
+    "set_flags": """
+>>> (await memory.set_flags("ana", autonomous_frozen=False, reason="as before")).status
+'set'
+""",
+    "status": """
+>>> (await memory.status()).stages[0].lag
+0
+""",
+    "diagnostics": """
+>>> (await memory.diagnostics("pipeline")).status
+'healthy'
+""",
+    "dead_letters": """
+>>> (await memory.dead_letters()).dead_letters
+()
+""",
+    "get_dead_letter": """
+>>> await memory.get_dead_letter("0123abcd")
+Traceback (most recent call last):
+palimpsest.ops.queries.errors.NotFoundError: there is no dead letter 0123abcd
+""",
+    "discard": """
+>>> await memory.discard(["0123abcd"])
+Traceback (most recent call last):
+palimpsest.ops.queries.errors.NotFoundError: there is no dead letter 0123abcd
+""",
+    "redrive": """
+>>> (await memory.redrive(all=True)).redriven
+()
+""",
+    "replays": """
+>>> [each.kind for each in (await memory.replays()).replays]
+['rebuild']
+""",
+    "get_replay": """
+>>> rebuild = (await memory.replays()).replays[0]
+>>> (await memory.get_replay(rebuild.id)).kind
+'rebuild'
+""",
+    "stop_replay": """
+>>> ended = (await memory.replays()).replays[0]
+>>> (await memory.stop_replay(ended.id)).state
+'done'
+""",
+    "replay_differences": """
+>>> await memory.replay_differences((await memory.replays()).replays[0].id)
+Traceback (most recent call last):
+palimpsest.ops.queries.errors.NotFoundError: it told of no differences, or they were removed
+""",
+    "branches": """
+>>> [(each.name, each.kind) for each in (await memory.branches()).branches]
+[('copy', 'rebuild')]
+""",
+    "drop_branch": """
+>>> (await memory.drop_branch("copy")).dropped
+'copy'
+""",
+}

@@ -1,0 +1,210 @@
+"""Commands made from operations: arguments and options from the fields of a request, help from its
+docstring, JSON or text from its answer."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from palimpsest.ops.cli.common import (
+    AsJson,
+    Cli,
+    command,
+    complain,
+    not_done,
+    parse_time,
+    print_json,
+    wrong_use,
+)
+from palimpsest.ops.operations.operation import Operation, Parameter, Write, parameters
+
+if TYPE_CHECKING:
+    from palimpsest.ops.operations.operation import Json
+
+AnyOperation = type[Operation[Any]]
+LARGEST_SHOWN = 10**9
+
+
+def register(
+    app: typer.Typer, groups: dict[str, typer.Typer], operations: Iterable[AnyOperation]
+) -> None:
+    """Add a command for every operation that has one. `groups` are the sub-programs by name: the
+    first of two words of a command."""
+    for kind in operations:
+        if kind.surface.command is None:
+            continue
+        group, _, word = kind.surface.command.rpartition(" ")
+        panel = {} if group else {"rich_help_panel": kind.surface.panel}
+        reads = not issubclass(kind, Write)
+        command(groups[group] if group else app, word, reads=reads, **panel)(as_function(kind))
+
+
+def as_function(kind: AnyOperation) -> Callable[..., None]:
+    """The command as a function with the options that typer reads."""
+    taken = [each for each in parameters(kind) if each.on("command")]
+
+    def run(cli: Cli, json: bool = False, **given: Any) -> None:
+        execute(cli, kind, {each.name: _value(each, given) for each in taken}, json)
+
+    options = [inspect.Parameter("cli", inspect.Parameter.KEYWORD_ONLY, annotation=Cli)]
+    options += [_option(each) for each in sorted(taken, key=lambda each: not each.doc.argument)]
+    options.append(
+        inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, annotation=AsJson, default=False)
+    )
+    run.__name__ = kind.slug
+    run.__doc__ = kind.__doc__
+    run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in options}
+    return run
+
+
+def execute(cli: Cli, kind: AnyOperation, given: dict[str, Any], as_json: bool) -> None:
+    """Execute the operation and print what it answers. Raises Exit with code 1 where it was not
+    done, and with 2 for values that make no sense."""
+    from palimpsest.ops.command_kinds import CommandError
+    from palimpsest.ops.operations.checking import checked
+    from palimpsest.ops.operations.executing import NotYetAppliedError, refusal
+    from palimpsest.ops.queries.errors import RequestError
+
+    unset = {each.name for each in parameters(kind) if given.get(each.name) is None}
+    try:
+        operation = checked(kind, {k: v for k, v in given.items() if k not in unset})
+    except RequestError as error:
+        raise wrong_use(str(error)) from None
+    try:
+        answer = cli.execute(operation)
+    except NotYetAppliedError as pending:
+        _print_pending(cli, pending, as_json)
+        return
+    except CommandError as refused:
+        told = {"command_id": refused.command_id, "applied": False, "error": str(refused)}
+        if as_json and refused.command_id is not None:
+            complain(str(refused))
+            print_json(told)
+            raise typer.Exit(1) from None
+        raise
+    _print(cli, operation, answer, as_json)
+    refused_part = refusal(answer)
+    if refused_part is not None or _is_failure(kind, answer):
+        raise typer.Exit(1)
+
+
+def _print(cli: Cli, operation: Operation[Any], answer: Json, as_json: bool) -> None:
+    if as_json:
+        print_json(answer)
+    else:
+        from palimpsest.ops.cli.printing import print_answer
+
+        print_answer(operation, answer, cli)
+    scope = getattr(operation, "scope", None)
+    if scope and not isinstance(operation, Write) and is_empty(answer):
+        warn_if_unknown(cli, scope)
+    if answer is None:
+        raise not_done("there is no result: it is pending, or unknown")
+
+
+def is_empty(answer: Json) -> bool:
+    """Whether nothing was found: all lists of the answer are empty, or its text is."""
+    if not isinstance(answer, dict):
+        return False
+    if "text" in answer:
+        return answer["text"] is None
+    lists = [value for value in answer.values() if isinstance(value, list)]
+    return bool(lists) and not any(lists)
+
+
+def warn_if_unknown(cli: Cli, scope: str) -> None:
+    """Warn on stderr of a scope that does not exist, with the nearest name. This is no failure: a
+    scope begins with its first turn, and a new one is empty."""
+    import difflib
+
+    from palimpsest.ops.operations.pipeline import Scopes
+
+    known = [str(row["scope"]) for row in cli.execute(Scopes())["scopes"]]
+    if scope in known:
+        return
+    near = difflib.get_close_matches(scope, known, n=1, cutoff=0.5)
+    meant = f"; did you mean {near[0]}?" if near else "."
+    complain(f"there is no scope {scope} yet{meant} `palimpsest scopes` lists them all")
+
+
+def _is_failure(kind: AnyOperation, answer: Json) -> bool:
+    """Whether an answer says that something is wrong, which scripts learn by the exit code."""
+    if not isinstance(answer, dict):
+        return False
+    if kind.slug == "diagnostics":
+        return bool(answer["status"] == "unhealthy")
+    return bool(answer.get("refused")) or answer.get("error") is not None
+
+
+def _print_pending(cli: Cli, pending: Any, as_json: bool) -> None:
+    from palimpsest.ops.cli.common import echo
+    from palimpsest.ops.commanding import worker_is_there
+
+    if as_json:
+        print_json({"command_id": pending.command_id, "applied": False, "scope": pending.scope})
+        return
+    when = "the running worker applies it when its turn comes"
+    if not worker_is_there(cli.settings):
+        when = "no worker runs, so the next `palimpsest run` applies it"
+    echo(f"accepted as command {pending.command_id}; {when}")
+
+
+# ---- options from fields ----
+def _option(parameter: Parameter) -> inspect.Parameter:
+    doc = parameter.doc
+    about: dict[str, Any] = {"help": f"{doc.text[0].upper()}{doc.text[1:]}.", "show_default": False}
+    if not (parameter.required or parameter.default in (None, "", (), False)):
+        about["show_default"] = True
+    if doc.metavar is not None:
+        about["metavar"] = doc.metavar
+    kind = _option_type(parameter)
+    if parameter.plain_type in (int, float):
+        # A bound that no one meets only clutters the help.
+        about |= {"min": doc.ge, "max": None if (doc.le or 0) > LARGEST_SHOWN else doc.le}
+    if parameter.plain_type is datetime:
+        about["parser"] = parse_time
+        about["metavar"] = "TIME"
+    made = typer.Argument(**about) if doc.argument else typer.Option(*_spelling(parameter), **about)
+    return inspect.Parameter(
+        parameter.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        annotation=Annotated.__class_getitem__((kind, made)),  # type: ignore[attr-defined]
+        default=inspect.Parameter.empty if parameter.required else _default(parameter),
+    )
+
+
+def _option_type(parameter: Parameter) -> Any:
+    plain = parameter.plain_type
+    if parameter.repeated:
+        return list[str] if parameter.required else list[str] | None
+    if parameter.doc.switch is not None:
+        return bool
+    return plain if plain is parameter.type else plain | None
+
+
+def _spelling(parameter: Parameter) -> tuple[str, ...]:
+    doc = parameter.doc
+    if doc.switch is not None:
+        return (doc.switch[0],)
+    if doc.option is None:
+        return (f"--{parameter.name.replace('_', '-')}",) if parameter.repeated else ()
+    long, _, short = doc.option.partition("/")
+    return (long, short) if short.startswith("-") and not short.startswith("--") else (doc.option,)
+
+
+def _default(parameter: Parameter) -> Any:
+    if parameter.doc.switch is not None:
+        return False
+    return None if parameter.repeated else parameter.default
+
+
+def _value(parameter: Parameter, given: dict[str, Any]) -> Any:
+    value = given[parameter.name]
+    if parameter.doc.switch is not None:
+        return parameter.doc.switch[1] if value else parameter.default
+    return value
