@@ -16,6 +16,7 @@ from palimpsest.ops.operations.operation import (
     Read,
     RequiredReason,
     Surface,
+    Texts,
     Write,
     limit,
 )
@@ -64,7 +65,7 @@ class Proposals(Read[PendingProposals]):
 
     scope: AnyScope = None
     ids: Annotated[
-        tuple[str, ...],
+        Texts,
         Doc("only these, or their first 8 characters", max_length=MOST, item_length=64),
     ] = ()
     limit: Annotated[int, limit(10_000)] = 50
@@ -105,7 +106,7 @@ class ReviewedProposals(Applied):
 
 
 Ids = Annotated[
-    tuple[str, ...],
+    Texts,
     Doc(
         "ids of proposals, or their first 8 characters",
         max_length=MOST,

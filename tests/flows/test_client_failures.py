@@ -16,8 +16,8 @@ import httpx
 import pytest
 
 from palimpsest import AsyncClient, Client, NotDoneError, RequestError, UnavailableError
-from palimpsest.ops.client.following import Happening
-from palimpsest.ops.client.sending import backoff, retry_after
+from palimpsest.ops.transport.following import MemoryEvent
+from palimpsest.ops.transport.sending import backoff, retry_after
 from tests.flows.bad_network import Answer, Behaviour, Lost, Relay, Silence, Unheard
 from tests.flows.http_server import Served, server
 from tests.flows.program import PATIENCE_S, Program, until
@@ -223,7 +223,7 @@ def test_events_are_followed_over_a_restart_of_the_service(tmp_path: Path) -> No
         memory = undo.enter_context(
             Client(address, scope="ana", wait_seconds=60.0, attempts=1_000, retry_seconds=60.0)
         )
-        told: list[Happening] = []
+        told: list[MemoryEvent] = []
         follower = threading.Thread(target=follow, args=(memory, told))
         follower.start()
         probes = [memory.remember("Ana is here").id]
@@ -250,7 +250,7 @@ def test_events_are_followed_over_a_restart_of_the_service(tmp_path: Path) -> No
         assert not follower.is_alive()
 
 
-def follow(memory: Client, told: list[Happening]) -> None:
+def follow(memory: Client, told: list[MemoryEvent]) -> None:
     with contextlib.suppress(RequestError):  # the memory is closed
         for happening in memory.events():
             told.append(happening)

@@ -18,7 +18,7 @@ import pytest
 import palimpsest
 from palimpsest import Actor, AsyncMemory, Memory, NotDoneError, NotFoundError, RequestError
 from palimpsest.ops.library.methods import BlockingMethods
-from palimpsest.ops.library.results import NotYetAppliedError
+from palimpsest.ops.operations.executing import NotYetAppliedError
 from palimpsest.streams.runtime.runner import StageRunner
 from tests.flows.program import PATIENCE_S, Program
 
