@@ -77,9 +77,11 @@ def test_what_is_sent_again_is_done_once(relay: Relay, name: str) -> None:
         assert memory.stats().turns == 1
         others = [memory.remember(f"note {number}").id for number in range(2)]
         relay.script = [*TROUBLE[name]]
-        assert {each.status for each in memory.forget(*others, reason="test")} == {"forgotten"}
+        assert {each.status for each in memory.forget(others, reason="test").changes} == {
+            "forgotten"
+        }
         relay.script = [*TROUBLE[name]]
-        forgotten = memory.forget(kept.id, reason="test", force=True)
+        forgotten = memory.forget([kept.id], reason="test", force=True)
         assert [(each.status, each.version) for each in forgotten] == [("forgotten", 3)]
         assert changes(memory, kept.id) == ["created", "updated", "deleted"]
         relay.spares_reads = False
@@ -89,7 +91,7 @@ def test_what_is_sent_again_is_done_once(relay: Relay, name: str) -> None:
 
 def changes(memory: Client, memory_id: str) -> list[str]:
     memory.wait_until_processed()  # the history is written after the change
-    told = [event.event for event in memory.history(memory_id)]
+    told = [event.event for event in memory.history(memory_id).events]
     return [each for each in told if each in ("created", "updated", "deleted")]
 
 
@@ -100,7 +102,7 @@ def test_of_a_lost_answer_the_retry_gets_the_refusal_of_the_first(relay: Relay) 
         for trouble in ([Lost()], [AWAY, Lost()]):
             relay.script = [*trouble]
             with pytest.raises(NotDoneError) as refused:
-                memory.forget(kept.id, reason="test")
+                memory.forget([kept.id], reason="test")
             assert refused.value.kind == "pinned"
         assert memory.get(kept.id).version == 1
 
@@ -238,7 +240,7 @@ def test_events_are_followed_over_a_restart_of_the_service(tmp_path: Path) -> No
         (program.folder / "output").unlink()
         undo.enter_context(serving(program, "--port", str(httpx.URL(address).port)))
         kept += [memory.remember(f"Ana bakes {number}") for number in range(3)]
-        memory.forget(kept[0].id, reason="test")
+        memory.forget([kept[0].id], reason="test")
         until(lambda: told[-1].kind == "forgotten")
         new = told[before:]
         assert [each.memory_id for each in new] == [*(each.id for each in kept), kept[0].id]
