@@ -19,7 +19,7 @@ async def forget_command(ask: Ask, asked: Forgetting) -> ForgetCommand:
     # Under a key the same may come again, when the memories are forgotten already.
     few = len(asked.memory_ids) <= FORGOTTEN_UNCONFIRMED and asked.confirm_token is None
     if asked.is_by_ids and (few or asked.key is not None):
-        return _command(asked, asked.memory_ids, asked.confirm_token)
+        return _command(asked, tuple(asked.memory_ids), asked.confirm_token)
     preview = await ask(PreviewForget(**asked.selected(), hard=asked.hard))
     _check(asked, preview)
     ids = tuple(str(row["id"]) for row in preview["candidates"])

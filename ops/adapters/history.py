@@ -11,8 +11,8 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from palimpsest.ops.adapters.whole import packed, unpacked
-from palimpsest.ops.library.methods import BlockingMethods, Methods, asynchronous
-from palimpsest.ops.library.results import Change, StoredMemory
+from palimpsest.ops.library.memory_methods import AsyncMethods, BlockingMethods, asynchronous
+from palimpsest.ops.operations.answers import MemoryChange, StoredMemory
 from palimpsest.ops.parts import utc_now
 from palimpsest.schemas.messages import Role
 
@@ -58,7 +58,7 @@ class History:
     messages come back without secrets."""
 
     def __init__(
-        self, memory: Methods | BlockingMethods, session: str, *, redact: bool = False
+        self, memory: AsyncMethods | BlockingMethods, session: str, *, redact: bool = False
     ) -> None:
         if not session.strip():
             raise ValueError("the session is empty; name the conversation")
@@ -85,7 +85,7 @@ class History:
             }
             for each, at in zip(listed, _CLOCK.times(len(listed)), strict=True)
         ]
-        await self.memory.add(turns, session=self.session)
+        await self.memory.add(turns, session_id=self.session)
 
     async def pop(self) -> JsonValue:
         """Take the newest one back; None where there is none. Of several that ask at once, each
@@ -103,27 +103,27 @@ class History:
 
     async def _newest(self, limit: int | None) -> list[tuple[StoredMemory, JsonValue]]:
         found: list[tuple[StoredMemory, JsonValue]] = []
-        before: str | None = None
+        cursor: str | None = None
         while limit is None or len(found) < limit:
             page = await self.memory.list(
-                types=["episodic"], session=self.session, limit=PAGE, before=before
+                types=["episodic"], session_id=self.session, limit=PAGE, cursor=cursor
             )
             wholes = [(row, unpacked(row.metadata)) for row in page.memories]
             found += [(row, whole[KEPT]) for row, whole in wholes if KEPT in whole]
-            before = page.next
-            if before is None:
+            cursor = page.next_cursor
+            if cursor is None:
                 break
         return found if limit is None else found[: max(limit, 0)]
 
-    async def _forget(self, turns: list[StoredMemory]) -> list[Change]:
+    async def _forget(self, turns: list[StoredMemory]) -> list[MemoryChange]:
         ids = [each.id for each in turns]
         reason = "taken back from the conversation"
         return await forget(self.memory, ids, reason=reason, force=True)
 
 
-async def forget(memory: Methods, ids: list[str], **how: Any) -> list[Change]:
+async def forget(memory: AsyncMethods, ids: list[str], **how: Any) -> list[MemoryChange]:
     """Forget memories, however many; `how` as in the method of the memory."""
-    done: list[Change] = []
+    done: list[MemoryChange] = []
     for start in range(0, len(ids), AT_ONCE):
-        done += await memory.forget(*ids[start : start + AT_ONCE], **how)
+        done += (await memory.forget(ids[start : start + AT_ONCE], **how)).changes
     return done

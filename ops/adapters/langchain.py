@@ -16,9 +16,8 @@ from langchain_core.retrievers import BaseRetriever
 from pydantic import Field
 
 from palimpsest.ops.adapters.history import History, Message
-from palimpsest.ops.library.arguments import Filters
-from palimpsest.ops.library.methods import BlockingMethods, Methods, asynchronous
-from palimpsest.ops.library.results import Recalled
+from palimpsest.ops.library.memory_methods import AsyncMethods, BlockingMethods, asynchronous
+from palimpsest.ops.operations.memories import Recalled
 from palimpsest.schemas.messages import Role
 from palimpsest.stores.recall.marks import with_marks
 
@@ -49,7 +48,7 @@ class PalimpsestRetriever(BaseRetriever):
     async def _recall(self, query: str, k: int | None = None, **filters: Any) -> list[Document]:
         if not query.strip():
             return []
-        limit, narrowed = self.k if k is None else k, cast("Filters", {**self.filters, **filters})
+        limit, narrowed = self.k if k is None else k, {**self.filters, **filters}
         return _documents(await _asynchronous(self.memory).recall(query, limit=limit, **narrowed))
 
 
@@ -81,7 +80,7 @@ class PalimpsestChatHistory(BaseChatMessageHistory):
     """
 
     def __init__(
-        self, memory: Methods | BlockingMethods, session_id: str, *, redact: bool = False
+        self, memory: AsyncMethods | BlockingMethods, session_id: str, *, redact: bool = False
     ) -> None:
         self._history = History(memory, session_id, redact=redact)
         self._background = self._history.memory.background
@@ -112,8 +111,8 @@ class PalimpsestChatHistory(BaseChatMessageHistory):
         await self._history.clear()
 
 
-def _asynchronous(memory: Any) -> Methods:
-    if isinstance(memory, Methods | BlockingMethods):
+def _asynchronous(memory: Any) -> AsyncMethods:
+    if isinstance(memory, AsyncMethods | BlockingMethods):
         return asynchronous(memory)
     raise TypeError(f"memory is a {type(memory).__name__}; give a Memory or a Client")
 

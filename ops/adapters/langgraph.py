@@ -34,14 +34,16 @@ from langgraph.store.base import (
 from palimpsest.ops.adapters.history import forget
 from palimpsest.ops.adapters.langgraph_values import passes, texts
 from palimpsest.ops.adapters.whole import is_redacted, packed, unpacked, without_secrets
-from palimpsest.ops.library.methods import BlockingMethods, Methods, asynchronous
-from palimpsest.ops.library.results import StoredMemory
+from palimpsest.ops.library.memory_methods import AsyncMethods, BlockingMethods, asynchronous
+from palimpsest.ops.operations.answers import StoredMemory
 from palimpsest.ops.parts import utc_now
 from palimpsest.stores.recall.marks import described
 
 T = TypeVar("T")
 SOURCE: Final = "langgraph"
 PAGE: Final = 500
+MOST: Final = 1_000
+"""Results that a recall may be asked for."""
 FEWEST: Final = 50
 """Results of a recall that a search looks through at least, for items among other memories."""
 AT_ONCE: Final = 16
@@ -101,7 +103,7 @@ class PalimpsestStore(BaseStore):
 
     def __init__(
         self,
-        memory: Methods | BlockingMethods,
+        memory: AsyncMethods | BlockingMethods,
         *,
         fields: Sequence[str] = ("$",),
         ttl: TTLConfig | None = None,
@@ -152,15 +154,15 @@ class PalimpsestStore(BaseStore):
     async def _stored(self, namespace: Namespace, key: str | None = None) -> list[Stored]:
         """The texts of the item, or of all items, the newest first."""
         found: list[Stored] = []
-        before: str | None = None
-        session = None if key is None else _session(key)
+        cursor: str | None = None
+        session_id = None if key is None else _session(key)
         while True:
             page = await self._memory.list(
-                session=session, limit=PAGE, before=before, scope=self._scope(namespace)
+                session_id=session_id, limit=PAGE, cursor=cursor, scope=self._scope(namespace)
             )
             found += _items_of(page.memories)
-            before = page.next
-            if before is None:
+            cursor = page.next_cursor
+            if cursor is None:
                 return found
 
     async def _get(self, op: GetOp) -> Item | None:
@@ -274,8 +276,7 @@ class PalimpsestStore(BaseStore):
     ) -> dict[str, tuple[Stored, float]]:
         """By what items say, or by what was drawn from it; best first."""
         scope, wanted = self._scope(namespace), op.offset + op.limit
-        most = self._memory.background.most_results
-        limit = most if op.filter else min(most, max(FEWEST, 5 * wanted))
+        limit = MOST if op.filter else min(MOST, max(FEWEST, 5 * wanted))
         recalled = await self._memory.recall(op.query or "", limit=limit, scope=scope)
         named = [(each.score, (each.id, *each.derived_from)) for each in recalled.results]
         rows = await self._items_by_id(scope, {key for _, ids in named for key in ids})
@@ -305,7 +306,7 @@ class PalimpsestStore(BaseStore):
         root = f"{self._memory.scope}/"
         spaces = [
             tuple(map(unquote, each.scope.removeprefix(root).split("/")))
-            for each in await self._memory.scopes()
+            for each in (await self._memory.scopes()).scopes
             if each.memories and each.scope.startswith(root)
         ]
         return sorted(each for each in spaces if each[: len(prefix)] == prefix)

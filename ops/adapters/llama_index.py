@@ -11,7 +11,7 @@ from llama_index.core.memory import BaseMemory
 from llama_index.core.utils import get_tokenizer
 
 from palimpsest.ops.adapters.history import History, Message
-from palimpsest.ops.library.methods import BlockingMethods, Methods
+from palimpsest.ops.library.memory_methods import AsyncMethods, BlockingMethods
 from palimpsest.schemas.messages import Role
 
 ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
@@ -48,7 +48,7 @@ class PalimpsestMemory(BaseMemory):
     def from_defaults(
         cls,
         *,
-        memory: Methods | BlockingMethods,
+        memory: AsyncMethods | BlockingMethods,
         session_id: str,
         chat_history: list[ChatMessage] | None = None,
         llm: LLM | None = None,

@@ -9,7 +9,7 @@ from agents.memory import SessionABC, SessionSettings
 from agents.memory.session_settings import resolve_session_limit
 
 from palimpsest.ops.adapters.history import History, Message
-from palimpsest.ops.library.methods import BlockingMethods, Methods
+from palimpsest.ops.library.memory_methods import AsyncMethods, BlockingMethods
 from palimpsest.schemas.messages import Role
 
 ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
@@ -25,7 +25,7 @@ class PalimpsestSession(SessionABC):
 
     def __init__(
         self,
-        memory: Methods | BlockingMethods,
+        memory: AsyncMethods | BlockingMethods,
         session_id: str,
         session_settings: SessionSettings | dict[str, Any] | None = None,
         *,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from palimpsest.ops.bench.stale_set import conversations, play, shown_line, stated_facts
-from palimpsest.ops.library.blocking import Memory
+from palimpsest.ops.library.memory import Memory
 from palimpsest.ops.queries.requests import JsonObject
 
 BUDGET: Final = 2_000

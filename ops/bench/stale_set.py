@@ -20,9 +20,8 @@ from unittest.mock import patch
 
 from pydantic import JsonValue
 
-from palimpsest.ops.library.methods import Methods
-from palimpsest.ops.queries.requests import HeldProposalsRequest, JsonObject
-from palimpsest.schemas.commands import ApplyProposalsCommand, Command, SetFlagsCommand
+from palimpsest.ops.library.memory_methods import AsyncMethods
+from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.streams.models.base import Prompt, Reply
 
 FILE: Final = Path(__file__).parents[2] / "tests" / "data" / "stale_conversations.jsonl"
@@ -173,7 +172,7 @@ def stated_facts(played: Sequence[Conversation]) -> Iterator[None]:
 # --- playing --------------------------------------------------------------------------------------
 
 
-async def play(memory: Methods, played: Sequence[Conversation]) -> None:
+async def play(memory: AsyncMethods, played: Sequence[Conversation]) -> None:
     """Play the conversations, step by step side by side; returns when the last command has its
     answer, whatever is still on its way."""
     updating = [each for each in played if each.updates]
@@ -188,16 +187,11 @@ async def play(memory: Methods, played: Sequence[Conversation]) -> None:
         await asyncio.gather(*(_command(memory, each, step) for each, step in commands))
 
 
-async def _allow_updates(memory: Methods, scope: str) -> None:
-    await _carry_out(memory, scope, SetFlagsCommand(allow_update_delete=True))
+async def _allow_updates(memory: AsyncMethods, scope: str) -> None:
+    await memory.set_flags(scope, allow_update_delete=True, wait=WAIT_SECONDS)
 
 
-async def _carry_out(memory: Methods, scope: str, command: Command) -> JsonValue:
-    background = memory.background
-    return await background.run(background.carry_out(scope, command, None, WAIT_SECONDS))
-
-
-async def _tell(memory: Methods, each: Conversation, step: Step) -> None:
+async def _tell(memory: AsyncMethods, each: Conversation, step: Step) -> None:
     if "remember" in step:
         await memory.remember(step["remember"], scope=each.scope)
         return
@@ -211,7 +205,7 @@ async def _tell(memory: Methods, each: Conversation, step: Step) -> None:
     await memory.add([turn], scope=each.scope, wait=False)
 
 
-async def _command(memory: Methods, each: Conversation, step: Step) -> None:
+async def _command(memory: AsyncMethods, each: Conversation, step: Step) -> None:
     scope = each.scope
     if "correct" in step:
         memory_id = await _id_of(memory, scope, step["correct"])
@@ -219,18 +213,17 @@ async def _command(memory: Methods, each: Conversation, step: Step) -> None:
     elif "forget" in step:
         memory_id = await _id_of(memory, scope, step["forget"])
         cascade = bool(step.get("cascade"))
-        await memory.forget(memory_id, reason="asked to", cascade=cascade, scope=scope)
+        await memory.forget([memory_id], reason="asked to", cascade=cascade, scope=scope)
     elif "recover" in step:
         memory_id = await _id_of(memory, scope, step["recover"], deleted=True)
         await memory.recover(memory_id, scope=scope)
     else:
-        held = cast("JsonObject", await memory._ask(HeldProposalsRequest(scope)))
-        rows = cast("list[JsonObject]", held["proposals"])
-        ids = tuple(str(row["id"]) for row in rows if row["fact"] == step["apply"])
-        await _carry_out(memory, scope, ApplyProposalsCommand(item_ids=ids, reason="right"))
+        pending = (await memory.proposals(scope=scope)).proposals
+        ids = [each.id for each in pending if each.fact == step["apply"]]
+        await memory.apply_proposals(ids, scope=scope, reason="right", wait=WAIT_SECONDS)
 
 
-async def _id_of(memory: Methods, scope: str, text: str, deleted: bool = False) -> str:
+async def _id_of(memory: AsyncMethods, scope: str, text: str, deleted: bool = False) -> str:
     page = await memory.list(scope=scope, deleted=deleted, limit=500)
     found = [each.id for each in page.memories if each.content == text]
     if len(found) != 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import typer
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from palimpsest.ops.library.memory import AsyncMemory
     from palimpsest.ops.mcp.teaching_tools import AgentPlace
+    from palimpsest.ops.operations.operation import Operation
     from palimpsest.ops.settings.sections import Settings
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -24,7 +25,7 @@ class Guard(TypedDict, total=False):
     """How a server that others reach is kept."""
 
     guarded: Callable[[ASGIApp], ASGIApp]
-    check: Callable[[str], None]
+    check: Callable[[type[Operation[Any]]], None]
 
 
 def register(app: typer.Typer) -> None:

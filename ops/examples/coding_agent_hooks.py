@@ -47,7 +47,7 @@ def publish(memory: Memory, session: str, role: str, text: str) -> None:
     if text.strip():
         turn_id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{session}/{role}/{text}"))
         turn = {"turn_id": turn_id, "role": role, "speaker": role, "content": text}
-        memory.add(turn, session=session, wait=False)
+        memory.add(turn, session_id=session, wait=False)
 
 
 def last_answer(transcript: Path) -> str:

@@ -188,7 +188,7 @@ def arguments_of(
     """A constructor with the arguments of another class's."""
 
     def named(constructor: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
-        functools.update_wrapper(constructor, kind.__init__)  # type: ignore[misc]
+        functools.update_wrapper(constructor, kind.__init__)
         return constructor
 
     return named

@@ -25,6 +25,7 @@ from palimpsest.ops.operations.operation import (
     Since,
     Surface,
     Tags,
+    Texts,
     Types,
     Until,
     Who,
@@ -46,9 +47,7 @@ NewContent = Annotated[
 ]
 NewType = Annotated[str | None, Doc("the new type", min_length=1, max_length=256)]
 Importance = Annotated[float | None, Doc("from 0 to 1; else 0.8", ge=0, le=1)]
-NewTags = Annotated[
-    tuple[str, ...] | None, Doc("the new tags, all of them", max_length=50, item_length=256)
-]
+NewTags = Annotated[Texts | None, Doc("the new tags, all of them", max_length=50, item_length=256)]
 Owner = Annotated[str | None, Doc("whose memory it is", min_length=1, max_length=256)]
 SelfTaught = Annotated[
     bool,
@@ -71,7 +70,7 @@ class Remember(Write[Change]):
         str | None, Doc("its type; else inferred from its words", min_length=1, max_length=256)
     ] = None
     importance: Importance = None
-    tags: Annotated[tuple[str, ...], Doc("its tags", max_length=50, item_length=256)] = ()
+    tags: Annotated[Texts, Doc("its tags", max_length=50, item_length=256)] = ()
     pinned: Annotated[bool, Doc("no machine may change it", option="--pinned")] = False
     who: Owner = None
     project: Annotated[
@@ -432,7 +431,7 @@ class ForgetPreview:
 
 
 MemoryIds = Annotated[
-    tuple[str, ...],
+    Texts,
     Doc(
         "ids of memories, or their first 8 characters (whole over HTTP)",
         max_length=200,

@@ -7,7 +7,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from palimpsest.ops.operations.operation import Doc, Json, LongLimit, Operation, Read, Surface
+from palimpsest.ops.operations.operation import (
+    Doc,
+    Json,
+    LongLimit,
+    Operation,
+    Read,
+    Surface,
+    Texts,
+)
 from palimpsest.ops.queries.errors import RequestError
 
 if TYPE_CHECKING:
@@ -151,7 +159,7 @@ class Redriven:
 
 
 Ids = Annotated[
-    tuple[str, ...],
+    Texts,
     Doc("which ones", max_length=1_000, item_length=64, argument=True, metavar="ID…"),
 ]
 
@@ -208,7 +216,7 @@ class Discard(Read[Discarded]):
     """
 
     ids: Annotated[
-        tuple[str, ...],
+        Texts,
         Doc(
             "which ones",
             min_length=1,

@@ -27,6 +27,7 @@ from palimpsest.ops.operations.operation import (
     Since,
     Surface,
     Tags,
+    Texts,
     Types,
     Until,
     ValidAt,
@@ -77,9 +78,7 @@ class Recall(Read[Recalled]):
     limit: Limit = 10
     types: Types = ()
     tags: Tags = ()
-    all_tags: Annotated[
-        tuple[str, ...], Doc("with all of these tags", max_length=50, item_length=256)
-    ] = ()
+    all_tags: Annotated[Texts, Doc("with all of these tags", max_length=50, item_length=256)] = ()
     categories: Categories = ()
     who: Who = None
     roles: Roles = ()
@@ -266,7 +265,7 @@ class List(Read[MemoryPage]):
     valid_at: ValidAt = None
     deleted: Annotated[bool, Doc("forgotten ones instead", option="--deleted")] = False
     memory_ids: Annotated[
-        tuple[str, ...], Doc("only these, by whole ids", max_length=500, item_length=64)
+        Texts, Doc("only these, by whole ids", max_length=500, item_length=64)
     ] = ()
     limit: Limit = 20
     cursor: Cursor = None
@@ -432,7 +431,7 @@ class Embeddings(Read[VectorPage]):
 
     scope: Scope = ""
     memory_ids: Annotated[
-        tuple[str, ...],
+        Texts,
         Doc("only these, also forgotten ones, by whole ids", max_length=500, item_length=64),
     ] = ()
     limit: Limit = 500

@@ -34,6 +34,13 @@ if TYPE_CHECKING:
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.schemas.commands import Command
 
+if TYPE_CHECKING:
+    Texts: TypeAlias = Sequence[str]
+    """Several texts: a program may pass any sequence of them, or a single one; a checked request
+    has a tuple."""
+else:
+    Texts = tuple[str, ...]
+
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 Json: TypeAlias = Any
@@ -270,19 +277,17 @@ MinScore = Annotated[
     float | None, Doc("least score of a result, from 0 to 1; else as set", ge=0, le=1)
 ]
 Types = Annotated[
-    tuple[str, ...],
+    Texts,
     Doc(
         "of any of these types, as fact, preference, episodic (a turn)",
         max_length=50,
         item_length=256,
     ),
 ]
-Tags = Annotated[tuple[str, ...], Doc("with any of these tags", max_length=50, item_length=256)]
-Categories = Annotated[
-    tuple[str, ...], Doc("of any of these categories", max_length=50, item_length=256)
-]
+Tags = Annotated[Texts, Doc("with any of these tags", max_length=50, item_length=256)]
+Categories = Annotated[Texts, Doc("of any of these categories", max_length=50, item_length=256)]
 Roles = Annotated[
-    tuple[str, ...],
+    Texts,
     Doc(
         "said in any of these roles (user, assistant, tool, system), or drawn from that",
         max_length=4,

@@ -17,6 +17,7 @@ from palimpsest.ops.operations.operation import (
     Read,
     RequiredReason,
     Surface,
+    Texts,
     Write,
 )
 from palimpsest.ops.queries.errors import NotFoundError, RequestError
@@ -64,7 +65,7 @@ class Proposals(Read[PendingProposals]):
 
     scope: AnyScope = None
     ids: Annotated[
-        tuple[str, ...],
+        Texts,
         Doc("only these, or their first 8 characters", max_length=MOST, item_length=64),
     ] = ()
     limit: LongLimit = 50
@@ -105,7 +106,7 @@ class ReviewedProposals(Applied):
 
 
 Ids = Annotated[
-    tuple[str, ...],
+    Texts,
     Doc(
         "ids of proposals, or their first 8 characters",
         max_length=MOST,

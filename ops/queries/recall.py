@@ -70,8 +70,8 @@ async def search(sources: Sources, request: Search) -> JsonObject:
         request.scope,
         request.query,
         request.limit * WIDER,
-        request.types,
-        roles=request.roles,
+        tuple(request.types),
+        roles=tuple(request.roles),
         group=False,
     )
     _check(query.scope, query.query)

@@ -13,7 +13,7 @@ import pytest
 from palimpsest import Client, Memory
 from palimpsest.ops.adapters import history
 from palimpsest.ops.adapters.history import History, Message
-from palimpsest.ops.library.methods import BlockingMethods
+from palimpsest.ops.library.memory_methods import BlockingMethods
 from tests.flows.http_server import server
 from tests.flows.test_adapters import UNLIMITED, framework, opened
 
@@ -87,7 +87,7 @@ async def test_concurrent_puts_of_one_key_leave_one_text(memory: Memory) -> None
     stores = [langgraph_store(memory) for _ in range(2)]
     puts = [stores[n % 2].aput(("a",), "k", {"text": f"bee {n}"}) for n in range(20)]
     await asyncio.gather(*puts)
-    rows = memory.list(session="k", scope="ana/a", limit=100).memories
+    rows = memory.list(session_id="k", scope="ana/a", limit=100).memories
     assert len([each for each in rows if each.source_type == "langgraph"]) == 1
     [found] = await stores[0].asearch(("a",))
     assert found.value == (await stores[1].aget(("a",), "k")).value
@@ -129,7 +129,7 @@ async def test_fields_are_indexed_apart(memory: Memory, store: Any) -> None:
     value = {"title": "zebra", "body": "walrus", "notes": [{"t": "heron"}, {"t": "stork"}]}
     await store.aput(("a",), "k1", value, index=["title", "notes[*].t"])
     await store.aput(("a",), "k2", {"title": "walrus", "body": "zebra"}, index=["title"])
-    rows = memory.list(session="k1", scope="ana/a").memories
+    rows = memory.list(session_id="k1", scope="ana/a").memories
     assert {each.content for each in rows} >= {"zebra", "heron", "stork"}
     for query, first in (("zebra", "k1"), ("stork", "k1"), ("walrus", "k2")):
         found = await store.asearch(("a",), query=query)
@@ -138,7 +138,7 @@ async def test_fields_are_indexed_apart(memory: Memory, store: Any) -> None:
     fewer = {"title": "zebra", "notes": []}
     await store.aput(("a",), "k1", fewer, index=["title", "notes[*].t"])
     assert (await store.aget(("a",), "k1")).value == fewer
-    rows = memory.list(session="k1", scope="ana/a").memories
+    rows = memory.list(session_id="k1", scope="ana/a").memories
     assert len([each for each in rows if each.source_type == "langgraph"]) == 1
     assert len(await store.asearch(("a",))) == 2
 
@@ -146,7 +146,7 @@ async def test_fields_are_indexed_apart(memory: Memory, store: Any) -> None:
 async def test_fields_of_the_store_are_the_default(memory: Memory) -> None:
     store = langgraph_store(memory, fields=["title"])
     await store.aput(("a",), "k", {"title": "zebra", "body": "walrus"})
-    [row] = memory.list(session="k", scope="ana/a").memories
+    [row] = memory.list(session_id="k", scope="ana/a").memories
     assert row.content == "zebra"
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from palimpsest import Client, Memory
 from palimpsest.ops.adapters.history import History, Message
-from palimpsest.ops.library.methods import BlockingMethods
+from palimpsest.ops.library.memory_methods import BlockingMethods
 from palimpsest.ops.queries.requests import Request
 from tests.flows.http_server import server
 
@@ -55,7 +55,7 @@ async def test_a_history_keeps_order_and_whole_messages(memory: BlockingMethods)
             for n in range(number, number + 3)
         )
         await other.append([Message("user", "foreign", {"n": -1})])
-    await memory.aio.add("Not a message of a framework.", session="s1")
+    await memory.aio.add("Not a message of a framework.", session_id="s1")
     assert [each["n"] for each in await history.messages()] == [*range(30)]  # type: ignore[index]
     assert [each["n"] for each in await history.messages(4)] == [26, 27, 28, 29]  # type: ignore[index]
     assert await history.pop() == {"n": 29, "spaces": "a  b\n"}
@@ -236,7 +236,7 @@ async def test_a_retriever_gives_documents_to_a_chain(memory: BlockingMethods) -
 
     from palimpsest.ops.adapters.langchain import PalimpsestRetriever
 
-    memory.add(["I live in Lisbon.", "I drink tea."], speaker="Ana", session="s1")
+    memory.add(["I live in Lisbon.", "I drink tea."], speaker="Ana", session_id="s1")
     retriever = PalimpsestRetriever(memory=memory, k=1, filters={"types": ["episodic"]})
     chain = retriever | RunnableLambda(lambda found: [each.page_content for each in found])
     assert chain.invoke("where is Lisbon?") == ["I live in Lisbon."]

@@ -34,6 +34,6 @@ def test_recall_as_of_does_not_bring_back_what_is_hidden(tmp_path: Path) -> None
             for each in memory.list(limit=9).memories
             if each.content == "Ana is allergic to walnuts."
         ]
-        memory.forget(fact.id, reason="mine")
+        memory.forget([fact.id], reason="mine")
         shown = memory.recall("walnuts", as_of=then).results
         assert not [each for each in shown if "walnuts" in each.content]

@@ -16,8 +16,8 @@ import httpx
 import pytest
 
 from palimpsest import AsyncClient, Client, NotDoneError, RequestError, UnavailableError
-from palimpsest.ops.client.following import Happening
-from palimpsest.ops.client.sending import backoff, retry_after
+from palimpsest.ops.transport.following import MemoryEvent
+from palimpsest.ops.transport.sending import backoff, retry_after
 from tests.flows.bad_network import Answer, Behaviour, Lost, Relay, Silence, Unheard
 from tests.flows.http_server import Served, server
 from tests.flows.program import PATIENCE_S, Program, until
@@ -77,9 +77,11 @@ def test_what_is_sent_again_is_done_once(relay: Relay, name: str) -> None:
         assert memory.stats().turns == 1
         others = [memory.remember(f"note {number}").id for number in range(2)]
         relay.script = [*TROUBLE[name]]
-        assert {each.status for each in memory.forget(*others, reason="test")} == {"forgotten"}
+        assert {each.status for each in memory.forget(others, reason="test").changes} == {
+            "forgotten"
+        }
         relay.script = [*TROUBLE[name]]
-        forgotten = memory.forget(kept.id, reason="test", force=True)
+        forgotten = memory.forget([kept.id], reason="test", force=True)
         assert [(each.status, each.version) for each in forgotten] == [("forgotten", 3)]
         assert changes(memory, kept.id) == ["created", "updated", "deleted"]
         relay.spares_reads = False
@@ -89,7 +91,7 @@ def test_what_is_sent_again_is_done_once(relay: Relay, name: str) -> None:
 
 def changes(memory: Client, memory_id: str) -> list[str]:
     memory.wait_until_processed()  # the history is written after the change
-    told = [event.event for event in memory.history(memory_id)]
+    told = [event.event for event in memory.history(memory_id).events]
     return [each for each in told if each in ("created", "updated", "deleted")]
 
 
@@ -100,7 +102,7 @@ def test_of_a_lost_answer_the_retry_gets_the_refusal_of_the_first(relay: Relay) 
         for trouble in ([Lost()], [AWAY, Lost()]):
             relay.script = [*trouble]
             with pytest.raises(NotDoneError) as refused:
-                memory.forget(kept.id, reason="test")
+                memory.forget([kept.id], reason="test")
             assert refused.value.kind == "pinned"
         assert memory.get(kept.id).version == 1
 
@@ -223,7 +225,7 @@ def test_events_are_followed_over_a_restart_of_the_service(tmp_path: Path) -> No
         memory = undo.enter_context(
             Client(address, scope="ana", wait_seconds=60.0, attempts=1_000, retry_seconds=60.0)
         )
-        told: list[Happening] = []
+        told: list[MemoryEvent] = []
         follower = threading.Thread(target=follow, args=(memory, told))
         follower.start()
         probes = [memory.remember("Ana is here").id]
@@ -238,7 +240,7 @@ def test_events_are_followed_over_a_restart_of_the_service(tmp_path: Path) -> No
         (program.folder / "output").unlink()
         undo.enter_context(serving(program, "--port", str(httpx.URL(address).port)))
         kept += [memory.remember(f"Ana bakes {number}") for number in range(3)]
-        memory.forget(kept[0].id, reason="test")
+        memory.forget([kept[0].id], reason="test")
         until(lambda: told[-1].kind == "forgotten")
         new = told[before:]
         assert [each.memory_id for each in new] == [*(each.id for each in kept), kept[0].id]
@@ -250,7 +252,7 @@ def test_events_are_followed_over_a_restart_of_the_service(tmp_path: Path) -> No
         assert not follower.is_alive()
 
 
-def follow(memory: Client, told: list[Happening]) -> None:
+def follow(memory: Client, told: list[MemoryEvent]) -> None:
     with contextlib.suppress(RequestError):  # the memory is closed
         for happening in memory.events():
             told.append(happening)

@@ -221,7 +221,7 @@ async def test_an_agent_may_not_undo_what_a_person_protects(program: Program) ->
                 told = await agent.fails(tool, memory_id=pinned.id, reason="tidy", **given)
                 assert "only a person" in told
             rung = await agent.use("remember_fact", content="Nora was rung at ten")
-        assert person.history(rung["id"])[0].actor_type == "agent"
+        assert person.history(rung["id"]).events[0].actor_type == "agent"
 
 
 async def test_an_agent_teaches_itself_only_where_that_is_allowed(program: Program) -> None:
@@ -274,14 +274,14 @@ async def test_lineage_0_is_refused_and_no_person_is_made_up(program: Program) -
 async def test_no_summary_stands_for_what_is_to_be_remembered(program: Program) -> None:
     with Memory(program.data, scope="ana", settings={"embedding.provider": "hashing"}) as person:
         wish = {"role": "user", "content": "Please remember that I moved to Porto"}
-        [memory_id] = person.add([wish], session="wish").memory_ids
+        [memory_id] = person.add([wish], session_id="wish").memory_ids
         async with agent_over("stdio", program) as agent:
             told = await agent.fails("update_short_term_memory", session_id="wish", summary="Hm.")
             assert "create_long_term_memory" in told
             shown = await agent.use("get_context", query="what now?", session_id="wish")
             assert "update_short_term_memory" not in shown["text"]
         person.wait_until_processed()
-        person.forget(memory_id, reason="only tried", cascade=True)
+        person.forget([memory_id], reason="only tried", cascade=True)
 
 
 async def test_two_clients_share_a_folder(program: Program) -> None:

@@ -29,7 +29,7 @@ def memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memory]:
     with opened(tmp_path_factory.mktemp("roles")) as made:
         for number, turn in enumerate(TURNS):
             at = datetime(2026, 3, 1 + number, tzinfo=UTC).isoformat()
-            made.add([turn | {"occurred_at": at}], session="s1")
+            made.add([turn | {"occurred_at": at}], session_id="s1")
         made.remember("The meeting moved to room 12.")
         made.wait_until_processed()
         yield made

@@ -20,7 +20,7 @@ from palimpsest.ops.bench.stale_set import (
     shown_line,
     stated_facts,
 )
-from palimpsest.ops.library.methods import BlockingMethods
+from palimpsest.ops.library.memory_methods import BlockingMethods
 from palimpsest.ops.mcp.tools import MemoryTools
 from palimpsest.ops.queries.errors import NotFoundError
 from palimpsest.ops.queries.requests import StatusRequest
@@ -115,7 +115,7 @@ def test_entities(memory: BlockingMethods) -> None:
         shown[each.id] += [Shown(entity.name, True) for entity in listed.entities]
         for name in each.entities:
             try:
-                found = memory.entity(name, scope=each.scope)
+                found = memory.get_entity(name, scope=each.scope)
             except NotFoundError:
                 continue
             shown[each.id] += [marked(m.content, m.marks) for m in found.memories]
@@ -131,7 +131,7 @@ def test_entities(memory: BlockingMethods) -> None:
 def test_a_correction_brings_the_relation_of_its_text(memory: BlockingMethods) -> None:
     memory.aio.background.blocking(memory.aio.wait_until_processed())
     scope = next(each.scope for each in ALL if each.id == "corrected-home-porto")
-    found = memory.entity("Ana", scope=scope)
+    found = memory.get_entity("Ana", scope=scope)
     told = [(relation["relation"], relation["name"]) for relation in found.relations]
     assert told == [("lives_in", "Lisbon")]
 
@@ -145,7 +145,7 @@ def test_status_counts_what_is_held_back(memory: BlockingMethods) -> None:
 def test_a_preview_says_what_forgetting_hides(memory: BlockingMethods) -> None:
     scope = "stale/recovered-part"
     [fact] = [m for m in memory.list(scope=scope).memories if m.content == "Ben has diabetes"]
-    [hidden] = memory.preview_forget(fact.id, scope=scope).hides
+    [hidden] = memory.preview_forget([fact.id], scope=scope).hides
     assert (hidden.content, hidden.left) == (
         "I have diabetes. My hat is red.",
         "[forgotten] My hat is red.",
@@ -157,7 +157,7 @@ def test_context(memory: BlockingMethods) -> None:
     for each in ALL:
         for question in each.questions:
             for session in (None, "now"):
-                block = memory.context(question, scope=each.scope, session=session, budget=2_000)
+                block = memory.context(question, scope=each.scope, session_id=session, budget=2_000)
                 shown[each.id] += map(shown_line, (block.text or "").splitlines())
     check(shown, chosen=True)
 

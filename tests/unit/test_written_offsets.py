@@ -14,7 +14,7 @@ from palimpsest.ops.ingest.base import Choices
 from palimpsest.ops.ingest.lines import Watch, turn_of
 from palimpsest.ops.ingest.opening import IngestOptions, open_source
 from palimpsest.ops.ingest.records import RecordOptions
-from palimpsest.ops.library.turns import turn_records
+from palimpsest.ops.transport.turns import turn_records
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.sensitive.policy import Policy
 from palimpsest.streams.settings import PiiSettings
