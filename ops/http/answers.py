@@ -249,8 +249,10 @@ class Accepted(BaseModel):
 
 
 class Done(BaseModel):
+    """`applied` is false where every memory that the command names was left as it is."""
+
     command_id: str
-    applied: Literal[True]
+    applied: bool
 
 
 class RememberedOne(BaseModel):

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal, cast
 from fastapi import Depends, Header, Query, Response
 from fastapi.responses import JSONResponse
 
-from palimpsest.ops.command_kinds import CommandError
+from palimpsest.ops.command_kinds import CommandError, was_applied
 from palimpsest.ops.commanding import Commands, Given, Order
 from palimpsest.ops.http.callers import Caller
 from palimpsest.ops.http.problems import Problem, of_command
@@ -109,7 +109,8 @@ def _told(given: Given, **more: object) -> dict[str, object]:
     erasing: dict[str, object] = {
         name: answer[name] for name in ("erasure", "left") if name in answer
     }
-    return {"command_id": given.command_id, "applied": given.answer is not None, **more, **erasing}
+    applied = given.answer is not None and was_applied(None, answer.get("result"))
+    return {"command_id": given.command_id, "applied": applied, **more, **erasing}
 
 
 def _later(given: Given) -> Response | None:
