@@ -56,7 +56,7 @@ def decided_by_rules(
 
     The memory must be near in meaning, too: without a cosine nothing is known of that, and
     nothing is proposed but ADD. And it must not be told later than the fact, as when an old
-    conversation is read in; one that is dated long after `now` has a wrong date, which says nothing.
+    conversation is read in; one that is dated long after `now` has a wrong date, and may be ended.
     Candidates are looked at in their order, best first. Where the text of the `source` is known, a
     fact ends nothing unless the source says it and no more.
     """

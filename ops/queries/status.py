@@ -47,6 +47,19 @@ def balance(sources: Sources) -> JsonObject:
     return balance_json(add_balances([part[0] for part in parts if part]))
 
 
+_WITHOUT_FACTS = """
+SELECT count(*) AS turns, count(*) FILTER (memory_id NOT IN (
+    SELECT turn_memory_id FROM fact_rows)) AS without
+FROM memory_rows WHERE type = 'episodic' AND role = 'user' AND NOT is_deleted"""
+
+
+def without_facts(sources: Sources) -> tuple[int, int]:
+    """How many turns of people no fact was drawn from, and how many there are."""
+    counted = [row for _, row in from_all(sources, _WITHOUT_FACTS, {})]
+    without, turns = (sum(int(str(row[name])) for row in counted) for name in ("without", "turns"))
+    return without, turns
+
+
 def balance_json(total: Balance) -> JsonObject:
     return {"turns": {**total.turns}, "facts": {**total.facts}, "holds": total.holds}
 

@@ -10,6 +10,7 @@ import pytest
 
 from palimpsest import Memory, NotDoneError
 from palimpsest.ops.command_kinds import was_applied
+from tests.flows.program import Program
 
 SETTINGS = {"embedding.provider": "hashing", "pipeline.allow_update_delete": True}
 FACTS = ["fact"]
@@ -62,3 +63,10 @@ def test_a_command_that_changed_nothing_was_not_applied(memory: Memory) -> None:
     assert was_applied(None, {"id": "b", "deduped": True})
     assert was_applied(None, [])
     assert not was_applied("frozen: nothing is changed", None)
+
+
+def test_run_tells_of_how_many_turns_no_fact_was_drawn(program: Program) -> None:
+    program.ok("ingest", program.turns("I live in Lisbon.", "Well, well.", "Hm, who knows?"))
+    told = program.ok("run", "--once")
+    assert "2 of 3 turns of people gave no fact; they are found as they were said" in told
+    assert program.json("run", "--once")["balance"]["without_facts"] == [2, 3]
