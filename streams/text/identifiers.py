@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from palimpsest.streams.sensitive.addresses import find_emails
 from palimpsest.streams.sensitive.numbers import find_phones
-from palimpsest.streams.sensitive.spans import Span
+from palimpsest.streams.sensitive.spans import NATIONAL_DIGITS, Span
 
 MAX_CHARACTERS: Final = 2_000
 """Of a question; what lies beyond is not read."""
@@ -30,7 +30,6 @@ _DATE: Final = re.compile(
 )
 _ADDRESS: Final = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
 _HANDLE: Final = re.compile(r"(?<![^\W_])@(\w[\w.-]*\w)")
-_NATIONAL_DIGITS: Final = 9
 _ALTERNATIVES: Final = re.compile(r" / |[(),;]|\b(?:aka|alias|a\.k\.a\.)(?!\w)", re.IGNORECASE)
 _WORD: Final = re.compile(r"[^\W_]+")
 _UNSPACED: Final = re.compile(
@@ -120,7 +119,7 @@ def _emails(text: str) -> Found:
 
 def _phones(text: str) -> Found:
     for span in find_phones(text):
-        digits = re.sub(r"\D", "", text[span.start : span.end]).lstrip("0")[-_NATIONAL_DIGITS:]
+        digits = re.sub(r"\D", "", text[span.start : span.end]).lstrip("0")[-NATIONAL_DIGITS:]
         # What stands before is a code of the country, an area or a 0, which not all write.
         yield span.start, span.end, rf"{_spread(digits)}(?!\d)"
 
