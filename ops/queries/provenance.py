@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from datetime import datetime
 
 from pydantic import JsonValue
 
@@ -80,7 +81,8 @@ def _unread(sources: Sources, partition: int, memory_id: str) -> dict[str, JsonO
     topic = MEMORY_CHANGES.name
     with sources.shard(partition).reading() as reader:
         cursors, outbox = progress_of(reader)
-    known = [(value, None) for name, value in outbox if name == topic]
+    known: list[tuple[bytes | None, datetime | None]] = []
+    known += [(value, None) for name, value in outbox if name == topic]
     read = cursors.get(("audit", topic), 0)
     known += [(each.value, each.timestamp) for each in tail(sources.log, topic, partition, read)]
     found: dict[str, JsonObject] = {}

@@ -91,7 +91,8 @@ def merged(text: str, spans: Iterable[Span]) -> list[Span]:
 def replaced(text: str, spans: Sequence[Span], names: bool = False) -> str:
     """The text with a placeholder for every one of the merged spans; one that `names` a person has
     pseudonyms for numbers of telephones."""
-    parts, end = [], 0
+    parts: list[str] = []
+    end = 0
     for span in spans:
         found = text[span.start : span.end]
         is_name = names and span.kind == "phone" and len(parts) < 2 * MAX_PSEUDONYMS
