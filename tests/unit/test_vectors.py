@@ -11,6 +11,7 @@ from pathlib import Path
 
 import lancedb
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from palimpsest.ops.maintenance.embedding_tracker import catch_up, missing_count
@@ -35,6 +36,12 @@ from tests.memory_rows import (
 )
 
 OTHER = "o'ther \" scope; --"
+
+
+@pytest.fixture(autouse=True)
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any store is one whose tokens are copied."""
+    monkeypatch.setattr(vectors, "TOKENS_FROM", 1)
 
 
 @pytest.fixture
@@ -96,6 +103,53 @@ def test_it_follows_the_store(shard: Shard) -> None:
     assert "new" not in content(table)
     again = table.sync()
     assert (again.written, again.removed, again.position) == (0, 0, 501)
+
+
+def test_tokens_are_copied_from_the_size_on_at_which_that_helps(
+    shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vectors, "TOKENS_FROM", 121)
+    table = table_of(shard)
+    assert table.sync().written == 120
+    assert {tokens for _, tokens in content(table).values()} == {None}
+    assert table.sync().written == 0
+    write(shard, [memory("new", "a whole new thing", 500)])
+    assert table.sync().written == 121
+    assert content(table) == stored(shard)
+    table.close()
+    # A store of before may have a copy that it does not need.
+    monkeypatch.setattr(vectors, "TOKENS_FROM", 122)
+    again = table_of(shard)
+    assert again.sync().written == 121
+    assert {tokens for _, tokens in content(again).values()} == {None}
+
+
+@pytest.mark.parametrize("rewritten", [False, True])
+def test_the_tokens_of_a_text_are_not_compressed_with_those_of_others(
+    shard: Shard, rewritten: bool
+) -> None:
+    count = 3_000
+    # As skewed as levels are, by which ZSTD can make them a little shorter.
+    levels = np.random.default_rng(7).normal(8, 2, (count, 5_000)).clip(0, 15).astype(np.uint8)
+    rows = {
+        "embedding_key": [f"k{number}" for number in range(count)],
+        "model": [MODEL] * count,
+        "vector": [[1.0] * DIMENSIONS] * count,
+        "tokens": [one.tobytes() for one in levels | levels[:, ::-1] << 4],
+    }
+    with shard.writing() as connection:
+        connection.register("rows", pa.table(rows))
+        connection.execute("INSERT INTO embeddings BY NAME FROM rows")
+        connection.execute("FORCE CHECKPOINT")
+    if rewritten:
+        shard.rewrite()
+    with shard.reading() as reader:
+        found = reader.execute(
+            "SELECT DISTINCT compression FROM pragma_storage_info('embeddings')"
+            " WHERE column_name = 'tokens' AND segment_type = 'BLOB'"
+        ).fetchall()
+    assert found
+    assert "ZSTD" not in {name for (name,) in found}
 
 
 def test_a_large_store_takes_no_memory_to_follow(shard: Shard) -> None:
