@@ -159,8 +159,8 @@ class Role:
         return least
 
     async def quiesce(self) -> None:
-        """Begin nothing new, and let what is being committed end. Fails the worker when a batch
-        does not end in time."""
+        """Begin nothing new, and let what is being committed end. What could not be sent in time
+        is left to the next owner: it is in the store's outbox, or was not acknowledged."""
         async with self._ending:
             tasks = [*self.tasks.values()]
             self.tasks.clear()
@@ -168,6 +168,8 @@ class Role:
             limits = self.cluster.settings
             try:
                 await end_all(tasks, limits.grace_seconds, limits.quiesce_seconds)
+            except LogUnavailable as error:
+                logger.warning("%s: %s", self.name, error)
             except Exception as error:
                 self.fail(error)
 
