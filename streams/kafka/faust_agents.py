@@ -138,7 +138,8 @@ class Member:
     async def before_revocation(self) -> None:
         """Finish what is being committed and commit what is acknowledged."""
         self._closing = self._app.consumer_generation_id
-        await self.role.quiesce()
+        # Nothing can be sent without a broker.
+        await self.role.quiesce(None if self._app.knows_broker() else COMMIT_SECONDS)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(COMMIT_SECONDS):
                 await self._app.consumer.commit()

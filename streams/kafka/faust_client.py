@@ -83,6 +83,14 @@ class _ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
             await self.sleep(AGAIN_SECONDS)
             return {}
 
+    async def on_thread_stop(self) -> None:
+        # aiokafka lets the cancellation of its own fetch through while the broker is away, and
+        # Faust would wait for ever for the thread that it ended.
+        try:
+            await super().on_thread_stop()
+        except asyncio.CancelledError:
+            await self._ensure_consumer()._client.close()
+
     @Service.task
     async def _watch_coordination(self) -> None:
         """aiokafka stands still after an error of the group until its user looks at it, which

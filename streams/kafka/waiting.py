@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Literal, TypeAlias
+from datetime import datetime, timedelta
+from typing import Final, Literal, TypeAlias
 
 Awaited: TypeAlias = Literal["broker", "partitions"]
+
+LOG_AFTER: Final = timedelta(seconds=3)
+"""A worker that starts, or whose broker moves, waits for moments that are worth no line."""
 
 logger = logging.getLogger(__name__)
 
@@ -34,16 +37,16 @@ class Waiting:
             "partitions": "waiting for its partitions",
         }
         self._clock = clock
+        self._is_logged = False
 
     def note(self, awaited: Awaited | None) -> None:
-        """Remember what is waited for at this moment, and log a broker that goes or comes."""
-        before = self.now
-        if before is not None and before.awaited == awaited:
-            return
-        if before is not None and before.awaited == "broker":
-            logger.warning("the broker answers again")
-        self.now = None
-        if awaited is not None:
-            self.now = Wait(awaited, self._clock(), self._texts[awaited])
-        if awaited == "broker":
-            logger.warning(self._texts[awaited])
+        """Remember what is waited for at this moment; log a broker that stays away, and returns."""
+        now = self._clock()
+        if self.now is None or self.now.awaited != awaited:
+            if self._is_logged:
+                logger.warning("the broker answers again")
+            self._is_logged = False
+            self.now = None if awaited is None else Wait(awaited, now, self._texts[awaited])
+        elif awaited == "broker" and not self._is_logged and now - self.now.since > LOG_AFTER:
+            self._is_logged = True
+            logger.warning("%s", self.now.as_json()["text"])

@@ -30,13 +30,14 @@ from tests.soak.steady_load import SteadyLoad
 
 PARTITIONS = 4
 SESSION_SECONDS = 2.0
+QUICK = ("kafka.quiesce_seconds=5",)
 AWAY_SECONDS = 4.0
 """Longer than a session: the group forgets its members."""
 
 
 @pytest.fixture(scope="module")
 def turns() -> list[Outgoing]:
-    return list(records(Load(240, 8)))
+    return list(records(Load(160, 8)))
 
 
 @pytest.fixture(scope="module")
@@ -107,13 +108,14 @@ def test_workers_that_are_stopped_without_a_broker_leave_nothing_undone(
 ) -> None:
     with (
         Broker(tmp_path / "broker") as own,
-        Lab(tmp_path / "lab", own, "own", PARTITIONS, SESSION_SECONDS) as lab,
+        Lab(tmp_path / "lab", own, "own", PARTITIONS, SESSION_SECONDS, QUICK) as lab,
     ):
         lab.start("one")
         lab.until_owned(1)
         lab.publish(turns)
         own.kill()
-        assert lab.stop("one", 90.0) < 60.0
+        assert lab.stop("one", 60.0) < 30.0
+        assert "did not stop" not in lab.tail("one")
         lab.start("two")
         own.start()
         finish(lab, turns, expected)
