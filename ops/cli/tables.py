@@ -155,6 +155,8 @@ def print_status(answer: object) -> None:
             f"{name}: {text(provider['provider'])} {text(provider['model'])},"
             f" {provider['state']}{reason}"
         )
+    for waiting in cast("list[str]", said["waiting"]):
+        out.print(text(waiting))
 
 
 def print_recall(answer: object) -> None:

@@ -7,6 +7,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
+from palimpsest.ops.queries.errors import UnavailableError
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, from_all
 from palimpsest.ops.threads import in_thread_of
@@ -15,7 +16,11 @@ from palimpsest.streams.in_flight import items_in_flight
 
 
 async def status(sources: Sources) -> JsonObject:
-    """The answer in the shape of `status --json`."""
+    """The answer in the shape of `status --json`. Raises UnavailableError while the broker is
+    away, in whose log all is counted."""
+    waiting = sources.waiting()
+    if waiting is not None and waiting.awaited == "broker":
+        raise UnavailableError(waiting.as_json()["text"])
     return await in_thread_of("overview", _status, sources)
 
 
@@ -35,6 +40,7 @@ def _status(sources: Sources) -> JsonObject:
         "dead_letters": sum(int(str(row["n"])) for _, row in counted),
         "held_back": dict(sorted(held.items())),
         "providers": _providers(sources),
+        "waiting": [],
     }
 
 

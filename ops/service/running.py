@@ -32,6 +32,7 @@ def sources_of(app: AnyApplication) -> Sources:
         running=frozenset(runner.stage.name for runner in app.runners),
         outages=app.models.outages,
         unusable=lambda: app.gate.unusable,
+        waiting=lambda: app.wait,
     )
 
 
@@ -58,7 +59,12 @@ async def _answering(app: AnyApplication, sources: Sources) -> AsyncIterator[Non
     folder = own_folder(app.settings.data_dir)
     try:
         async with local_interface(
-            queries, folder, place_of(app.settings), lambda: [*sources.shards], shown
+            queries,
+            folder,
+            place_of(app.settings),
+            lambda: [*sources.shards],
+            shown,
+            sources.waiting,
         ):
             yield
     finally:
@@ -79,7 +85,7 @@ def _shown(app: AnyApplication, queries: DirectQueries) -> Shown:
                 from palimpsest.ops.http.metrics import Metrics
             except ModuleNotFoundError as error:
                 raise RequestError(f"metrics need the extra `serve` ({error.name})") from None
-            made.append(Metrics(status, lambda: app.runners, app.models.usage))
+            made.append(Metrics(status, lambda: app.runners, app.models.usage, lambda: app.wait))
         return await made[0].shown(accept)
 
     return shown
