@@ -20,3 +20,7 @@ def pytest_collection_finish() -> None:
     folds a log asks for dozens of them."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()  # else libraries tell on exit of what they think was forgotten

@@ -83,7 +83,7 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def said_in(module: Module) -> Said:
-    names = {name: line for name, line in reversed([(module.path.stem, 1), *names_in(module)])}
+    names = dict(reversed([(module.path.stem, 1), *names_in(module)]))
     sentences = (*docstrings_in(module), *comments_in(module.text))
     return Said(module.path.relative_to(ROOT).as_posix(), (*names.items(),), sentences)
 
