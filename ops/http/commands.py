@@ -60,6 +60,7 @@ class Desk:
 
     async def give(self, caller: Caller, scope: str, command: Command) -> Given:
         """Append the command and wait for its result. Raises CommandError for a refused one."""
+        await self.service.check_room(caller)
         order = Order(scope, command, self.actor(caller), self.key)
         with self.service.metrics.command() as ended:
             given = await commands_of(self.service, caller).submit(order, self.seconds)

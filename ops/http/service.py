@@ -22,6 +22,7 @@ from palimpsest.ops.queries.errors import no_memory
 from palimpsest.ops.queries.requests import NAMES, JsonObject, ScopeRequest
 from palimpsest.ops.queries.requests import Request as Query
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.threads import in_thread_of
 from palimpsest.streams.logs.base import LogReader, Outgoing, Position
 
 Part = TypeVar("Part")
@@ -94,6 +95,11 @@ class Service:
         self.streams = Streams(limits.streams_per_token)
         limit = limits.unprocessed_bytes_per_token
         self.unprocessed = UnprocessedBytes(self.log, self.append, limit)
+
+    async def check_room(self, caller: Caller) -> None:
+        """As `append_of`, before a body is read."""
+        if self.settings.log.kind == "embedded":
+            await in_thread_of("append", self.unprocessed.check, caller.id)
 
     def append_of(self, caller: Caller, records: Sequence[Outgoing]) -> None:
         """Append what a caller sent. Raises Problem where too much of theirs is not processed yet;

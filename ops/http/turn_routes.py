@@ -69,6 +69,7 @@ async def turns(
     turn sent again is the same turn.
     """
     form = media_type(request, JSON_TYPE, NDJSON_TYPE)
+    await service.check_room(caller)
     read = _Read(service, caller)
     given = await request.body()
     single = await in_thread_of("body", read.lines if form == NDJSON_TYPE else read.json, given)

@@ -53,7 +53,9 @@ class UnprocessedBytes:
         """Append what a request holds. Raises Problem where the caller has reached the limit: a
         single request may go beyond it, so that whatever a body may hold can be sent."""
         sent = _Sent(sum(len(record.value or b"") for record in records))
-        self._admit(caller, sent)
+        with self._lock:
+            self._check(caller)
+            self._sent[caller].append(sent)
         try:
             for batch in in_batches(records):
                 for record, (partition, offset) in zip(batch, self._append(batch), strict=True):
@@ -61,21 +63,24 @@ class UnprocessedBytes:
         finally:
             sent.is_appended = True
 
-    def _admit(self, caller: str, sent: _Sent) -> None:
+    def check(self, caller: str) -> None:
+        """Raises Problem where the caller has reached the limit, before anything is read."""
         with self._lock:
+            self._check(caller)
+
+    def _check(self, caller: str) -> None:
+        waiting = self._size(caller)
+        if waiting >= self._limit:
+            self._drop_processed(caller)
             waiting = self._size(caller)
-            if waiting >= self._limit:
-                self._drop_processed(caller)
-                waiting = self._size(caller)
-            if waiting >= self._limit:
-                raise Problem(
-                    "rate_limited",
-                    f"{waiting} bytes that this token sent are not processed yet, of"
-                    f" {self._limit} (setting http.unprocessed_bytes_per_token); send this again"
-                    " when they are",
-                    {"Retry-After": "1"},
-                )
-            self._sent[caller].append(sent)
+        if waiting >= self._limit:
+            raise Problem(
+                "rate_limited",
+                f"{waiting} bytes that this token sent are not processed yet, of"
+                f" {self._limit} (setting http.unprocessed_bytes_per_token); send this again"
+                " when they are",
+                {"Retry-After": "1"},
+            )
 
     def _size(self, caller: str) -> int:
         return sum(sent.size for sent in self._sent[caller])

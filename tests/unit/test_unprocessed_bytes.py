@@ -46,7 +46,7 @@ def test_a_caller_that_has_reached_the_limit_is_refused_and_others_are_not(
     unprocessed = UnprocessedBytes(log, log.append, LIMIT)
     unprocessed.append("ana", [record(LIMIT - 1)])
     unprocessed.append("ana", [record(10 * LIMIT)])  # one request may go beyond it
-    with pytest.raises(Problem, match="http.unprocessed_bytes_per_token") as refusal:
+    with pytest.raises(Problem, match="unprocessed_bytes_per_token") as refusal:
         unprocessed.append("ana", [record(1)])
     assert (refusal.value.code, refusal.value.headers) == ("rate_limited", {"Retry-After": "1"})
     assert not refused(unprocessed, "ben")
