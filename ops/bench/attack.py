@@ -87,7 +87,9 @@ async def measure(load: Attack, overrides: Sequence[str], folder: Path) -> JsonO
         ]
         beside = [_attacking(server.url, others, load.seconds)] if load.attacker else []
         watching = _watch(server, until, watched)
-        _, *answers = await asyncio.gather(asyncio.gather(watching, *clients), *beside)
+        _, answers = await asyncio.gather(
+            asyncio.gather(watching, *clients), asyncio.gather(*beside)
+        )
         drain_seconds = await drained(server.url, _bearer(own))
         kept = await checked(server.url, seen, _bearer(own))
         after = float(str(resident(server.pid)["resident_mib"]))

@@ -69,10 +69,9 @@ class UnprocessedBytes:
             self._check(caller)
 
     def _check(self, caller: str) -> None:
-        waiting = self._size(caller)
-        if waiting >= self._limit:
-            self._drop_processed(caller)
-            waiting = self._size(caller)
+        # Each time, not only at the limit: what was written since a look counts as waiting too.
+        self._drop_processed(caller)
+        waiting = sum(sent.size for sent in self._sent[caller])
         if waiting >= self._limit:
             raise Problem(
                 "rate_limited",
@@ -81,9 +80,6 @@ class UnprocessedBytes:
                 " when they are",
                 {"Retry-After": "1"},
             )
-
-    def _size(self, caller: str) -> int:
-        return sum(sent.size for sent in self._sent[caller])
 
     def _drop_processed(self, caller: str) -> None:
         position = cache(self._log.position)

@@ -71,6 +71,16 @@ def test_bytes_count_until_both_stages_are_done_with_them(log: EmbeddedLog) -> N
     assert not refused(unprocessed)
 
 
+def test_small_requests_that_are_processed_are_never_refused(log: EmbeddedLog) -> None:
+    unprocessed = UnprocessedBytes(log, log.append, LIMIT)
+    for number in range(50):
+        unprocessed.append("ana", [record(LIMIT // 10)])
+        processed(log, "normalize", CONVERSATION_TURNS.name, number + 1)
+        log.append([record(1, MEMORY_WRITES.name)])
+        # Somebody always writes: the stage is never at the end.
+        processed(log, "apply-writes", MEMORY_WRITES.name, number)
+
+
 def test_what_could_not_be_appended_does_not_count(log: EmbeddedLog) -> None:
     def full(records: object) -> list[tuple[int, int]]:
         raise LogError("the disk is full")
