@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Annotated, Final, Literal, cast
 
 from fastapi import Depends, Header, Query, Response
@@ -59,9 +60,10 @@ class Desk:
 
     async def give(self, caller: Caller, scope: str, command: Command) -> Given:
         """Append the command and wait for its result. Raises CommandError for a refused one."""
+        await self.service.check_room(caller)
         order = Order(scope, command, self.actor(caller), self.key)
         with self.service.metrics.command() as ended:
-            given = await self.commands.submit(order, self.seconds)
+            given = await commands_of(self.service, caller).submit(order, self.seconds)
             given.result()
             ended("pending" if given.answer is None else "applied")
         if given.answer is None:
@@ -96,12 +98,15 @@ async def _desk(desk: Annotated[Desk, Depends()]) -> Desk:
 DeskOf = Annotated[Desk, Depends(_desk)]
 
 
-def commands_of(service: Service) -> Commands:
+def commands_of(service: Service, caller: Caller | None = None) -> Commands:
+    """`caller`: whose unprocessed bytes the commands count among."""
+
     @asynccontextmanager
     async def asking() -> AsyncIterator[Queries]:
         yield service.queries
 
-    return Commands(service.settings, service.append, asking, result_of=service.result_of)
+    append = service.append if caller is None else partial(service.append_of, caller)
+    return Commands(service.settings, append, asking, result_of=service.result_of)
 
 
 def _told(given: Given, **more: object) -> dict[str, object]:

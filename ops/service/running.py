@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, cast
 
 from palimpsest.ops.bootstrap import AnyApplication
 from palimpsest.ops.parts import SetupError
+from palimpsest.ops.queries.copy_folders import remove_abandoned
 from palimpsest.ops.queries.dispatch import DirectQueries
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.requests import JsonObject, StatusRequest
@@ -40,6 +42,7 @@ def sources_of(app: AnyApplication) -> Sources:
 async def serving_reads(app: AnyApplication) -> AsyncIterator[Sources]:
     """Answer other processes until the context is left."""
     sources = sources_of(app)
+    await asyncio.to_thread(remove_abandoned, app.settings.data_dir)
     try:
         async with _answering(app, sources):
             yield sources
