@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -15,11 +16,24 @@ INSTALLED = "palimpsest"
 
 @dataclass(frozen=True)
 class Module:
-    """A source file and what it says."""
+    """A source file and what it says, parsed when a test first asks."""
 
     path: Path
     name: str
-    tree: ast.Module
+    source: str = ""
+
+    @cached_property
+    def text(self) -> str:
+        return self.source or self.path.read_text(encoding="utf-8")
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text, str(self.path))
+
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All of the tree, as `ast.walk` yields it."""
+        return tuple(ast.walk(self.tree))
 
     @property
     def package(self) -> str:
@@ -27,12 +41,16 @@ class Module:
 
     def imports(self) -> Iterator[tuple[str, int]]:
         """Every imported module or name, dotted, with its line; own ones as by their folder."""
-        for name, line in self.full_imports():
+        for name, line in self.full_imports:
             yield name.removeprefix(f"{INSTALLED}."), line
 
-    def full_imports(self) -> Iterator[tuple[str, int]]:
+    @cached_property
+    def full_imports(self) -> tuple[tuple[str, int], ...]:
         """Every imported module or name, dotted as it is written, with its line."""
-        for node in ast.walk(self.tree):
+        return tuple(self._imports())
+
+    def _imports(self) -> Iterator[tuple[str, int]]:
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     yield alias.name, node.lineno
@@ -51,10 +69,11 @@ class Module:
         return ".".join([*parts, *([node.module] if node.module else [])])
 
 
+@cache
 def load(path: Path) -> Module:
     parts = path.relative_to(ROOT).with_suffix("").parts
     name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-    return Module(path, name, ast.parse(path.read_text(encoding="utf-8"), str(path)))
+    return Module(path, name)
 
 
 MODULES = {
@@ -66,6 +85,11 @@ MODULES = {
 
 def modules(*packages: str) -> list[Module]:
     return [module for module in MODULES.values() if module.package in packages]
+
+
+def sources() -> list[Module]:
+    """The product and its tests."""
+    return [*MODULES.values(), *map(load, sorted((ROOT / "tests").rglob("*.py")))]
 
 
 def own(name: str) -> str | None:

@@ -7,22 +7,25 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from fastapi import Depends, Header, Query, Request
 
 from palimpsest.ops.commanding import Commands
-from palimpsest.ops.http.callers import Caller
+from palimpsest.ops.http.callers import Caller, CallerAccess
 from palimpsest.ops.http.metrics import Metrics
 from palimpsest.ops.http.problems import Problem, unavailable
 from palimpsest.ops.http.rates import Rates
 from palimpsest.ops.http.tokens import Tokens
-from palimpsest.ops.operations.access import Access
+from palimpsest.ops.http.unprocessed import Append, UnprocessedBytes
+from palimpsest.ops.ingest.records import in_batches
 from palimpsest.ops.operations.executing import Executor, NotYetAppliedError
 from palimpsest.ops.operations.operation import Json, Operation, Surface, Write
 from palimpsest.ops.queries.dispatch import Queries
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.threads import in_thread_of
 from palimpsest.streams.logs.base import LogReader, Outgoing, Position
 
 Part = TypeVar("Part")
@@ -76,7 +79,7 @@ class Service:
 
     settings: Settings
     queries: Queries
-    append: Callable[[Sequence[Outgoing]], object]
+    append: Append
     log: LogReader
     tokens: Tokens
     rates: Rates
@@ -85,22 +88,45 @@ class Service:
     metrics: Metrics
     result_of: Callable[[str], Awaitable[JsonObject]] | None = None
     commands: Commands = field(init=False)
-    executor: Executor = field(init=False)
     streams: Streams = field(init=False)
+    unprocessed: UnprocessedBytes = field(init=False)
     pending: dict[str, str] = field(default_factory=dict)
     started: asyncio.Event = field(default_factory=asyncio.Event)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        self.streams = Streams(self.settings.http.streams_per_token)
-        self.commands = Commands(self.settings, self.append, self._asking, result_of=self.result_of)
-        self.executor = Executor(
-            self.settings, self._asking, self.commands, self.settings.http.wait_seconds
-        )
+        limits = self.settings.http
+        self.streams = Streams(limits.streams_per_token)
+        limit = limits.unprocessed_bytes_per_token
+        self.unprocessed = UnprocessedBytes(self.log, self.append, limit)
+        self.commands = self.commands_of(self.append)
+
+    def commands_of(self, append: Callable[[Sequence[Outgoing]], object]) -> Commands:
+        """Commands that are appended in this way."""
+        return Commands(self.settings, append, self._asking, result_of=self.result_of)
+
+    def executor_of(self, caller: Caller) -> Executor:
+        """Executes for a caller, whose unprocessed bytes its commands count among."""
+        commands = self.commands_of(partial(self.append_of, caller))
+        return Executor(self.settings, self._asking, commands, self.settings.http.wait_seconds)
 
     @asynccontextmanager
     async def _asking(self) -> AsyncIterator[Queries]:
         yield self.queries
+
+    async def check_room(self, caller: Caller) -> None:
+        """As `append_of`, before a body is read."""
+        if self.settings.log.kind == "embedded":
+            await in_thread_of("append", self.unprocessed.check, caller.id)
+
+    def append_of(self, caller: Caller, records: Sequence[Outgoing]) -> None:
+        """Append what a caller sent. Raises Problem where too much of theirs is not processed yet;
+        Kafka takes it all, and has quotas of its own."""
+        if self.settings.log.kind == "embedded":
+            self.unprocessed.append(caller.id, records)
+        else:
+            for batch in in_batches(records):
+                self.append(batch)
 
     async def unready(self) -> str | None:
         """Why requests cannot all be answered now."""
@@ -113,16 +139,17 @@ class Service:
             return f"requests wait for others: no thread was free for {THREAD_SECONDS:g} s"
         return await self.lacks()
 
-    async def execute(self, operation: Operation[Any], access: Access) -> Json:
+    async def execute(self, operation: Operation[Any], access: CallerAccess) -> Json:
         """The answer, measured. Raises what `Executor.execute` raises."""
         instead = operation.instead() if isinstance(operation, Write) else None
         if not isinstance(operation, Write) or instead is not None:
             meant = instead or operation
             with self.metrics.query(meant.slug):
-                return await self.executor.execute(meant, access)
+                return await self.executor_of(access.caller).execute(meant, access)
         with self.metrics.command() as ended:
             try:
-                answer = await self.executor.execute(operation, access)
+                await self.check_room(access.caller)
+                answer = await self.executor_of(access.caller).execute(operation, access)
             except NotYetAppliedError as error:
                 ended("pending")
                 self._remember(error)

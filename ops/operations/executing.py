@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import ValidationError
 
-from palimpsest.ops.command_kinds import CommandError, Kind, kind_of
+from palimpsest.ops.command_kinds import CommandError, Kind, kind_of, was_applied
 from palimpsest.ops.operations.access import Access
 from palimpsest.ops.operations.answers import DONE
 from palimpsest.ops.operations.changing import (
@@ -225,7 +225,8 @@ def _shown_result(operation: CommandResult, answer: Json, access: Access) -> Jso
     if operation.scope not in (None, answer["scope"]):
         return None
     told = {name: value for name, value in answer.items() if name != "digest"}
-    return {"command_id": operation.command_id, "applied": answer["error"] is None, **told}
+    applied = was_applied(answer["error"], answer["result"])
+    return {"command_id": operation.command_id, "applied": applied, **told}
 
 
 def outcome(kind: type[Write[Any]], command_id: str, stored: Json) -> Json:

@@ -88,7 +88,9 @@ class Recall(Read[Recalled]):
     session_id: SessionId = None
     since: Since = None
     until: Until = None
-    as_of: Annotated[datetime | None, Doc("as it was known at this time")] = None
+    as_of: Annotated[
+        datetime | None, Doc("texts as of then, found by the words and vectors of today")
+    ] = None
     valid_at: ValidAt = None
     asked_at: AskedAt = None
     min_score: MinScore = None

@@ -42,13 +42,15 @@ class StageState:
 @dataclass(frozen=True, slots=True)
 class PipelineStatus:
     """Stages, the balance of turns and facts, the number of dead letters, models, and in `pending`
-    the changes that wait for a person's review, by scope."""
+    the changes that wait for a person's review, by scope. `waiting` says what workers on Kafka
+    wait for."""
 
     stages: tuple[StageState, ...]
     balance: dict[str, Any]
     dead_letters: int
     pending: dict[str, int]
     providers: dict[str, Any]
+    waiting: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

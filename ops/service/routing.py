@@ -8,9 +8,10 @@ setting kafka.workers, with the secret kafka.worker_token that all of them share
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -20,19 +21,21 @@ import pyarrow as pa
 
 from palimpsest.ops.operations.dead_letters import Redrive
 from palimpsest.ops.operations.operation import Json, Read
+from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.queries.errors import (
     NotFoundError,
     NotOpenError,
     RequestError,
     UnavailableError,
 )
-from palimpsest.ops.queries.requests import ExportRequest, SqlRequest
+from palimpsest.ops.queries.requests import ExportRequest, JsonObject, SqlRequest
 from palimpsest.ops.queries.sql import joined, limits_of, numbered, refusals_told, rest
 from palimpsest.ops.queries.sql_processes import QueryProcesses
 from palimpsest.ops.service.client import NotThereError, RemoteQueries
 from palimpsest.ops.service.workers import announcements
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.database.sql_united import UnitedQuery
+from palimpsest.streams.kafka.waiting import Awaited
 from palimpsest.streams.logs.base import partition_for
 
 T = TypeVar("T")
@@ -62,15 +65,27 @@ class RoutedQueries:
 
     async def owners(self) -> dict[int, RemoteQueries]:
         """The worker of every partition that one has open now."""
-        found: dict[int, RemoteQueries] = {}
+        return {
+            number: client
+            for client, said in await self._pinged()
+            for number in cast("list[int]", said.get("partitions") or [])
+        }
+
+    async def waiting(self, *awaited: Awaited) -> list[str]:
+        """What of these workers wait for now."""
+        waits = [(said["pid"], said.get("waiting")) for _, said in await self._pinged()]
+        return [
+            f"worker {pid} is {wait['text']}"
+            for pid, wait in waits
+            if isinstance(wait, dict) and wait["for"] in awaited
+        ]
+
+    async def _pinged(self) -> list[tuple[RemoteQueries, JsonObject]]:
+        answers: list[tuple[RemoteQueries, JsonObject]] = []
         for client in self._reachable():
-            try:
-                said = await client.ping()
-            except (NotThereError, RequestError):
-                continue
-            for number in cast("list[int]", said.get("partitions") or []):
-                found[number] = client
-        return found
+            with contextlib.suppress(NotThereError, RequestError):
+                answers.append((client, await client.ping()))
+        return answers
 
     def _reachable(self) -> list[RemoteQueries]:
         places = announcements(self._settings.data_dir)
@@ -86,10 +101,7 @@ class RoutedQueries:
     async def _owner(self, partition: int) -> RemoteQueries:
         owners = await self._awaited(lambda owners: partition in owners)
         if partition not in owners:
-            raise UnavailableError(
-                f"no worker has partition {partition} open; start one with `palimpsest run`, or"
-                " name those of other machines in kafka.workers"
-            )
+            raise await self._without([partition])
         return owners[partition]
 
     async def _all(self) -> list[RemoteQueries]:
@@ -98,11 +110,15 @@ class RoutedQueries:
         owners = await self._awaited(lambda owners: len(owners) == self._partitions)
         missing = sorted(set(range(self._partitions)) - owners.keys())
         if missing:
-            raise UnavailableError(
-                f"no worker has the partitions {', '.join(map(str, missing))} open; start one with"
-                " `palimpsest run`, or name those of other machines in kafka.workers"
-            )
+            raise await self._without(missing)
         return list(dict.fromkeys(owners.values()))
+
+    async def _without(self, missing: Sequence[int]) -> UnavailableError:
+        numbers = f"partition{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
+        waiting = await self.waiting("broker", "partitions") or [
+            "start one with `palimpsest run`, or name those of other machines in kafka.workers"
+        ]
+        return UnavailableError("; ".join([f"no worker has {numbers} open", *waiting]))
 
     async def _awaited(
         self, enough: Callable[[dict[int, RemoteQueries]], bool]
@@ -117,6 +133,12 @@ class RoutedQueries:
     # --- answers -----------------------------------------------------------------------------
 
     async def answer(self, operation: Read[Any]) -> Json:
+        answer = await self._of_workers(operation)
+        if isinstance(operation, Status):
+            return {**answer, "waiting": [*await self.waiting("broker", "partitions")]}
+        return answer
+
+    async def _of_workers(self, operation: Read[Any]) -> Json:
         match operation.surface.routing:
             case "folder":
                 return await asyncio.to_thread(operation.read_folder, self._settings)

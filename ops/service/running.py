@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, cast
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 from palimpsest.ops.bootstrap import AnyApplication
 from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.parts import SetupError
+from palimpsest.ops.queries.copy_folders import remove_abandoned
 from palimpsest.ops.queries.dispatch import DirectQueries
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.requests import JsonObject
@@ -33,6 +35,7 @@ def sources_of(app: AnyApplication) -> Sources:
         running=frozenset(runner.stage.name for runner in app.runners),
         outages=app.models.outages,
         unusable=lambda: app.gate.unusable,
+        waiting=lambda: app.wait,
     )
 
 
@@ -40,6 +43,7 @@ def sources_of(app: AnyApplication) -> Sources:
 async def serving_reads(app: AnyApplication) -> AsyncIterator[Sources]:
     """Answer other processes until the context is left."""
     sources = sources_of(app)
+    await asyncio.to_thread(remove_abandoned, app.settings.data_dir)
     try:
         async with _answering(app, sources):
             yield sources
@@ -59,7 +63,12 @@ async def _answering(app: AnyApplication, sources: Sources) -> AsyncIterator[Non
     folder = own_folder(app.settings.data_dir)
     try:
         async with local_interface(
-            queries, folder, place_of(app.settings), lambda: [*sources.shards], shown
+            queries,
+            folder,
+            place_of(app.settings),
+            lambda: [*sources.shards],
+            shown,
+            sources.waiting,
         ):
             yield
     finally:
@@ -80,7 +89,7 @@ def _shown(app: AnyApplication, queries: DirectQueries) -> Shown:
                 from palimpsest.ops.http.metrics import Metrics
             except ModuleNotFoundError as error:
                 raise RequestError(f"metrics need the extra `serve` ({error.name})") from None
-            made.append(Metrics(status, lambda: app.runners, app.models.usage))
+            made.append(Metrics(status, lambda: app.runners, app.models.usage, lambda: app.wait))
         return await made[0].shown(accept)
 
     return shown

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -58,3 +59,19 @@ def copied(source: Path, target: Path) -> Path:
     locks that the process has on it, and so of those of SQLite."""
     subprocess.run(["cp", "-r", str(source), str(target)], check=True)
     return target
+
+
+def distinct(copies: Iterable[Path]) -> list[Path]:
+    """One of each that hold the same bytes: what follows from these needs to be tried once."""
+    return [*{_content(folder): folder for folder in copies}.values()]
+
+
+def _content(folder: Path) -> str:
+    """A digest of all files but the index of SQLite's write-ahead log, which a process makes again
+    when the one before was killed."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.name.endswith("-shm"):
+            digest.update(f"{path.relative_to(folder)} {path.stat().st_size}\n".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -134,9 +134,7 @@ def through_programs(program: Program) -> str:
     (program.folder / turns).unlink()
     kept = program.json("remember", said("cli-remember"), "--scope", "default")
     answers.append(json.dumps(kept))
-    corrected = program.run(
-        "correct", kept["id"], said("cli-correct"), "--reason", "newer"
-    )
+    corrected = program.run("correct", kept["id"], said("cli-correct"), "--reason", "newer")
     answers += [corrected.stdout, corrected.stderr]
     program.ok("recall", f"the password {secret('cli-recall')}", "--scope", "default")
     return "".join(answers)

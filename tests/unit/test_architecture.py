@@ -16,10 +16,10 @@ from tests.source_modules import (
     ROOT,
     Module,
     complaint,
-    load,
     modules,
     own,
     report,
+    sources,
 )
 
 MAX_LINES = 600
@@ -131,9 +131,11 @@ def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
     found = []
     while left:
         start = next(iter(left))
-        below = reached(left, start)
-        above = {name for name in left if start in reached(left, name)}
-        circle = below & above | {start}
+        importers: dict[str, set[str]] = {name: set() for name in left}
+        for name, targets in left.items():
+            for target in targets & left.keys():
+                importers[target].add(name)
+        circle = reached(left, start) & reached(importers, start) | {start}
         if len(circle) > 1:
             found.append(sorted(circle))
         left = {name: targets - circle for name, targets in left.items() if name not in circle}
@@ -157,12 +159,11 @@ def test_no_module_imports_itself_around_others() -> None:
 
 def test_own_modules_are_imported_by_the_installed_name() -> None:
     """Tests run in a checkout, where the folders could be imported too: as modules of their own."""
-    tests = [load(path) for path in sorted((ROOT / "tests").rglob("*.py"))]
     report(
         [
             complaint(module, line, f"import it as {INSTALLED}.{name}")
-            for module in [*MODULES.values(), *tests]
-            for name, line in module.full_imports()
+            for module in sources()
+            for name, line in module.full_imports
             if name.partition(".")[0] in PACKAGES
         ]
     )
@@ -207,12 +208,12 @@ def impure(module: Module) -> list[str]:
         if top not in PURE_STDLIB | PURE_PACKAGES or name.startswith("numpy.random"):
             kind = "standard library" if top in sys.stdlib_module_names else "third-party"
             complaints.append(complaint(module, line, f"imports {name} ({kind}, not listed pure)"))
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
         elif isinstance(node, ast.Import):
             names |= {a.asname or a.name: a.name for a in node.names}
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         said = dotted(node, names)
         if said in EFFECTS or said.startswith("numpy.random"):
             line = getattr(node, "lineno", 0)
@@ -257,16 +258,11 @@ def test_schemas_are_pure_and_need_pydantic_only() -> None:
 # --- types and sizes --------------------------------------------------------------------------
 
 
-def sources() -> list[Module]:
-    """The product and its tests."""
-    return [*MODULES.values(), *map(load, sorted((ROOT / "tests").rglob("*.py")))]
-
-
 def test_files_stay_readable_in_one_go() -> None:
     long = {
         str(module.path.relative_to(ROOT)): lines
         for module in sources()
-        for lines in [len(module.path.read_text(encoding="utf-8").splitlines())]
+        for lines in [len(module.text.splitlines())]
         if lines > MAX_LINES
     }
     report([f"{name}: {lines} lines: it is two things" for name, lines in long.items()])
@@ -277,7 +273,7 @@ def test_functions_stay_readable_at_a_glance() -> None:
         [
             complaint(module, node.lineno, f"{node.name} has {length} lines of code")
             for module in sources()
-            for node in ast.walk(module.tree)
+            for node in module.nodes
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
             for length in [code_lines(node)]
             if length > MAX_FUNCTION_LINES
@@ -312,7 +308,7 @@ def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     ],
 )
 def test_impurity_is_seen(source: str, expected: str) -> None:
-    module = Module(ROOT / "streams" / "example.py", "streams.example", ast.parse(source))
+    module = Module(ROOT / "streams" / "example.py", "streams.example", source)
     assert any(expected in text for text in impure(module)), impure(module)
 
 
@@ -322,13 +318,13 @@ def test_purity_is_left_in_peace() -> None:
         "from palimpsest.schemas.envelope import Envelope\n"
         "x = datetime(2026, 1, 1, tzinfo=UTC)\ny = uuid.uuid5\nz = np.zeros(3)\n"
     )
-    module = Module(ROOT / "streams" / "example.py", "streams.example", ast.parse(source))
+    module = Module(ROOT / "streams" / "example.py", "streams.example", source)
     assert impure(module) == []
 
 
 def test_relative_imports_are_resolved() -> None:
-    tree = ast.parse("from . import base\nfrom ..rules import model\nfrom .lock import X")
-    module = Module(ROOT / "streams" / "logs" / "example.py", "streams.logs.example", tree)
+    source = "from . import base\nfrom ..rules import model\nfrom .lock import X"
+    module = Module(ROOT / "streams" / "logs" / "example.py", "streams.logs.example", source)
     assert [name for name, _ in module.imports()] == [
         "streams.logs.base",
         "streams.rules.model",
@@ -347,7 +343,7 @@ def test_an_import_for_types_or_in_a_function_counts() -> None:
         "if TYPE_CHECKING:\n    from palimpsest.streams.runtime.runner import StageRunner\n"
         "def late():\n    from palimpsest.streams.rules import model\n"
     )
-    module = Module(ROOT / "streams" / "example.py", "streams.example", ast.parse(source))
+    module = Module(ROOT / "streams" / "example.py", "streams.example", source)
     assert imports_of(module) == {
         "streams.runtime.runner",
         "streams.rules.model",
@@ -359,7 +355,7 @@ def test_runners_are_made_in_one_place() -> None:
     places = {
         name
         for name, module in MODULES.items()
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == "StageRunner"

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import ast
-import io
 import re
-import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cache, cached_property
 
 import pytest
 
-from tests.source_modules import PACKAGES, ROOT, report
+from tests.source_modules import ROOT, Module, load, report, sources
 
 PAGE = (ROOT / "ops" / "docs" / "glossary.md").read_text(encoding="utf-8")
 USED = re.findall(r"^\| ([^|]+) \| [^|]+ \| `([^|`]+)` \|$", PAGE, re.MULTILINE)
@@ -55,15 +53,28 @@ ALLOWED_TEXTS = {
     "letter_id": "the column of a stored table",
     "`dropped`": "what a discarded dead letter is called in the stores (decision 35)",
 }
+COMMENT = re.compile(r"(?:^\s*|  )#.*")
+"""As the formatter leaves it; a text that has one inside is read like one."""
+ALLOWED_TEXT = re.compile("|".join(ALLOWED_TEXTS))
 
 
 @dataclass(frozen=True)
 class Said:
-    """The names of a file and its sentences (docstrings and comments), each with its line."""
+    """The names of a file and its sentences (docstrings and comments), each with its first line."""
 
     path: str
     names: tuple[tuple[str, int], ...]
     sentences: tuple[tuple[str, int], ...]
+
+    @cached_property
+    def spaced(self) -> str:
+        """A line a name or sentence: its words, without what is allowed."""
+        texts = (text for text, _ in (*self.names, *self.sentences))
+        return "\n".join(" ".join(words(ALLOWED_TEXT.sub("", text))) for text in texts)
+
+    def line(self, at: int) -> int:
+        """Where in the file that stands which `spaced` has at a character."""
+        return (*self.names, *self.sentences)[self.spaced.count("\n", 0, at)][1]
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -71,14 +82,14 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", text))
 
 
-def said_in(path: str, source: str) -> Said:
-    tree = ast.parse(source)
-    names = ((Path(path).stem, 1), *names_in(tree))
-    return Said(path, names, (*docstrings_in(tree), *comments_in(source)))
+def said_in(module: Module) -> Said:
+    names = dict(reversed([(module.path.stem, 1), *names_in(module)]))
+    sentences = (*docstrings_in(module), *comments_in(module.text))
+    return Said(module.path.relative_to(ROOT).as_posix(), (*names.items(),), sentences)
 
 
-def names_in(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(tree):
+def names_in(module: Module) -> Iterator[tuple[str, int]]:
+    for node in module.nodes:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield node.name, node.lineno
         elif isinstance(node, ast.arg):
@@ -89,26 +100,24 @@ def names_in(tree: ast.AST) -> Iterator[tuple[str, int]]:
             yield node.id, node.lineno
 
 
-def docstrings_in(tree: ast.AST) -> Iterator[tuple[str, int]]:
+def docstrings_in(module: Module) -> Iterator[tuple[str, int]]:
     """Also those of attributes and constants."""
-    for node in ast.walk(tree):
+    for node in module.nodes:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             yield str(node.value.value), node.lineno
 
 
 def comments_in(source: str) -> Iterator[tuple[str, int]]:
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.string, token.start[0]
+    for number, line in enumerate(source.splitlines(), 1):
+        found = COMMENT.search(line)
+        if found:
+            yield found[0], number
 
 
-ALL_SAID = {
-    path.relative_to(ROOT).as_posix(): said_in(
-        path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
-    )
-    for folder in (*PACKAGES, "tests")
-    for path in sorted((ROOT / folder).rglob("*.py"))
-}
+@cache
+def all_said() -> dict[str, Said]:
+    """What the product and its tests say, by file."""
+    return {said.path: said for said in map(said_in, sources())}
 
 
 def has(said: tuple[str, ...], sought: tuple[str, ...]) -> bool:
@@ -122,7 +131,7 @@ def has(said: tuple[str, ...], sought: tuple[str, ...]) -> bool:
 
 @pytest.mark.parametrize(("word", "path"), USED)
 def test_a_word_is_found_where_the_glossary_says(word: str, path: str) -> None:
-    said = ALL_SAID[path]
+    said = said_in(load(ROOT / path))
     assert any(has(words(text), words(word)) for text, _ in (*said.names, *said.sentences))
 
 
@@ -134,17 +143,14 @@ def misused(said: Said, word: str) -> Iterator[str]:
         return
     forms = [*(word + ending for ending in ENDINGS), *FORMS.get(word, ())]
     pattern = re.compile(rf"(?<!\bdead )\b({'|'.join(forms)})\b")
-    allowed = re.compile("|".join(ALLOWED_TEXTS))
-    for text, line in (*said.names, *said.sentences):
-        found = pattern.search(" ".join(words(allowed.sub("", text))))
-        if found:
-            yield f"{said.path}:{line}: {found[0]}"
+    for found in pattern.finditer(said.spaced):
+        yield f"{said.path}:{said.line(found.start())}: {found[0]}"
 
 
 @pytest.mark.parametrize(("word", "instead"), NOT_USED)
 def test_a_word_that_is_not_used_stands_nowhere(word: str, instead: str) -> None:
     report(
-        [f"{place}: say {instead}" for said in ALL_SAID.values() for place in misused(said, word)]
+        [f"{place}: say {instead}" for said in all_said().values() for place in misused(said, word)]
     )
 
 
@@ -161,12 +167,14 @@ def test_both_tables_are_read() -> None:
         ("def bury(letter): ...", "letter", ["letter"]),
         ("def bury(deadLetters, dead_letter): ...", "letter", []),
         ("class TurnLock: ...", "turn lock", ["turn lock"]),
-        ("x = 1  # lent to its turn", "lend", ["lent"]),
+        ("x = 1\n# lent to its turn", "lend", ["lent"]),
         ('"""The stories of a memory."""', "story", ["stories"]),
         ('"""The history of a memory."""', "story", []),
         ("Fish.bellows()", "bell", []),
     ],
 )
 def test_misuse_is_seen(source: str, word: str, expected: list[str]) -> None:
-    found = misused(said_in("streams/example.py", source), word)
+    found = misused(
+        said_in(Module(ROOT / "streams" / "example.py", "streams.example", source)), word
+    )
     assert [place.rpartition(": ")[2] for place in found] == expected

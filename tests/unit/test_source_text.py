@@ -23,7 +23,7 @@ def test_no_any_in_streams_and_schemas() -> None:
         [
             complaint(module, getattr(node, "lineno", 0), "Any: say what it is")
             for module in modules("streams", "schemas")
-            for node in ast.walk(module.tree)
+            for node in module.nodes
             if (isinstance(node, ast.Name) and node.id == "Any")
             or (isinstance(node, ast.Attribute) and node.attr == "Any")
             or (isinstance(node, ast.alias) and node.name == "Any")
@@ -36,7 +36,7 @@ def mentions_any(node: ast.Constant, module: Module) -> bool:
     """Whether a text is a type in quotes (an annotation or the first argument of cast) with Any."""
     if not isinstance(node.value, str) or "Any" not in node.value:
         return False
-    for parent in ast.walk(module.tree):
+    for parent in module.nodes:
         annotation = getattr(parent, "annotation", None) or getattr(parent, "returns", None)
         if annotation is not None and node in ast.walk(annotation):
             return True
@@ -56,7 +56,7 @@ def mentions_any(node: ast.Constant, module: Module) -> bool:
 def branches_on_text(module: Module) -> list[str]:
     """Comparisons and searches in the text of an exception: its kind or a code is what tells."""
     found = []
-    for function in ast.walk(module.tree):
+    for function in module.nodes:
         if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
         errors = {n.name for n in ast.walk(function) if isinstance(n, ast.ExceptHandler) and n.name}
@@ -113,9 +113,9 @@ _NAMED = re.compile(r"(?:^|[.;:]\s+|\n\s*)`([a-z_][a-z0-9_]*)` (?:is|are) ")
 def absent_parameters(module: Module) -> list[str]:
     """Names that a sentence of a docstring begins with (`name` is ...) and that the module does not
     have: neither as a parameter, attribute or function nor as a text."""
-    docs = {id(node.value) for node in ast.walk(module.tree) if isinstance(node, ast.Expr)}
+    docs = {id(node.value) for node in module.nodes if isinstance(node, ast.Expr)}
     known = set(module.name.split("."))
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         for field in ("id", "attr", "arg", "name", "asname", "module"):
             value = getattr(node, field, None)
             if isinstance(value, str):
@@ -124,7 +124,7 @@ def absent_parameters(module: Module) -> list[str]:
             known.update(re.findall(r"[a-z_][a-z0-9_]*", node.value))
     return [
         complaint(module, getattr(node, "lineno", 1), f"explains {name}, which is not there")
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         for doc in [_docstring(node)]
         if doc is not None and isinstance(doc.value, str)
         for name in _NAMED.findall(doc.value)
@@ -167,7 +167,7 @@ def test_every_public_function_and_class_has_a_caller() -> None:
     used: Counter[str] = Counter()
     defined: list[tuple[Module, int, str]] = []
     for module in MODULES.values():
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Name):
                 used[node.id] += 1
             elif isinstance(node, ast.Attribute):
@@ -196,13 +196,13 @@ def test_every_public_function_and_class_has_a_caller() -> None:
 )
 def test_a_branch_on_a_text_is_seen(test: str) -> None:
     source = f"def f():\n    try: g()\n    except E as error:\n        if {test}: raise"
-    module = Module(ROOT / "streams" / "example.py", "streams.example", ast.parse(source))
+    module = Module(ROOT / "streams" / "example.py", "streams.example", source)
     assert len(branches_on_text(module)) == 1
 
 
 def test_an_absent_parameter_is_seen() -> None:
     source = 'def f(a):\n    """`a` is there. `idle` is awaited."""\n'
-    module = Module(ROOT / "streams" / "example.py", "streams.example", ast.parse(source))
+    module = Module(ROOT / "streams" / "example.py", "streams.example", source)
     assert [text.split(": ")[1] for text in absent_parameters(module)] == [
         "explains idle, which is not there"
     ]
