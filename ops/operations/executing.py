@@ -236,7 +236,8 @@ def outcome(kind: type[Write[Any]], command_id: str, stored: Json) -> Json:
     if error is not None:
         raise CommandError(kind_of(str(error)), str(error), command_id)
     result = stored["result"]
-    answer: dict[str, Any] = {"command_id": command_id, "applied": True}
+    applied = was_applied(None, result)
+    answer: dict[str, Any] = {"command_id": command_id, "applied": applied}
     answer |= {name: stored[name] for name in ("erasure", "left") if stored.get(name) is not None}
     if _has_many(kind):
         return {**answer, "changes": result}
