@@ -166,9 +166,16 @@ def _of_validation(error: RequestValidationError) -> Problem:
     if any(each["type"] == "json_invalid" for each in errors):
         why = str(errors[0].get("ctx", {}).get("error", "it ends too early"))
         return Problem("malformed", f"the body is no JSON: {why}")
-    told = [{"where": _where(each["loc"]), "why": str(each["msg"])} for each in errors]
+    told = [
+        {"where": _where(each["loc"]), "why": WORDS.get(each["type"], str(each["msg"]))}
+        for each in errors
+    ]
     detail = "; ".join(f"{each['where']}: {each['why']}" for each in told[:5])
     return Problem("invalid", detail, errors=told)
+
+
+WORDS: Final = {"extra_forbidden": "there is no such field", "missing": "is missing"}
+"""For errors of pydantic whose text is for programmers."""
 
 
 def _where(place: Sequence[object]) -> str:
