@@ -22,7 +22,6 @@ from palimpsest.ops.bench.retrieval import DataSet
 from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.embedded import application
 from palimpsest.ops.ingest.records import in_batches
-from palimpsest.ops.operations.memories import Context
 from palimpsest.ops.queries.recall import context, retrieved
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources
@@ -107,9 +106,9 @@ async def measure_context(
 
 async def _block(sources: Sources, each: Asked, budget: int) -> Measured:
     question = each.question
-    request = Context(question.text, question.scope, budget, asked_at=question.asked_at)
+    query = Query(question.scope, question.text, asked_at=question.asked_at)
     began = time.perf_counter()
-    found = await context(sources, request)
+    found = await context(sources, query, budget)
     ms = 1000 * (time.perf_counter() - began)
     assert isinstance(found, dict)
     tokens = found["tokens"]

@@ -12,7 +12,7 @@ from palimpsest.schemas.document_commands import AddDocumentCommand
 from palimpsest.streams.document_intents import why_no_address
 
 if TYPE_CHECKING:
-    from palimpsest.ops.operations.documents import AddDocument
+    pass
 
 PLAIN: Final = "text/plain"
 _BY_ENDING: Final = {
@@ -70,15 +70,21 @@ def file_document(path: Path, title: str, settings: DocumentSettings) -> AddDocu
         raise NotReadError(f"{path}: {error}") from None
 
 
-def read_document(asked: AddDocument, settings: DocumentSettings) -> AddDocumentCommand:
+def read_document(
+    text: str | None,
+    settings: DocumentSettings,
+    name: str | None,
+    title: str,
+    content_type: str | None,
+) -> AddDocumentCommand:
     """A text that was freed of its markup before. Raises NotReadError."""
     return _command(
         settings,
-        kind="text" if asked.name is None else "file",
-        source=asked.name,
-        title=asked.title,
-        text=asked.text,
-        content_type=asked.content_type or PLAIN,
+        kind="text" if name is None else "file",
+        source=name,
+        title=title,
+        text=text,
+        content_type=content_type or PLAIN,
     )
 
 

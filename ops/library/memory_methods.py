@@ -16,15 +16,9 @@ from palimpsest.ops.operations.changing import (
     CommandResult,
     Confirm,
     Correct,
-    Erase,
-    EraseScope,
-    Forget,
-    ForgetOne,
     Modify,
     ModifyMany,
     Pin,
-    PreviewEraseScope,
-    PreviewForget,
     Recover,
     Remember,
     Unpin,
@@ -40,6 +34,14 @@ from palimpsest.ops.operations.documents import (
     GetDocument,
 )
 from palimpsest.ops.operations.executing import NotYetAppliedError
+from palimpsest.ops.operations.forgetting import (
+    Erase,
+    EraseScope,
+    Forget,
+    ForgetOne,
+    PreviewEraseScope,
+    PreviewForget,
+)
 from palimpsest.ops.operations.graph import Alias, Entities, GetEntity
 from palimpsest.ops.operations.memories import (
     Context,

@@ -9,6 +9,7 @@ from palimpsest.ops.operations import (
     changing,
     dead_letters,
     documents,
+    forgetting,
     graph,
     memories,
     pipeline,
@@ -22,6 +23,7 @@ from palimpsest.ops.operations.operation import Operation
 SUBJECTS: Final = (
     memories,
     changing,
+    forgetting,
     graph,
     sessions,
     documents,

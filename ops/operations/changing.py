@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from palimpsest.ops.operations.answers import Applied, Change, Changes
+from palimpsest.ops.operations.answers import Change, Changes
 from palimpsest.ops.operations.operation import (
     AnyScope,
     Ask,
@@ -14,21 +14,13 @@ from palimpsest.ops.operations.operation import (
     IfVersion,
     Json,
     MemoryId,
-    MinScore,
-    Rate,
     Read,
     Reason,
     RequiredReason,
-    Roles,
     Scope,
     ScopeOfId,
-    Since,
     Surface,
-    Tags,
     Texts,
-    Types,
-    Until,
-    Who,
     Write,
 )
 from palimpsest.ops.queries.errors import NotFoundError, RequestError
@@ -377,338 +369,6 @@ class Recover(Write[Change]):
         )
 
 
-# ---- forgetting and erasing ----
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A memory that would be forgotten; `score` where a question found it. `drawn_from` are the
-    memories because of which it would go."""
-
-    id: str
-    type: str
-    content: str
-    who: str
-    role: str
-    session_id: str
-    source_type: str
-    tags: tuple[str, ...]
-    pinned: bool
-    version: int
-    occurred_at: datetime
-    score: float | None = None
-    drawn_from: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class HiddenText:
-    """A text in which what is forgotten would be hidden; `left` is what would be shown of it, None
-    for nothing."""
-
-    id: str
-    content: str
-    left: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetPreview:
-    """What would be forgotten (`candidates`), and what was drawn from that and nothing else
-    (`cascade`); `hides` are the texts in which it would be hidden. `more`: further ones match.
-    `needs_confirmation`: they are so many that `forget` wants the `confirm_token`, which stands for
-    these memories in these versions."""
-
-    scope: str
-    candidates: tuple[Candidate, ...]
-    cascade: tuple[Candidate, ...]
-    not_found: tuple[str, ...]
-    more: bool
-    needs_confirmation: bool
-    confirm_token: str
-    hides: tuple[HiddenText, ...] = ()
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """Those of the candidates, as `forget` takes them."""
-        return tuple(each.id for each in self.candidates)
-
-
-MemoryIds = Annotated[
-    Texts,
-    Doc(
-        "ids of memories, or their first 8 characters (whole over HTTP)",
-        max_length=200,
-        item_length=64,
-        argument=True,
-        metavar="ID…",
-    ),
-]
-Cascade = Annotated[bool, Doc("also what was drawn from nothing else", option="--cascade")]
-Force = Annotated[bool, Doc("also pinned ones", option="--force")]
-ConfirmToken = Annotated[str | None, Doc("the `confirm_token` of a preview", option="--confirm")]
-Mode = Annotated[
-    Literal["preview", "execute"],
-    Doc(
-        "`preview` changes nothing: it shows what would go, with the token that confirms it",
-        switch=("--preview", "preview"),
-    ),
-]
-Query = Annotated[
-    str | None,
-    Doc("what is found for this question", min_length=1, max_length=100_000, not_blank=True),
-]
-SourceType = Annotated[str | None, Doc("of this kind of source", min_length=1, max_length=256)]
-Limit = Annotated[
-    int | None, Doc("maximum number of memories; else 200, and 20 of a question", ge=1, le=200)
-]
-
-
-CRITERIA = ("query", "types", "tags", "who", "roles", "source_type", "since", "until")
-"""What memories can be chosen by, beside ids."""
-
-
-@dataclass(frozen=True)
-class Selection:
-    """What to forget: by ids, by a question, or by what all other fields say."""
-
-    memory_ids: MemoryIds = ()
-    scope: Scope = ""
-    query: Query = None
-    types: Types = ()
-    tags: Tags = ()
-    who: Who = None
-    roles: Roles = ()
-    min_score: MinScore = None
-    source_type: SourceType = None
-    since: Since = None
-    until: Until = None
-    limit: Limit = None
-    cascade: Cascade = False
-
-    def check_selection(self) -> None:
-        """Raise RequestError where nothing is said that memories could be chosen by."""
-        if not self.memory_ids and not any(getattr(self, name) for name in CRITERIA):
-            raise RequestError(
-                "nothing says what to forget; name ids, a question, or a type, tag, person, role,"
-                " source type or time"
-            )
-
-    @property
-    def is_by_ids(self) -> bool:
-        """Whether memories are named and nothing else, so that none has to be searched for."""
-        return bool(self.memory_ids) and not any(getattr(self, name) for name in CRITERIA)
-
-    def selected(self) -> dict[str, Any]:
-        """The fields of the selection."""
-        return {each.name: getattr(self, each.name) for each in fields(Selection)}
-
-
-@dataclass(frozen=True, slots=True)
-class PreviewForget(Selection, Read[ForgetPreview]):
-    """Show what forgetting would forget, with the token that confirms it.
-
-    The token is for exactly these memories in these versions, with `cascade` also for those that
-    would go with them. `hard`: what erasing would erase, also of what was forgotten before.
-    """
-
-    hard: Annotated[bool, Doc("what erasing would erase")] = False
-
-    surface: ClassVar = Surface(("POST", "/api/memory/forget/preview"), permission="forget")
-
-    def validate(self) -> None:
-        self.check_selection()
-
-    async def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.forgetting import preview
-
-        return await preview(sources, self)
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """How many memories a scope holds, forgotten ones among them, and the token to erase them."""
-
-    scope: str
-    memories: int
-    confirm_token: str
-
-
-@dataclass(frozen=True, slots=True)
-class PreviewEraseScope(Read[Counted]):
-    """Count what a scope holds, with the token that confirms erasing it."""
-
-    scope: Scope = ""
-
-    surface: ClassVar = Surface(("POST", "/api/memory/erase-scope/preview"), permission="forget")
-
-    def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.forgetting import count
-
-        return count(sources, self.scope)
-
-
-@dataclass(frozen=True, slots=True)
-class Forgetting(Selection, Write[Changes]):
-    """What forget and erase share: the command for a selection."""
-
-    reason: Reason = ""
-    mode: Mode = "execute"
-    force: Force = False
-    if_version: IfVersion = None
-    confirm_token: ConfirmToken = None
-    hard: ClassVar[bool] = False
-
-    def validate(self) -> None:
-        self.check_selection()
-        if self.mode == "execute" and not self.reason.strip():
-            raise RequestError("a reason is needed to forget; it is kept in the history")
-        if self.if_version is not None and not (self.is_by_ids and len(self.memory_ids) == 1):
-            raise RequestError("if_version is for one memory by its id")
-
-    def instead(self) -> PreviewForget | None:
-        if self.mode == "execute":
-            return None
-        return PreviewForget(**self.selected(), hard=self.hard)
-
-    def counts_against(self) -> Rate | None:
-        is_one = self.is_by_ids and len(self.memory_ids) == 1 and not self.cascade
-        return "delete" if is_one and self.mode == "execute" else Write.counts_against(self)
-
-    async def command(self, ask: Ask, settings: Settings) -> Command:
-        from palimpsest.ops.forgetting import forget_command
-
-        return await forget_command(ask, self)
-
-
-@dataclass(frozen=True, slots=True)
-class Forget(Forgetting):
-    """Forget memories: hidden at once, recoverable for a while.
-
-    By ids, or in a scope by a question or by filters. More than 25 at once need the token of a
-    preview; with a token nothing is forgotten unless all is still as the preview showed it.
-
-    Example: palimpsest forget 1f0c9a52 --reason "Ana took it back"
-    """
-
-    surface: ClassVar = Surface(
-        ("POST", "/api/memory/forget"),
-        command="forget",
-        panel="Change",
-        permission="forget",
-        rate="batch_forget",
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Erase(Forgetting):
-    """Erase what memories say, for good: from the stores, their files and the embedded log.
-
-    It leaves all tables at once, and the files a moment later: `erasure` says whether that is done.
-    What was forgotten before can be erased, too.
-
-    Example: palimpsest erase 1f0c9a52 --cascade --reason "Ana asked for it"
-    """
-
-    hard: ClassVar[bool] = True
-    patience: ClassVar[float] = 60.0
-
-    surface: ClassVar = Surface(
-        ("POST", "/api/memory/erase"),
-        command="erase",
-        panel="Change",
-        permission="forget",
-        rate="batch_forget",
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetOne(Write[Change]):
-    """Forget one memory: hidden at once, recoverable for a while; with `hard`, erase it."""
-
-    memory_id: MemoryId
-    reason: RequiredReason
-    force: Force = False
-    hard: Annotated[bool, Doc("erase what it says, for good")] = False
-    if_version: IfVersion = None
-    scope: ScopeOfId = None
-
-    surface: ClassVar = Surface(
-        ("DELETE", "/api/memory/{memory_id}"),
-        permission="forget",
-        routing="id",
-        rate="delete",
-        tool="forget_fact",
-    )
-
-    async def command(self, ask: Ask, settings: Settings) -> Command:
-        from palimpsest.schemas.commands import ForgetCommand
-
-        return ForgetCommand(
-            memory_ids=(self.memory_id,),
-            reason=self.reason,
-            force=self.force,
-            if_version=self.if_version,
-            hard=self.hard or None,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErasedScope(Applied):
-    """How many memories of a scope were erased."""
-
-    status: str
-    memories: int
-
-
-@dataclass(frozen=True, slots=True)
-class EraseScope(Write[ErasedScope]):
-    """Erase all that a scope holds, for good; it needs the token of a preview of it.
-
-    Example: palimpsest erase-scope support --confirm scope-3f9c21 --reason "she left"
-    """
-
-    scope: Annotated[
-        str, Doc("the memory space", min_length=1, max_length=256, not_blank=True, argument=True)
-    ]
-    reason: Reason = ""
-    mode: Mode = "execute"
-    confirm_token: ConfirmToken = None
-    memories: Annotated[
-        int | None,
-        Doc("how many it holds, forgotten ones among them, in place of a token", ge=0),
-    ] = None
-    patience: ClassVar[float] = 60.0
-
-    surface: ClassVar = Surface(
-        ("POST", "/api/memory/erase-scope"),
-        command="erase-scope",
-        panel="Change",
-        permission="forget",
-        also="admin",
-        rate="batch_forget",
-    )
-
-    def validate(self) -> None:
-        if self.mode == "preview":
-            return
-        if not self.reason.strip():
-            raise RequestError("a reason is needed to erase; it is kept in the history")
-        if (self.confirm_token is None) == (self.memories is None):
-            raise RequestError(
-                "to erase a whole scope, look at a preview of it and give its confirm_token, or how"
-                " many memories it holds"
-            )
-
-    def instead(self) -> PreviewEraseScope | None:
-        return PreviewEraseScope(self.scope) if self.mode == "preview" else None
-
-    async def command(self, ask: Ask, settings: Settings) -> Command:
-        from palimpsest.schemas.commands import EraseScopeCommand
-        from palimpsest.schemas.identity import erase_token
-
-        token = self.confirm_token
-        if token is None:
-            token = erase_token(self.scope, cast("int", self.memories))
-        return EraseScopeCommand(reason=self.reason, confirm_token=token)
-
-
 # ---- the results of commands ----
 @dataclass(frozen=True, slots=True)
 class CommandState:
@@ -752,7 +412,7 @@ class CommandResult(Read[CommandState | None]):
     def read(self, sources: Sources) -> Json:
         from palimpsest.ops.queries.command_results import command_result
 
-        return command_result(sources, self)
+        return command_result(sources, self.command_id)
 
     def merge(self, answers: Any) -> Json:
         return next((answer for answer in answers if answer is not None), None)

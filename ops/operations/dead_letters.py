@@ -75,7 +75,7 @@ class DeadLetters(Read[DeadLetterList]):
     def read(self, sources: Sources) -> Json:
         from palimpsest.ops.queries.dead_letters import list_dead_letters
 
-        return list_dead_letters(sources, self)
+        return list_dead_letters(sources, self.status, self.stage, self.limit)
 
     def merge(self, answers: Sequence[Json]) -> Json:
         rows = [row for answer in answers for row in answer["dead_letters"]]
@@ -130,7 +130,7 @@ class GetDeadLetter(Read[DeadLetter]):
     def read(self, sources: Sources) -> Json:
         from palimpsest.ops.queries.dead_letters import show
 
-        return show(sources, self)
+        return show(sources, self.dead_letter_id)
 
 
 def joined(answers: Sequence[Json]) -> Json:
@@ -192,7 +192,7 @@ class Redrive(Read[Redriven]):
     async def read(self, sources: Sources) -> Json:
         from palimpsest.ops.queries.dead_letters import redrive
 
-        return await redrive(sources, self)
+        return await redrive(sources, self.ids)
 
     def parts(self) -> Sequence[Operation[Any]]:
         return (self,) if self.all else [replace(self, ids=(each,)) for each in self.ids]
@@ -240,7 +240,7 @@ class Discard(Read[Discarded]):
     async def read(self, sources: Sources) -> Json:
         from palimpsest.ops.queries.dead_letters import discard
 
-        return await discard(sources, self)
+        return await discard(sources, self.ids)
 
     def parts(self) -> Sequence[Operation[Any]]:
         return [replace(self, ids=(each,)) for each in self.ids]

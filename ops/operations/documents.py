@@ -93,7 +93,9 @@ class AddDocument(Write[AddedDocument]):
         if self.url is not None:
             return url_document(self.url, self.title, settings.documents)
         if self.is_read:
-            return read_document(self, settings.documents)
+            return read_document(
+                self.text, settings.documents, self.name, self.title, self.content_type
+            )
         data = (self.text or "").encode(errors="replace")
         return await asyncio.to_thread(
             text_document,
@@ -157,7 +159,7 @@ class Documents(Read[DocumentPage]):
     def read(self, sources: Sources) -> Json:
         from palimpsest.ops.queries.documents import list_documents
 
-        return list_documents(sources, self)
+        return list_documents(sources, self.scope, self.status, self.limit, self.cursor)
 
     def merge(self, answers: Sequence[Json]) -> Json:
         from palimpsest.ops.queries.pages import paged
@@ -186,7 +188,7 @@ class GetDocument(Read[Document]):
     def read(self, sources: Sources) -> Json:
         from palimpsest.ops.queries.documents import document
 
-        return document(sources, self)
+        return document(sources, self.document_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +235,7 @@ class DocumentChunks(Read[ChunkPage]):
     def read(self, sources: Sources) -> Json:
         from palimpsest.ops.queries.documents import chunks
 
-        return chunks(sources, self)
+        return chunks(sources, self.document_id, self.limit, self.cursor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,13 +15,9 @@ from pydantic import ValidationError
 from palimpsest.ops.command_kinds import CommandError, Kind, kind_of, was_applied
 from palimpsest.ops.operations.access import Access
 from palimpsest.ops.operations.answers import DONE
-from palimpsest.ops.operations.changing import (
-    CommandResult,
-    ForgetOne,
-    Forgetting,
-    Selection,
-)
+from palimpsest.ops.operations.changing import CommandResult
 from palimpsest.ops.operations.documents import GetDocument
+from palimpsest.ops.operations.forgetting import ForgetOne, Forgetting
 from palimpsest.ops.operations.memories import Locate
 from palimpsest.ops.operations.operation import (
     Json,
@@ -34,6 +30,7 @@ from palimpsest.ops.operations.operation import (
 from palimpsest.ops.operations.pipeline import Scopes
 from palimpsest.ops.queries.document_errors import no_document
 from palimpsest.ops.queries.errors import NotFoundError, RequestError, no_memory
+from palimpsest.ops.queries.selection import Selection
 from palimpsest.schemas.codec import describe
 
 if TYPE_CHECKING:

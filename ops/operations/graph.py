@@ -71,7 +71,7 @@ class Entities(Read[EntityPage]):
     def read(self, sources: Sources) -> Json:
         from palimpsest.ops.queries.entities import entities
 
-        return entities(sources, self)
+        return entities(sources, self.scope, self.query, self.limit, self.cursor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class GetEntity(Read[Entity]):
     def read(self, sources: Sources) -> Json:
         from palimpsest.ops.queries.entities import entity
 
-        return entity(sources, self)
+        return entity(sources, self.scope, self.name, self.limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

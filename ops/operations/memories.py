@@ -137,10 +137,23 @@ class Search(Read[RecallAnswer]):
 
     surface: ClassVar = Surface(("GET", "/api/memory/search"), command="search")
 
+    def as_query(self) -> Query:
+        """The question as the stores take it."""
+        from palimpsest.stores.recall.query import Query
+
+        return Query(
+            self.scope,
+            self.query,
+            self.limit,
+            tuple(self.types),
+            roles=tuple(self.roles),
+            group=False,
+        )
+
     async def read(self, sources: Sources) -> Json:
         from palimpsest.ops.queries.recall import search
 
-        return await search(sources, self)
+        return await search(sources, self.as_query())
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +205,18 @@ class Context(Read[ContextBlock]):
         ("POST", "/api/memory/context"), command="context", tool="get_context"
     )
 
+    def as_query(self) -> Query:
+        """The question as the stores take it."""
+        from palimpsest.stores.recall.query import Query
+
+        return Query(self.scope, self.query, asked_at=self.asked_at, min_score=self.min_score)
+
     async def read(self, sources: Sources) -> Json:
         from palimpsest.ops.queries.recall import context
 
-        return await context(sources, self)
+        return await context(
+            sources, self.as_query(), budget=self.budget, session_id=self.session_id
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +234,7 @@ class Get(Read[StoredMemory]):
     def read(self, sources: Sources) -> Json:
         from palimpsest.ops.queries.memories import get
 
-        return get(sources, self)
+        return get(sources, self.memory_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +257,7 @@ class Locate(Read[Located]):
     def read(self, sources: Sources) -> Json:
         from palimpsest.ops.queries.memories import scope_of
 
-        return scope_of(sources, self)
+        return scope_of(sources, self.memory_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +298,21 @@ class List(Read[MemoryPage]):
     def read(self, sources: Sources) -> Json:
         from palimpsest.ops.queries.memories import list_memories
 
-        return list_memories(sources, self)
+        return list_memories(
+            sources,
+            scope=self.scope,
+            types=self.types,
+            session_id=self.session_id,
+            who=self.who,
+            roles=self.roles,
+            categories=self.categories,
+            temporal=self.temporal,
+            valid_at=self.valid_at,
+            deleted=self.deleted,
+            memory_ids=self.memory_ids,
+            limit=self.limit,
+            after=self.cursor,
+        )
 
     def merge(self, answers: Sequence[Json]) -> Json:
         from palimpsest.ops.queries.pages import paged
@@ -331,7 +366,7 @@ class History(Read[MemoryHistory]):
     def read(self, sources: Sources) -> Json:
         from palimpsest.ops.queries.provenance import history
 
-        return history(sources, self)
+        return history(sources, self.memory_id, self.limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +405,7 @@ class Explain(Read[Provenance]):
     def read(self, sources: Sources) -> Json:
         from palimpsest.ops.queries.provenance import explain
 
-        return explain(sources, self)
+        return explain(sources, self.memory_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,7 +439,7 @@ class Weak(Read[Memories]):
     def read(self, sources: Sources) -> Json:
         from palimpsest.ops.queries.memories import weak
 
-        return weak(sources, self)
+        return weak(sources, self.scope, self.below, self.limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,4 +479,4 @@ class Embeddings(Read[VectorPage]):
     def read(self, sources: Sources) -> Json:
         from palimpsest.ops.queries.embeddings import embeddings
 
-        return embeddings(sources, self)
+        return embeddings(sources, self.scope, self.memory_ids, self.limit, self.cursor)

@@ -124,7 +124,7 @@ class Diagnostics(Read[Health]):
     def read(self, sources: Sources) -> Json:
         from palimpsest.ops.queries.diagnostics import diagnostics
 
-        return diagnostics(sources, self)
+        return diagnostics(sources, self.domain)
 
     def merge(self, answers: Sequence[Json]) -> Json:
         from palimpsest.ops.queries.diagnostics import merged
@@ -164,7 +164,7 @@ class Stats(Read[Counts]):
     def read(self, sources: Sources) -> Json:
         from palimpsest.ops.queries.stats import stats
 
-        return stats(sources, self)
+        return stats(sources, self.scope)
 
     def merge(self, answers: Sequence[Json]) -> Json:
         from palimpsest.ops.queries.stats import merged
@@ -258,7 +258,7 @@ class Agreement(Read[Agreements]):
     def read(self, sources: Sources) -> Json:
         from palimpsest.ops.queries.agreement import agreement
 
-        return agreement(sources, self)
+        return agreement(sources, self.scope)
 
     def merge(self, answers: Sequence[Json]) -> Json:
         from palimpsest.ops.queries.agreement import joined
@@ -286,7 +286,7 @@ class Flags(Read[ScopeFlags]):
     def read(self, sources: Sources) -> Json:
         from palimpsest.ops.queries.scopes import flags
 
-        return flags(sources, self)
+        return flags(sources, self.scope)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,7 +59,7 @@ class Privacy(Read[PrivacyLevels]):
     def read(self, sources: Sources) -> Json:
         from palimpsest.ops.queries.privacy import levels
 
-        return levels(sources, self)
+        return levels(sources, self.scope)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

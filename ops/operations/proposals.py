@@ -80,7 +80,7 @@ class Proposals(Read[PendingProposals]):
     def read(self, sources: Sources) -> Json:
         from palimpsest.ops.queries.held_proposals import list_held
 
-        return list_held(sources, self)
+        return list_held(sources, self.scope, self.ids, self.limit)
 
     def merge(self, answers: Sequence[Json]) -> Json:
         rows = [row for answer in answers for row in answer["proposals"]]

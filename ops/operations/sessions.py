@@ -73,7 +73,7 @@ class Sessions(Read[SessionPage]):
     def read(self, sources: Sources) -> Json:
         from palimpsest.ops.queries.sessions import sessions
 
-        return sessions(sources, self)
+        return sessions(sources, self.scope, self.open, self.limit, self.cursor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class SessionMemory(Read[SessionMemories]):
     def read(self, sources: Sources) -> Json:
         from palimpsest.ops.queries.sessions import session_memories
 
-        return session_memories(sources, self)
+        return session_memories(sources, self.scope, self.session_id, self.limit, self.cursor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

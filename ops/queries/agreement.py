@@ -7,7 +7,6 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from palimpsest.ops.operations.pipeline import Agreement
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, from_all, rows
 
@@ -38,15 +37,15 @@ GROUP BY p.scope
 """
 
 
-def agreement(sources: Sources, request: Agreement) -> JsonObject:
+def agreement(sources: Sources, scope: str | None) -> JsonObject:
     """`deciders`: one row a scope and decider, the live one first. Of the `proposals` it was asked
     for, how many `failed`, named the `same_action` as the live one, and `agrees` also in the
     memory; of those a person `judged`, how many it had `with_people`. `earned`: whether the scope
     has earned to update and delete."""
-    asked = {"scope": request.scope}
-    if request.scope is None:
+    asked = {"scope": scope}
+    if scope is None:
         return joined([[row for _, row in from_all(sources, AGREEMENT, asked)]])
-    return joined([rows(sources.shard_of(request.scope), AGREEMENT, asked)])
+    return joined([rows(sources.shard_of(scope), AGREEMENT, asked)])
 
 
 def joined(parts: Iterable[Iterable[JsonObject]]) -> JsonObject:

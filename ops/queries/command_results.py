@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from palimpsest.ops.operations.changing import CommandResult
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, from_all
 
@@ -27,12 +26,12 @@ WHERE list_contains($ids, id) AND id NOT IN (
 _ERASURES = "SELECT erasure_id, phase FROM erasures WHERE erasure_id IN (SELECT unnest($ids))"
 
 
-def command_result(sources: Sources, request: CommandResult) -> JsonObject | None:
+def command_result(sources: Sources, command_id: str) -> JsonObject | None:
     """What became of a command; None while it is on its way. `error` begins with what kind it is;
     `digest` tells the command from another one under its id; `erasure`, of one that erased texts,
     whether files may still have them (`pending`) or not (`done`), and `left`, where nothing was
     erased."""
-    return command_results(sources, [request.command_id]).get(request.command_id)
+    return command_results(sources, [command_id]).get(command_id)
 
 
 def command_results(sources: Sources, command_ids: Sequence[str]) -> dict[str, JsonObject]:

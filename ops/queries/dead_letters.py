@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
 
-from palimpsest.ops.operations.dead_letters import DeadLetters, Discard, GetDeadLetter, Redrive
 from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, from_all
@@ -28,23 +28,23 @@ COLUMNS = (
 )
 
 
-def list_dead_letters(sources: Sources, request: DeadLetters) -> JsonObject:
+def list_dead_letters(sources: Sources, status: str, stage: str | None, limit: int) -> JsonObject:
     """`dead_letters`, the newest first."""
     found = from_all(
         sources,
         f"SELECT {COLUMNS} FROM dead_letter_rows WHERE coalesce(status = ?, true)"
         " AND coalesce(stage = ?, true) ORDER BY last_failed_at DESC, letter_id"
-        f" LIMIT {int(request.limit)}",
-        [request.status, request.stage],
+        f" LIMIT {int(limit)}",
+        [status, stage],
     )
     rows = sorted((row for _, row in found), key=lambda r: str(r["last_failed_at"]))
     newest: list[JsonValue] = [*reversed(rows)]
-    return {"dead_letters": newest[: request.limit]}
+    return {"dead_letters": newest[:limit]}
 
 
-def show(sources: Sources, request: GetDeadLetter) -> JsonObject:
+def show(sources: Sources, dead_letter_id: str) -> JsonObject:
     """One dead letter with its record as it was: `record` as text, also where that is no JSON."""
-    _, row = _one(sources, request.dead_letter_id)
+    _, row = _one(sources, dead_letter_id)
     value = base64.b64decode(str(row.pop("value_base64")))
     row["headers"] = json.loads(str(row["headers"]))
     row["record"] = value.decode(errors="replace")
@@ -72,13 +72,13 @@ def _one(sources: Sources, dead_letter_id: str) -> tuple[int, JsonObject]:
     return found[0]
 
 
-async def redrive(sources: Sources, request: Redrive) -> JsonObject:
+async def redrive(sources: Sources, ids: Sequence[str] = ()) -> JsonObject:
     """Append the records to their topics again, under new ids, then mark the dead letters.
 
     `redriven` and `refused` (with the reason) list the dead letters. Repeating it heals a crash
     between the two: the record's new id is the same, so the pipeline deduplicates it.
     """
-    ids = request.ids or tuple(
+    ids = ids or tuple(
         str(row["id"])
         for _, row in from_all(
             sources, "SELECT letter_id AS id FROM dead_letter_rows WHERE status = 'dead'"
@@ -99,10 +99,10 @@ async def redrive(sources: Sources, request: Redrive) -> JsonObject:
     return {"redriven": redriven, "refused": refused}
 
 
-async def discard(sources: Sources, request: Discard) -> JsonObject:
+async def discard(sources: Sources, ids: Sequence[str]) -> JsonObject:
     """Mark dead letters as discarded (stored as `dropped`); their items stay counted as dead."""
     discarded: list[JsonValue] = []
-    for dead_letter_id in request.ids:
+    for dead_letter_id in ids:
         partition, row = _one(sources, dead_letter_id)
         if row["status"] == "redriven":
             raise RequestError(f"dead letter {row['id']} was redriven; it is not dead any more")

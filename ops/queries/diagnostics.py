@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias, cast
 
-from palimpsest.ops.operations.pipeline import Diagnostics
 from palimpsest.ops.queries.errors import NotFoundError
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, from_all
@@ -68,18 +67,18 @@ _SCORES: Final[Mapping[str, Callable[[Counts], float]]] = {
 DOMAINS: Final = tuple(_SCORES)
 
 
-def diagnostics(sources: Sources, request: Diagnostics) -> JsonObject:
+def diagnostics(sources: Sources, domain: str | None) -> JsonObject:
     """`domains`, each with its `score`, `status` and `counts`; `score` is their mean, `status`
     that of the worst. Raises NotFoundError for a domain that there is not."""
-    return judged({name: _counts(sources, name) for name in _asked(request)})
+    return judged({name: _counts(sources, name) for name in _asked(domain)})
 
 
-def _asked(request: Diagnostics) -> Sequence[str]:
-    if request.domain is None:
+def _asked(domain: str | None) -> Sequence[str]:
+    if domain is None:
         return DOMAINS
-    if request.domain not in DOMAINS:
-        raise NotFoundError(f"there is no domain {request.domain}; there are {', '.join(DOMAINS)}")
-    return (request.domain,)
+    if domain not in DOMAINS:
+        raise NotFoundError(f"there is no domain {domain}; there are {', '.join(DOMAINS)}")
+    return (domain,)
 
 
 def _counts(sources: Sources, domain: str) -> Counts:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import cast
 
-from palimpsest.ops.operations.documents import DocumentChunks, Documents, GetDocument
 from palimpsest.ops.queries.document_errors import no_document
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.pages import cursor, page
@@ -24,9 +23,9 @@ JOIN memory_rows m ON m.memory_id = l.memory_id AND m.scope = l.scope
 WHERE l.document_id = ? AND l.scope = ? AND l.position > ? ORDER BY l.position LIMIT ?"""
 
 
-def document(sources: Sources, request: GetDocument) -> JsonObject:
+def document(sources: Sources, document_id: str) -> JsonObject:
     """The document by its id or its first 8 characters. Raises NotFoundError."""
-    return _found(sources, request.document_id)[1]
+    return _found(sources, document_id)[1]
 
 
 def _found(sources: Sources, document_id: str) -> tuple[int, JsonObject]:
@@ -34,39 +33,41 @@ def _found(sources: Sources, document_id: str) -> tuple[int, JsonObject]:
     return by_id(sources, _DOCUMENT, "document_id", document_id, unknown)
 
 
-def list_documents(sources: Sources, request: Documents) -> JsonObject:
+def list_documents(
+    sources: Sources, scope: str | None, status: str | None, limit: int, after: str | None
+) -> JsonObject:
     """A page of `documents`, and `next_cursor` for the page after (or null)."""
-    if request.status is not None and request.status not in STATUSES:
-        raise RequestError(f"there is no status {request.status}; there are {', '.join(STATUSES)}")
-    conditions = ["status = ?" if request.status else "status <> ?"]
-    values: list[object] = [request.status or "deleted"]
-    if request.scope is not None:
+    if status is not None and status not in STATUSES:
+        raise RequestError(f"there is no status {status}; there are {', '.join(STATUSES)}")
+    conditions = ["status = ?" if status else "status <> ?"]
+    values: list[object] = [status or "deleted"]
+    if scope is not None:
         conditions.append("scope = ?")
-        values.append(request.scope)
-    if request.cursor is not None:
+        values.append(scope)
+    if after is not None:
         conditions.append("(created_at, document_id) < (?::TIMESTAMPTZ, ?)")
-        values += cursor(request.cursor)
+        values += cursor(after)
     matches = from_all(
         sources,
         f"{_DOCUMENT} WHERE {' AND '.join(conditions)}"
-        f" ORDER BY created_at DESC, document_id DESC LIMIT {int(request.limit) + 1}",
+        f" ORDER BY created_at DESC, document_id DESC LIMIT {int(limit) + 1}",
         values,
     )
     found = [row for _, row in matches]
-    return page(found, request.limit, "documents", "created_at", more=False)
+    return page(found, limit, "documents", "created_at", more=False)
 
 
-def chunks(sources: Sources, request: DocumentChunks) -> JsonObject:
+def chunks(sources: Sources, document_id: str, limit: int, cursor: int | None) -> JsonObject:
     """A page of the document's `chunks` by position, forgotten ones too, and `next_cursor` for the
     page after (or null)."""
-    partition, known = _found(sources, request.document_id)
-    after = -1 if request.cursor is None else request.cursor
+    partition, known = _found(sources, document_id)
+    after = -1 if cursor is None else cursor
     found = rows(
         sources.shard(partition),
         _CHUNKS,
-        [known["id"], known["scope"], after, int(request.limit) + 1],
+        [known["id"], known["scope"], after, int(limit) + 1],
     )
-    shown = found[: request.limit]
+    shown = found[:limit]
     more = len(found) > len(shown)
     return {
         "id": known["id"],

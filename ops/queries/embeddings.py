@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from palimpsest.ops.operations.memories import Embeddings
+from collections.abc import Sequence
+
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, rows
 
@@ -14,18 +15,20 @@ ORDER BY m.memory_id LIMIT ?
 """
 
 
-def embeddings(sources: Sources, request: Embeddings) -> JsonObject:
+def embeddings(
+    sources: Sources, scope: str, memory_ids: Sequence[str], limit: int, after: str | None
+) -> JsonObject:
     """`embeddings`, those of the model in use, and `next_cursor` for the page after (or null)."""
-    which = "m.memory_id IN (SELECT unnest(?))" if request.memory_ids else "NOT m.is_deleted"
-    given: list[object] = [sources.embedding.model, request.scope, request.cursor or ""]
-    if request.memory_ids:
-        given.append([*request.memory_ids])
+    which = "m.memory_id IN (SELECT unnest(?))" if memory_ids else "NOT m.is_deleted"
+    given: list[object] = [sources.embedding.model, scope, after or ""]
+    if memory_ids:
+        given.append([*memory_ids])
     found = rows(
-        sources.shard_of(request.scope),
+        sources.shard_of(scope),
         _VECTORS.format(which=which),
-        [*given, request.limit],
+        [*given, limit],
     )
     return {
         "embeddings": [*found],
-        "next_cursor": found[-1]["id"] if len(found) == request.limit else None,
+        "next_cursor": found[-1]["id"] if len(found) == limit else None,
     }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import json
 
-from palimpsest.ops.operations.graph import Entities, GetEntity
 from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.ops.queries.memories import COLUMNS, with_marks
 from palimpsest.ops.queries.requests import JsonObject
@@ -19,27 +18,29 @@ _ENTITY = (
 )
 
 
-def entities(sources: Sources, request: Entities) -> JsonObject:
+def entities(
+    sources: Sources, scope: str, query: str | None, limit: int, after: str | None
+) -> JsonObject:
     """`entities`, and `next_cursor` for the page after (or null)."""
-    conditions, values = ["scope = ?"], [request.scope]
+    conditions, values = ["scope = ?"], [scope]
     given: list[object] = [*values]
-    if request.query is not None:
+    if query is not None:
         conditions.append(
             "(contains(canonical_name, ?) OR len(list_filter(aliases,"
             " lambda alias: contains(alias, ?))) > 0)"
         )
-        given += [canonical_name(request.query)] * 2
-    if request.cursor is not None:
+        given += [canonical_name(query)] * 2
+    if after is not None:
         conditions.append("(times_told < ? OR (times_told = ? AND entity_id > ?))")
-        told, entity_id = _place(request.cursor)
+        told, entity_id = _place(after)
         given += [told, told, entity_id]
     found = rows(
-        sources.shard_of(request.scope),
+        sources.shard_of(scope),
         f"SELECT {_ENTITY} FROM main.entities WHERE {' AND '.join(conditions)}"
         " ORDER BY times_told DESC, entity_id LIMIT ?",
-        [*given, request.limit],
+        [*given, limit],
     )
-    last = found[-1] if len(found) == request.limit else None
+    last = found[-1] if len(found) == limit else None
     return {
         "entities": [*found],
         "next_cursor": None if last is None else f"{last['times_told']}/{last['id']}",
@@ -56,37 +57,37 @@ def _place(after: str) -> tuple[int, str]:
     return int(told), entity_id
 
 
-def entity(sources: Sources, request: GetEntity) -> JsonObject:
+def entity(sources: Sources, scope: str, called: str, limit: int) -> JsonObject:
     """The entity with its `relations` (`direction` out or in), its `attributes`, each with the
     memory that tells it, and the newest `memories` that name it. Raises NotFoundError."""
-    if not request.name.strip():
+    if not called.strip():
         raise RequestError("the name is empty")
-    shard = sources.shard_of(request.scope)
-    name = canonical_name(request.name)
+    shard = sources.shard_of(scope)
+    name = canonical_name(called)
     found = rows(
         shard,
         f"SELECT {_ENTITY} FROM main.entities WHERE scope = ?"
         " AND (canonical_name = ? OR list_contains(aliases, ?))",
-        [request.scope, name, name],
+        [scope, name, name],
     )
     if not found:
         raise NotFoundError(
-            f"nothing called {request.name} is known in this scope{_nearest(shard, request)}"
+            f"nothing called {called} is known in this scope{_nearest(shard, scope, called)}"
         )
     entity_id = str(found[0]["id"])
     return {
         **found[0],
-        "relations": [*rows(shard, _RELATIONS, {"id": entity_id, "scope": request.scope})],
-        "attributes": [*rows(shard, _ATTRIBUTES, {"id": entity_id, "scope": request.scope})],
-        "memories": [*with_marks(sources, shard, _memories(shard, entity_id, request))],
+        "relations": [*rows(shard, _RELATIONS, {"id": entity_id, "scope": scope})],
+        "attributes": [*rows(shard, _ATTRIBUTES, {"id": entity_id, "scope": scope})],
+        "memories": [*with_marks(sources, shard, _memories(shard, scope, entity_id, limit))],
     }
 
 
-def _nearest(shard: Shard, request: GetEntity) -> str:
+def _nearest(shard: Shard, scope: str, called: str) -> str:
     """Which name was probably meant; empty where none is near."""
-    known = rows(shard, "SELECT name FROM main.entities WHERE scope = ?", [request.scope])
+    known = rows(shard, "SELECT name FROM main.entities WHERE scope = ?", [scope])
     names = {canonical_name(str(row["name"])): str(row["name"]) for row in known}
-    near = difflib.get_close_matches(canonical_name(request.name), names, 1, 0.5)
+    near = difflib.get_close_matches(canonical_name(called), names, 1, 0.5)
     return f"; did you mean {names[near[0]]}?" if near else ""
 
 
@@ -108,13 +109,13 @@ ORDER BY a.name, m.occurred_at, m.memory_id
 """
 
 
-def _memories(shard: Shard, entity_id: str, request: GetEntity) -> list[JsonObject]:
+def _memories(shard: Shard, scope: str, entity_id: str, limit: int) -> list[JsonObject]:
     found = rows(
         shard,
         f"SELECT {COLUMNS} FROM memory_rows WHERE memory_id IN (SELECT memory_id FROM"
         " present_mentions WHERE entity_id = ? AND scope = ?) AND NOT is_deleted"
         " ORDER BY occurred_at DESC, memory_id DESC LIMIT ?",
-        [entity_id, request.scope, request.limit],
+        [entity_id, scope, limit],
     )
     for row in found:
         row["metadata"] = json.loads(str(row["metadata"]))

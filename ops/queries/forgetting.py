@@ -9,11 +9,11 @@ from typing import Final, cast
 
 from pydantic import JsonValue
 
-from palimpsest.ops.operations.changing import PreviewForget
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.memories import SAID_AS, SAID_BY
 from palimpsest.ops.queries.recall import recall
 from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.queries.selection import PreviewSelection
 from palimpsest.ops.queries.sources import Sources, rows
 from palimpsest.schemas.document_rows import DOCUMENT_CHUNK
 from palimpsest.schemas.identity import erase_token, forget_token
@@ -50,7 +50,7 @@ _COLUMNS = (
 )
 
 
-async def preview(sources: Sources, request: PreviewForget) -> JsonObject:
+async def preview(sources: Sources, request: PreviewSelection) -> JsonObject:
     """`candidates` (with `score` for a question), `cascade` (what was drawn from nothing else),
     `not_found` ids, `more` where further ones match, and the `confirm_token`, which
     `needs_confirmation` says whether to give back. `hides` are the texts in which what is
@@ -74,7 +74,7 @@ def count(sources: Sources, scope: str) -> JsonObject:
     return {"scope": scope, "memories": memories, "confirm_token": erase_token(scope, memories)}
 
 
-def _checked(request: PreviewForget) -> int:
+def _checked(request: PreviewSelection) -> int:
     request.check_selection()
     limit = request.limit or (MOST if request.query is None else OF_A_QUESTION)
     if not 1 <= limit <= MOST or len(request.memory_ids) > MOST:
@@ -83,7 +83,7 @@ def _checked(request: PreviewForget) -> int:
 
 
 async def _chosen(
-    sources: Sources, request: PreviewForget, text: str, limit: int
+    sources: Sources, request: PreviewSelection, text: str, limit: int
 ) -> dict[str, float]:
     """The scores of what a question means. With a least score all that reach it; else what has the
     identifiers that it gives; else, of what has its names, what is about as near to it as the
@@ -156,7 +156,7 @@ def _nearest(found: Sequence[JsonObject]) -> set[str]:
     }
 
 
-def _texts(sources: Sources, request: PreviewForget) -> dict[str, str]:
+def _texts(sources: Sources, request: PreviewSelection) -> dict[str, str]:
     """All that could be forgotten, each with who said it."""
     found = rows(
         sources.shard_of(request.scope),
@@ -168,7 +168,7 @@ def _texts(sources: Sources, request: PreviewForget) -> dict[str, str]:
 
 
 def _preview(
-    sources: Sources, request: PreviewForget, limit: int, scores: Mapping[str, float]
+    sources: Sources, request: PreviewSelection, limit: int, scores: Mapping[str, float]
 ) -> JsonObject:
     shard = sources.shard_of(request.scope)
     found = _matching(shard, request, limit, scores)
@@ -210,7 +210,7 @@ def _hides(shard: Shard, scope: str, ids: Sequence[str]) -> list[JsonValue]:
 
 
 def _matching(
-    shard: Shard, request: PreviewForget, limit: int, scores: Mapping[str, float]
+    shard: Shard, request: PreviewSelection, limit: int, scores: Mapping[str, float]
 ) -> list[JsonObject]:
     """One more than the limit, where there are so many."""
     given: list[tuple[str, object]] = [
@@ -238,7 +238,7 @@ def _matching(
     return sorted(found, key=lambda row: -scores.get(str(row["id"]), 0.0))
 
 
-def _left(request: PreviewForget) -> str:
+def _left(request: PreviewSelection) -> str:
     """The condition on memories that may be forgotten still."""
     return "content_hash <> ''" if request.hard else "NOT is_deleted"
 

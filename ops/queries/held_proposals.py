@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pydantic import JsonValue
 
-from palimpsest.ops.operations.proposals import Proposals
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import SHORTEST_ID, Sources, from_all
 
@@ -24,14 +25,14 @@ ORDER BY h.occurred_at, h.item_id LIMIT $limit
 """
 
 
-def list_held(sources: Sources, request: Proposals) -> JsonObject:
+def list_held(sources: Sources, scope: str | None, ids: Sequence[str], limit: int) -> JsonObject:
     """`proposals`, in the order in which their facts were stated. `state` is `ready`, or why one
     cannot be applied as it is: the memory is gone, changed since, or pinned."""
     found = from_all(
         sources,
         HELD,
-        {"scope": request.scope, "ids": [*request.ids], "limit": request.limit},
+        {"scope": scope, "ids": [*ids], "limit": limit},
     )
     held = sorted((row for _, row in found), key=lambda r: (str(r["occurred_at"]), str(r["id"])))
-    oldest: list[JsonValue] = [*held[: request.limit]]
+    oldest: list[JsonValue] = [*held[:limit]]
     return {"proposals": oldest}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import datetime
 
-from palimpsest.ops.operations.memories import Get, List, Locate, Weak
 from palimpsest.ops.queries.errors import RequestError, no_memory
 from palimpsest.ops.queries.pages import cursor, page
 from palimpsest.ops.queries.requests import JsonObject
@@ -35,9 +36,9 @@ COLUMNS = (
 )
 
 
-def get(sources: Sources, request: Get) -> JsonObject:
+def get(sources: Sources, memory_id: str) -> JsonObject:
     """The memory with all its fields and its marks. Raises RequestError when there is none."""
-    partition, row = found(sources, request.memory_id)
+    partition, row = found(sources, memory_id)
     return with_marks(sources, sources.shard(partition), [row])[0]
 
 
@@ -64,44 +65,59 @@ def found(sources: Sources, memory_id: str) -> tuple[int, JsonObject]:
     return partition, row
 
 
-def scope_of(sources: Sources, request: Locate) -> JsonObject:
+def scope_of(sources: Sources, memory_id: str) -> JsonObject:
     """Full id and scope of a memory: what a command about it needs."""
-    row = found(sources, request.memory_id)[1]
+    row = found(sources, memory_id)[1]
     return {"id": row["id"], "scope": row["scope"], "version": row["version"]}
 
 
-def list_memories(sources: Sources, request: List) -> JsonObject:
+def list_memories(
+    sources: Sources,
+    *,
+    scope: str | None = None,
+    types: Sequence[str] = (),
+    session_id: str | None = None,
+    who: str | None = None,
+    roles: Sequence[str] = (),
+    categories: Sequence[str] = (),
+    temporal: bool | None = None,
+    valid_at: datetime | None = None,
+    deleted: bool = False,
+    memory_ids: Sequence[str] = (),
+    limit: int = 20,
+    after: str | None = None,
+) -> JsonObject:
     """A page of `memories`, newest first, and `next_cursor` for the page after (or null)."""
-    conditions, parameters = ["is_deleted = ?"], [request.deleted]
+    conditions, parameters = ["is_deleted = ?"], [deleted]
     given: list[tuple[str, object]] = [
-        ("scope = ?", request.scope),
-        ("session_id = ?", request.session_id),
-        (SAID_BY, request.who),
-        (SAID_AS, list(request.roles) or None),
-        ("(temporal_kind = 'temporal') = ?", request.temporal),
-        ("(valid_until IS NULL OR valid_until > ?)", request.valid_at),
+        ("scope = ?", scope),
+        ("session_id = ?", session_id),
+        (SAID_BY, who),
+        (SAID_AS, list(roles) or None),
+        ("(temporal_kind = 'temporal') = ?", temporal),
+        ("(valid_until IS NULL OR valid_until > ?)", valid_at),
     ]
     values: list[object] = [*parameters]
     for condition, value in given:
         if value is not None:
             conditions.append(condition)
             values += [value] * condition.count("?")
-    if request.types:
+    if types:
         conditions.append("type IN (SELECT unnest(?))")
-        values.append(list(request.types))
-    if request.categories:
+        values.append(list(types))
+    if categories:
         conditions.append("list_has_any(categories, ?)")
-        values.append(list(request.categories))
-    if request.memory_ids:
+        values.append(list(categories))
+    if memory_ids:
         conditions.append("memory_id IN (SELECT unnest(?))")
-        values.append(list(request.memory_ids))
-    if request.cursor is not None:
+        values.append(list(memory_ids))
+    if after is not None:
         conditions.append("(occurred_at, memory_id) < (?::TIMESTAMPTZ, ?)")
-        values += cursor(request.cursor)
+        values += cursor(after)
     matches = from_all(
         sources,
         f"SELECT {COLUMNS} FROM memory_rows WHERE {' AND '.join(conditions)}"
-        f" ORDER BY occurred_at DESC, memory_id DESC LIMIT {int(request.limit) + 1}",
+        f" ORDER BY occurred_at DESC, memory_id DESC LIMIT {int(limit) + 1}",
         values,
     )
     found = [row for _, row in matches]
@@ -109,7 +125,7 @@ def list_memories(sources: Sources, request: List) -> JsonObject:
         row["metadata"] = json.loads(str(row["metadata"]))
     for number, shard in sources.shards.items():
         with_marks(sources, shard, [row for partition, row in matches if partition == number])
-    return page(found, request.limit, "memories", "occurred_at", more=False)
+    return page(found, limit, "memories", "occurred_at", more=False)
 
 
 _WEAK = f"""
@@ -120,13 +136,13 @@ ORDER BY confidence, occurred_at, memory_id LIMIT ?
 """
 
 
-def weak(sources: Sources, request: Weak) -> JsonObject:
+def weak(sources: Sources, scope: str, below: float, limit: int) -> JsonObject:
     """`memories` that are neither confirmed nor pinned, of a confidence under `below`, the least
     sure first: what a person should be asked about."""
-    if not request.scope.strip():
+    if not scope.strip():
         raise RequestError("the scope is empty")
-    shard = sources.shard_of(request.scope)
-    found = rows(shard, _WEAK, [request.scope, request.below, request.limit])
+    shard = sources.shard_of(scope)
+    found = rows(shard, _WEAK, [scope, below, limit])
     for row in found:
         row["metadata"] = json.loads(str(row["metadata"]))
     return {"memories": [*with_marks(sources, shard, found)]}

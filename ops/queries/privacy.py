@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from palimpsest.ops.operations.privacy import Privacy
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, rows
@@ -13,10 +12,10 @@ _LEVELS = (
 )
 
 
-def levels(sources: Sources, request: Privacy) -> JsonObject:
+def levels(sources: Sources, scope: str) -> JsonObject:
     """`levels`: who has which, since when, by whom and why; the one of the whole scope, without a
     `person`, first. Who is not among them has the level `none`."""
-    if not request.scope.strip():
+    if not scope.strip():
         raise RequestError("the scope is empty")
-    found = rows(sources.shard_of(request.scope), _LEVELS, [request.scope])
-    return {"scope": request.scope, "levels": [*found]}
+    found = rows(sources.shard_of(scope), _LEVELS, [scope])
+    return {"scope": scope, "levels": [*found]}

@@ -8,7 +8,6 @@ from datetime import datetime
 
 from pydantic import JsonValue
 
-from palimpsest.ops.operations.memories import Explain, History
 from palimpsest.ops.queries.memories import COLUMNS, found, with_marks
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, plain, rows
@@ -24,22 +23,22 @@ from palimpsest.streams.in_flight import tail
 MAX_HISTORY = 1_000
 
 
-def history(sources: Sources, request: History) -> JsonObject:
+def history(sources: Sources, memory_id: str, limit: int) -> JsonObject:
     """The audit events of a memory in order."""
-    partition, memory = found(sources, request.memory_id)
-    limit = max(1, min(request.limit, MAX_HISTORY))
+    partition, memory = found(sources, memory_id)
+    limit = max(1, min(limit, MAX_HISTORY))
     events = _events(sources, partition, str(memory["id"]), limit)
     return {"id": memory["id"], "events": events}
 
 
-def explain(sources: Sources, request: Explain) -> JsonObject:
+def explain(sources: Sources, memory_id: str) -> JsonObject:
     """A memory with all that led to it.
 
     `derived_from` are the turns it was drawn from (for a turn: `facts` drawn from it); `before`
     are its earlier states, newest first; `decisions` what was proposed with it, about it or
     against it, with the candidates seen and what became of each; `entities` whom it names.
     """
-    partition, memory = found(sources, request.memory_id)
+    partition, memory = found(sources, memory_id)
     shard = sources.shard(partition)
     memory_id = str(memory["id"])
     return {

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, cast
 
 from pydantic import JsonValue, TypeAdapter
 
-from palimpsest.ops.operations.memories import Context, Search
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, plain
@@ -62,45 +61,37 @@ def _told(answer: RecallAnswer) -> JsonObject:
     return told
 
 
-async def search(sources: Sources, request: Search) -> JsonObject:
+async def search(sources: Sources, query: Query) -> JsonObject:
     """As a recall, by keywords alone. Raises RequestError for what cannot be asked."""
     from palimpsest.stores.recall.retriever import Retriever
 
-    query = Query(
-        request.scope,
-        request.query,
-        request.limit * WIDER,
-        tuple(request.types),
-        roles=tuple(request.roles),
-        group=False,
-    )
     _check(query.scope, query.query)
     settings = sources.settings.recall.model_copy(update={"fusion": "keyword", "rerank": "off"})
-    found = await Retriever(sources.shard_of(query.scope), settings).retrieve(query, None)
+    wider = replace(query, limit=query.limit * WIDER)
+    found = await Retriever(sources.shard_of(query.scope), settings).retrieve(wider, None)
     hits = tuple(result for result in found.answer.results if result.scores.keyword)
-    return _told(replace(found.answer, results=hits[: request.limit]))
+    return _told(replace(found.answer, results=hits[: query.limit]))
 
 
-async def context(sources: Sources, request: Context) -> JsonValue:
+async def context(
+    sources: Sources, query: Query, budget: int | None = None, session_id: str | None = None
+) -> JsonValue:
     """The Markdown block with its size in tokens; `text` is None where nothing is known. With a
     session it begins with what is kept of it, without the message that is asked, and
     `offers_summary` tells whether a model should be asked for a summary: not when it is asked to
     remember something for good."""
     from palimpsest.stores.recall.intent import complexity
 
-    query = Query(
-        request.scope, request.query, asked_at=request.asked_at, min_score=request.min_score
-    )
     retriever, embedding = await _retriever(sources, query)
-    budget = complexity(request.query).budget if request.budget is None else request.budget
-    block, offers = await _session_part(sources, request, budget)
+    budget = complexity(query.query).budget if budget is None else budget
+    block, offers = await _session_part(sources, query, session_id, budget)
     shown = frozenset() if block is None else frozenset(block.ids)
     # With a blank line between the two.
     rest = budget if block is None else budget - block.tokens - 2
     made = await retriever.context(query, embedding, rest, shown)
     parts = [part for part in (block, made) if part is not None]
     told: JsonObject = {
-        "query": request.query,
+        "query": query.query,
         "text": "\n\n".join(part.text for part in parts) or None,
         "tokens": sum(part.tokens for part in parts) + 2 * (len(parts) - 1) if parts else 0,
         "ids": {},
@@ -114,23 +105,23 @@ async def context(sources: Sources, request: Context) -> JsonValue:
 
 
 async def _session_part(
-    sources: Sources, request: Context, budget: int
+    sources: Sources, query: Query, session_id: str | None, budget: int
 ) -> tuple[SessionBlock | None, bool]:
     """The part about the session, and whether a model should be asked for a summary."""
     from palimpsest.ops.queries.sessions import short_term
     from palimpsest.stores.recall.context import same_words
     from palimpsest.stores.recall.short_term import session_block
 
-    if request.session_id is None:
+    if session_id is None:
         return None, False
-    kept = await asyncio.to_thread(short_term, sources, request.scope, request.session_id)
+    kept = await asyncio.to_thread(short_term, sources, query.scope, session_id)
     if kept is not None:
-        asked = same_words(request.query)
+        asked = same_words(query.query)
         since = tuple(each for each in kept.since_summary if same_words(each.content) != asked)
         kept = replace(kept, since_summary=since)
     settings, intent = sources.settings.short_term, sources.settings.intent
     offers = not (kept is not None and kept.explicit_intent) and not asks_to_remember(
-        request.query, (*intent.phrases, *intent.more_phrases)
+        query.query, (*intent.phrases, *intent.more_phrases)
     )
     allowed = int(budget * settings.context_share)
     return session_block(kept, settings.nudge if offers else "", allowed), offers

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from palimpsest.ops.operations.pipeline import Flags
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, from_all, rows
@@ -41,14 +40,14 @@ def newest_first(found: Sequence[JsonObject]) -> list[JsonValue]:
     ]
 
 
-def flags(sources: Sources, request: Flags) -> JsonObject:
+def flags(sources: Sources, scope: str) -> JsonObject:
     """`flags`: each with its `value` and where that is `from`, the scope or the settings."""
-    if not request.scope.strip():
+    if not scope.strip():
         raise RequestError("the scope is empty")
     stored = rows(
-        sources.shard_of(request.scope),
+        sources.shard_of(scope),
         f"SELECT {', '.join((*FLAGS, EARNED))} FROM main.scope_flags WHERE scope = ?",
-        [request.scope],
+        [scope],
     )
     own = stored[0] if stored else {}
     earned = bool(own.pop(EARNED, False)) and own["allow_update_delete"] is None
@@ -66,4 +65,4 @@ def flags(sources: Sources, request: Flags) -> JsonObject:
                 "from": f"setting pipeline.{name}" if given is None else "this scope",
             }
         )
-    return {"scope": request.scope, "flags": told}
+    return {"scope": scope, "flags": told}

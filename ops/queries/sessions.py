@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
-from palimpsest.ops.operations.memories import List
-from palimpsest.ops.operations.sessions import SessionMemory, Sessions
 from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.ops.queries.memories import list_memories
 from palimpsest.ops.queries.pages import cursor
@@ -35,49 +33,48 @@ WHERE scope = ? AND NOT is_deleted AND memory_id IN (SELECT unnest(?))
 """
 
 
-def sessions(sources: Sources, request: Sessions) -> JsonObject:
+def sessions(
+    sources: Sources, scope: str, is_open: bool, limit: int, after: str | None
+) -> JsonObject:
     """A page of `sessions`, the one with the newest turn first, and `next_cursor` for the page
     after (or null). An open one has no `ended_at`."""
-    if not request.scope.strip():
+    if not scope.strip():
         raise RequestError("the scope is empty")
-    at, session_id = (None, "") if request.cursor is None else cursor(request.cursor)
+    at, session_id = (None, "") if after is None else cursor(after)
     found = rows(
-        sources.shard_of(request.scope),
+        sources.shard_of(scope),
         _SESSIONS,
         {
-            "scope": request.scope,
+            "scope": scope,
             "at": at,
             "id": session_id,
-            "open": request.open,
-            "limit": request.limit,
+            "open": is_open,
+            "limit": limit,
         },
     )
-    page = found[: request.limit]
-    last = page[-1] if len(found) > request.limit else None
+    page = found[:limit]
+    last = page[-1] if len(found) > limit else None
     return {
         "sessions": [*page],
         "next_cursor": None if last is None else f"{last['last_at']}/{last['session_id']}",
     }
 
 
-def session_memories(sources: Sources, request: SessionMemory) -> JsonObject:
+def session_memories(
+    sources: Sources, scope: str, session_id: str, limit: int, after: str | None
+) -> JsonObject:
     """`short_term`, what is kept of a session (null where nothing is, or no more), and a page of
     its `memories`. Raises NotFoundError where both are empty."""
-    kept = _short_term_json(sources, request)
-    listed = List(
-        request.scope, session_id=request.session_id, limit=request.limit, cursor=request.cursor
-    )
-    found = list_memories(sources, listed)
-    if kept is None and not found["memories"] and request.cursor is None:
-        raise NotFoundError(
-            f"nothing is remembered of a session {request.session_id} in the scope {request.scope}"
-        )
+    kept = _short_term_json(sources, scope, session_id)
+    found = list_memories(sources, scope=scope, session_id=session_id, limit=limit, after=after)
+    if kept is None and not found["memories"] and after is None:
+        raise NotFoundError(f"nothing is remembered of a session {session_id} in the scope {scope}")
     return {"short_term": kept, **found}
 
 
-def _short_term_json(sources: Sources, request: SessionMemory) -> JsonObject | None:
+def _short_term_json(sources: Sources, scope: str, session_id: str) -> JsonObject | None:
     """Its `summary`, and its newest `turns`, oldest first, within the caps of the settings."""
-    kept = short_term(sources, request.scope, request.session_id)
+    kept = short_term(sources, scope, session_id)
     if kept is None:
         return None
     summary: JsonObject | None = None
@@ -89,8 +86,8 @@ def _short_term_json(sources: Sources, request: SessionMemory) -> JsonObject | N
             "expires_at": rfc3339(kept.summary_expires_at),
         }
     return {
-        "session_id": request.session_id,
-        "scope": request.scope,
+        "session_id": session_id,
+        "scope": scope,
         "summary": summary,
         "turns": [
             {

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from palimpsest.ops.operations.pipeline import Stats
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, from_all, rows
 
@@ -29,18 +28,18 @@ WHERE NOT is_deleted AND coalesce(scope = $scope, true) GROUP BY type ORDER BY t
 """
 
 
-def stats(sources: Sources, request: Stats) -> JsonObject:
+def stats(sources: Sources, scope: str | None) -> JsonObject:
     """Counts of memories and `types` with how many there are of each."""
-    asked = {"scope": request.scope}
+    asked = {"scope": scope}
     counted = {**asked, "model": sources.embedding.model}
-    if request.scope is None:
+    if scope is None:
         return stats_of(
-            request.scope,
+            scope,
             [row for _, row in from_all(sources, _COUNTS, counted)],
             [row for _, row in from_all(sources, _TYPES, asked)],
         )
-    shard = sources.shard_of(request.scope)
-    return stats_of(request.scope, rows(shard, _COUNTS, counted), rows(shard, _TYPES, asked))
+    shard = sources.shard_of(scope)
+    return stats_of(scope, rows(shard, _COUNTS, counted), rows(shard, _TYPES, asked))
 
 
 def merged(answers: Sequence[JsonObject]) -> JsonObject:

@@ -15,7 +15,7 @@ import pytest
 from palimpsest.ops.command_kinds import KINDS, CommandError, kind_of
 from palimpsest.ops.commanding import Commands, Given, Order
 from palimpsest.ops.forgetting import forget_command
-from palimpsest.ops.operations.changing import Forget, PreviewForget
+from palimpsest.ops.operations.forgetting import Forget, PreviewForget
 from palimpsest.ops.operations.memories import Recall
 from palimpsest.ops.operations.operation import Operation, Read
 from palimpsest.ops.queries.dispatch import DirectQueries

@@ -12,9 +12,9 @@ import duckdb
 import pytest
 from pydantic import JsonValue
 
-from palimpsest.ops.operations.changing import PreviewForget
 from palimpsest.ops.operations.dead_letters import Redrive
 from palimpsest.ops.operations.documents import Documents
+from palimpsest.ops.operations.forgetting import PreviewForget
 from palimpsest.ops.operations.graph import Entities, GetEntity
 from palimpsest.ops.operations.memories import Context, Get, List, Recall, Search, Weak
 from palimpsest.ops.operations.operation import Read

@@ -1,0 +1,344 @@
+"""Forgetting and erasing memories, and what would go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, cast
+
+from palimpsest.ops.operations.answers import Applied, Change, Changes
+from palimpsest.ops.operations.operation import (
+    Ask,
+    Doc,
+    IfVersion,
+    Json,
+    MemoryId,
+    Rate,
+    Read,
+    Reason,
+    RequiredReason,
+    Scope,
+    ScopeOfId,
+    Surface,
+    Write,
+)
+from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.queries.selection import PreviewSelection, Selection
+
+if TYPE_CHECKING:
+    from palimpsest.ops.queries.sources import Sources
+    from palimpsest.ops.settings.sections import Settings
+    from palimpsest.schemas.commands import Command
+
+Force = Annotated[bool, Doc("also pinned ones", option="--force")]
+ConfirmToken = Annotated[str | None, Doc("the `confirm_token` of a preview", option="--confirm")]
+Mode = Annotated[
+    Literal["preview", "execute"],
+    Doc(
+        "`preview` changes nothing: it shows what would go, with the token that confirms it",
+        switch=("--preview", "preview"),
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A memory that would be forgotten; `score` where a question found it. `drawn_from` are the
+    memories because of which it would go."""
+
+    id: str
+    type: str
+    content: str
+    who: str
+    role: str
+    session_id: str
+    source_type: str
+    tags: tuple[str, ...]
+    pinned: bool
+    version: int
+    occurred_at: datetime
+    score: float | None = None
+    drawn_from: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenText:
+    """A text in which what is forgotten would be hidden; `left` is what would be shown of it, None
+    for nothing."""
+
+    id: str
+    content: str
+    left: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetPreview:
+    """What would be forgotten (`candidates`), and what was drawn from that and nothing else
+    (`cascade`); `hides` are the texts in which it would be hidden. `more`: further ones match.
+    `needs_confirmation`: they are so many that `forget` wants the `confirm_token`, which stands for
+    these memories in these versions."""
+
+    scope: str
+    candidates: tuple[Candidate, ...]
+    cascade: tuple[Candidate, ...]
+    not_found: tuple[str, ...]
+    more: bool
+    needs_confirmation: bool
+    confirm_token: str
+    hides: tuple[HiddenText, ...] = ()
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Those of the candidates, as `forget` takes them."""
+        return tuple(each.id for each in self.candidates)
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewForget(PreviewSelection, Read[ForgetPreview]):
+    """Show what forgetting would forget, with the token that confirms it.
+
+    The token is for exactly these memories in these versions, with `cascade` also for those that
+    would go with them. `hard`: what erasing would erase, also of what was forgotten before.
+    """
+
+    surface: ClassVar = Surface(("POST", "/api/memory/forget/preview"), permission="forget")
+
+    def validate(self) -> None:
+        self.check_selection()
+
+    async def read(self, sources: Sources) -> Json:
+        from palimpsest.ops.queries.forgetting import preview
+
+        return await preview(sources, self)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """How many memories a scope holds, forgotten ones among them, and the token to erase them."""
+
+    scope: str
+    memories: int
+    confirm_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewEraseScope(Read[Counted]):
+    """Count what a scope holds, with the token that confirms erasing it."""
+
+    scope: Scope = ""
+
+    surface: ClassVar = Surface(("POST", "/api/memory/erase-scope/preview"), permission="forget")
+
+    def read(self, sources: Sources) -> Json:
+        from palimpsest.ops.queries.forgetting import count
+
+        return count(sources, self.scope)
+
+
+@dataclass(frozen=True, slots=True)
+class Forgetting(Selection, Write[Changes]):
+    """What forget and erase share: the command for a selection."""
+
+    reason: Reason = ""
+    mode: Mode = "execute"
+    force: Force = False
+    if_version: IfVersion = None
+    confirm_token: ConfirmToken = None
+    hard: ClassVar[bool] = False
+
+    def validate(self) -> None:
+        self.check_selection()
+        if self.mode == "execute" and not self.reason.strip():
+            raise RequestError("a reason is needed to forget; it is kept in the history")
+        if self.if_version is not None and not (self.is_by_ids and len(self.memory_ids) == 1):
+            raise RequestError("if_version is for one memory by its id")
+
+    def instead(self) -> PreviewForget | None:
+        if self.mode == "execute":
+            return None
+        return PreviewForget(**self.selected(), hard=self.hard)
+
+    def counts_against(self) -> Rate | None:
+        is_one = self.is_by_ids and len(self.memory_ids) == 1 and not self.cascade
+        return "delete" if is_one and self.mode == "execute" else Write.counts_against(self)
+
+    async def command(self, ask: Ask, settings: Settings) -> Command:
+        """For what the selection finds now; it holds only while that is as it is now. Raises
+        CommandError when nothing is found, when so much is found that the token of a preview is
+        needed, and when that token was given for something else."""
+        from palimpsest.schemas.commands import ForgetCommand
+
+        ids, token = await self._ids(ask)
+        return ForgetCommand(
+            memory_ids=ids,
+            reason=self.reason,
+            force=self.force,
+            if_version=self.if_version,
+            cascade=self.cascade or None,
+            confirm_token=token,
+            hard=self.hard or None,
+        )
+
+    async def _ids(self, ask: Ask) -> tuple[tuple[str, ...], str | None]:
+        """What is meant, with the token that stands for it. Few memories that are named by their
+        ids need not be looked at: the result says what became of each."""
+        from palimpsest.streams.normalize import FORGOTTEN_UNCONFIRMED
+
+        # Under a key the same may come again, when the memories are forgotten already.
+        few = len(self.memory_ids) <= FORGOTTEN_UNCONFIRMED and self.confirm_token is None
+        if self.is_by_ids and (few or self.key is not None):
+            return tuple(self.memory_ids), self.confirm_token
+        preview = await ask(PreviewForget(**self.selected(), hard=self.hard))
+        self._check(preview)
+        return tuple(str(row["id"]) for row in preview["candidates"]), str(preview["confirm_token"])
+
+    def _check(self, preview: Json) -> None:
+        from palimpsest.ops.command_kinds import CommandError
+
+        candidates, token = preview["candidates"], self.confirm_token
+        if not candidates:
+            raise CommandError("not_found", f"nothing in scope {self.scope} matches")
+        if token is None and preview["needs_confirmation"]:
+            count = f"more than {len(candidates)}" if preview["more"] else str(len(candidates))
+            raise CommandError(
+                "confirmation_required",
+                f"{count} memories match; look at a preview and give its token to confirm",
+            )
+        if token not in (None, preview["confirm_token"]):
+            raise CommandError(
+                "confirm_mismatch",
+                "the token is for other memories than match now, or for other versions of them;"
+                " look at a new preview and confirm that",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Forget(Forgetting):
+    """Forget memories: hidden at once, recoverable for a while.
+
+    By ids, or in a scope by a question or by filters. More than 25 at once need the token of a
+    preview; with a token nothing is forgotten unless all is still as the preview showed it.
+
+    Example: palimpsest forget 1f0c9a52 --reason "Ana took it back"
+    """
+
+    surface: ClassVar = Surface(
+        ("POST", "/api/memory/forget"),
+        command="forget",
+        panel="Change",
+        permission="forget",
+        rate="batch_forget",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Erase(Forgetting):
+    """Erase what memories say, for good: from the stores, their files and the embedded log.
+
+    It leaves all tables at once, and the files a moment later: `erasure` says whether that is done.
+    What was forgotten before can be erased, too.
+
+    Example: palimpsest erase 1f0c9a52 --cascade --reason "Ana asked for it"
+    """
+
+    hard: ClassVar[bool] = True
+    patience: ClassVar[float] = 60.0
+
+    surface: ClassVar = Surface(
+        ("POST", "/api/memory/erase"),
+        command="erase",
+        panel="Change",
+        permission="forget",
+        rate="batch_forget",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetOne(Write[Change]):
+    """Forget one memory: hidden at once, recoverable for a while; with `hard`, erase it."""
+
+    memory_id: MemoryId
+    reason: RequiredReason
+    force: Force = False
+    hard: Annotated[bool, Doc("erase what it says, for good")] = False
+    if_version: IfVersion = None
+    scope: ScopeOfId = None
+
+    surface: ClassVar = Surface(
+        ("DELETE", "/api/memory/{memory_id}"),
+        permission="forget",
+        routing="id",
+        rate="delete",
+        tool="forget_fact",
+    )
+
+    async def command(self, ask: Ask, settings: Settings) -> Command:
+        from palimpsest.schemas.commands import ForgetCommand
+
+        return ForgetCommand(
+            memory_ids=(self.memory_id,),
+            reason=self.reason,
+            force=self.force,
+            if_version=self.if_version,
+            hard=self.hard or None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasedScope(Applied):
+    """How many memories of a scope were erased."""
+
+    status: str
+    memories: int
+
+
+@dataclass(frozen=True, slots=True)
+class EraseScope(Write[ErasedScope]):
+    """Erase all that a scope holds, for good; it needs the token of a preview of it.
+
+    Example: palimpsest erase-scope support --confirm scope-3f9c21 --reason "she left"
+    """
+
+    scope: Annotated[
+        str, Doc("the memory space", min_length=1, max_length=256, not_blank=True, argument=True)
+    ]
+    reason: Reason = ""
+    mode: Mode = "execute"
+    confirm_token: ConfirmToken = None
+    memories: Annotated[
+        int | None,
+        Doc("how many it holds, forgotten ones among them, in place of a token", ge=0),
+    ] = None
+    patience: ClassVar[float] = 60.0
+
+    surface: ClassVar = Surface(
+        ("POST", "/api/memory/erase-scope"),
+        command="erase-scope",
+        panel="Change",
+        permission="forget",
+        also="admin",
+        rate="batch_forget",
+    )
+
+    def validate(self) -> None:
+        if self.mode == "preview":
+            return
+        if not self.reason.strip():
+            raise RequestError("a reason is needed to erase; it is kept in the history")
+        if (self.confirm_token is None) == (self.memories is None):
+            raise RequestError(
+                "to erase a whole scope, look at a preview of it and give its confirm_token, or how"
+                " many memories it holds"
+            )
+
+    def instead(self) -> PreviewEraseScope | None:
+        return PreviewEraseScope(self.scope) if self.mode == "preview" else None
+
+    async def command(self, ask: Ask, settings: Settings) -> Command:
+        from palimpsest.schemas.commands import EraseScopeCommand
+        from palimpsest.schemas.identity import erase_token
+
+        token = self.confirm_token
+        if token is None:
+            token = erase_token(self.scope, cast("int", self.memories))
+        return EraseScopeCommand(reason=self.reason, confirm_token=token)
