@@ -88,29 +88,23 @@ def list_memories(
     after: str | None = None,
 ) -> JsonObject:
     """A page of `memories`, newest first, and `next_cursor` for the page after (or null)."""
-    conditions, parameters = ["is_deleted = ?"], [deleted]
-    given: list[tuple[str, object]] = [
+    conditions: list[str] = []
+    values: list[object] = []
+    for condition, value in (
+        ("is_deleted = ?", deleted),
         ("scope = ?", scope),
         ("session_id = ?", session_id),
         (SAID_BY, who),
         (SAID_AS, list(roles) or None),
         ("(temporal_kind = 'temporal') = ?", temporal),
         ("(valid_until IS NULL OR valid_until > ?)", valid_at),
-    ]
-    values: list[object] = [*parameters]
-    for condition, value in given:
+        ("type IN (SELECT unnest(?))", list(types) or None),
+        ("list_has_any(categories, ?)", list(categories) or None),
+        ("memory_id IN (SELECT unnest(?))", list(memory_ids) or None),
+    ):
         if value is not None:
             conditions.append(condition)
             values += [value] * condition.count("?")
-    if types:
-        conditions.append("type IN (SELECT unnest(?))")
-        values.append(list(types))
-    if categories:
-        conditions.append("list_has_any(categories, ?)")
-        values.append(list(categories))
-    if memory_ids:
-        conditions.append("memory_id IN (SELECT unnest(?))")
-        values.append(list(memory_ids))
     if after is not None:
         conditions.append("(occurred_at, memory_id) < (?::TIMESTAMPTZ, ?)")
         values += cursor(after)

@@ -14,7 +14,6 @@ import pytest
 
 from palimpsest.ops.command_kinds import KINDS, CommandError, kind_of
 from palimpsest.ops.commanding import Commands, Given, Order
-from palimpsest.ops.forgetting import forget_command
 from palimpsest.ops.operations.forgetting import Forget, PreviewForget
 from palimpsest.ops.operations.memories import Recall
 from palimpsest.ops.operations.operation import Operation, Read
@@ -292,15 +291,15 @@ async def test_a_preview_shows_what_goes_and_its_token_forgets_just_that(desk: D
         scope="ana", query="boat", types=("episodic",), limit=1, cascade=True, reason="sold"
     )
     confirmed = replace(selection, confirm_token=shown["confirm_token"])
-    order = await forget_command(desk.ask, confirmed)
+    order = await confirmed.command(desk.ask, desk.settings)
     # Somebody changes what was shown: the command does not fit any more, at whatever moment.
     patch = MemoryPatch(memory_id=along["id"], pinned=True)
     await desk.done(ModifyCommand(patches=(patch,), reason="dear"))
     assert await desk.refused(order) == "confirm_mismatch"
     with pytest.raises(CommandError) as refused:
-        await forget_command(desk.ask, confirmed)
+        await confirmed.command(desk.ask, desk.settings)
     assert refused.value.kind == "confirm_mismatch"
-    again = await forget_command(desk.ask, replace(selection, force=True))
+    again = await replace(selection, force=True).command(desk.ask, desk.settings)
     statuses = [row["status"] for row in await desk.done(again)]
     assert statuses == ["forgotten", "forgotten"]
     assert "boat" not in str(desk.pipeline.memories())
@@ -332,14 +331,14 @@ async def test_what_filters_choose(desk: Desk) -> None:
 
 async def test_nothing_found_and_too_much_found(desk: Desk) -> None:
     with pytest.raises(CommandError) as refused:
-        await forget_command(desk.ask, Forget(scope="ana", types=("rule",), reason="r"))
+        await Forget(scope="ana", types=("rule",), reason="r").command(desk.ask, desk.settings)
     assert refused.value.kind == "not_found"
     desk.pipeline.say(*(f"word {number}" for number in range(30)))
     await desk.pipeline.drain()
     everything = Forget(scope="ana", types=("episodic",), reason="r")
     with pytest.raises(CommandError, match="30 memories match") as refused:
-        await forget_command(desk.ask, everything)
+        await everything.command(desk.ask, desk.settings)
     assert refused.value.kind == "confirmation_required"
     token = (await asked(desk, types=("episodic",)))["confirm_token"]
-    order = await forget_command(desk.ask, replace(everything, confirm_token=token))
+    order = await replace(everything, confirm_token=token).command(desk.ask, desk.settings)
     assert {row["status"] for row in await desk.done(order)} == {"forgotten"}

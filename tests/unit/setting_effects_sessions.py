@@ -46,17 +46,17 @@ async def kept_of(lab: Lab, hours: float, *messages: Any) -> Any:
 
 async def turns_kept(lab: Lab) -> object:
     kept = await kept_of(lab, 3, "I like tea", "and milk", "and honey")
-    return 0 if kept is None else len(kept["turns"])
+    return 0 if kept["short_term"] is None else len(kept["short_term"]["turns"])
 
 
 async def characters_kept(lab: Lab) -> object:
     kept = await kept_of(lab, 0, "x" * 300)
-    return len(kept["turns"][0]["content"])
+    return len(kept["short_term"]["turns"][0]["content"])
 
 
 async def summary_kept(lab: Lab) -> object:
     order = commanded(UpdateShortTermCommand(session_id="s1", summary="Of tea."), 1)
-    return await kept_of(lab, 3, order) is not None
+    return (await kept_of(lab, 3, order, "I like tea"))["short_term"]["summary"] is not None
 
 
 async def model_sums_up(lab: Lab) -> object:

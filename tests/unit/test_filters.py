@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.operations.memories import List
 from palimpsest.ops.queries.memories import list_memories
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.settings.sections import Settings
@@ -60,7 +59,7 @@ FILTERS: dict[str, tuple[dict[str, object], Passes]] = {
     "min_importance": ({"min_importance": 0.7}, lambda row, by: row.importance >= 0.7),
     "project": ({"project": "boats"}, lambda row, by: row.project == "boats"),
     "no project": ({"project": ""}, lambda row, by: not row.project),
-    "session": ({"session": "s1"}, lambda row, by: row.session_id == "s1"),
+    "session": ({"session_id": "s1"}, lambda row, by: row.session_id == "s1"),
     "since": ({"since": BEGIN + at(10)}, lambda row, by: row.occurred_at >= BEGIN + at(10)),
     "until": ({"until": BEGIN + at(10)}, lambda row, by: row.occurred_at < BEGIN + at(10)),
     "as_of": ({"as_of": BEGIN + at(9)}, lambda row, by: row.created_at <= BEGIN + at(9)),
@@ -190,7 +189,7 @@ def test_related_memories_are_those_that_pass_and_no_fewer(shard: Shard, name: s
 def test_the_evidence_and_timeline_of_a_context_pass_the_filter(shard: Shard, name: str) -> None:
     given, passes = FILTERS[name]
     query = replace(Query(SCOPE, "what about the ferry trip 9"), **given)  # type: ignore[arg-type]
-    made = asyncio.run(retriever(shard).context(query, QueryEmbedding(embed(query.text)), 3_000))
+    made = asyncio.run(retriever(shard).context(query, QueryEmbedding(embed(query.query)), 3_000))
     assert made is not None
     ids = [i for section, found in made.ids.items() if section != "entities" for i in found]
     assert [i for i in ids if not passes(MEMORIES[i], SAID_BY[i])] == []
@@ -200,7 +199,7 @@ def test_who_means_the_same_in_a_list(shard: Shard, tmp_path: Path) -> None:
     model = HashingEmbeddingModel(DIMENSIONS)
     with EmbeddedLog.open(tmp_path, 1, lambda: BEGIN) as log:
         sources = Sources(Settings(data_dir=tmp_path), log, {0: shard}, 1, model, log.append)
-        page = list_memories(sources, List(SCOPE, who="ana", limit=100))
+        page = list_memories(sources, scope=SCOPE, who="ana", limit=100)
     listed = page["memories"]
     assert isinstance(listed, list)
     ids = {str(row["id"]) for row in listed if isinstance(row, dict)}

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from palimpsest.ops.queries.dispatch import _errors_told
+from palimpsest.ops.queries.dispatch import _as_request_errors
 from palimpsest.ops.queries.errors import NotOpenError, RequestError
 from palimpsest.ops.service.local import interface
 from palimpsest.stores.database.cursors import StoreClosed
@@ -35,10 +35,10 @@ async def test_an_error_that_nobody_foresaw_is_named(caplog: pytest.LogCaptureFi
 
 @pytest.mark.parametrize("error", [StoreClosed(), LogUnavailable("the broker is away")])
 def test_what_passes_is_asked_again(error: Exception) -> None:
-    with pytest.raises(NotOpenError, match=str(error)), _errors_told():
+    with pytest.raises(NotOpenError, match=str(error)), _as_request_errors():
         raise error
 
 
 def test_a_log_that_cannot_be_used_is_told() -> None:
-    with pytest.raises(RequestError, match="made anew"), _errors_told():
+    with pytest.raises(RequestError, match="made anew"), _as_request_errors():
         raise LogError("the topic was made anew")

@@ -200,7 +200,7 @@ def test_the_parts_of_a_score_add_up(talk: Shard) -> None:
     write(talk, NAMED)
     fusions: tuple[Fusion, ...] = ("hybrid", "rrf", "keyword", "vector")
     query = Query(SCOPE, "Ana adopted what in Chamonix yesterday?", explain=True)
-    asked = QueryEmbedding(embed(query.text))
+    asked = QueryEmbedding(embed(query.query))
     for fusion in fusions:
         for profile in PROFILES:
             chosen = RecallSettings.model_validate({"fusion": fusion, "profile": profile})
@@ -299,9 +299,9 @@ def mixed(shard: Shard) -> Shard:
         ({"who": "zoë"}, {"said", "heard"}),
         ({"who": "nobody"}, set()),
         ({"pinned": True}, {"pinned"}),
-        ({"importance_min": 0.8}, {"pinned"}),
+        ({"min_importance": 0.8}, {"pinned"}),
         ({"project": "p1"}, {"pinned"}),
-        ({"session": "s9"}, {"said"}),
+        ({"session_id": "s9"}, {"said"}),
         ({"since": BEGIN + timedelta(days=1), "until": BEGIN + timedelta(days=2)}, {"tagged"}),
         ({"types": ("fact",), "tags": ("hot",), "pinned": False}, {"tagged", "hot"}),
     ],

@@ -87,7 +87,7 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shard]:
 
 
 def found(shard: Shard, query: Query) -> list[tuple[str, float]]:
-    answer = Retriever(shard).search(query, QueryEmbedding(embed(query.text))).answer
+    answer = Retriever(shard).search(query, QueryEmbedding(embed(query.query))).answer
     return [(result.id, result.score) for result in answer.results]
 
 
@@ -128,8 +128,8 @@ def _some_rows() -> list:
 FILTERS: list[dict[str, object]] = [
     {"who": "ana"},
     {"types": ("fact",)},
-    {"types": ("fact",), "importance_min": 0.9},
-    {"session": "s7"},
+    {"types": ("fact",), "min_importance": 0.9},
+    {"session_id": "s7"},
     {"tags_any": ("odd", "none")},
     {"tags_all": ("odd",), "who": "Ben"},
     {"since": BEGIN + timedelta(minutes=900), "until": BEGIN + timedelta(minutes=1200)},

@@ -205,7 +205,7 @@ def test_what_has_no_vector_yet_is_found_by_its_words(shard: Shard) -> None:
     missed = memory("missed", "Ana drinks tea from the copper kettle every morning", 30)
     write(shard, [missed], vectorless="missed")
     asked = Query(SCOPE, "tea kettle morning garden", explain=True)
-    embedding = embedded(asked.text)
+    embedding = embedded(asked.query)
     retriever = Retriever(shard, clock=lambda: BEGIN)
     alone = retriever.search(asked, embedding).answer
     assert (alone.method, ids(alone)) == ("keyword", ["missed"])
@@ -253,7 +253,7 @@ async def test_the_first_are_read_again_where_that_is_asked_for(shard: Shard) ->
     reader = LikesKettles()
     retriever = Retriever(shard, clock=lambda: BEGIN, pairs=reader)
     query = Query(SCOPE, "lantern copper meadow", explain=True)
-    embedding = embedded(query.text)
+    embedding = embedded(query.query)
     plain = (await retriever.retrieve(query, embedding)).answer
     assert not reader.read
     found = await retriever.retrieve(replace(query, rerank=True), embedding)

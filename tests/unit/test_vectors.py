@@ -329,7 +329,7 @@ async def test_memories_without_a_vector_get_one(tmp_path: Path) -> None:
     write(shard, [*rows, memory("bad", "unspeakable", 30)], vectors=False)
     recall = Retriever(shard)
     query = Query(SCOPE, "line 7 about hats")
-    asked = QueryEmbedding(embed(query.text))
+    asked = QueryEmbedding(embed(query.query))
     assert recall.search(query, asked).answer.method == "keyword"
     table = table_of(shard)
     assert table.sync().written == 0
