@@ -1,25 +1,25 @@
 """The references of settings, commands, routes and views, written from the program itself.
 
 python -m palimpsest.ops.reference      writes settings.md, commands.md, routes.md and tables.md
-                                        in ops/docs
+                                        in ops/docs, and tests/golden/help.txt in a checkout
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from itertools import groupby
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Literal, get_args, get_origin
 
 from palimpsest.ops.cli.common import as_written
 from palimpsest.ops.queries.saved_queries import SAVED_QUERIES
 from palimpsest.ops.settings.sources import reference
 
 FOLDER = Path(__file__).parent / "docs"
-
-
-class _Command(Protocol):
-    help: str | None
+HELP = Path(__file__).parents[1] / "tests" / "golden" / "help.txt"
 
 
 def render_settings() -> str:
@@ -55,26 +55,44 @@ def _default(value: object) -> str:
     return f"`{value}`"
 
 
-def commands() -> Iterator[tuple[str, str]]:
-    """(full name, help) of every command."""
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A command: its whole name, and the heading of the help under which it stands. `command` is
+    what typer made of it."""
+
+    name: str
+    panel: str
+    command: Any
+
+    @property
+    def help(self) -> str:
+        return as_written(self.command.help or "")
+
+
+def commands() -> Iterator[Listed]:
+    """Every command, in the order of the help."""
     from typer.main import get_command
 
     from palimpsest.ops.cli.main import app
 
-    yield from _below(get_command(app), "palimpsest")
+    program: Any = get_command(app)
+    for name in program.list_commands(None):
+        found = program.commands[name]
+        for words, command in _below(found, name):
+            yield Listed(f"palimpsest {words}", str(found.rich_help_panel), command)
 
 
-def _below(group: object, prefix: str) -> Iterator[tuple[str, str]]:
-    inner = cast("Mapping[str, _Command]", getattr(group, "commands", {}))
-    for name, command in inner.items():
-        if getattr(command, "commands", None):
-            yield from _below(command, f"{prefix} {name}")
-        else:
-            yield f"{prefix} {name}", as_written(command.help or "")
+def _below(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield name, command
+        return
+    for word, each in inner.items():
+        yield from _below(each, f"{name} {word}")
 
 
 def render_commands() -> str:
-    """A section a command: what it does and an example."""
+    """A section a command, under the headings of the help: what it does and an example."""
     lines = [
         "# Commands",
         "",
@@ -84,12 +102,52 @@ def render_commands() -> str:
         'line on stderr; with `--json` also on stdout, as `{"error": "…"}`.',
         "",
     ]
-    for name, text in commands():
-        about, _, example = text.partition("Example:")
-        lines += [f"## {name.removeprefix('palimpsest ')}", "", _unwrapped(about), ""]
-        if example.strip():
-            lines += ["```sh", example.strip(), "```", ""]
+    for panel, listed in groupby(commands(), key=lambda each: each.panel):
+        lines += [f"## {panel}", ""]
+        for each in listed:
+            about, _, example = each.help.partition("Example:")
+            lines += [f"### {each.name.removeprefix('palimpsest ')}", "", _unwrapped(about), ""]
+            if example.strip():
+                lines += ["```sh", example.strip(), "```", ""]
     return "\n".join(lines)
+
+
+def render_help() -> str:
+    """The words of every `--help`, without the options that all commands have: a test compares
+    them with what they were, so that each change of them is seen and meant."""
+    lines = []
+    for each in commands():
+        lines += [f"# {each.name} ({each.panel})", _unwrapped(each.help)]
+        lines += [_described(option) for option in each.command.params if not _is_shared(option)]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _is_shared(option: Any) -> bool:
+    from palimpsest.ops.cli.common import PANEL
+
+    return getattr(option, "rich_help_panel", None) == PANEL
+
+
+def _described(option: Any) -> str:
+    """An argument or an option in a line: its spellings, bounds, default and help."""
+    default = option.default
+    said = "/".join([*option.opts, *option.secondary_opts])
+    if not said.startswith("-"):
+        said = said.upper()
+    kind = option.type_descriptor.annotation
+    choices = get_args(kind) if get_origin(kind) is Literal else ()
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        choices = tuple(each.value for each in kind)
+    about = [said, "|".join(map(str, choices))] if choices else [said]
+    bounds = [getattr(option, name, None) for name in ("min", "max")]
+    if bounds != [None, None]:
+        about.append("..".join("" if bound is None else str(bound) for bound in bounds))
+    notes = ["required"] if option.required else []
+    if isinstance(default, str | int | float) and default not in ("", False):
+        notes.append(f"default {default}")
+    about += [f"[{note}]" for note in notes]
+    return f"  {' '.join(about)}: {option.help or ''}".rstrip()
 
 
 def _unwrapped(text: str) -> str:
@@ -169,6 +227,7 @@ def main() -> None:
     (FOLDER / "commands.md").write_text(render_commands(), encoding="utf-8")
     (FOLDER / "routes.md").write_text(render_routes(), encoding="utf-8")
     (FOLDER / "tables.md").write_text(render_tables(), encoding="utf-8")
+    HELP.write_text(render_help(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from collections.abc import Mapping
 
@@ -117,6 +118,47 @@ def test_imports_point_down(package: str) -> None:
             and not (package == "stores" and own(name) == PORT)
         ]
     )
+
+
+CONTRACT = "ops.operations.operation"
+"""What an operation is: all of `operations` that may be known below it."""
+LAYERS = (
+    ("ops.queries.", "stores.", "streams.", "schemas."),
+    ("ops.operations.",),
+    ("ops.transport.", "ops.surfaces.", "ops.http.", "ops.cli.", "ops.mcp.", "ops.library."),
+)
+"""From below: what answers, the operations, and the ways to them."""
+
+
+def test_operations_stand_between_what_answers_and_the_surfaces() -> None:
+    above = {
+        start: tuple(other for upper in LAYERS[at + 1 :] for other in upper)
+        for at, layer in enumerate(LAYERS)
+        for start in layer
+    }
+    report(
+        [
+            complaint(module, line, f"imports {name}, which stands above it")
+            for module in MODULES.values()
+            for start, upper in above.items()
+            if module.name.startswith(start)
+            for name, line in module.imports()
+            if name.startswith(upper) and own(name) != CONTRACT
+        ]
+    )
+
+
+def test_the_catalogue_needs_the_standard_library_only() -> None:
+    """So that `palimpsest --help` is instant."""
+    program = (
+        "import sys; import palimpsest; before = {*sys.modules}\n"
+        "import palimpsest.ops.operations.catalogue\n"
+        "print(*sorted({name.partition('.')[0] for name in {*sys.modules} - before}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert {*done.stdout.split()} - sys.stdlib_module_names == {INSTALLED}
 
 
 def imports_of(module: Module) -> set[str]:

@@ -10,10 +10,14 @@ from typing import Any
 from typer.main import get_command
 
 from palimpsest.ops.cli.main import app
+from palimpsest.ops.operations.catalogue import OPERATIONS
+from palimpsest.ops.operations.operation import example, parameters
 from palimpsest.ops.reference import (
     FOLDER,
+    HELP,
     commands,
     render_commands,
+    render_help,
     render_routes,
     render_settings,
     render_tables,
@@ -54,13 +58,32 @@ def test_the_references_are_fresh() -> None:
     assert (FOLDER / "commands.md").read_text(encoding="utf-8") == render_commands(), "make docs"
 
 
+def test_every_help_is_as_it_was() -> None:
+    assert HELP.read_text(encoding="utf-8") == render_help(), "make docs, and look at what changed"
+
+
+def test_every_operation_with_a_command_has_an_example_of_it() -> None:
+    given = {kind.surface.command: example(kind) for kind in OPERATIONS.values()}
+    wrong = [
+        command
+        for command, line in given.items()
+        if command is not None and not (line or "").startswith(f"palimpsest {command}")
+    ]
+    assert wrong == []
+
+
+def test_every_field_of_every_operation_is_described() -> None:
+    described = [each for kind in OPERATIONS.values() for each in parameters(kind)]
+    assert all(each.doc.text for each in described)
+
+
 def test_every_setting_is_documented() -> None:
     text = (FOLDER / "settings.md").read_text(encoding="utf-8")
     assert [s.key for s in reference() if f"`{s.key}`" not in text] == []
 
 
 def test_every_command_is_documented_with_an_example() -> None:
-    found = dict(commands())
+    found = {each.name: each.help for each in commands()}
     assert {"palimpsest ingest", "palimpsest recall", "palimpsest dead-letters redrive"} <= set(
         found
     )
