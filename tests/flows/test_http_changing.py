@@ -301,27 +301,40 @@ def test_too_many_changes_are_told_when_to_come_back(
         place = f"/api/memory/{remembered(client)}"
         for name in ("pin", "unpin"):
             assert client.post(f"{place}/{name}").status_code == 200
-        body = {"mode": "execute", "ids": [NOBODY], "reason": "x"}
-        problem(client.post("/api/memory/forget", json=body), 404, "not_found")
+        one = {"memory_ids": [NOBODY], "reason": "x"}
+        body = {**one, "memory_ids": [NOBODY, NOBODY[:-1] + "1"]}
+        assert client.post("/api/memory/forget", json=body).status_code == 200
         assert client.delete(place, params={"reason": "x"}).status_code == 200
         for answer in (
             client.post(f"{place}/pin"),
             client.patch(place, json=CHANGE),
-            client.post("/api/memory/modify", json={"patches": [{"id": "x"}], "reason": "x"}),
+            client.post(
+                "/api/memory/modify", json={"patches": [{"memory_id": "x"}], "reason": "x"}
+            ),
             client.delete(place, params={"reason": "x"}),
             client.post("/api/memory/forget", json=body),
+            client.post("/api/memory/forget", json=one),
+            client.post("/api/rpc/forget", json=body),
+            client.post("/api/rpc/pin", json={"memory_id": NOBODY}),
         ):
             problem(answer, 429, "rate_limited")
             assert 1 <= int(answer.headers["retry-after"]) <= 60
         # To look is no change.
         for _ in range(3):
-            shown = client.post("/api/memory/forget", json={"memory_ids": [NOBODY], "mode": "preview"})
+            shown = client.post(
+                "/api/memory/forget", json={"memory_ids": [NOBODY], "mode": "preview"}
+            )
             assert shown.status_code == 200
 
 
 WRITES: list[tuple[str, str, Any, str]] = [
     ("POST", "/api/memory/remember", {"content": "x y", "scope": "ben"}, "remember"),
-    ("POST", "/api/memory/forget", {"memory_ids": ["{id}"], "scope": "ben", "mode": "preview"}, "forget"),
+    (
+        "POST",
+        "/api/memory/forget",
+        {"memory_ids": ["{id}"], "scope": "ben", "mode": "preview"},
+        "forget",
+    ),
     ("PATCH", "/api/memory/{id}", CHANGE, "modify"),
     ("DELETE", "/api/memory/{id}?reason=x", None, "forget"),
     ("POST", "/api/memory/{id}/correct", {"content": "x y"}, "modify"),

@@ -102,6 +102,6 @@ def test_sessions_on_the_command_line(tmp_path: Path) -> None:
     assert session["ended_by"] == "command"
     context = program.ok("context", "walnuts", "--scope", "ana", "--session-id", name)
     assert "Summary: Of Lisbon and walnuts." in context
-    assert "nothing is kept" in program.fails("session-memory", "never", "--scope", "ana")
+    assert "nothing is remembered" in program.fails("session-memory", "never", "--scope", "ana")
     assert "256 characters" in program.fails("session-end", "x" * 257, "--scope", "ana", code=2)
     assert "no place" in program.fails("sessions", "--scope", "ana", "--cursor", "x")
