@@ -85,7 +85,8 @@ def test_a_text_is_added_found_and_deleted(client: httpx.Client) -> None:
     told_gone = gone.json()
     told_gone.pop("command_id")
     assert told_gone == {
-        "applied": True, "id": document_id, "status": "deleted", "forgotten": told["chunks"], "kept": 0,
+        "applied": True, "id": document_id, "status": "deleted",
+        "forgotten": told["chunks"], "kept": 0,
     }  # fmt: skip
     assert of(client, document_id)["status"] == "deleted"
     assert document_id not in client.get("/api/documents").text

@@ -57,7 +57,7 @@ FREEZABLE = [name for name in COMMANDS if name not in NO_CHANGE]
 """What changes memory, which neither the end of a session nor a setting does."""
 WITHOUT_KEY = {"POST /api/scopes/{scope}/import"}
 """A command that is many: what has been taken is known by its ids."""
-FOREIGN = [name for name in declaring(404)]
+FOREIGN = declaring(404)
 
 
 def statuses(name: str) -> set[int]:

@@ -1,5 +1,5 @@
-"""The OpenAPI document as a file, a line for each route and each schema, so that each change of it is seen and meant. After a change that is
-meant: `python -m tests.unit.test_openapi` writes it."""
+"""The OpenAPI document as a file, a line for each route and each schema, so that each change
+of it is seen. After a change that is meant, `python -m tests.unit.test_openapi` writes it."""
 
 from __future__ import annotations
 
