@@ -32,13 +32,13 @@ def test_while_turns_keep_coming(tmp_path: Path) -> None:
         coming = threading.Thread(target=lambda: [memory.add(each) for each in said])
         coming.start()
         first, second = (turn_memory_id("ana", f"t{number}") for number in (1, 2))
-        assert {
-            each.status for each in memory.erase([first], reason="x", cascade=True).changes
-        } == {"erased"}
+        assert {each.status for each in memory.erase(first, reason="x", cascade=True).changes} == {
+            "erased"
+        }
         assert where(tmp_path, SECRET) == []
         coming.join()
         memory.wait_until_processed()
-        memory.erase([second], reason="x", cascade=True)
+        memory.erase(second, reason="x", cascade=True)
         assert where(tmp_path, SECRET, FOREIGN, "Königsstraße", "flowerpot") == []
         kept = [each.content for each in memory.list(types=["episodic"], limit=100).memories]
         assert sorted(kept) == sorted(said)
@@ -71,11 +71,15 @@ class Client:
 
     def remembered(self, content: str) -> str:
         body = {"content": content, "scope": "ana"}
-        return str(self.http.post("/api/memory/remember", json=body).json()["result"]["id"])
+        return str(self.http.post("/api/memory/remember", json=body).json()["id"])
 
     def erased(self, by: httpx.Client | None = None, **body: object) -> httpx.Response:
         said = {"scope": "ana", "reason": "asked", **body}
         return (by or self.http).post("/api/memory/erase", json=said)
+
+    def scope_erased(self, by: httpx.Client | None = None, **body: object) -> httpx.Response:
+        said = {"scope": "ana", "reason": "asked", **body}
+        return (by or self.http).post("/api/memory/erase-scope", json=said)
 
     def in_no_file(self, command: str) -> bool:
         state = self.http.get(f"/api/commands/{command}").json()
@@ -87,18 +91,18 @@ def test_over_http(tmp_path: Path) -> None:
     with server(tmp_path) as served, served.client() as http:
         client = Client(http)
         first, pinned = client.remembered(SECRET), client.remembered(f"critical: {FOREIGN}")
-        shown = client.erased(ids=[first, pinned]).json()
+        shown = client.erased(memory_ids=[first, pinned], mode="preview").json()
         assert {row["id"] for row in shown["candidates"]} == {first, pinned}
-        answer = client.erased(ids=[first, pinned], mode="execute").json()
-        assert {row["id"]: row["status"] for row in answer["result"]} == {
+        answer = client.erased(memory_ids=[first, pinned]).json()
+        assert {row["id"]: row["status"] for row in answer["changes"]} == {
             first: "erased",
             pinned: "pinned",
         }
         until(lambda: client.in_no_file(answer["command_id"]))
         assert where(tmp_path, SECRET) == []
         problem(http.post(f"/api/memory/{first}/recover", json={}), 409, "retention_expired")
-        gone = client.erased(ids=[pinned], mode="execute", force=True, cascade=True).json()
-        assert {row["status"] for row in gone["result"]} == {"erased"}
+        gone = client.erased(memory_ids=[pinned], force=True, cascade=True).json()
+        assert {row["status"] for row in gone["changes"]} == {"erased"}
         until(lambda: client.in_no_file(gone["command_id"]))
         assert where(tmp_path, SECRET, FOREIGN) == []
         third = http.delete(
@@ -112,19 +116,19 @@ def test_a_whole_scope_over_http(tmp_path: Path) -> None:
         client = Client(http)
         client.remembered("The bread is in the oven")
         served.settle(http)
-        counted = client.erased(whole_scope=True).json()
+        counted = client.scope_erased(mode="preview").json()
         assert counted["memories"] > 0
-        refused = client.erased(whole_scope=True, mode="execute")
-        problem(refused, 409, "confirmation_required")
-        confirmed = {"mode": "execute", "confirm_token": counted["confirm_token"]}
+        problem(client.scope_erased(), 422, "invalid")
+        problem(client.scope_erased(memories=0), 409, "confirm_mismatch")
+        confirmed = {"confirm_token": counted["confirm_token"]}
         token = served.token("some", "ana", may=["forget", "recall"])
         with served.client(token) as some:
-            refused = client.erased(some, whole_scope=True, **confirmed)
+            refused = client.scope_erased(some, **confirmed)
             problem(refused, 403, "forbidden")
         token = served.token("all", "ana", may=["forget", "recall", "admin"])
         with served.client(token) as one:
-            answer = client.erased(one, whole_scope=True, **confirmed).json()
-        assert answer["result"] == {"status": "erased", "memories": counted["memories"]}
+            answer = client.scope_erased(one, **confirmed).json()
+        assert (answer["status"], answer["memories"]) == ("erased", counted["memories"])
 
 
 def test_by_the_command_line(tmp_path: Path) -> None:
