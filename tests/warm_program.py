@@ -42,7 +42,6 @@ MODULES = (
     "palimpsest.ops.maintenance.upkeep",
     "palimpsest.ops.maintenance.withholding",
     "palimpsest.ops.queries.dispatch",
-    "palimpsest.ops.queries.replays",
     "palimpsest.ops.service.client",
     "palimpsest.ops.service.running",
     "palimpsest.streams.rules.model",

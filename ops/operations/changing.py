@@ -460,6 +460,10 @@ Limit = Annotated[
 ]
 
 
+CRITERIA = ("query", "types", "tags", "who", "roles", "source_type", "since", "until")
+"""What memories can be chosen by, beside ids."""
+
+
 @dataclass(frozen=True)
 class Selection:
     """What to forget: by ids, by a question, or by what all other fields say."""
@@ -478,11 +482,18 @@ class Selection:
     limit: Limit = None
     cascade: Cascade = False
 
+    def check_selection(self) -> None:
+        """Raise RequestError where nothing is said that memories could be chosen by."""
+        if not self.memory_ids and not any(getattr(self, name) for name in CRITERIA):
+            raise RequestError(
+                "nothing says what to forget; name ids, a question, or a type, tag, person, role,"
+                " source type or time"
+            )
+
     @property
     def is_by_ids(self) -> bool:
         """Whether memories are named and nothing else, so that none has to be searched for."""
-        others = ("query", "types", "tags", "who", "roles", "source_type", "since", "until")
-        return bool(self.memory_ids) and not any(getattr(self, name) for name in others)
+        return bool(self.memory_ids) and not any(getattr(self, name) for name in CRITERIA)
 
     def selected(self) -> dict[str, Any]:
         """The fields of the selection."""
@@ -500,6 +511,9 @@ class PreviewForget(Selection, Read[ForgetPreview]):
     hard: Annotated[bool, Doc("what erasing would erase")] = False
 
     surface: ClassVar = Surface(("POST", "/api/memory/forget/preview"), permission="forget")
+
+    def validate(self) -> None:
+        self.check_selection()
 
     async def read(self, sources: Sources) -> Json:
         from palimpsest.ops.queries.forgetting import preview
@@ -542,6 +556,7 @@ class Forgetting(Selection, Write[Changes]):
     hard: ClassVar[bool] = False
 
     def validate(self) -> None:
+        self.check_selection()
         if self.mode == "execute" and not self.reason.strip():
             raise RequestError("a reason is needed to forget; it is kept in the history")
         if self.if_version is not None and not (self.is_by_ids and len(self.memory_ids) == 1):

@@ -62,12 +62,13 @@ def field_type(parameter: Parameter) -> Any:
     given = {name: value for name, value in bounds.items() if value is not None}
     bounded = _annotated(plain, Field(**given)) if given else plain
     if doc.not_blank:
-        bounded = _annotated(bounded, AfterValidator(_not_blank))
+        shown = Field(json_schema_extra={"pattern": r"\S" if doc.min_length else r"^$|\S"})
+        bounded = _annotated(_annotated(bounded, AfterValidator(_not_blank)), shown)
     return bounded | None if is_optional else bounded
 
 
 def _not_blank(text: str) -> str:
-    if not text.strip():
+    if text and not text.strip():
         raise ValueError("must not be blank")
     return text
 

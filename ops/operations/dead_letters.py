@@ -7,7 +7,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from palimpsest.ops.operations.operation import Doc, Json, Operation, Read, Surface, Texts, limit
+from palimpsest.ops.operations.operation import (
+    Doc,
+    Json,
+    LongLimit,
+    Operation,
+    Read,
+    Surface,
+    Texts,
+)
 from palimpsest.ops.queries.errors import RequestError
 
 if TYPE_CHECKING:
@@ -52,7 +60,7 @@ class DeadLetters(Read[DeadLetterList]):
 
     status: Annotated[Status, Doc("only of this status")] = "dead"
     stage: Annotated[str | None, Doc("only of this stage", max_length=64)] = None
-    limit: Annotated[int, limit(10_000)] = 50
+    limit: LongLimit = 50
 
     surface: ClassVar = Surface(
         ("GET", "/api/dead-letters"),

@@ -14,13 +14,13 @@ from palimpsest.ops.operations.operation import (
     Cursor,
     Doc,
     Json,
+    Limit,
     Read,
     RequiredReason,
     Scope,
     ScopeOfId,
     Surface,
     Write,
-    limit,
 )
 from palimpsest.ops.queries.errors import RequestError
 
@@ -144,7 +144,7 @@ class Documents(Read[DocumentPage]):
 
     scope: AnyScope = None
     status: Annotated[Status | None, Doc("only of this status; else all but deleted ones")] = None
-    limit: Annotated[int, limit()] = 20
+    limit: Limit = 20
     cursor: Cursor = None
 
     surface: ClassVar = Surface(
@@ -217,7 +217,7 @@ class DocumentChunks(Read[ChunkPage]):
 
     document_id: DocumentId
     scope: ScopeOfId = None
-    limit: Annotated[int, limit()] = 100
+    limit: Limit = 100
     cursor: Annotated[int | None, Doc("the `next_cursor` of the page before", ge=0, le=2**31)] = (
         None
     )

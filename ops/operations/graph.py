@@ -12,12 +12,12 @@ from palimpsest.ops.operations.operation import (
     Cursor,
     Doc,
     Json,
+    Limit,
     Read,
     Reason,
     Scope,
     Surface,
     Write,
-    limit,
 )
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Entities(Read[EntityPage]):
         str | None, Doc("part of a name", min_length=1, max_length=2_000, not_blank=True)
     ] = None
     scope: Scope = ""
-    limit: Annotated[int, limit()] = 50
+    limit: Limit = 50
     cursor: Cursor = None
 
     surface: ClassVar = Surface(("GET", "/api/entities"), tag="graph", command="entities")
@@ -95,7 +95,7 @@ class GetEntity(Read[Entity]):
         Doc("any name of a person or a thing", min_length=1, max_length=2_000, argument=True),
     ]
     scope: Scope = ""
-    limit: Annotated[int, limit()] = 20
+    limit: Limit = 20
 
     surface: ClassVar = Surface(
         ("GET", "/api/entities/{name:path}"),

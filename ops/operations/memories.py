@@ -15,6 +15,7 @@ from palimpsest.ops.operations.operation import (
     Cursor,
     Doc,
     Json,
+    Limit,
     MemoryId,
     MinScore,
     Question,
@@ -31,7 +32,6 @@ from palimpsest.ops.operations.operation import (
     Until,
     ValidAt,
     Who,
-    limit,
 )
 from palimpsest.stores.recall.query import Mark, RecallAnswer
 
@@ -75,7 +75,7 @@ class Recall(Read[Recalled]):
 
     query: Question
     scope: Scope = ""
-    limit: Annotated[int, limit()] = 10
+    limit: Limit = 10
     types: Types = ()
     tags: Tags = ()
     all_tags: Annotated[Texts, Doc("with all of these tags", max_length=50, item_length=256)] = ()
@@ -129,7 +129,7 @@ class Search(Read[RecallAnswer]):
         str, Doc("words to look for", min_length=1, max_length=2_000, not_blank=True, argument=True)
     ]
     scope: Scope = ""
-    limit: Annotated[int, limit()] = 10
+    limit: Limit = 10
     types: Types = ()
     roles: Roles = ()
 
@@ -267,7 +267,7 @@ class List(Read[MemoryPage]):
     memory_ids: Annotated[
         Texts, Doc("only these, by whole ids", max_length=500, item_length=64)
     ] = ()
-    limit: Annotated[int, limit()] = 20
+    limit: Limit = 20
     cursor: Cursor = None
 
     surface: ClassVar = Surface(("GET", "/api/memories"), command="list")
@@ -389,7 +389,7 @@ class Weak(Read[Memories]):
 
     scope: Scope = ""
     below: Annotated[float, Doc("of a confidence under this", ge=0, le=1)] = 0.8
-    limit: Annotated[int, limit()] = 20
+    limit: Limit = 20
 
     surface: ClassVar = Surface(
         ("GET", "/api/weak"),
@@ -434,7 +434,7 @@ class Embeddings(Read[VectorPage]):
         Texts,
         Doc("only these, also forgotten ones, by whole ids", max_length=500, item_length=64),
     ] = ()
-    limit: Annotated[int, limit()] = 500
+    limit: Limit = 500
     cursor: Cursor = None
 
     surface: ClassVar = Surface(overview=True)

@@ -65,7 +65,7 @@ class Doc:
     MCP and the reference pages.
 
     `min_length` and `max_length` are of a text in characters, of a tuple in items; `item_length` is
-    the most characters of each item. `not_blank`: a text that is only spaces is refused.
+    the most characters of each item. `not_blank`: a text of spaces alone is refused.
     `argument`: positional on the command line. `option`: its spelling there where that is not the
     field's name; `switch`: an option there, and the value that it gives. `header`: the
     HTTP header that carries it. `surfaces`: where it can be given, None for everywhere. `model`: a
@@ -218,7 +218,7 @@ Scope = Annotated[
     Doc(
         "the memory space; else the caller's only one, or `default`",
         max_length=256,
-        pattern=r"^$|\S",
+        not_blank=True,
         option="--scope/-s",
     ),
 ]
@@ -229,7 +229,7 @@ AnyScope = Annotated[
         "only of this memory space; else of all that the caller sees",
         min_length=1,
         max_length=256,
-        pattern=r"\S",
+        not_blank=True,
         option="--scope/-s",
     ),
 ]
@@ -239,7 +239,7 @@ ScopeOfId = Annotated[
         "the memory space that it must lie in; else any that the caller sees",
         min_length=1,
         max_length=256,
-        pattern=r"\S",
+        not_blank=True,
         option="--scope/-s",
     ),
 ]
@@ -301,9 +301,8 @@ Until = Annotated[datetime | None, Doc("stated before this time")]
 ValidAt = Annotated[datetime | None, Doc("without what was true only until this time")]
 
 
-def limit(most: int = 1_000) -> Doc:
-    """What a field `limit` says."""
-    return Doc("maximum number of results", ge=1, le=most)
+Limit = Annotated[int, Doc("maximum number of results", ge=1, le=1_000)]
+LongLimit = Annotated[int, Doc("maximum number of results", ge=1, le=10_000)]
 
 
 # ---- what the surfaces read ----

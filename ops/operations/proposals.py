@@ -13,12 +13,12 @@ from palimpsest.ops.operations.operation import (
     Ask,
     Doc,
     Json,
+    LongLimit,
     Read,
     RequiredReason,
     Surface,
     Texts,
     Write,
-    limit,
 )
 from palimpsest.ops.queries.errors import NotFoundError, RequestError
 
@@ -68,7 +68,7 @@ class Proposals(Read[PendingProposals]):
         Texts,
         Doc("only these, or their first 8 characters", max_length=MOST, item_length=64),
     ] = ()
-    limit: Annotated[int, limit(10_000)] = 50
+    limit: LongLimit = 50
 
     surface: ClassVar = Surface(
         ("GET", "/api/proposals"),

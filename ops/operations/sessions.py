@@ -12,12 +12,12 @@ from palimpsest.ops.operations.operation import (
     Cursor,
     Doc,
     Json,
+    Limit,
     Read,
     Reason,
     Scope,
     Surface,
     Write,
-    limit,
 )
 from palimpsest.stores.recall.query import Mark
 
@@ -65,7 +65,7 @@ class Sessions(Read[SessionPage]):
 
     scope: Scope = ""
     open: Annotated[bool, Doc("only those that have not ended", option="--open")] = False
-    limit: Annotated[int, limit()] = 20
+    limit: Limit = 20
     cursor: Cursor = None
 
     surface: ClassVar = Surface(("GET", "/api/sessions"), tag="sessions", command="sessions")
@@ -129,7 +129,7 @@ class SessionMemory(Read[SessionMemories]):
 
     session_id: SessionId
     scope: Scope = ""
-    limit: Annotated[int, limit()] = 20
+    limit: Limit = 20
     cursor: Cursor = None
 
     surface: ClassVar = Surface(

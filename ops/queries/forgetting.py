@@ -57,12 +57,7 @@ def count(sources: Sources, scope: str) -> JsonObject:
 
 
 def _checked(request: PreviewForget) -> int:
-    criteria = (request.memory_ids, request.query, request.types, request.tags, request.who)
-    if not any((*criteria, request.roles, request.source_type, request.since, request.until)):
-        raise RequestError(
-            "nothing says what to forget; name ids, a question, or a type, tag, person, role,"
-            " source type or time"
-        )
+    request.check_selection()
     limit = request.limit or (MOST if request.query is None else OF_A_QUESTION)
     if not 1 <= limit <= MOST or len(request.memory_ids) > MOST:
         raise RequestError(f"from 1 to {MOST} memories can be forgotten at once")

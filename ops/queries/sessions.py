@@ -36,8 +36,8 @@ WHERE scope = ? AND NOT is_deleted AND memory_id IN (SELECT unnest(?))
 
 
 def sessions(sources: Sources, request: Sessions) -> JsonObject:
-    """A page of `sessions`, the one with the newest turn first, and `next_cursor` for the page after
-    (or null). An open one has no `ended_at`."""
+    """A page of `sessions`, the one with the newest turn first, and `next_cursor` for the page
+    after (or null). An open one has no `ended_at`."""
     if not request.scope.strip():
         raise RequestError("the scope is empty")
     at, session_id = (None, "") if request.cursor is None else cursor(request.cursor)

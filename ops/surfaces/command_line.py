@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 AnyOperation = type[Operation[Any]]
 LARGEST_SHOWN = 10**9
+SAME_WHEN_EMPTY = ("flags", "stats")
+"""Reads whose answers do not show that a scope does not exist."""
 
 
 def register(
@@ -101,7 +103,8 @@ def _print(cli: Cli, operation: Operation[Any], answer: Json, as_json: bool) -> 
 
         print_answer(operation, answer, cli)
     scope = getattr(operation, "scope", None)
-    if scope and not isinstance(operation, Write) and is_empty(answer):
+    meant = operation.instead() if isinstance(operation, Write) else operation
+    if scope and meant is not None and (is_empty(answer) or meant.slug in SAME_WHEN_EMPTY):
         warn_if_unknown(cli, scope)
     if answer is None:
         raise not_done("there is no result: it is pending, or unknown")

@@ -9,8 +9,12 @@ from pathlib import Path
 
 import httpx
 
+from palimpsest.ops.http.service import Service
 from palimpsest.ops.replay.branches import Branch
+from palimpsest.schemas.topics import CONVERSATION_TURNS
+from palimpsest.streams.logs.base import Outgoing
 from tests.flows.http_samples import Sample
+from tests.flows.program import until
 
 BRANCH = Branch(
     name="made", kind="rebuild", created_at=datetime(2026, 3, 1, tzinfo=UTC), partitions=1
@@ -24,7 +28,7 @@ def fresh(client: httpx.Client, scope: str, sample: Sample | None = None) -> dic
     """A memory and a command of the scope, and a text that nobody said yet."""
     said = {"content": f"The {scope}fish ate {next(NUMBERS)} shrimps.", "scope": scope}
     answer = client.post("/api/memory/remember", json=said).json()
-    memory_id = str(answer["result"]["id"])
+    memory_id = str(answer["id"])
     if sample is not None and sample.before == "forget":
         gone = client.delete(f"/api/memory/{memory_id}", params={"reason": "x"})
         assert gone.status_code == 200
@@ -33,12 +37,31 @@ def fresh(client: httpx.Client, scope: str, sample: Sample | None = None) -> dic
     if sample is not None and "{document}" in sample.path:
         given = {"text": f"A document of the {scope}fish, {next(NUMBERS)}.", "scope": scope}
         added = client.post("/api/documents", json=given).json()
-        found["document"] = str(added["result"]["id"])
+        found["document"] = str(added["id"])
     if sample is not None and "{replay}" in sample.path:
         found["replay"] = replay_of(client)
+    if sample is not None and sample.path.startswith("/api/proposals/"):
+        keep_proposal(client, scope)
+    if sample is not None and "dead-letters" in sample.path:
+        found["dead"] = str(client.get("/api/dead-letters").json()["dead_letters"][0]["id"])
     found["branch"] = BRANCH.name
     found["compared"] = COMPARED
     return found
+
+
+def keep_proposal(client: httpx.Client, scope: str) -> None:
+    """An update that waits for review."""
+    habit = f"drink tea number {next(NUMBERS)} every morning."
+    for said in (f"I {habit}", f"I don't {habit[:-1]} anymore."):
+        turn = {"turn_id": f"p{next(NUMBERS)}", "content": said, "speaker": "Ana", "scope": scope}
+        assert client.post("/api/turns", json=turn).status_code == 202
+    until(lambda: client.get("/api/proposals", params={"scope": scope}).json()["proposals"])
+
+
+def dead_letters(service: Service, count: int) -> None:
+    """Records that no stage can read."""
+    garbage = [Outgoing(CONVERSATION_TURNS.name, "ben", b"ben", b"{") for _ in range(count)]
+    service.append(garbage)
 
 
 def keep_comparison(data_dir: Path) -> None:

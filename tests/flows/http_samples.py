@@ -22,8 +22,8 @@ Json = dict[str, Any]
 @dataclass(frozen=True)
 class Sample:
     """`status` is that of the right request. `of_all`: only whoever sees all scopes may ask.
-    `before`: what is done to the memory first. `wrong`: other parameters, or another body, that
-    make no sense. `asks`: whether an answer needs the stores."""
+    `before`: what is done to the memory first. `wrong`: other parameters, another path, or
+    another body, that make no sense. `asks`: whether an answer needs the stores."""
 
     path: str
     body: Json | str | None = None
@@ -39,6 +39,8 @@ class Sample:
         return given(self.path, self.body, values)
 
     def wrong_request(self, **values: str) -> Json:
+        if isinstance(self.wrong, str) and self.wrong.startswith("/"):
+            return given(self.wrong, self.body, values)
         if isinstance(self.wrong, str):
             return given(f"{self.path.partition('?')[0]}?{self.wrong}", self.body, values)
         return given(self.path, self.wrong, values)
@@ -73,6 +75,8 @@ EXPORT: Final = "".join(
         {"kind": "end", "lines": 1},
     )
 )
+LONG: Final = "x" * 300
+"""Longer than any name or id."""
 ASKED: Final = {"query": "Oslo", "scope": "{scope}"}
 CHANGE: Final = {"content": "{text}", "reason": "x"}
 SPOKEN: Final = {"turn_id": "t9", "content": "{text}", "scope": "{scope}"}
@@ -82,14 +86,16 @@ COUNT: Final = {"query": "SELECT count(*) FROM memories"}
 SAMPLES: Final[dict[str, Sample]] = {
     "POST /api/memory/recall": Sample("/api/memory/recall", ASKED, wrong={"query": " "}),
     "POST /api/memory/context": Sample("/api/memory/context", ASKED, wrong={"query": " "}),
-    "GET /api/memory/search": Sample("/api/memory/search?q=Oslo&scope={scope}", wrong="q="),
+    "GET /api/memory/search": Sample("/api/memory/search?query=Oslo&scope={scope}", wrong="query="),
     "GET /api/memories": Sample("/api/memories?scope={scope}", wrong="limit=0"),
-    "GET /api/memory/{id}": Sample("/api/memory/{id}"),
-    "PATCH /api/memory/{id}": Sample("/api/memory/{id}", CHANGE, wrong={"content": "x"}),
-    "DELETE /api/memory/{id}": Sample("/api/memory/{id}?reason=x", wrong="reason="),
-    "GET /api/memory/{id}/history": Sample("/api/memory/{id}/history", wrong="limit=0"),
-    "GET /api/memory/{id}/explain": Sample("/api/memory/{id}/explain"),
-    "GET /api/sessions/{id}/memory": Sample(
+    "GET /api/memory/{memory_id}": Sample("/api/memory/{id}", wrong=f"/api/memory/{LONG}"),
+    "PATCH /api/memory/{memory_id}": Sample("/api/memory/{id}", CHANGE, wrong={"content": "x"}),
+    "DELETE /api/memory/{memory_id}": Sample("/api/memory/{id}?reason=x", wrong="reason="),
+    "GET /api/memory/{memory_id}/history": Sample("/api/memory/{id}/history", wrong="limit=0"),
+    "GET /api/memory/{memory_id}/explain": Sample(
+        "/api/memory/{id}/explain", wrong=f"/api/memory/{LONG}/explain"
+    ),
+    "GET /api/sessions/{session_id}/memory": Sample(
         "/api/sessions/s1/memory?scope={scope}", wrong="limit=0"
     ),
     "GET /api/embeddings": Sample("/api/embeddings?scope={scope}", wrong="scope=%20"),
@@ -102,34 +108,75 @@ SAMPLES: Final[dict[str, Sample]] = {
     ),
     "POST /api/memory/modify": Sample(
         "/api/memory/modify",
-        {"scope": "{scope}", "patches": [{"id": "{id}", **CHANGE}]},
+        {"scope": "{scope}", "patches": [{"memory_id": "{id}", **CHANGE}]},
         wrong={"patches": []},
         asks=False,
     ),
-    "POST /api/memory/{id}/correct": Sample(
+    "POST /api/memory/{memory_id}/correct": Sample(
         "/api/memory/{id}/correct", {"content": "{text}"}, wrong={}
     ),
-    "POST /api/memory/{id}/pin": Sample("/api/memory/{id}/pin", {}, wrong={"why": "x"}),
-    "POST /api/memory/{id}/unpin": Sample("/api/memory/{id}/unpin", {}, wrong={"why": "x"}),
-    "POST /api/memory/{id}/confirm": Sample("/api/memory/{id}/confirm", {}, wrong={"why": "x"}),
-    "POST /api/memory/{id}/recover": Sample(
+    "POST /api/memory/{memory_id}/pin": Sample("/api/memory/{id}/pin", {}, wrong={"why": "x"}),
+    "POST /api/memory/{memory_id}/unpin": Sample("/api/memory/{id}/unpin", {}, wrong={"why": "x"}),
+    "POST /api/memory/{memory_id}/confirm": Sample(
+        "/api/memory/{id}/confirm", {}, wrong={"why": "x"}
+    ),
+    "POST /api/memory/{memory_id}/recover": Sample(
         "/api/memory/{id}/recover", {}, before="forget", wrong={"if_version": "x"}
     ),
     "POST /api/memory/forget": Sample(
         "/api/memory/forget",
-        {"mode": "execute", "scope": "{scope}", "ids": ["{id}"], "reason": "x"},
+        {"scope": "{scope}", "memory_ids": ["{id}"], "reason": "x"},
         wrong={"mode": "execute"},
     ),
     "POST /api/memory/erase": Sample(
         "/api/memory/erase",
-        {"mode": "execute", "scope": "{scope}", "ids": ["{id}"], "reason": "x"},
+        {"scope": "{scope}", "memory_ids": ["{id}"], "reason": "x"},
         wrong={"mode": "execute"},
     ),
+    "POST /api/memory/forget/preview": Sample(
+        "/api/memory/forget/preview",
+        {"scope": "{scope}", "memory_ids": ["{id}"]},
+        wrong={"limit": 0},
+    ),
+    "POST /api/memory/erase-scope": Sample(
+        "/api/memory/erase-scope",
+        {"scope": "{scope}", "reason": "x", "memories": 0},
+        wrong={"scope": "x"},
+        status=409,
+        asks=False,
+    ),
+    "POST /api/memory/erase-scope/preview": Sample(
+        "/api/memory/erase-scope/preview", {"scope": "{scope}"}, wrong={"scope": " "}
+    ),
+    "GET /api/proposals": Sample("/api/proposals?scope={scope}", wrong="limit=0"),
+    "POST /api/proposals/apply": Sample(
+        "/api/proposals/apply", {"scope": "{scope}", "all": True}, wrong={}
+    ),
+    "POST /api/proposals/dismiss": Sample(
+        "/api/proposals/dismiss", {"scope": "{scope}", "all": True}, wrong={}
+    ),
+    "GET /api/flags": Sample("/api/flags?scope={scope}", wrong="scope=%20"),
+    "POST /api/flags": Sample(
+        "/api/flags",
+        {"scope": "{scope}", "self_teaching_enabled": True},
+        wrong={"scope": ""},
+        asks=False,
+    ),
+    "GET /api/dead-letters": Sample("/api/dead-letters", of_all=True, wrong="limit=0"),
+    "GET /api/dead-letters/{dead_letter_id}": Sample(
+        "/api/dead-letters/{dead}", of_all=True, wrong=f"/api/dead-letters/{LONG}"
+    ),
+    "POST /api/dead-letters/redrive": Sample(
+        "/api/dead-letters/redrive", {"all": True}, of_all=True, wrong={}
+    ),
+    "POST /api/dead-letters/discard": Sample(
+        "/api/dead-letters/discard", {"ids": ["{dead}"]}, of_all=True, wrong={"ids": []}
+    ),
     "GET /api/sessions": Sample("/api/sessions?scope={scope}", wrong="limit=0"),
-    "PUT /api/sessions/{id}/memory": Sample(
+    "PUT /api/sessions/{session_id}/memory": Sample(
         "/api/sessions/s1/memory", {"summary": "{text}", "scope": "{scope}"}, wrong={}, asks=False
     ),
-    "POST /api/sessions/{id}/end": Sample(
+    "POST /api/sessions/{session_id}/end": Sample(
         "/api/sessions/s1/end", {"scope": "{scope}"}, wrong={"why": "x"}, asks=False
     ),
     "GET /api/privacy": Sample("/api/privacy?scope={scope}", wrong="limit=0"),
@@ -143,9 +190,13 @@ SAMPLES: Final[dict[str, Sample]] = {
         "/api/documents", {"text": "{text}", "scope": "{scope}"}, wrong={}, asks=False
     ),
     "GET /api/documents": Sample("/api/documents?scope={scope}", wrong="limit=0"),
-    "GET /api/documents/{id}": Sample("/api/documents/{document}"),
-    "GET /api/documents/{id}/chunks": Sample("/api/documents/{document}/chunks", wrong="limit=0"),
-    "DELETE /api/documents/{id}": Sample("/api/documents/{document}?reason=x", wrong="reason="),
+    "GET /api/documents/{document_id}": Sample("/api/documents/{document}", wrong="scope="),
+    "GET /api/documents/{document_id}/chunks": Sample(
+        "/api/documents/{document}/chunks", wrong="limit=0"
+    ),
+    "DELETE /api/documents/{document_id}": Sample(
+        "/api/documents/{document}?reason=x", wrong="reason="
+    ),
     "GET /api/scopes": Sample("/api/scopes"),
     "GET /api/weak": Sample("/api/weak?scope={scope}", wrong="limit=0"),
     "POST /api/entities/{name}/aliases": Sample(
@@ -154,7 +205,7 @@ SAMPLES: Final[dict[str, Sample]] = {
         wrong={},
         asks=False,
     ),
-    "GET /api/commands/{id}": Sample("/api/commands/{command}"),
+    "GET /api/commands/{command_id}": Sample("/api/commands/{command}", wrong="scope="),
     "GET /api/entities": Sample("/api/entities?scope={scope}", wrong="limit=0"),
     "GET /api/entities/{name}": Sample("/api/entities/Oslo?scope={scope}", wrong="limit=0"),
     "GET /api/events": Sample(
@@ -166,8 +217,9 @@ SAMPLES: Final[dict[str, Sample]] = {
     ),
     "POST /api/sql": Sample("/api/sql", COUNT, of_all=True, wrong={"query": ""}),
     "GET /api/pipeline/status": Sample("/api/pipeline/status", of_all=True),
-    "GET /api/diagnostics": Sample("/api/diagnostics", of_all=True),
-    "GET /api/diagnostics/{domain}": Sample("/api/diagnostics/queue", of_all=True),
+    "GET /api/diagnostics": Sample(
+        "/api/diagnostics?domain=queue", of_all=True, wrong=f"domain={LONG}"
+    ),
     "GET /api/replay/agreement": Sample("/api/replay/agreement?scope={scope}", wrong="scope=%20"),
     "GET /api/stats": Sample("/api/stats?scope={scope}", wrong="scope=%20"),
     "POST /api/replays": Sample(
@@ -179,13 +231,19 @@ SAMPLES: Final[dict[str, Sample]] = {
         wrong={"kind": "diff", "branch": "A b"},
     ),
     "GET /api/replays": Sample("/api/replays", of_all=True, asks=False),
-    "GET /api/replays/{id}": Sample("/api/replays/{replay}", of_all=True, asks=False),
-    "GET /api/replays/{id}/differences": Sample(
+    "GET /api/replays/{replay_id}": Sample(
+        "/api/replays/{replay}", of_all=True, asks=False, wrong=f"/api/replays/{LONG}"
+    ),
+    "GET /api/replays/{replay_id}/differences": Sample(
         "/api/replays/{compared}/differences", of_all=True, wrong="limit=0", asks=False
     ),
-    "POST /api/replays/{id}/stop": Sample("/api/replays/{replay}/stop", of_all=True, asks=False),
+    "POST /api/replays/{replay_id}/stop": Sample(
+        "/api/replays/{replay}/stop", of_all=True, asks=False, wrong=f"/api/replays/{LONG}/stop"
+    ),
     "GET /api/branches": Sample("/api/branches", of_all=True, asks=False),
-    "DELETE /api/branches/{name}": Sample("/api/branches/{branch}", of_all=True, asks=False),
+    "DELETE /api/branches/{branch}": Sample(
+        "/api/branches/{branch}", of_all=True, asks=False, wrong=f"/api/branches/{LONG}"
+    ),
     "GET /metrics": Sample("/metrics", of_all=True, asks=False),
     "GET /health": Sample("/health", asks=False),
     "GET /ready": Sample("/ready"),

@@ -33,7 +33,7 @@ TEXT = "Ana lives in {}"
 def remembered(client: httpx.Client, text: str) -> str:
     body = {"scope": SCOPE, "content": text}
     answer = client.post("/api/memory/remember?wait=30", json=body).raise_for_status()
-    return str(answer.json()["result"]["id"])
+    return str(answer.json()["id"])
 
 
 def changes(memory_ids: list[str]) -> Iterator[Outgoing]:

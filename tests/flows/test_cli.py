@@ -143,7 +143,7 @@ def test_ingest_from_standard_input(program: Program) -> None:
         ("ingest", "missing.jsonl"),
         ("ingest", "x.jsonl", "--scope", " "),
         ("run", "--nonsense"),
-        ("recall", "where?"),
+        ("recall",),
         ("nonsense",),
         ("dead-letters", "redrive"),
         ("sql", "SELECT 1", "-o", "out.pq"),
@@ -219,7 +219,7 @@ def test_a_remembered_text_is_extracted_from_once_under_its_key(program: Program
     program.ok("run", "--once")
     [saved] = memories(program)
     assert saved["content"] == text
-    assert program.json(*wish)["result"]["deduped"] is False  # the answer of the first time
+    assert program.json(*wish)["deduped"] is False  # the answer of the first time
     error = program.fails("remember", "Ana bakes", "--scope", "home", "--key", "k1")
     assert "the key 'k1' was used before" in error
     program.ok("alias", "Lisbon", "Lisboa", "--scope", "home")

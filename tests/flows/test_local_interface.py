@@ -70,7 +70,7 @@ def test_a_worker_takes_up_what_is_published_and_answers_commands(program: Progr
         until(lambda: processed(program))
         done = program.json("remember", "Ana plays the harp", "-s", "home")
         assert done["applied"] is True
-        memory_id = done["result"]["id"]
+        memory_id = done["id"]
         assert "status forgotten" in program.ok("forget", str(memory_id), "--reason", "asked")
         assert "status deleted" in program.run("forget", str(memory_id), "--reason", "x").stdout
         status = program.json("status")

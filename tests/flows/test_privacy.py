@@ -135,7 +135,7 @@ def through_programs(program: Program) -> str:
     kept = program.json("remember", said("cli-remember"), "--scope", "default")
     answers.append(json.dumps(kept))
     corrected = program.run(
-        "correct", kept["result"]["id"], said("cli-correct"), "--reason", "newer"
+        "correct", kept["id"], said("cli-correct"), "--reason", "newer"
     )
     answers += [corrected.stdout, corrected.stderr]
     program.ok("recall", f"the password {secret('cli-recall')}", "--scope", "default")

@@ -80,7 +80,7 @@ async def cluster(
         List("ana"),
         PreviewForget(scope="ana", query="where does Ana work?"),
         Search("Globex", "ana"),
-        Entities("ana"),
+        Entities(scope="ana"),
         GetEntity("Globex", "ana"),
         Weak("ana", below=1.0),
         SessionMemory("s1", "ana"),

@@ -77,7 +77,7 @@ STRUCTURE = {
 def remember(client: httpx.Client, scope: str, text: str, **given: Any) -> str:
     answer = client.post("/api/memory/remember", json={"content": text, "scope": scope, **given})
     assert answer.status_code == 200, answer.text
-    return str(answer.json()["result"]["id"])
+    return str(answer.json()["id"])
 
 
 def exported(client: httpx.Client, scope: str, deleted: bool = True) -> tuple[bytes, Lines]:

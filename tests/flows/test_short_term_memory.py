@@ -298,7 +298,7 @@ def test_no_summary_is_asked_for_when_something_is_to_be_remembered(pipeline: Pi
 def test_without_a_session_a_context_is_as_it_was(pipeline: Pipeline) -> None:
     pipeline.say("We go to Oslo")
     pipeline.run()
-    told = context(pipeline, session=None)
+    told = context(pipeline, session_id=None)
     assert not told["text"].startswith("## This conversation")
     assert "update_short_term_memory" not in told["text"]
     assert told["offers_summary"] is False
