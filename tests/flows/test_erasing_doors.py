@@ -32,13 +32,13 @@ def test_while_turns_keep_coming(tmp_path: Path) -> None:
         coming = threading.Thread(target=lambda: [memory.add(each) for each in said])
         coming.start()
         first, second = (turn_memory_id("ana", f"t{number}") for number in (1, 2))
-        assert {each.status for each in memory.erase(first, reason="x", cascade=True).changes} == {
-            "erased"
-        }
+        assert {
+            each.status for each in memory.erase([first], reason="x", cascade=True).changes
+        } == {"erased"}
         assert where(tmp_path, SECRET) == []
         coming.join()
         memory.wait_until_processed()
-        memory.erase(second, reason="x", cascade=True)
+        memory.erase([second], reason="x", cascade=True)
         assert where(tmp_path, SECRET, FOREIGN, "Königsstraße", "flowerpot") == []
         kept = [each.content for each in memory.list(types=["episodic"], limit=100).memories]
         assert sorted(kept) == sorted(said)
@@ -73,11 +73,11 @@ class Client:
         body = {"content": content, "scope": "ana"}
         return str(self.http.post("/api/memory/remember", json=body).json()["id"])
 
-    def erased(self, by: httpx.Client | None = None, **body: object) -> httpx.Response:
+    def erased(self, **body: object) -> httpx.Response:
         said = {"scope": "ana", "reason": "asked", **body}
-        return (by or self.http).post("/api/memory/erase", json=said)
+        return self.http.post("/api/memory/erase", json=said)
 
-    def scope_erased(self, by: httpx.Client | None = None, **body: object) -> httpx.Response:
+    def erased_scope(self, by: httpx.Client | None = None, **body: object) -> httpx.Response:
         said = {"scope": "ana", "reason": "asked", **body}
         return (by or self.http).post("/api/memory/erase-scope", json=said)
 
@@ -116,18 +116,18 @@ def test_a_whole_scope_over_http(tmp_path: Path) -> None:
         client = Client(http)
         client.remembered("The bread is in the oven")
         served.settle(http)
-        counted = client.scope_erased(mode="preview").json()
+        counted = client.erased_scope(mode="preview").json()
         assert counted["memories"] > 0
-        problem(client.scope_erased(), 422, "invalid")
-        problem(client.scope_erased(memories=0), 409, "confirm_mismatch")
-        confirmed = {"confirm_token": counted["confirm_token"]}
+        refused = client.erased_scope(confirm_token="scope-0-000000000000")
+        problem(refused, 409, "confirmation_required")
+        confirmed = counted["confirm_token"]
         token = served.token("some", "ana", may=["forget", "recall"])
         with served.client(token) as some:
-            refused = client.scope_erased(some, **confirmed)
+            refused = client.erased_scope(some, confirm_token=confirmed)
             problem(refused, 403, "forbidden")
         token = served.token("all", "ana", may=["forget", "recall", "admin"])
         with served.client(token) as one:
-            answer = client.scope_erased(one, **confirmed).json()
+            answer = client.erased_scope(one, confirm_token=confirmed).json()
         assert (answer["status"], answer["memories"]) == ("erased", counted["memories"])
 
 
