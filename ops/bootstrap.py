@@ -25,8 +25,8 @@ async def running(
     clock: Callable[[], datetime] = utc_now,
     patient: bool = False,
 ) -> AsyncIterator[AnyApplication]:
-    """`application` on whichever log is set. With `patient` a broker that is away
-    is waited for."""
+    """`application` on whichever log is set. With `patient` its `run` waits for a broker that is
+    away."""
     if settings.log.kind == "kafka":
         from palimpsest.ops.kafka.application import kafka_application
 

@@ -11,6 +11,10 @@ DONE: Final = frozenset(
     | {"deleted", "deduped", "dismissed", "added", "merged", "already", "ended", "erased"}
 )
 """What a command says of what is now as it was told to be."""
+LEFT_AS_IT_WAS: Final = frozenset(
+    {"not_found", "version_conflict", "pinned", "forbidden", "duplicate_content_hash"}
+)
+"""What became of one memory, where nothing did."""
 Kind = Literal[
     "invalid_request",
     "too_large",
@@ -31,6 +35,14 @@ Kind = Literal[
 ]
 """Why a command is refused; `failed`: it ended as a dead letter."""
 KINDS: Final[frozenset[str]] = frozenset(get_args(Kind))
+
+
+def was_applied(error: object, result: object) -> bool:
+    """Whether a command did anything: it was not refused, as a whole or for each memory that it
+    names."""
+    each = result if isinstance(result, list) else [result]
+    statuses = [one.get("status") for one in each if isinstance(one, dict)]
+    return error is None and not (statuses and LEFT_AS_IT_WAS.issuperset(statuses))
 
 
 class CommandError(RequestError):

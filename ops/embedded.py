@@ -37,6 +37,7 @@ from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_CHANGES
 from palimpsest.stores.database.damage import REBUILD
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard, StoreError
+from palimpsest.streams.kafka.waiting import Wait
 from palimpsest.streams.logs.base import LogInUse
 from palimpsest.streams.logs.embedded import EmbeddedLog, Mode
 from palimpsest.streams.models.base import EmbeddingModel, LanguageModel
@@ -92,6 +93,8 @@ class Application:
     """Awaited at the end of `run`, while the stores are open."""
     finished: bool = False
     """Whether `run` until all is processed came to that."""
+    wait: Wait | None = None
+    """On Kafka: what the worker cannot go on without."""
     _stopped: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property

@@ -18,12 +18,20 @@ PART_CHARACTERS: Final = 16
 _PART: Final = re.compile(r"\s(?=(?:\d{1,3}[.)]|[-*+•–—]|#{1,6})\s)")
 """Where a paragraph begins that is an item of a list or has a heading: texts are stored without
 their lines."""
+_MARKUP: Final = re.compile(r"\*\*|__|`+|\|+|(?<!\S)(?:#{1,6}|-{3,}|={3,})(?!\S)")
+"""Each sign of it is a piece of the vocabulary like a word, and says nothing."""
 
 
 def outline(text: str) -> str:
-    """How a long text begins and how each of its paragraphs does; a short one as it is."""
+    """How a long text begins and how each of its paragraphs does, without the signs of Markdown; a
+    short one as it is."""
     if len(text) <= OUTLINE_CHARACTERS:
         return text
+    found = _beginnings(text)
+    return " ".join(_MARKUP.sub(" ", found).split()) or found
+
+
+def _beginnings(text: str) -> str:
     first, *others = _PART.split(text)
     beginnings = [_beginning(first, LEAD_CHARACTERS if others else OUTLINE_CHARACTERS)]
     room = OUTLINE_CHARACTERS - len(beginnings[0])

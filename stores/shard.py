@@ -20,6 +20,7 @@ import pyarrow as pa
 from palimpsest.stores.database.damage import REBUILD, StoreDamaged
 from palimpsest.stores.database.migrations import migrate
 from palimpsest.stores.database.rewriting import discard_half, rewrite
+from palimpsest.stores.database.snapshot import WRITTEN
 from palimpsest.stores.database.sql import MATCH_BM25, install_terms
 from palimpsest.stores.database.tables import Tables
 from palimpsest.stores.database.views import install_views
@@ -38,7 +39,6 @@ NO_ROOM = (
     *("failed to allocate", "could not allocate", "failed to pin block"),
 )
 """What the database says where it cannot write or has no memory, also of a commit that failed."""
-BLOCK_BYTES = 64 * 1024
 COMPACTED_BYTES = range(8 * 1024 * 1024, 64 * 1024 * 1024)
 """Sizes of what is in use of a file that is compacted when it is closed: a second for 30 MB, so
 that a stop takes no more than two."""
@@ -216,10 +216,7 @@ def _connect(path: Path, options: ShardOptions) -> duckdb.DuckDBPyConnection:
             config={
                 "memory_limit": f"{options.store.memory_limit}MiB",
                 "threads": options.store.threads,
-                # Each of some 30 tables takes a block or more: of DuckDB's usual 256 KiB, ten
-                # megabytes for an hour of talk. Of 16 KiB there are so many that checkpoints
-                # take twice as long. It holds for files that are made now.
-                "default_block_size": BLOCK_BYTES,
+                **WRITTEN,
                 # It else keeps the memory of its largest query so far.
                 "allocator_flush_threshold": "1MB",
                 "allocator_bulk_deallocation_flush_threshold": "1MB",

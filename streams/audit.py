@@ -57,9 +57,11 @@ def _process(message: Message, context: Context) -> Process:
 def _step(message: Message, context: Context) -> Step:
     match message.body:
         case MemoryChange() as change:
-            return _events(message, change.outcomes, change.session_id)
+            return _step_of(message, events_of(message, change))
         case GraphChange() as graph:
-            return _events(message, (_graph_outcome(message, graph),), graph.session_id)
+            return _step_of(
+                message, _events(message, (_graph_outcome(message, graph),), graph.session_id)
+            )
         case DeadLetter() as dead_letter:
             return Step(writes=(Put(_dead_letter_row(message, dead_letter)),))
         case ConversationTurn() if context.misrouted:
@@ -104,11 +106,14 @@ def _graph_outcome(message: Message, change: GraphChange) -> Outcome:
     )
 
 
-def _events(message: Message, outcomes: tuple[Outcome, ...], session_id: str) -> Step:
-    writes = []
-    emits = []
-    for number, outcome in enumerate(outcomes):
-        event = HistoryEvent(
+def events_of(message: Message, change: MemoryChange) -> list[HistoryEvent]:
+    """What the history will say of a change, also before audit has read it."""
+    return _events(message, change.outcomes, change.session_id)
+
+
+def _events(message: Message, outcomes: tuple[Outcome, ...], session_id: str) -> list[HistoryEvent]:
+    return [
+        HistoryEvent(
             event_id=derived_id("event", message.id, number),
             event=outcome.event,
             memory_id=outcome.memory_id,
@@ -121,12 +126,22 @@ def _events(message: Message, outcomes: tuple[Outcome, ...], session_id: str) ->
             session_id=session_id,
             created_at=message.recorded,
         )
-        writes.append(Put(_history_row(message, event)))
-        emits.append(Emit(MEMORY_HISTORY, event, number, key=event.event_id))
-    return Step(writes=tuple(writes), emits=tuple(emits))
+        for number, outcome in enumerate(outcomes)
+    ]
 
 
-def _history_row(message: Message, event: HistoryEvent) -> HistoryRow:
+def _step_of(message: Message, events: list[HistoryEvent]) -> Step:
+    return Step(
+        writes=tuple(Put(history_row(message, event)) for event in events),
+        emits=tuple(
+            Emit(MEMORY_HISTORY, event, number, key=event.event_id)
+            for number, event in enumerate(events)
+        ),
+    )
+
+
+def history_row(message: Message, event: HistoryEvent) -> HistoryRow:
+    """An event as it is stored."""
     return HistoryRow(
         event_id=event.event_id,
         scope=message.scope,

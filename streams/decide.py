@@ -184,7 +184,9 @@ def _decide(
     proposal = known_by_bands(fact, candidates, settings)
     if proposal is None and settings.decider == "rules":
         source, named = yield from _named(message, body, candidates)
-        decided = decided_by_rules(message.occurred_at, fact, named, settings.near, source)
+        decided = decided_by_rules(
+            message.occurred_at, fact, named, settings.near, source, message.recorded
+        )
         proposal = decided.model_copy(update={"candidates": candidates})
     if proposal is None:
         proposal = yield from _by_model(message, fact, candidates, settings)

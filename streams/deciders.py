@@ -5,7 +5,7 @@ decide asks them, and so does who compares other deciders with the one that acts
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from palimpsest.schemas.identity import fact_memory_id
 from palimpsest.schemas.messages import Action, Fact, Proposal, ScoredCandidate
@@ -18,6 +18,8 @@ from palimpsest.streams.text.sameness import same_statement
 
 SAID_BY_ITS_SOURCE = "said_by_its_source"
 """Reason of a fact that a remembered text says already."""
+CLOCKS_DIFFER = timedelta(days=2)
+"""By how much a time may lie ahead: of zones, and of producers' clocks."""
 
 
 def known_by_bands(
@@ -48,27 +50,34 @@ def decided_by_rules(
     candidates: tuple[ScoredCandidate, ...],
     near: float,
     source: str | None = None,
+    now: datetime | None = None,
 ) -> Proposal:
     """Without a model: a contradicted memory is proposed to be updated, all else is new.
 
     The memory must be near in meaning, too: without a cosine nothing is known of that, and
     nothing is proposed but ADD. And it must not be told later than the fact, as when an old
-    conversation is read in. Candidates are looked at in their order, best first. Where the text of
-    the `source` is known, a fact ends nothing unless the source says it and no more.
+    conversation is read in; one that is dated long after `now` has a wrong date, and may be ended.
+    Candidates are looked at in their order, best first. Where the text of the `source` is known, a
+    fact ends nothing unless the source says it and no more.
     """
+
+    def dated(candidate: ScoredCandidate) -> datetime | None:
+        when = candidate.occurred_at
+        latest = None if now is None else max(now, occurred_at) + CLOCKS_DIFFER
+        is_wrong = when is not None and latest is not None and when > latest
+        return None if is_wrong else when
 
     def may_be_ended(candidate: ScoredCandidate) -> bool:
         is_near = candidate.cosine is not None and candidate.cosine >= near
-        when = candidate.occurred_at
-        is_older = when is None or when <= occurred_at
-        return is_near and is_older
+        when = dated(candidate)
+        return is_near and (when is None or when <= occurred_at)
 
     known = list(filter(may_be_ended, candidates))
     stated = fact.content if source is None or not known else as_stated(source, fact.content)
     for candidate in known:
         if stated is None:
             break
-        when = candidate.occurred_at
+        when = dated(candidate)
         if contradicts(stated, candidate.content, None if when is None else when.date()):
             others = (each.content for each in candidates if each is not candidate)
             if is_ambiguous(fact.content, others):

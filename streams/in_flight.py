@@ -38,29 +38,30 @@ def items_in_flight(
     partitions = log.partitions(turns)
     normalized = log.position("normalize", turns, partition)
     audited = cursors.get(("audit", turns), 0)
-    for record in _tail(log, turns, partition, min(normalized, audited)):
+    for record in tail(log, turns, partition, min(normalized, audited)):
         for item in _items(admit(record), partitions):
             if record.offset >= audited:
                 yield item("known")
             if record.offset >= normalized:
                 yield item("in_flight")
     decided = cursors.get(("decide", FACTS_EXTRACTED.name), 0)
-    for record in _tail(log, FACTS_EXTRACTED.name, partition, decided):
+    for record in tail(log, FACTS_EXTRACTED.name, partition, decided):
         for item in _items(record, partitions):
             yield item("known")
             yield item("in_flight")
     applied = cursors.get(("apply-writes", MEMORY_WRITES.name), 0)
-    for record in _tail(log, MEMORY_WRITES.name, partition, applied):
+    for record in tail(log, MEMORY_WRITES.name, partition, applied):
         for item in _items(record, partitions):
             yield item("in_flight")
     buried = cursors.get(("audit", DEAD_LETTERS.name), 0)
-    for record in _tail(log, DEAD_LETTERS.name, partition, buried):
+    for record in tail(log, DEAD_LETTERS.name, partition, buried):
         yield from _dead_items(record.value)
     for topic, value in outbox:
         yield from _in_outbox(topic, value)
 
 
-def _tail(log: LogReader, topic: str, partition: int, offset: int) -> Iterator[Record]:
+def tail(log: LogReader, topic: str, partition: int, offset: int) -> Iterator[Record]:
+    """The records of a partition from the offset on."""
     end = log.end_offset(topic, partition)
     while offset < end:
         records = log.read(topic, partition, offset, READ_RECORDS)

@@ -166,7 +166,8 @@ def _changed(proposal: Proposal, met: Met, origin: Origin, min_confidence: float
     if not met.flags.allow_update_delete:
         return Verdict("blocked", "update_delete_not_allowed", target.memory_id)
     if _is_guarded(target, met):
-        return Verdict("skipped", "pinned", target.memory_id)
+        # A machine's is held back for a person, who may unpin it, or insist.
+        return Verdict("skipped" if met.by_person else "blocked", "pinned", target.memory_id)
     if cause is not None:
         return _again(proposal, met, origin, min_confidence, cause)
     return _carried_out(proposal, target, met.same, origin)

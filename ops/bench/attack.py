@@ -10,6 +10,7 @@ import contextlib
 import gzip
 import itertools
 import json
+import os
 import sys
 import time
 from collections import Counter
@@ -56,11 +57,12 @@ PAUSE_SECONDS: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """`clients` over `scopes` for so many seconds, with the attacker beside them."""
+    """`clients` over `scopes` for so many seconds, with or without the attacker."""
 
     seconds: float
     clients: int
     scopes: int
+    attacker: bool = True
 
 
 @dataclass
@@ -83,8 +85,11 @@ async def measure(load: Attack, overrides: Sequence[str], folder: Path) -> JsonO
             ServiceClient(server.url, f"bench-{n % load.scopes}", n, seen, _bearer(own)).run(until)
             for n in range(load.clients)
         ]
-        attacking = _attacking(server.url, others, load.seconds)
-        done = await asyncio.gather(attacking, _watch(server, until, watched), *clients)
+        beside = [_attacking(server.url, others, load.seconds)] if load.attacker else []
+        watching = _watch(server, until, watched)
+        _, answers = await asyncio.gather(
+            asyncio.gather(watching, *clients), asyncio.gather(*beside)
+        )
         drain_seconds = await drained(server.url, _bearer(own))
         kept = await checked(server.url, seen, _bearer(own))
         after = float(str(resident(server.pid)["resident_mib"]))
@@ -98,7 +103,8 @@ async def measure(load: Attack, overrides: Sequence[str], folder: Path) -> JsonO
         "errors": {**seen.errors},
         "interrupted": seen.interrupted,
         "answered_later": seen.later,
-        "attacks": done[0],
+        "attacks": answers[0] if answers else {},
+        "load_average": os.getloadavg()[0],
         "drain_seconds": round(drain_seconds, 1),
         "memory_mib": {"most": max(watched.memory, default=0.0), "after": after},
         **kept,

@@ -54,6 +54,9 @@ def attack(
     minutes: Annotated[float, typer.Option(min=0.1, help="How long the load lasts.")] = 5.0,
     clients: Annotated[int, typer.Option(min=1, help="Clients at once.")] = 16,
     scopes: Annotated[int, typer.Option(min=1, help="Scopes that they are spread over.")] = 8,
+    attacker: Annotated[
+        bool, typer.Option(help="Attack at all; without, the same load for comparison.")
+    ] = True,
     folder: Annotated[
         Path | None, typer.Option(help="Keep the memory here; else a temporary folder.")
     ] = None,
@@ -69,9 +72,8 @@ def attack(
     with contextlib.ExitStack() as undo:
         where = folder or Path(undo.enter_context(tempfile.TemporaryDirectory()))
         where.mkdir(parents=True, exist_ok=True)
-        print_json(
-            asyncio.run(measure(Attack(60 * minutes, clients, scopes), cli.overrides, where))
-        )
+        load = Attack(60 * minutes, clients, scopes, attacker)
+        print_json(asyncio.run(measure(load, cli.overrides, where)))
 
 
 def _show(result: dict[str, Any]) -> None:

@@ -119,6 +119,7 @@ class ServiceClient:
 
     async def _applied(self, command_id: str) -> dict[str, Any] | None:
         began = time.monotonic()
+        state = None
         while time.monotonic() - began < TIMEOUT_SECONDS:
             state = await self._attempt("GET", f"/api/commands/{command_id}", None, {})
             if state is not None and state.is_success and state.json().get("applied"):
@@ -128,7 +129,8 @@ class ServiceClient:
                 self._seen.note(f"refused after it was accepted: {answer['error']}")
                 return None
             await asyncio.sleep(AGAIN_SECONDS)
-        self._seen.note("a command that was accepted was not applied")
+        told = "no answer" if state is None else f"{state.status_code} {state.text[:200]}"
+        self._seen.note(f"a command that was accepted was not applied: {told}")
         return None
 
     async def _sent(

@@ -23,9 +23,14 @@ class Variant:
 
 
 _NO_FACTS = replace(DEFAULTS, fact_to_turn=0.0, turn_to_fact=0.0)
-_NO_ROLES = replace(DEFAULTS, assistant_prior=1.0, people_prior=1.0, question_prior=1.0)
+_NO_ROLES = replace(DEFAULTS, assistant_prior=1.0, people_prior=1.0)
+_ASKED_ALIKE = replace(DEFAULTS, question_prior=1.0)
 _BARE = replace(
-    _NO_ROLES, fact_to_turn=0.0, turn_to_fact=0.0, neighbour_weights=(), named_boost=0.0
+    replace(_NO_ROLES, question_prior=1.0),
+    fact_to_turn=0.0,
+    turn_to_fact=0.0,
+    neighbour_weights=(),
+    named_boost=0.0,
 )
 _TEXT = RecallSettings(time_words="off", graph_weight=0.0)
 
@@ -43,6 +48,7 @@ ABLATIONS: Final = (
     Variant("no propagation to neighbours", parameters=replace(DEFAULTS, neighbour_weights=())),
     Variant("no boost of the named", parameters=replace(DEFAULTS, named_boost=0.0)),
     Variant("no priors by role", parameters=_NO_ROLES),
+    Variant("questions like answers", parameters=_ASKED_ALIKE),
     Variant("no centring", parameters=replace(DEFAULTS, centring=0.0)),
     Variant("no propagation between turn and fact", parameters=_NO_FACTS),
     Variant("turns only", types=("episodic",)),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 import typer
 
 from palimpsest.ops.cli.common import Cli, complain, echo, print_json, wrong_use
+from palimpsest.ops.command_kinds import was_applied
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +30,11 @@ def said_of(command_id: str, result: Said | None) -> Said:
     if result is None:
         return {"command_id": command_id, "applied": False}
     told = {name: value for name, value in result.items() if name != "digest"}
-    return {"command_id": command_id, "applied": result["error"] is None, **told}
+    return {
+        "command_id": command_id,
+        "applied": was_applied(result["error"], result["result"]),
+        **told,
+    }
 
 
 def carry_out(

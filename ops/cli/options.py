@@ -37,7 +37,13 @@ LeastImportance = Annotated[
 ]
 Since = Annotated[datetime | None, typer.Option(help="Not before (UTC).")]
 Until = Annotated[datetime | None, typer.Option(help="Before this time (UTC).")]
-AsOf = Annotated[datetime | None, typer.Option("--as-of", help="As known at this time (UTC).")]
+AsOf = Annotated[
+    datetime | None,
+    typer.Option(
+        "--as-of",
+        help="As known at this time (UTC): texts of then, found by the words and vectors of today.",
+    ),
+]
 AskedAt = Annotated[
     datetime | None,
     typer.Option(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
+import sys
 import time
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -13,7 +15,7 @@ import typer
 from palimpsest.ops.cli.common import AsJson, Cli, command, complain, on_terminal, print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from palimpsest.ops.bootstrap import AnyApplication
     from palimpsest.ops.queries.requests import JsonObject
@@ -25,6 +27,9 @@ ASKING_STAGES = frozenset({"extract", "decide"})
 """Stages that wait for models."""
 ONCE_TRIES = 4
 """Of a model that fails, about eight seconds, before `run --once` ends with what is left."""
+
+AGAIN_SECONDS = 2.0
+"""Before a worker begins again."""
 
 
 def register(app: typer.Typer) -> None:
@@ -73,10 +78,12 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
     from palimpsest.ops.cli.run_progress import watched
     from palimpsest.ops.parts import SetupError, embedding_choice
     from palimpsest.ops.queries.status import balance as balance_of
+    from palimpsest.ops.queries.status import without_facts
     from palimpsest.ops.service.running import serving_reads
 
     is_new = not (settings.data_dir / "shards").exists()
-    async with running(settings, only, patient=not once) as app:
+    is_patient = settings.log.kind == "kafka" and not once
+    async with _begun_again(is_patient), running(settings, only, patient=is_patient) as app:
         if (is_new or app.warnings) and (choice := embedding_choice(settings)) is not None:
             complain(f"embedding model {app.embedding.model}, {choice}")
         for warning in app.warnings:
@@ -100,6 +107,7 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
                 # Finding the rest of a long log takes time, and a stop must be quick.
                 if not app.gate.stopping or not app.left():
                     balance.update(await asyncio.to_thread(balance_of, sources))
+                    balance["without_facts"] = [*await asyncio.to_thread(without_facts, sources)]
 
             app.on_drained = weigh
             app.models.on_outage = _on_outage(app, once)
@@ -108,6 +116,26 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
             result = _summary(app, time.perf_counter() - began, balance)
             left: JsonObject = {**app.left()}
             return {**result, "stopped": app.gate.stopping and not app.finished, "left": left}
+
+
+@contextlib.asynccontextmanager
+async def _begun_again(is_patient: bool) -> AsyncIterator[None]:
+    """Begin again, as the same process, where the log could not be used for what may pass: whatever
+    a broken client leaves behind ends with the program that had it."""
+    from palimpsest.streams.logs.base import LogUnavailable
+
+    try:
+        yield
+    except LogUnavailable as error:
+        if not is_patient:
+            raise
+        complain(f"{error}; the worker begins again")
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().remove_signal_handler(number)
+        await asyncio.sleep(AGAIN_SECONDS)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 (own arguments)
 
 
 def _on_outage(app: AnyApplication, once: bool) -> Callable[[str, Outage], None]:

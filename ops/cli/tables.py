@@ -123,6 +123,11 @@ def print_balance(out: Console, balance: Json) -> None:
         numbers = cast("dict[str, int]", balance[kind])
         parts = [f"{count} {name}" for name, count in numbers.items() if name != first and count]
         out.print(f"{kind}: {numbers.get(first, 0)} {first} = {' + '.join(parts) or '0'}")
+    without, turns = cast("list[int]", balance.get("without_facts", [0, 0]))
+    if without:
+        out.print(
+            f"{without} of {turns} turns of people gave no fact; they are found as they were said"
+        )
     if balance.get("holds") is False:
         out.print("[bold red]the balance does not hold: items are lost[/]; please report this")
 
@@ -150,6 +155,8 @@ def print_status(answer: object) -> None:
             f"{name}: {text(provider['provider'])} {text(provider['model'])},"
             f" {provider['state']}{reason}"
         )
+    for waiting in cast("list[str]", said["waiting"]):
+        out.print(text(waiting))
 
 
 def print_recall(answer: object) -> None:

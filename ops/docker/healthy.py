@@ -1,12 +1,14 @@
-"""Whether this container's worker, or gateway, answers; for the container's healthcheck.
+"""Whether this container's worker, gateway or HTTP service answers; for its healthcheck.
 
-python -m palimpsest.ops.docker.healthy [gateway]
+python -m palimpsest.ops.docker.healthy [gateway | serve]
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+
+import httpx
 
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.service.announcement import announced
@@ -34,10 +36,21 @@ async def healthy(gateway: bool) -> bool:
     return False
 
 
+def served() -> bool:
+    """True when the HTTP service answers."""
+    port = load_settings().settings.http.port
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/health", timeout=5.0).is_success
+    except httpx.HTTPError:
+        return False
+
+
 def main() -> int:
     """Exit code 0 when healthy."""
+    what = sys.argv[1:]
     try:
-        return 0 if asyncio.run(healthy("gateway" in sys.argv[1:])) else 1
+        good = served() if "serve" in what else asyncio.run(healthy("gateway" in what))
+        return 0 if good else 1
     except SettingsError as error:
         sys.stderr.write(f"{error}\n")
         return 1

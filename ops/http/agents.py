@@ -86,11 +86,15 @@ class ServedMemory(Methods):
         order = Order(self._in(scope), command, self._actor, key)
         try:
             with self._service.metrics.command() as ended:
-                given = await commands_of(self._service).submit(order, self.wait_seconds)
+                given = await commands_of(self._service, self._caller).submit(
+                    order, self.wait_seconds
+                )
                 result = given.result()
                 ended("pending" if given.answer is None else "applied")
         except CommandError as error:
             raise NotDoneError(str(error), kind=error.kind) from error
+        except Problem as problem:
+            raise RequestError(problem.detail) from None
         if given.answer is None:
             raise NotYetAppliedError(
                 f"the change is accepted as command {given.command_id} and not carried out yet"

@@ -174,13 +174,15 @@ class StageState(BaseModel):
 
 
 class PipelineStatus(BaseModel):
-    """`held_back` counts the changes that wait for a person's review, by scope."""
+    """`held_back` counts the changes that wait for a person's review, by scope; `waiting` has what
+    workers on Kafka wait for."""
 
     stages: list[StageState]
     balance: dict[str, Any]
     dead_letters: int
     held_back: dict[str, int]
     providers: dict[str, Any]
+    waiting: list[str]
 
 
 class Domain(BaseModel):
@@ -249,8 +251,10 @@ class Accepted(BaseModel):
 
 
 class Done(BaseModel):
+    """`applied` is false where every memory that the command names was left as it is."""
+
     command_id: str
-    applied: Literal[True]
+    applied: bool
 
 
 class RememberedOne(BaseModel):

@@ -75,7 +75,9 @@ class RecallBody(Said):
     session: str | None = None
     since: UtcTime | None = Field(default=None, description="told then or later")
     until: UtcTime | None = Field(default=None, description="told before")
-    as_of: UtcTime | None = Field(default=None, description="as it was known then")
+    as_of: UtcTime | None = Field(
+        default=None, description="texts as of then, found by the words and vectors of today"
+    )
     asked_at: AskedAt = None
     min_score: LeastScore = None
     valid_at: UtcTime | None = Field(

@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeAlias
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import JSONResponse
 
+from palimpsest.ops.command_kinds import was_applied
 from palimpsest.ops.forgetting import erase_command, forget_by_ids
 from palimpsest.ops.http import answers
 from palimpsest.ops.http import command_bodies as bodies
@@ -277,4 +278,6 @@ async def command(
     if not caller.sees(str(answer["scope"])):
         raise Problem("not_found", f"no command {id} was given here that is not carried out")
     told = {name: value for name, value in answer.items() if name != "digest"}
-    return JSONResponse({"command_id": id, "applied": answer["error"] is None, **told})
+    return JSONResponse(
+        {"command_id": id, "applied": was_applied(answer["error"], answer["result"]), **told}
+    )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Annotated, Final, Literal, cast
 
 from fastapi import Depends, Header, Query, Response
 from fastapi.responses import JSONResponse
 
-from palimpsest.ops.command_kinds import CommandError
+from palimpsest.ops.command_kinds import CommandError, was_applied
 from palimpsest.ops.commanding import Commands, Given, Order
 from palimpsest.ops.http.callers import Caller
 from palimpsest.ops.http.problems import Problem, of_command
@@ -59,9 +60,10 @@ class Desk:
 
     async def give(self, caller: Caller, scope: str, command: Command) -> Given:
         """Append the command and wait for its result. Raises CommandError for a refused one."""
+        await self.service.check_room(caller)
         order = Order(scope, command, self.actor(caller), self.key)
         with self.service.metrics.command() as ended:
-            given = await self.commands.submit(order, self.seconds)
+            given = await commands_of(self.service, caller).submit(order, self.seconds)
             given.result()
             ended("pending" if given.answer is None else "applied")
         if given.answer is None:
@@ -96,12 +98,15 @@ async def _desk(desk: Annotated[Desk, Depends()]) -> Desk:
 DeskOf = Annotated[Desk, Depends(_desk)]
 
 
-def commands_of(service: Service) -> Commands:
+def commands_of(service: Service, caller: Caller | None = None) -> Commands:
+    """`caller`: whose unprocessed bytes the commands count among."""
+
     @asynccontextmanager
     async def asking() -> AsyncIterator[Queries]:
         yield service.queries
 
-    return Commands(service.settings, service.append, asking, result_of=service.result_of)
+    append = service.append if caller is None else partial(service.append_of, caller)
+    return Commands(service.settings, append, asking, result_of=service.result_of)
 
 
 def _told(given: Given, **more: object) -> dict[str, object]:
@@ -109,7 +114,8 @@ def _told(given: Given, **more: object) -> dict[str, object]:
     erasing: dict[str, object] = {
         name: answer[name] for name in ("erasure", "left") if name in answer
     }
-    return {"command_id": given.command_id, "applied": given.answer is not None, **more, **erasing}
+    applied = given.answer is not None and was_applied(None, answer.get("result"))
+    return {"command_id": given.command_id, "applied": applied, **more, **erasing}
 
 
 def _later(given: Given) -> Response | None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final, cast, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.streams.kafka.waiting import Awaited, Wait
 from palimpsest.streams.runtime.model_usage import Usage
 from palimpsest.streams.runtime.runner import StageRunner
 
@@ -65,19 +66,20 @@ OF_MODELS: Final = {
 
 class Metrics:
     """The metrics of one service. `status` gives the state of the pipeline; `runners` and `usage`
-    are those of this process, None where it runs no stages."""
+    are those of this process, None where it runs no stages; `wait` is what it waits for."""
 
     def __init__(
         self,
         status: Callable[[], Awaitable[JsonObject]],
         runners: Callable[[], Sequence[StageRunner]] | None = None,
         usage: Usage | None = None,
+        wait: Callable[[], Wait | None] = lambda: None,
     ) -> None:
         self._status = _Recent(status)
         self._registry = CollectorRegistry()
         self._registry.register(_Pipeline(self._status))
         if runners is not None and usage is not None:
-            self._registry.register(_Stages(runners, usage))
+            self._registry.register(_Stages(runners, usage, wait))
         labels = ("method", "route", "status")
         self._requests = self._counter("http_requests", "Requests that were answered", labels)
         self._request_seconds = self._histogram(
@@ -186,9 +188,15 @@ PLACE: Final = ("stage", "partition")
 class _Stages(Collector):
     """What the stages and models of this process did."""
 
-    def __init__(self, runners: Callable[[], Sequence[StageRunner]], usage: Usage) -> None:
+    def __init__(
+        self,
+        runners: Callable[[], Sequence[StageRunner]],
+        usage: Usage,
+        wait: Callable[[], Wait | None],
+    ) -> None:
         self._runners = runners
         self._usage = usage
+        self._wait = wait
 
     def collect(self) -> Iterable[Metric]:
         runners = self._runners()
@@ -209,6 +217,13 @@ class _Stages(Collector):
             for provider, used in self._usage.by_provider.items():
                 family.add_metric((provider,), getattr(used, attribute))
             yield family
+        waiting = GaugeMetricFamily(
+            NAME + "waiting", "Whether the worker cannot go on without this now", labels=("for",)
+        )
+        wait = self._wait()
+        for awaited in get_args(Awaited):
+            waiting.add_metric((awaited,), float(wait is not None and wait.awaited == awaited))
+        yield waiting
 
 
 def _place(runner: StageRunner) -> tuple[str, str]:

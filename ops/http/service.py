@@ -15,11 +15,14 @@ from palimpsest.ops.http.metrics import Metrics
 from palimpsest.ops.http.problems import Problem, unavailable
 from palimpsest.ops.http.rates import Rates
 from palimpsest.ops.http.tokens import Tokens
+from palimpsest.ops.http.unprocessed import Append, UnprocessedBytes
+from palimpsest.ops.ingest.records import in_batches
 from palimpsest.ops.queries.dispatch import Queries
 from palimpsest.ops.queries.errors import no_memory
 from palimpsest.ops.queries.requests import NAMES, JsonObject, ScopeRequest
 from palimpsest.ops.queries.requests import Request as Query
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.threads import in_thread_of
 from palimpsest.streams.logs.base import LogReader, Outgoing, Position
 
 Part = TypeVar("Part")
@@ -73,7 +76,7 @@ class Service:
 
     settings: Settings
     queries: Queries
-    append: Callable[[Sequence[Outgoing]], object]
+    append: Append
     log: LogReader
     tokens: Tokens
     rates: Rates
@@ -82,12 +85,30 @@ class Service:
     metrics: Metrics
     result_of: Callable[[str], Awaitable[JsonObject]] | None = None
     streams: Streams = field(init=False)
+    unprocessed: UnprocessedBytes = field(init=False)
     pending: dict[str, str] = field(default_factory=dict)
     started: asyncio.Event = field(default_factory=asyncio.Event)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        self.streams = Streams(self.settings.http.streams_per_token)
+        limits = self.settings.http
+        self.streams = Streams(limits.streams_per_token)
+        limit = limits.unprocessed_bytes_per_token
+        self.unprocessed = UnprocessedBytes(self.log, self.append, limit)
+
+    async def check_room(self, caller: Caller) -> None:
+        """As `append_of`, before a body is read."""
+        if self.settings.log.kind == "embedded":
+            await in_thread_of("append", self.unprocessed.check, caller.id)
+
+    def append_of(self, caller: Caller, records: Sequence[Outgoing]) -> None:
+        """Append what a caller sent. Raises Problem where too much of theirs is not processed yet;
+        Kafka takes it all, and has quotas of its own."""
+        if self.settings.log.kind == "embedded":
+            self.unprocessed.append(caller.id, records)
+        else:
+            for batch in in_batches(records):
+                self.append(batch)
 
     async def unready(self) -> str | None:
         """Why requests cannot all be answered now."""

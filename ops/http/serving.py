@@ -161,7 +161,7 @@ async def _gateway(settings: Settings) -> AsyncIterator[tuple[RoutedQueries, Kaf
     from palimpsest.ops.kafka.application import opened_log
 
     queries = RoutedQueries(settings, settings.cluster.partitions, PATIENCE_SECONDS)
-    with await opened_log(settings.cluster, patient=True) as log:
+    with await opened_log(settings.cluster) as log:
         try:
             yield queries, log
         finally:
@@ -169,11 +169,13 @@ async def _gateway(settings: Settings) -> AsyncIterator[tuple[RoutedQueries, Kaf
 
 
 async def without_owner(queries: RoutedQueries, partitions: int) -> str | None:
-    """Which partitions nobody has open now."""
+    """Which partitions no worker has open now, and that workers have no broker to write to."""
     missing = sorted(set(range(partitions)) - (await queries.owners()).keys())
-    if not missing:
-        return None
-    return f"no worker has the partitions {', '.join(map(str, missing))} open"
+    ask = queries.waiting
+    waiting = await (ask("broker", "partitions") if missing else ask("broker"))
+    if missing:
+        waiting.insert(0, f"no worker has the partitions {', '.join(map(str, missing))} open")
+    return "; ".join(waiting) or None
 
 
 async def _polled(log: LogReader, position: Position, seconds: float) -> bool:

@@ -41,6 +41,12 @@ class HttpSettings(Section):
     streams_per_token: int = Field(
         default=10, ge=1, description="event streams and exports that a token has open at once"
     )
+    unprocessed_bytes_per_token: int = Field(
+        default=256 * 1024,
+        ge=1024,
+        description="bytes of turns and changes that a token sent and that are not processed yet;"
+        " a token that has reached them is answered by 429 (embedded log)",
+    )
     wait_seconds: float = Field(
         default=5.0,
         ge=0.0,

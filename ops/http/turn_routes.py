@@ -25,7 +25,7 @@ from palimpsest.ops.http.routing import (
 from palimpsest.ops.http.service import Service, ServiceOf, permitted
 from palimpsest.ops.ingest.base import Bad
 from palimpsest.ops.ingest.lines import FIELDS, Watch, near_miss, turn_of
-from palimpsest.ops.ingest.records import RecordOptions, in_batches
+from palimpsest.ops.ingest.records import RecordOptions
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.threads import in_thread_of
@@ -69,6 +69,7 @@ async def turns(
     turn sent again is the same turn.
     """
     form = media_type(request, JSON_TYPE, NDJSON_TYPE)
+    await service.check_room(caller)
     read = _Read(service, caller)
     given = await request.body()
     single = await in_thread_of("body", read.lines if form == NDJSON_TYPE else read.json, given)
@@ -77,8 +78,7 @@ async def turns(
         raise Problem(PII_REJECTED if why.startswith(PII_REJECTED) else "invalid", why)
     if not read.records:
         raise Problem("invalid", "there is no turn in it that can be taken", errors=read.refused)
-    for batch in in_batches(read.records):
-        await in_thread_of("append", service.append, batch)
+    await in_thread_of("append", service.append_of, caller, read.records)
     accepted = len(read.records)
     return JSONResponse({"accepted": accepted, "refused": read.refused}, 202)
 

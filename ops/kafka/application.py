@@ -43,6 +43,7 @@ from palimpsest.streams.kafka.faust_agents import FaustFlow, Member, quieten
 from palimpsest.streams.kafka.log import KafkaLog
 from palimpsest.streams.kafka.role import Busy, PartitionStore, Role, stages_of
 from palimpsest.streams.kafka.sender import KafkaSender
+from palimpsest.streams.kafka.waiting import Wait, Waiting
 from palimpsest.streams.logs.base import UNAVAILABLE_SECONDS, LogError, LogUnavailable, Outgoing
 from palimpsest.streams.models.base import EmbeddingModel, LanguageModel
 from palimpsest.streams.models.recorded import RecordedReplies
@@ -53,6 +54,7 @@ from palimpsest.streams.runtime.runner import StageRunner
 from palimpsest.streams.topology import stages
 
 DRAINED_SECONDS = 0.5
+WATCH_SECONDS = 0.25
 logger = logging.getLogger(__name__)
 
 
@@ -184,12 +186,17 @@ class KafkaApplication:
     """Whether `run` until all is processed came to that."""
     made: dict[tuple[str, int], StageRunner] = field(default_factory=dict)
     clock: Callable[[], datetime] = utc_now
+    patient: bool = False
+    """Whether `run` waits for a broker that is away when it begins."""
+    waiting: Waiting = field(init=False)
+    _is_connected: bool = False
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
     _publishing: Publishing = field(init=False)
     deciding: ShadowDeciding = field(init=False)
     _earning: Earning = field(init=False)
 
     def __post_init__(self) -> None:
+        self.waiting = Waiting(self.settings.kafka.bootstrap_servers, self.clock)
         given = (self.log, self.append, self.settings, self.clock)
         self._publishing = Publishing(self.shards.now, *given, self.models)
         self.deciding = ShadowDeciding(self.shards.now, *given, self.replies, self.models.usage)
@@ -197,20 +204,58 @@ class KafkaApplication:
         self._earning = Earning(self.shards.now, self.log, self.append, flags, self.clock)
 
     @property
-    def runners(self) -> list[StageRunner]:
-        return [*self.made.values()]
+    def wait(self) -> Wait | None:
+        """What it cannot go on without now."""
+        return self.waiting.now
 
     @property
-    def partitions(self) -> dict[str, dict[int, str]]:
-        """What every partition of every role is doing here now."""
-        return {role.name: dict(role.states) for role in self.roles}
+    def runners(self) -> list[StageRunner]:
+        return [*self.made.values()]
 
     def append(self, outgoing: Sequence[Outgoing]) -> list[tuple[int, int]]:
         return self.log.append(outgoing)
 
     async def run(self, until_drained: bool) -> None:
         """Process until `stop`, or until every stage of every worker has processed all there
-        is. Raises what a stage, a store or the client ended for; the other roles are stopped."""
+        is. Raises what a stage, a store or the client ended for, LogUnavailable where another
+        process may fare better; the other roles are stopped."""
+        watching = asyncio.create_task(self._watch_waiting())
+        try:
+            if await self._connected():
+                await self._work(until_drained)
+        finally:
+            watching.cancel()
+
+    async def _connected(self) -> bool:
+        """When the broker answers; False when it was stopped before."""
+        while not self._stop.is_set():
+            try:
+                await asyncio.to_thread(self.log.check)
+                await self.sender.start()
+            except LogUnavailable:
+                if not self.patient:
+                    raise
+                await self._unless_stopped(UNAVAILABLE_SECONDS)
+            else:
+                self._is_connected = True
+                return True
+        return False
+
+    async def _watch_waiting(self) -> None:
+        while True:
+            found = {member.waits_for() for member in self.members}
+            if not self._is_connected or "broker" in found:
+                self.waiting.note("broker")
+            else:
+                self.waiting.note("partitions" if "partitions" in found else None)
+            await asyncio.sleep(WATCH_SECONDS)
+
+    async def _unless_stopped(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()
+
+    async def _work(self, until_drained: bool) -> None:
         tasks = [asyncio.create_task(member.run(self._stop)) for member in self.members]
         if until_drained:
             tasks.append(asyncio.create_task(self._until_drained()))
@@ -264,20 +309,16 @@ class KafkaApplication:
                 if self.on_drained is not None:
                     await self.on_drained()
                 return
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(DRAINED_SECONDS):
-                    await self._stop.wait()
+            await self._unless_stopped(DRAINED_SECONDS)
 
 
-async def opened_log(cluster: Cluster, patient: bool) -> KafkaLog:
-    """The log. With `patient` a broker that is away is waited for, else raises LogUnavailable."""
+async def opened_log(cluster: Cluster) -> KafkaLog:
+    """The log, as soon as its broker answers."""
     told = False
     while True:
         try:
             return await asyncio.to_thread(KafkaLog.open, cluster)
         except LogUnavailable as error:
-            if not patient:
-                raise
             if not told:
                 logger.warning("%s (waiting for it)", error)
                 told = True
@@ -294,7 +335,7 @@ async def kafka_application(
     """Join all parts for running the stages named in `only` (all when it is empty).
 
     Raises SetupError and LogError, each saying what to do; a store that cannot be used is told
-    by `run`, when its partition is assigned. With `patient` a broker that is away is waited for.
+    by `run`, when its partition is assigned. With `patient` `run` waits for a broker that is away.
     """
     names = roles_of(only)
     cluster = settings.cluster
@@ -305,8 +346,11 @@ async def kafka_application(
         embedding = embedding_model(settings)
         undo.push_async_callback(embedding.close)
         await check_embedding(embedding)
-        log = undo.enter_context(await opened_log(cluster, patient))
-        sender = await undo.enter_async_context(KafkaSender(cluster))
+        log = undo.enter_context(KafkaLog(cluster))
+        if not patient:
+            await asyncio.to_thread(log.check)
+        sender = KafkaSender(cluster)
+        undo.push_async_exit(sender)
         replies = recorded_replies(settings, clock)
         if replies is not None:
             undo.callback(replies.close)
@@ -315,7 +359,9 @@ async def kafka_application(
         if STATELESS in names:
             gate.unusable = await language.check()
         joined = KafkaApplication(
-            settings, log, sender, language, embedding, models, gate, names, replies, clock=clock
+            *(settings, log, sender, language, embedding, models, gate, names, replies),
+            clock=clock,
+            patient=patient,
         )
         undo.push_async_callback(joined.deciding.close)
         for name in names:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Unpack, cast
 
+from palimpsest.ops.command_kinds import was_applied
 from palimpsest.ops.library.arguments import Facts, Patch, Selection, checked
 from palimpsest.ops.library.opened import Opened
 from palimpsest.ops.library.results import (
@@ -261,7 +262,11 @@ class Changing(Opened):
         answer = cast("JsonObject | None", await self._ask(CommandRequest(command_id)))
         if answer is None or answer["scope"] != self._in(scope):
             return None
-        told = {"command_id": command_id, "applied": answer["error"] is None, **answer}
+        told = {
+            "command_id": command_id,
+            "applied": was_applied(answer["error"], answer["result"]),
+            **answer,
+        }
         return typed(CommandState, told)
 
     async def erase(

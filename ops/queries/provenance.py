@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
+from datetime import datetime
 
 from pydantic import JsonValue
 
 from palimpsest.ops.queries.memories import COLUMNS, found, with_marks
 from palimpsest.ops.queries.requests import ExplainRequest, HistoryRequest, JsonObject
-from palimpsest.ops.queries.sources import Sources, rows
-from palimpsest.stores.database.outcome_words import told_word
+from palimpsest.ops.queries.sources import Sources, plain, rows
+from palimpsest.schemas.codec import decode
+from palimpsest.schemas.messages import MemoryChange
+from palimpsest.schemas.topics import MEMORY_CHANGES
+from palimpsest.stores.database.balance import progress_of
+from palimpsest.stores.database.outcome_words import TOLD, told_word
 from palimpsest.stores.shard import Shard
+from palimpsest.streams.audit import events_of, history_row
+from palimpsest.streams.in_flight import tail
 
 MAX_HISTORY = 1_000
 
@@ -19,7 +27,7 @@ def history(sources: Sources, request: HistoryRequest) -> JsonObject:
     """The audit events of a memory in order."""
     partition, memory = found(sources, request.memory_id)
     limit = max(1, min(request.limit, MAX_HISTORY))
-    events = _events(sources.shard(partition), str(memory["id"]), limit)
+    events = _events(sources, partition, str(memory["id"]), limit)
     return {"id": memory["id"], "events": events}
 
 
@@ -40,22 +48,52 @@ def explain(sources: Sources, request: ExplainRequest) -> JsonObject:
         "before": _before(shard, memory_id),
         "decisions": _decisions(shard, memory_id),
         "entities": _entities(shard, memory_id),
-        "history": _events(shard, memory_id, MAX_HISTORY),
+        "history": _events(sources, partition, memory_id, MAX_HISTORY),
     }
 
 
-def _events(shard: Shard, memory_id: str, limit: int) -> list[JsonValue]:
+def _events(sources: Sources, partition: int, memory_id: str, limit: int) -> list[JsonValue]:
+    """With what audit has not read yet, so that a command that was answered is among them. What
+    moves meanwhile is met again further down: outbox, log, table."""
+    unread = _unread(sources, partition, memory_id)
     events = rows(
-        shard,
-        f"SELECT event_id, {told_word('event')} AS event, old_content, new_content,"
-        " changed_by, actor_type, reason, metadata, session_id, correlation_id, created_at"
-        " FROM history_rows"
+        sources.shard(partition),
+        f"SELECT {', '.join(_TOLD)} FROM history_rows"
         f" WHERE memory_id = ? ORDER BY created_at, rowid LIMIT {limit}",
         [memory_id],
     )
+    known = {event["event_id"] for event in events}
+    events += [event for key, event in unread.items() if key not in known]
     for event in events:
+        event["event"] = TOLD.get(str(event["event"]), event["event"])
         event["metadata"] = json.loads(str(event["metadata"]))
-    return [*events]
+    return [*events[:limit]]
+
+
+_TOLD = (
+    *("event_id", "event", "old_content", "new_content", "changed_by", "actor_type", "reason"),
+    *("metadata", "session_id", "correlation_id", "created_at"),
+)
+
+
+def _unread(sources: Sources, partition: int, memory_id: str) -> dict[str, JsonObject]:
+    """By their ids the events that are on their way to audit."""
+    topic = MEMORY_CHANGES.name
+    with sources.shard(partition).reading() as reader:
+        cursors, outbox = progress_of(reader)
+    known: list[tuple[bytes | None, datetime | None]] = []
+    known += [(value, None) for name, value in outbox if name == topic]
+    read = cursors.get(("audit", topic), 0)
+    known += [(each.value, each.timestamp) for each in tail(sources.log, topic, partition, read)]
+    found: dict[str, JsonObject] = {}
+    for value, recorded in known:
+        message = decode(value, MEMORY_CHANGES, recorded)
+        assert isinstance(message.body, MemoryChange)
+        for event in events_of(message, message.body):
+            if event.memory_id == memory_id:
+                row = asdict(history_row(message, event))
+                found[event.event_id] = {name: plain(row[name]) for name in _TOLD}
+    return found
 
 
 def _related(

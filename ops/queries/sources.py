@@ -16,6 +16,7 @@ from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sql_processes import QueryProcesses
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.shard import Shard
+from palimpsest.streams.kafka.waiting import Wait
 from palimpsest.streams.logs.base import LogReader, Outgoing, Record, partition_for
 from palimpsest.streams.models.base import EmbeddingModel, ModelError
 from palimpsest.streams.models.cross_encoder import CrossEncoder
@@ -50,8 +51,9 @@ class EmbeddedExemplars:
 class Sources:
     """`shards` are those open here now, by partition, of `partitions` that there are. `append`
     adds records to the log. `running` are the stages that a worker of this process runs; `outages`
-    and `unusable` tell what its models are waiting for. `exemplars` and `cross_encoder` are shared
-    by all questions. `sql` are the processes of queries in SQL, to be closed."""
+    and `unusable` tell what its models are waiting for, `waiting` what the worker is. `exemplars`
+    and `cross_encoder` are shared by all questions. `sql` are the processes of queries in SQL, to
+    be closed."""
 
     settings: Settings
     log: LogReader
@@ -62,6 +64,7 @@ class Sources:
     running: frozenset[str] = frozenset()
     outages: dict[str, Outage] = field(default_factory=dict)
     unusable: Callable[[], str | None] = lambda: None
+    waiting: Callable[[], Wait | None] = lambda: None
     exemplars: EmbeddedExemplars = field(default_factory=EmbeddedExemplars)
     cross_encoder: CrossEncoder = field(default_factory=CrossEncoder)
     now: Callable[[], datetime] = lambda: datetime.now(UTC)

@@ -8,7 +8,6 @@ that only.
 from __future__ import annotations
 
 import errno
-import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -19,6 +18,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from palimpsest.ops.queries.copy_folders import CopyFolder
 from palimpsest.ops.queries.errors import (
     RequestError,
     SqlInvalidError,
@@ -39,8 +39,6 @@ from palimpsest.streams.in_flight import items_in_flight
 MAX_SECONDS = 3600.0
 MAX_ROWS = 10_000_000
 LEAST_SECONDS = 0.001
-PREFIX: Final = "sql-"
-"""Of the folders in which copies lie."""
 COPY_TRIES: Final = 3
 """Of copying a file between two checkpoints; then commits wait for it."""
 NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES}
@@ -136,9 +134,9 @@ async def _copied(
     for folder in (sources.settings.data_dir, None):
         made = None
         try:
-            made = tempfile.TemporaryDirectory(prefix=PREFIX, dir=folder)
+            made = CopyFolder(folder)
             copies = [
-                await _copy(sources, process, number, shard, Path(made.name), query)
+                await _copy(sources, process, number, shard, made.path, query)
                 for number, shard in shards.items()
             ]
         except OSError as error:

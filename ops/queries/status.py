@@ -7,6 +7,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
+from palimpsest.ops.queries.errors import UnavailableError
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, from_all
 from palimpsest.ops.threads import in_thread_of
@@ -15,7 +16,11 @@ from palimpsest.streams.in_flight import items_in_flight
 
 
 async def status(sources: Sources) -> JsonObject:
-    """The answer in the shape of `status --json`."""
+    """The answer in the shape of `status --json`. Raises UnavailableError while the broker is
+    away, in whose log all is counted."""
+    waiting = sources.waiting()
+    if waiting is not None and waiting.awaited == "broker":
+        raise UnavailableError(waiting.as_json()["text"])
     return await in_thread_of("overview", _status, sources)
 
 
@@ -35,6 +40,7 @@ def _status(sources: Sources) -> JsonObject:
         "dead_letters": sum(int(str(row["n"])) for _, row in counted),
         "held_back": dict(sorted(held.items())),
         "providers": _providers(sources),
+        "waiting": [],
     }
 
 
@@ -45,6 +51,19 @@ def balance(sources: Sources) -> JsonObject:
         for number, shard in sources.shards.items()
     ]
     return balance_json(add_balances([part[0] for part in parts if part]))
+
+
+_WITHOUT_FACTS = """
+SELECT count(*) AS turns, count(*) FILTER (memory_id NOT IN (
+    SELECT turn_memory_id FROM fact_rows)) AS without
+FROM memory_rows WHERE type = 'episodic' AND role = 'user' AND NOT is_deleted"""
+
+
+def without_facts(sources: Sources) -> tuple[int, int]:
+    """How many turns of people no fact was drawn from, and how many there are."""
+    counted = [row for _, row in from_all(sources, _WITHOUT_FACTS, {})]
+    without, turns = (sum(int(str(row[name])) for row in counted) for name in ("without", "turns"))
+    return without, turns
 
 
 def balance_json(total: Balance) -> JsonObject:

@@ -11,7 +11,7 @@ import numpy as np
 
 from palimpsest.schemas.redaction import is_mark
 from palimpsest.schemas.rows import embedding_key
-from palimpsest.stores.shard import BLOCK_BYTES
+from palimpsest.stores.database.snapshot import WRITTEN
 from palimpsest.streams.models.base import Embedding, EmbeddingModel, Vector, embeddings
 from palimpsest.streams.models.hashing import hashed
 
@@ -112,9 +112,7 @@ class StoredEmbeddings:
 
 def opened(file: Path) -> duckdb.DuckDBPyConnection:
     """A store's file to read from. Raises duckdb.Error."""
-    return duckdb.connect(
-        str(file), read_only=True, config={"threads": 1, "default_block_size": BLOCK_BYTES}
-    )
+    return duckdb.connect(str(file), read_only=True, config={"threads": 1, **WRITTEN})
 
 
 def table_in(store: duckdb.DuckDBPyConnection, name: str) -> str:

@@ -32,6 +32,7 @@ from palimpsest.ops.queries.sql_output import ARROW_TYPE, as_arrow
 from palimpsest.ops.service.announcement import Announcement, announce
 from palimpsest.ops.service.server import listening, served
 from palimpsest.schemas.codec import describe
+from palimpsest.streams.kafka.waiting import Wait
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ LINES_TYPE = "application/x-ndjson"
 RequestT = TypeVar("RequestT")
 Shown: TypeAlias = "Callable[[str], Awaitable[tuple[bytes, str]]]"
 """Metrics in the form that an Accept header asks for, and its media type."""
+Waiting: TypeAlias = "Callable[[], Wait | None]"
 Handler: TypeAlias = "Callable[[HttpRequest], Awaitable[Response]]"
 
 
@@ -71,14 +73,16 @@ async def local_interface(
     place: Place = Place(),
     partitions: Callable[[], Sequence[int]] = tuple,
     shown: Shown | None = None,
+    waiting: Waiting = lambda: None,
 ) -> AsyncIterator[Announcement]:
     """Serve `queries` until the context is left; the file of the folder is then gone.
 
-    `partitions` tells which are open here now, `shown` gives the metrics of this process."""
+    `partitions` tells which are open here now, `shown` gives the metrics of this process,
+    `waiting` what it waits for."""
     token = place.token or secrets.token_urlsafe(32)
     with listening(place.host, place.port) as listener:
         announcement = Announcement(os.getpid(), listener.getsockname()[1], token)
-        async with served(interface(queries, token, partitions, folder, shown), listener):
+        async with served(interface(queries, token, partitions, folder, shown, waiting), listener):
             path = announce(folder, announcement)
             try:
                 yield announcement
@@ -92,6 +96,7 @@ def interface(
     partitions: Callable[[], Sequence[int]] = tuple,
     folder: Path | None = None,
     shown: Shown | None = None,
+    waiting: Waiting = lambda: None,
 ) -> Starlette:
     """The routes: `POST /ask/{name}` gives JSON, `POST /sql` an Arrow stream, `POST /copy` a file
     of DuckDB and `POST /export` lines, which are made in `folder`; `GET /metrics` what is
@@ -122,7 +127,9 @@ def interface(
         return Response(made, media_type=form)
 
     async def ping(_: HttpRequest, __: bytes) -> Response:
-        return JSONResponse({"pid": os.getpid(), "partitions": [*partitions()]})
+        wait = waiting()
+        said = None if wait is None else wait.as_json()
+        return JSONResponse({"pid": os.getpid(), "partitions": [*partitions()], "waiting": said})
 
     posted = {"/ask/{name}": ask, "/sql": sql, "/copy": copy, "/export": export, "/ping": ping}
     routes = [

@@ -8,6 +8,7 @@ setting kafka.workers, with the secret kafka.worker_token that all of them share
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -68,6 +69,7 @@ from palimpsest.ops.service.client import NotThereError, RemoteQueries
 from palimpsest.ops.service.workers import announcements
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.database.sql_united import UnitedQuery
+from palimpsest.streams.kafka.waiting import Awaited
 from palimpsest.streams.logs.base import partition_for
 
 T = TypeVar("T")
@@ -102,15 +104,27 @@ class RoutedQueries:
 
     async def owners(self) -> dict[int, RemoteQueries]:
         """The worker of every partition that one has open now."""
-        found: dict[int, RemoteQueries] = {}
+        return {
+            number: client
+            for client, said in await self._pinged()
+            for number in cast("list[int]", said.get("partitions") or [])
+        }
+
+    async def waiting(self, *awaited: Awaited) -> list[str]:
+        """What of these workers wait for now."""
+        waits = [(said["pid"], said.get("waiting")) for _, said in await self._pinged()]
+        return [
+            f"worker {pid} is {wait['text']}"
+            for pid, wait in waits
+            if isinstance(wait, dict) and wait["for"] in awaited
+        ]
+
+    async def _pinged(self) -> list[tuple[RemoteQueries, JsonObject]]:
+        answers: list[tuple[RemoteQueries, JsonObject]] = []
         for client in self._reachable():
-            try:
-                said = await client.ping()
-            except (NotThereError, RequestError):
-                continue
-            for number in cast("list[int]", said.get("partitions") or []):
-                found[number] = client
-        return found
+            with contextlib.suppress(NotThereError, RequestError):
+                answers.append((client, await client.ping()))
+        return answers
 
     def _reachable(self) -> list[RemoteQueries]:
         places = announcements(self._settings.data_dir)
@@ -126,10 +140,7 @@ class RoutedQueries:
     async def _owner(self, partition: int) -> RemoteQueries:
         owners = await self._awaited(lambda owners: partition in owners)
         if partition not in owners:
-            raise UnavailableError(
-                f"no worker has partition {partition} open; start one with `palimpsest run`, or"
-                " name those of other machines in kafka.workers"
-            )
+            raise await self._without([partition])
         return owners[partition]
 
     async def _all(self) -> list[RemoteQueries]:
@@ -138,11 +149,15 @@ class RoutedQueries:
         owners = await self._awaited(lambda owners: len(owners) == self._partitions)
         missing = sorted(set(range(self._partitions)) - owners.keys())
         if missing:
-            raise UnavailableError(
-                f"no worker has the partitions {', '.join(map(str, missing))} open; start one with"
-                " `palimpsest run`, or name those of other machines in kafka.workers"
-            )
+            raise await self._without(missing)
         return list(dict.fromkeys(owners.values()))
+
+    async def _without(self, missing: Sequence[int]) -> UnavailableError:
+        numbers = f"partition{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
+        waiting = await self.waiting("broker", "partitions") or [
+            "start one with `palimpsest run`, or name those of other machines in kafka.workers"
+        ]
+        return UnavailableError("; ".join([f"no worker has {numbers} open", *waiting]))
 
     async def _awaited(
         self, enough: Callable[[dict[int, RemoteQueries]], bool]
@@ -191,7 +206,10 @@ class RoutedQueries:
                 said = await self._from_all(request)
                 listed = [cast("list[JsonObject]", part["scopes"]) for part in said]
                 return {"scopes": newest_first([*chain.from_iterable(listed)])}
-            case StatsRequest() | AgreementRequest() | DiagnosticsRequest() | StatusRequest():
+            case StatusRequest():
+                joined_status = _status(await self._from_all(request))
+                return {**joined_status, "waiting": [*await self.waiting("broker", "partitions")]}
+            case StatsRequest() | AgreementRequest() | DiagnosticsRequest():
                 return JOINED[type(request)](await self._from_all(request))
             case DeadLettersRequest():
                 return _dead_letters(await self._from_all(request), request.limit)
@@ -380,6 +398,5 @@ JOINED: Mapping[type[Request], Callable[[Sequence[JsonObject]], JsonObject]] = {
     StatsRequest: _stats,
     AgreementRequest: _agreement,
     DiagnosticsRequest: _diagnostics,
-    StatusRequest: _status,
 }
 """How the answers of all workers become one."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, cast
 
 from palimpsest.ops.bootstrap import AnyApplication
 from palimpsest.ops.parts import SetupError
+from palimpsest.ops.queries.copy_folders import remove_abandoned
 from palimpsest.ops.queries.dispatch import DirectQueries
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.requests import JsonObject, StatusRequest
@@ -32,6 +34,7 @@ def sources_of(app: AnyApplication) -> Sources:
         running=frozenset(runner.stage.name for runner in app.runners),
         outages=app.models.outages,
         unusable=lambda: app.gate.unusable,
+        waiting=lambda: app.wait,
     )
 
 
@@ -39,6 +42,7 @@ def sources_of(app: AnyApplication) -> Sources:
 async def serving_reads(app: AnyApplication) -> AsyncIterator[Sources]:
     """Answer other processes until the context is left."""
     sources = sources_of(app)
+    await asyncio.to_thread(remove_abandoned, app.settings.data_dir)
     try:
         async with _answering(app, sources):
             yield sources
@@ -58,7 +62,12 @@ async def _answering(app: AnyApplication, sources: Sources) -> AsyncIterator[Non
     folder = own_folder(app.settings.data_dir)
     try:
         async with local_interface(
-            queries, folder, place_of(app.settings), lambda: [*sources.shards], shown
+            queries,
+            folder,
+            place_of(app.settings),
+            lambda: [*sources.shards],
+            shown,
+            sources.waiting,
         ):
             yield
     finally:
@@ -79,7 +88,7 @@ def _shown(app: AnyApplication, queries: DirectQueries) -> Shown:
                 from palimpsest.ops.http.metrics import Metrics
             except ModuleNotFoundError as error:
                 raise RequestError(f"metrics need the extra `serve` ({error.name})") from None
-            made.append(Metrics(status, lambda: app.runners, app.models.usage))
+            made.append(Metrics(status, lambda: app.runners, app.models.usage, lambda: app.wait))
         return await made[0].shown(accept)
 
     return shown

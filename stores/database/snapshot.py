@@ -26,7 +26,15 @@ from palimpsest.stores.database.views import INTERNAL_VIEWS, VIEWS, VIEWS_STATE
 SCHEMA = "palimpsest_snapshot"
 """Unlike what anybody names a file: DuckDB takes the name of a file for that of a catalog."""
 BATCH_ROWS = 10_000
-BLOCK_BYTES = 64 * 1024
+WRITTEN: Mapping[str, int] = {
+    # Each of some 30 tables takes a block or more: of DuckDB's usual 256 KiB, ten megabytes for an
+    # hour of talk. Of 16 KiB there are so many that checkpoints take twice as long.
+    "default_block_size": 64 * 1024,
+    # The token vectors of a text would be compressed with those of 2,047 others, by a twelfth, and
+    # to read one would take as long as to read them all.
+    "zstd_min_string_length": 1 << 30,
+}
+"""How the files of stores and snapshots are written, which holds for those that are made now."""
 MEMORY_LIMIT_MIB = 512
 TABLES = "SELECT table_name FROM duckdb_tables() WHERE schema_name = ? AND NOT internal ORDER BY 1"
 _SHARDS_FILE = "snapshot.parquet"
@@ -54,7 +62,7 @@ def opened(path: Path | str, **config: str | int) -> Iterator[duckdb.DuckDBPyCon
         "threads": 1,
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
-        "default_block_size": BLOCK_BYTES,
+        **WRITTEN,
         **config,
     }
     with duckdb.connect(str(path), config=given) as connection:

@@ -6,9 +6,9 @@ writer, and is made anew when it is missing, damaged or not what DuckDB says. Th
 process compares it with DuckDB as a whole, so no position has to be kept, or trusted, across a
 crash; later ones follow the write sequence.
 
-A scope's vectors are loaded from it (`held`) into the resident index, and the packed token vectors
-of a pool are read from it by id (`tokens`). Vectors are half floats, as in the resident index, so
-it does not matter from where they came.
+A scope's vectors are loaded from it (`held`) into the resident index, and where a store is large
+the packed token vectors of a pool are read from it by id (`tokens`). Vectors are half floats, as in
+the resident index, so it does not matter from where they came.
 
 All methods block: call them in a thread.
 """
@@ -46,6 +46,9 @@ SYNC_ROWS = 20_000
 """Memories taken in one merge."""
 HELD_FROM = 50_000
 """Vectors of a store from which on a scope's are read here: DuckDB takes 0.1 s for so many."""
+TOKENS_FROM = 20_000
+"""Memories of a store, forgotten ones included, from which on tokens are copied here. DuckDB looks
+through the keys of all texts, which takes as long as the index here does then."""
 
 INDEXED_FROM = 50_000
 """Vectors of a scope from which on an index is quicker than a look at all of them."""
@@ -60,7 +63,7 @@ T = TypeVar("T")
 # None joins what is wide: DuckDB holds one side of a join, which may be all vectors of the store.
 _WANTED = (
     "SELECT m.memory_id, m.embedding_key, e.lacks_tokens FROM memory_rows m"
-    " JOIN (SELECT embedding_key, tokens IS NULL AS lacks_tokens FROM embeddings"
+    " JOIN (SELECT embedding_key, tokens IS NULL OR NOT $copies AS lacks_tokens FROM embeddings"
     "  WHERE model = $model AND len(vector) = $dimensions) e USING (embedding_key)"
     " WHERE NOT m.is_deleted"
 )
@@ -69,7 +72,7 @@ _MEMORIES = (
     " FROM memory_rows WHERE NOT is_deleted AND memory_id IN (SELECT unnest($ids))"
 )
 _VECTORS = (
-    "SELECT embedding_key, vector, tokens FROM embeddings WHERE model = $model"
+    "SELECT embedding_key, vector, {tokens} FROM embeddings WHERE model = $model"
     " AND len(vector) = $dimensions AND embedding_key IN (SELECT unnest($keys))"
 )
 
@@ -115,6 +118,7 @@ class VectorTable:
         self._table: Any = None
         self._merges = 0
         self._has_written = False
+        self._copies_tokens = False
         self._late: set[str] = set()
         self._position = 0
 
@@ -166,7 +170,9 @@ class VectorTable:
 
     def tokens(self, memory_ids: Sequence[str]) -> dict[str, HeldTokens]:
         """Those of these memories that have tokens here, as of the last sync; found by the index
-        of ids."""
+        of ids. None where the store is small."""
+        if not self._copies_tokens:
+            return {}
         rows = self._found(_listed(memory_ids), ["memory_id", "embedding_key", "tokens"])
         if rows is None:
             return {}
@@ -264,6 +270,9 @@ class VectorTable:
         try:
             newest = _number(connection, "SELECT coalesce(max(write_seq), 0) FROM memory_rows")
             late = list(self._late)
+            copies = _number(connection, "SELECT count(*) FROM memory_rows") >= TOKENS_FROM
+            compare |= copies != self._copies_tokens
+            self._copies_tokens = copies
             ids = self._differing(connection) if compare else self._changed(connection, late)
             # Into an empty table nothing need be merged: no look at what is there for every part.
             is_empty = compare and not self._table.count_rows()
@@ -297,7 +306,11 @@ class VectorTable:
                 " FULL JOIN held h ON h.memory_id = w.memory_id"
                 " WHERE w.embedding_key IS DISTINCT FROM h.embedding_key"
                 " OR w.lacks_tokens IS DISTINCT FROM h.lacks_tokens ORDER BY 1",
-                {"model": self._model, "dimensions": self._dimensions},
+                {
+                    "model": self._model,
+                    "dimensions": self._dimensions,
+                    "copies": self._copies_tokens,
+                },
             ).fetchall()
         finally:
             connection.unregister("held")
@@ -313,8 +326,10 @@ class VectorTable:
         """What the table should hold of these memories, each once."""
         memories: pa.Table = connection.sql(_MEMORIES, params={"ids": ids}).to_arrow_table()
         keys = memories["embedding_key"].unique().to_pylist()
+        tokens = "tokens" if self._copies_tokens else "NULL::BLOB AS tokens"
         vectors: pa.Table = connection.sql(
-            _VECTORS, params={"model": self._model, "dimensions": self._dimensions, "keys": keys}
+            _VECTORS.format(tokens=tokens),
+            params={"model": self._model, "dimensions": self._dimensions, "keys": keys},
         ).to_arrow_table()
         flat = pc.list_flatten(vectors["vector"]).combine_chunks().to_numpy().astype(np.float16)
         listed = pa.FixedSizeListArray.from_arrays(pa.array(flat), self._dimensions)

@@ -21,10 +21,11 @@ from palimpsest.stores.recall.query import Neighbour, RecallResult
 COVERED: Final = 0.8
 """Share of a turn's words that a fact holds which stands for it."""
 NEAREST: Final = 3
-"""Results that are shown where all are unlikely."""
+"""Results that come before neighbours where all are unlikely."""
 LEAST_RESULTS: Final = 20
-"""Results that are shown where one is likely: a vague question leaves few of these, and their whole
-texts say less of it than the unlikely ones' excerpts."""
+"""Results that a block with room shows at least. Where one is likely they come before neighbours: a
+vague question leaves few likely ones, and their whole texts say less than excerpts of the others.
+Where none is, all scores are next to zero and say little about the order."""
 _ORDINAL: Final = re.compile(r"\b(\d{1,4})(?:st|nd|rd|th)\b")
 """The 27th of a list stands there as 27."""
 
@@ -47,7 +48,7 @@ def found_pieces(found: Retrieval, language: str, left_out: frozenset[str]) -> F
     ]
     likely = [result for result in results if not result.unlikely]
     count = max(len(likely), LEAST_RESULTS) if likely else NEAREST
-    results, rest = results[:count], results[count:] if likely else []
+    results, rest = results[:count], results[count : None if likely else LEAST_RESULTS]
     turns = {result.id: result for result in results if result.type == "episodic"}
     facts = [result for result in results if result.id not in turns]
     covered = {

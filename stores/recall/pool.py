@@ -121,7 +121,8 @@ class PoolSearch:
                 asks=self._asks(turns),
                 nearby=self._nearby(turns, allowed.passes[TURNS]),
             )
-            rows.of_assistant, rows.only_ask = self._by_role(rows, turns)
+            rows.of_assistant = self._of_assistant(rows, turns)
+            rows.only_ask = self._only_ask(rows, turns)
             if self._tokens is None:
                 rows.vector = self._cosines(places)
         if self._tokens and self.is_by_tokens:
@@ -139,22 +140,27 @@ class PoolSearch:
         found = (asks(contents[place]) for place in turns.tolist())
         return np.fromiter(found, dtype=np.bool_, count=len(turns))
 
-    def _by_role(self, rows: Ranking, turns: Integers) -> tuple[Mask | None, Mask | None]:
-        """What an assistant said, or what was drawn from that alone, and what people only ask."""
+    def _of_assistant(self, rows: Ranking, turns: Integers) -> Mask | None:
+        """What an assistant said, or what was drawn from that alone."""
         segment = self._index.turns
         role = segment.meta["role"][: self._sizes[TURNS]] == segment.numbers.of("assistant")
         if not role.any():
-            return None, None
+            return None
         said = np.zeros(len(rows.ids), dtype=np.bool_)
         said[: rows.turns] = role[turns]
         drawn = rows.links[:, 1] + rows.turns
         said[drawn[said[rows.links[:, 0]]]] = True
         said[drawn[~said[rows.links[:, 0]]]] = False
-        asking = rows.asks & ~said[: rows.turns]
+        return said
+
+    def _only_ask(self, rows: Ranking, turns: Integers) -> Mask:
+        """People's turns that are nothing but questions."""
+        contents, said = self._index.turns.contents, rows.of_assistant
+        asking = rows.asks if said is None else rows.asks & ~said[: rows.turns]
         only = np.zeros(len(rows.ids), dtype=np.bool_)
         for row in np.flatnonzero(asking).tolist():
-            only[row] = only_asks(segment.contents[turns[row]])
-        return said, only
+            only[row] = only_asks(contents[turns[row]])
+        return only
 
     def _nearby(self, turns: Integers, passes: Mask | None) -> dict[int, list[str]]:
         """By offset, the id of the turn that far from each in its session; empty where there is

@@ -95,8 +95,8 @@ class Scores:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """How a score came about. `parts` add up to it: `keyword` and `vector` as blended, then what
-    each further step added or took (`role`, `facts`, `neighbours`, `named`, `ended`, `profile`,
-    `graph`, `times`, `rerank`).
+    each further step added or took (`role`, `facts`, `neighbours`, `questions`, `named`, `ended`,
+    `profile`, `graph`, `times`, `rerank`).
     `ranks` is the place in each leg among what was considered, from 1; None where it is no hit.
     `grouped` are the memories that this result stands for beside itself."""
 

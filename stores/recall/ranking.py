@@ -112,8 +112,8 @@ class RankingParameters:
     """Multiplier of what people said where the question asks what the assistant did."""
 
     question_prior: float = 0.9
-    """Multiplier of a person's turn to an assistant that only asks: 9 % of the turns found are, and
-    .4 % of the evidence. Its neighbour, the answer, is raised by it as before."""
+    """Multiplier of a person's turn that only asks, once it has raised its neighbours, of which one
+    is the answer (decision 81)."""
 
     named_boost: float = 0.2
     """How much more a memory of the one person named in the query counts."""
@@ -267,18 +267,16 @@ def reciprocal_rank_fusion(
 def weigh_roles(
     scores: Floats,
     of_assistant: Mask,
-    only_ask: Mask,
     asked: AskedSpeaker,
     parameters: RankingParameters,
 ) -> Floats:
     """Scores (n,) times a prior by who said the memory: what an assistant said (`of_assistant`, n)
-    seldom answers, unless the question asks for it; a question (`only_ask`, n) is no answer."""
+    seldom answers, unless the question asks for it."""
     if asked == "assistant":
         return np.where(of_assistant, scores, scores * parameters.people_prior)
-    weighed = np.where(only_ask, scores * parameters.question_prior, scores)
     if asked == "people":
-        weighed = np.where(of_assistant, scores * parameters.assistant_prior, weighed)
-    return weighed
+        return np.where(of_assistant, scores * parameters.assistant_prior, scores)
+    return scores
 
 
 # What stands beside it

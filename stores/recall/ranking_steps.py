@@ -71,7 +71,7 @@ class Ranking:
     of_assistant: Mask | None = None
     """What an assistant said, or what was drawn from that alone; None where none speaks."""
     only_ask: Mask | None = None
-    """Turns of people to an assistant that only ask; None where none speaks."""
+    """Turns of people that only ask; None where that is not known."""
     scores: Floats = field(init=False)
     own: Floats = field(init=False)
     """The score by its own text alone."""
@@ -169,11 +169,9 @@ def fuse_legs(rows: Ranking, context: RankingContext) -> None:
 
 def weigh_speakers(rows: Ranking, context: RankingContext) -> None:
     """Part `role`: by whether an assistant said it, and whether that is asked for."""
-    if rows.of_assistant is not None and rows.only_ask is not None:
-        weighed = weigh_roles(
-            rows.scores, rows.of_assistant, rows.only_ask, context.asked, context.parameters
-        )
-        rows.rescore("role", weighed)
+    if rows.of_assistant is not None:
+        asked, parameters = context.asked, context.parameters
+        rows.rescore("role", weigh_roles(rows.scores, rows.of_assistant, asked, parameters))
 
 
 def propagate_facts(rows: Ranking, context: RankingContext) -> None:
@@ -204,6 +202,14 @@ def propagate_neighbours(rows: Ranking, context: RankingContext) -> None:
     if rows.of_assistant is not None and context.asked == "people":
         beside = np.where(rows.of_assistant[:turns], rows.scores[:turns], beside)
     rows.rescore("neighbours", np.concatenate((beside, rows.scores[turns:])))
+
+
+def lower_questions(rows: Ranking, context: RankingContext) -> None:
+    """Part `questions`: a turn that only asks is no answer, unless the assistant's is wanted."""
+    if rows.only_ask is not None and context.asked != "assistant":
+        prior = context.parameters.question_prior
+        lowered = np.where(rows.only_ask, rows.scores * prior, rows.scores)
+        rows.rescore("questions", lowered)
 
 
 def boost_speaker(rows: Ranking, context: RankingContext) -> None:
@@ -328,6 +334,7 @@ STEPS: Final[tuple[Step, ...]] = (
     weigh_speakers,
     propagate_facts,
     propagate_neighbours,
+    lower_questions,
     boost_speaker,
     lower_ended,
     weigh_profile,

@@ -112,7 +112,8 @@ def attribute_claim(subject: Subject, said: Predicate) -> Claim | None:
     if said.verb != "be" or said.tense not in ("present", "perfect") or said.negated:
         return None
     name, value = subject.attribute.lower(), said.rest.rstrip(" ,.")
-    news = said.is_news
+    news = said.is_news or value.endswith(" now")
+    value = value.removesuffix(" now")
     if "favourite" in name or "favorite" in name:
         if (
             is_name(value)

@@ -49,7 +49,8 @@ _IRREGULAR: Final = {"has": "have", "goes": "go", "does": "do"}
 _LIKES: Final = ("like", "love", "enjoy", "adore")
 _DISLIKES: Final = ("hate", "dislike", "detest", "loathe")
 _ENDED: Final = re.compile(
-    r" (?:has |have |just )?(?P<verb>quit|stopped|given up|gave up) (?P<what>[\w-]+(?: [\w-]+)?)$"
+    r" (?:has |have |just )?(?P<verb>quit|stopped|given up|gave up)"
+    r" (?P<what>[\w-]+(?: [\w-]+){0,2})$"
 )
 _GIVEN_UP: Final = ("play", "eat", "drink", "do")
 """What one may have done with a thing that one gave up."""

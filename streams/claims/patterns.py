@@ -192,6 +192,7 @@ _ROWS: Final = (
     _row("language", "learn|study", "", STATES, "language", key="learning"),
     _row("language", "be", "fluent in|bilingual in", PRESENT, "language"),
     _row("hobby", "play", "", LASTING, "game", key="plays"),
+    _row("hobby", "stop|quit", "playing", EVENTS, "game", key="plays", denies=True, news=True),
     _row("hobby", "learn", "|to play|how to play", LASTING, "game"),
     _row("hobby", "practice|practise|do|teach|take", "", LASTING, "discipline", key="practises"),
     _row("hobby", "attend|have|take", "", PRESENT, "lessons", key="habit", dated=True),

@@ -110,8 +110,14 @@ _PATTERNS: Final[tuple[tuple[TimeKind, re.Pattern[str]], ...]] = tuple(
         ("point", _POINT),
     )
 )
+_ALWAYS_CAPITAL: Final = re.compile(rf"(?:{_DAY}|{_MONTH})\b", re.IGNORECASE)
 MAX_TAIL: Final = 60
 """Characters at the end in which a time is looked for."""
+
+
+def _is_in_a_name(words: str) -> bool:
+    """Whether a time within a sentence is a name by its capital: "saw the film Yesterday"."""
+    return words[0].isupper() and _ALWAYS_CAPITAL.match(words) is None
 
 
 def time_at_end(text: str) -> tuple[str, Time | None]:
@@ -121,7 +127,9 @@ def time_at_end(text: str) -> tuple[str, Time | None]:
     best: tuple[int, Time] | None = None
     for kind, pattern in _PATTERNS:
         found = pattern.search(tail)
-        if found is not None and (best is None or found.start() < best[0]):
+        if found is None or (_is_in_a_name(found["words"]) and begin + found.start()):
+            continue
+        if best is None or found.start() < best[0]:
             best = found.start(), Time(kind, found["words"])
     if best is None:
         return text, None

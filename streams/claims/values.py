@@ -299,17 +299,14 @@ def _language(text: str) -> bool:
     )
 
 
-_NO_ORG: Final = (
-    "my job",
-    "work",
-    "my work",
-    "home",
-    "my desk",
-    "my best",
-    "his job",
-    "her job",
-    "their job",
+_NO_ORG: Final = frozenset(
+    """my job|work|my work|home|my desk|my best|his job|her job|their job|night|nights|day|noon
+    |midnight|dawn|dusk|weekend|weekends|the weekend|christmas|easter|short notice|height|heights
+    |full speed|full capacity|my own pace|free|fun|money|cash|tips|myself""".replace(
+        "\n    ", ""
+    ).split("|")
 )
+"""Also when and how one works, and what for."""
 _DRAWN_OUT: Final = re.compile(r"(\w)\1\1")
 
 
@@ -355,7 +352,7 @@ def _branded(text: str) -> bool:
 
 _KINDS: Final[dict[Kind, Callable[[str], bool]]] = {
     "place": is_place,
-    "org": lambda text: is_noun_phrase(text, definite=True) and text not in _NO_ORG,
+    "org": lambda text: is_noun_phrase(text, definite=True) and text.lower() not in _NO_ORG,
     "job": _job,
     "thing": lambda text: is_noun_phrase(text, definite=False),
     "list": is_listed,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -41,6 +41,36 @@ REQUEST_SECONDS: Final = 30.0
 
 MAX_REQUEST_BYTES: Final = 8 * 1024 * 1024
 """Largest record that the pipeline itself sends: a dead letter around the largest turn."""
+
+
+REFUSALS: Final = frozenset(
+    {
+        *("AuthenticationFailedError", "AuthenticationMethodNotSupported"),
+        *("SaslAuthenticationFailed", "SaslAuthenticationFailedError"),
+        *("UnsupportedSaslMechanismError", "IllegalSaslStateError", "SecurityDisabled"),
+        *("TopicAuthorizationFailedError", "GroupAuthorizationFailedError"),
+        *("ClusterAuthorizationFailedError", "UnsupportedVersionError"),
+        *("IncompatibleBrokerVersion", "UnsupportedForMessageFormatError"),
+        *("InconsistentGroupProtocolError", "InvalidGroupIdError", "InvalidSessionTimeoutError"),
+        *("InvalidTopicError", "InvalidRequiredAcksError", "PolicyViolationError"),
+        *("MessageSizeTooLargeError", "RecordListTooLargeError", "RecordTooLargeError"),
+        *("KafkaConfigurationError", "UnsupportedCodecError"),
+    }
+)
+"""The errors, by the names that both clients give them, which a broker returns until its settings
+or those of the worker change. All others may pass."""
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether waiting does not mend this error, or what caused it."""
+    return any(type(cause).__name__ in REFUSALS for cause in _causes(error))
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    found: BaseException | None = error
+    while found is not None:
+        yield found
+        found = found.__cause__
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,28 +17,32 @@ from pathlib import Path
 from typing import Final
 
 import faust
+from aiokafka.errors import KafkaError
 from faust.events import Event
 from faust.types import TP
 
-from palimpsest.streams.kafka.cluster import Cluster
+from palimpsest.streams.kafka.cluster import Cluster, is_refusal
 from palimpsest.streams.kafka.delivery_source import Delivery
 from palimpsest.streams.kafka.faust_client import application
 from palimpsest.streams.kafka.role import Role
 from palimpsest.streams.kafka.stall_detector import LOOK_SECONDS, StallDetector
-from palimpsest.streams.logs.base import LogError, Record
+from palimpsest.streams.kafka.waiting import Awaited
+from palimpsest.streams.logs.base import LogError, LogUnavailable, Record
 from palimpsest.streams.stage import Stage
 
 LEASE_SHARE: Final = 0.8
 """Part of a session without a confirmed heartbeat after which nothing is committed."""
-STOP_SECONDS: Final = 30.0
+STOP_SECONDS: Final = 15.0
 COMMIT_SECONDS: Final = 5.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 logger = logging.getLogger("palimpsest.kafka")
 
 
-class Crashed(LogError):
-    """Faust itself ended."""
+def ended_for(reason: BaseException) -> LogError:
+    """That Faust itself ended: LogUnavailable where another client may fare better."""
+    kind = LogError if is_refusal(reason) else LogUnavailable
+    return kind(f"the Kafka client ended: {type(reason).__name__}: {reason}")
 
 
 class Member:
@@ -60,41 +64,56 @@ class Member:
     async def run(self, stop: asyncio.Event) -> None:
         """Take part until `stop`, then leave the group with everything finished and committed.
 
-        Raises what a stage, a store or Faust ended for; the member has then left the group, so
-        that others take over at once, and nothing was acknowledged that was not done.
+        Raises what a stage, a store or Faust ended for, LogUnavailable where it may pass; the
+        member has then left the group, so that others take over at once, and nothing was
+        acknowledged that was not done.
         """
-        crashed = asyncio.create_task(self._crash())
         stopping = asyncio.create_task(_wait(stop))
+        working = asyncio.create_task(self._work())
+        try:
+            await asyncio.wait(
+                [stopping, self.role.failed, working], return_when=asyncio.FIRST_COMPLETED
+            )
+            is_asked = stop.is_set()
+        finally:
+            stopping.cancel()
+            working.cancel()
+            await self._leave()
+        try:
+            for ending in (self.role.failed, working):
+                if ending.done() and not ending.cancelled():
+                    ending.result()
+        except LogUnavailable:
+            if not is_asked:
+                raise
+
+    async def _work(self) -> None:
+        """Until Faust ends."""
+        crashed = asyncio.create_task(self._app._crashed.wait())
         looking = asyncio.create_task(self._fetch_stalled())
         try:
             await self._app.start()
-            await asyncio.wait(
-                [stopping, self.role.failed, crashed, looking],
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            await asyncio.wait([crashed, looking], return_when=asyncio.FIRST_COMPLETED)
+            if looking.done():
+                looking.result()
+        except KafkaError as error:
+            raise ended_for(error) from error
         finally:
-            stopping.cancel()
             crashed.cancel()
             looking.cancel()
-            await self._leave()
-        if looking.done() and not looking.cancelled():
-            looking.result()
-        if self.role.failed.done():
-            self.role.failed.result()
-        if self._app.crash_reason is not None:
-            reason = self._app.crash_reason
-            raise Crashed(f"the Kafka client ended: {type(reason).__name__}: {reason}") from reason
+        reason = self._app.crash_reason
+        assert reason is not None
+        raise ended_for(reason) from reason
 
-    async def _crash(self) -> None:
-        await self._app._crashed.wait()
+    def waits_for(self) -> Awaited | None:
+        """What it cannot go on without now."""
+        if not self._app.knows_broker():
+            return "broker"
+        return None if self.role.works() else "partitions"
 
     async def _leave(self) -> None:
         await self.before_revocation()
-        try:
-            async with asyncio.timeout(STOP_SECONDS):
-                await self._app.stop()
-        except TimeoutError:
-            logger.error("the Kafka client did not stop within %.0f s", STOP_SECONDS)
+        await self._app.stop_within(STOP_SECONDS)
         await self.role.release()
 
     async def _fetch_stalled(self) -> None:
@@ -119,7 +138,8 @@ class Member:
     async def before_revocation(self) -> None:
         """Finish what is being committed and commit what is acknowledged."""
         self._closing = self._app.consumer_generation_id
-        await self.role.quiesce()
+        # Nothing can be sent without a broker.
+        await self.role.quiesce(None if self._app.knows_broker() else COMMIT_SECONDS)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(COMMIT_SECONDS):
                 await self._app.consumer.commit()
@@ -138,8 +158,9 @@ class Member:
         }
         first = next(iter(numbers.values()), set())
         if any(found != first for found in numbers.values()):
+            # By a broker that does not know all its topics yet: the next join tells others.
             self.role.fail(
-                LogError(f"the group gave different partitions of its topics: {numbers}")
+                LogUnavailable(f"the group gave different partitions of its topics: {numbers}")
             )
             return
         logger.info("%s works on partitions %s", self.role.name, sorted(first))

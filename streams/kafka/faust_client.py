@@ -1,34 +1,125 @@
 """Faust's client, as this project needs it.
 
-Where Faust's own behaviour would lose or doubt something, a subclass of its consumer says
-otherwise; what that relies on is private to Faust 0.15.3, and a test holds it to that version.
+Where Faust's own behaviour would lose or doubt something, or end for what passes, subclasses of
+its consumer say otherwise; what they rely on is private to Faust 0.15.3, and a test holds it to
+that version.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from pathlib import Path
 from typing import Final
 
 import faust
+from aiokafka.errors import ConsumerStoppedError, KafkaError
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
+from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 from faust.transport.drivers.aiokafka import Consumer as FaustConsumer
 from faust.transport.drivers.aiokafka import Transport as FaustTransport
 from faust.types import TP
-from mode.services import WaitResults
+from mode.services import Service, WaitResults
+from mode.threads import ServiceThread, WorkerThread
 
-from palimpsest.streams.kafka.cluster import MAX_REQUEST_BYTES, Cluster
+from palimpsest.streams.kafka.cluster import MAX_REQUEST_BYTES, Cluster, is_refusal
 
 FAUST_VERSION: Final = "0.15.3"
 """The version whose private parts are relied on below."""
 COMMIT_INTERVAL_SECONDS: Final = 0.5
+COMMIT_SECONDS: Final = 5.0
+"""How long a commit may take before it is left to the next one."""
+AGAIN_SECONDS: Final = 0.5
+CANCELLATIONS: Final = 20
+"""More than services of Faust lie in each other."""
 NEVER_SECONDS: Final = 86_400.0
+
+logger = logging.getLogger("palimpsest.kafka")
+
+
+class _Thread(WorkerThread):
+    """Faust waits for the end of its thread in the event loop, which the thread may be waiting
+    for. All that counts is done by then: the group is left."""
+
+    def __init__(self, service: ServiceThread) -> None:
+        super().__init__(service)
+        self.daemon = True
+
+    def stop(self) -> None:
+        pass
+
+
+class _ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
+    """Faust's thread of a consumer, which ends for no error that passes."""
+
+    Worker = _Thread
+
+    async def _commit(self, offsets: Mapping[TP, int]) -> bool:
+        # Faust ends for whatever a broker that restarts or a group that rebalances answers, and
+        # waits without limit for one that is away.
+        here = self.assignment()
+        wanted = {
+            TopicPartition(*tp): OffsetAndMetadata(at, "")
+            for tp, at in offsets.items()
+            if tp in here
+        }
+        try:
+            async with asyncio.timeout(COMMIT_SECONDS):
+                await self._ensure_consumer().commit(wanted)
+        except (TimeoutError, ConsumerStoppedError):
+            return False
+        except KafkaError as error:
+            await self._survive(error)
+            return False
+        return True
+
+    async def _fetch_records(self, *args: object, **options: object) -> object:
+        try:
+            return await super()._fetch_records(*args, **options)
+        except KafkaError as error:
+            await self._survive(error)
+            await self.sleep(AGAIN_SECONDS)
+            return {}
+
+    async def on_thread_stop(self) -> None:
+        # aiokafka lets the cancellation of its own fetch through while the broker is away, and
+        # Faust would wait for ever for the thread that it ended.
+        try:
+            await super().on_thread_stop()
+        except asyncio.CancelledError:
+            await self._ensure_consumer()._client.close()
+
+    @Service.task
+    async def _watch_coordination(self) -> None:
+        """aiokafka stands still after an error of the group until its user looks at it, which
+        Faust does not. Looking makes it join again."""
+        coordinator = self._ensure_consumer()._coordinator
+        while not self.should_stop:
+            await self.sleep(AGAIN_SECONDS)
+            try:
+                coordinator.check_errors()
+            except KafkaError as error:
+                if coordinator._coordination_task.done():
+                    await self.crash(error)
+                else:
+                    await self._survive(error)
+
+    async def _survive(self, error: KafkaError) -> None:
+        if is_refusal(error):
+            await self.crash(error)
+        else:
+            logger.info("%s: %s", type(error).__name__, error)
 
 
 class _Consumer(FaustConsumer):  # type: ignore[misc]
     """Faust's consumer, with the role's turn before a revocation: Faust forgets what is
     acknowledged and not committed first of all, and then waits without limit until every record
     that it handed out is acknowledged, which a record that waits for a model never is."""
+
+    def _new_consumer_thread(self) -> _ConsumerThread:
+        return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
         await self.app.before_revocation()
@@ -43,23 +134,41 @@ class _Consumer(FaustConsumer):  # type: ignore[misc]
         """Faust seeks here after it has dropped what came while its flow stood. A partition of
         which nothing is committed yet is left where it is, and what was dropped of it would not
         come again before a restart: it begins anew, too."""
-        committed: Mapping[TP, int] = await super().seek_to_committed()
+        committed = await self._committed()
         uncommitted = [tp for tp, offset in committed.items() if not offset or offset < 0]
         if uncommitted:
             await self._thread.seek_to_beginning(*uncommitted)
         return committed
 
+    async def _committed(self) -> Mapping[TP, int]:
+        """Where the group is, which the position is then set to: as soon as the broker tells, and
+        as long as there are partitions. Faust ends for the error of either."""
+        while self.assignment() and not self.should_stop:
+            try:
+                found: Mapping[TP, int] = await super().seek_to_committed()
+            except (KafkaError, AssertionError) as error:
+                if is_refusal(error):
+                    raise
+                await self.sleep(AGAIN_SECONDS)
+            else:
+                return found
+        return {}
+
     async def _commit_offsets(
         self, offsets: Mapping[TP, int], start_new_transaction: bool = True
     ) -> bool:
-        """Faust takes offsets for committed also when the group has refused them, because it had
-        rebalanced meanwhile. It would ignore the acknowledgements of these records, which come
-        again, and the group would stand before them for ever."""
+        """Faust takes offsets for committed also when they were not, because the group had
+        rebalanced meanwhile or the broker is away. It would ignore the acknowledgements of these
+        records where they come again, and commit nothing where they do not, and the group would
+        stand before them for ever: they are acknowledged once more."""
         did_commit: bool = await super()._commit_offsets(offsets, start_new_transaction)
         if not did_commit:
             for tp, offset in offsets.items():
                 if self._committed_offset[tp] == offset:
                     self._committed_offset[tp] = None
+                if offset - 1 not in self._acked_index[tp]:
+                    self._acked_index[tp].add(offset - 1)
+                    self._acked[tp].append(offset - 1)
         return did_commit
 
     async def wait_first(self, *awaited: object, timeout: float | None = None) -> WaitResults:  # noqa: ASYNC109
@@ -122,6 +231,27 @@ class App(faust.App):  # type: ignore[misc]
     """`before_revocation` is awaited before Faust hears that partitions are taken away."""
 
     before_revocation: Callable[[], Awaitable[None]]
+
+    def knows_broker(self) -> bool:
+        """Whether the broker that coordinates the group has answered lately."""
+        consumer = None if self._consumer is None else self._consumer._thread._consumer
+        return consumer is not None and consumer._coordinator.coordinator_id is not None
+
+    async def stop_within(self, seconds: float) -> None:
+        """Stop, and leave the group. What does not end by then is given up: services of Faust
+        swallow cancellations, and wait for threads that wait for them."""
+        stopping = asyncio.create_task(self.stop())
+        await asyncio.wait([stopping], timeout=seconds)
+        if stopping.done():
+            stopping.result()
+            return
+        logger.error("the Kafka client did not stop within %.0f s", seconds)
+        loop = self.consumer._thread.thread_loop
+        with contextlib.suppress(RuntimeError):  # it has just been closed
+            loop.call_soon_threadsafe(loop.stop)
+        for _ in range(CANCELLATIONS):
+            stopping.cancel()
+            await asyncio.wait([stopping], timeout=AGAIN_SECONDS / 10)
 
 
 def application(cluster: Cluster, role: str, folder: Path) -> App:

@@ -6,6 +6,7 @@ For start-up checks, catching up, balance, status and tools; the stages themselv
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,6 +48,7 @@ DEFAULT_READ_BYTES: Final = 16 * 1024 * 1024
 POLL_MILLISECONDS: Final = 200
 TRY_SECONDS: Final = 10.0
 """How long a question is asked again of a broker that has no answer yet."""
+CLOSE_SECONDS: Final = 5.0
 RECONNECT_MILLISECONDS: Final = 1_000
 """The longest that a client waits between attempts to connect. Its own 30 s are longer than a
 question is asked again: a broker that is back would go on being told as away."""
@@ -72,7 +74,7 @@ class Identity:
 class KafkaLog:
     """A LogReader, and for tools a publisher. Every method raises LogError.
 
-    Partition counts are read from the cluster at `open`, and must be the same for all topics.
+    Every topic has as many partitions as the cluster's settings say, which `check` looks at.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -81,14 +83,13 @@ class KafkaLog:
         self._admin: KafkaAdminClient | None = None
         self._consumer: KafkaConsumer | None = None
         self._producer: KafkaProducer | None = None
-        self._counts: dict[str, int] = {}
 
     @classmethod
     def open(cls, cluster: Cluster) -> Self:
-        """Connect, and check that every topic is there with `cluster.partitions` partitions."""
+        """Connect and check."""
         log = cls(cluster)
         try:
-            log._counts = log._count()
+            log.check()
         except BaseException:
             log.close()
             raise
@@ -96,9 +97,12 @@ class KafkaLog:
 
     def close(self) -> None:
         with self._lock:
-            for client in (self._admin, self._consumer, self._producer):
+            for client in (self._admin, self._consumer):
                 if client is not None:
                     client.close()
+            if self._producer is not None:
+                with contextlib.suppress(KafkaError):  # nobody waits for its records any more
+                    self._producer.close(timeout=CLOSE_SECONDS)
             self._admin = self._consumer = self._producer = None
 
     def __enter__(self) -> Self:
@@ -114,7 +118,8 @@ class KafkaLog:
 
     # --- what the log is ---------------------------------------------------------------------
 
-    def _count(self) -> dict[str, int]:
+    def check(self) -> None:
+        """That every topic is there with `cluster.partitions` partitions."""
         found = self._described()
         missing = [name for name in TOPICS if name not in found]
         if missing:
@@ -131,7 +136,6 @@ class KafkaLog:
                     " all topics need the same number, and it never changes, because a scope"
                     " stays in its partition. Set log.partitions to what the topics have."
                 )
-        return counts
 
     def _described(self) -> dict[str, dict[str, list[object]]]:
         names = [self.cluster.physical(name) for name in TOPICS]
@@ -150,7 +154,7 @@ class KafkaLog:
 
     def partitions(self, topic: str) -> int:
         self.cluster.physical(topic)
-        return self._counts[topic]
+        return self.cluster.partitions
 
     def watermarks(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Watermarks]:
         """The watermarks of every (topic, partition), asked for together."""

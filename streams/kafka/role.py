@@ -158,16 +158,19 @@ class Role:
                 least[place] = min(at, least.get(place, at))
         return least
 
-    async def quiesce(self) -> None:
-        """Begin nothing new, and let what is being committed end. Fails the worker when a batch
-        does not end in time."""
+    async def quiesce(self, limit_seconds: float | None = None) -> None:
+        """Begin nothing new, and let what is being committed end. What could not be sent by then
+        (as set, when not given) is left to the next owner: it is in the store's outbox, or was not
+        acknowledged."""
         async with self._ending:
             tasks = [*self.tasks.values()]
             self.tasks.clear()
             self._sources.clear()
             limits = self.cluster.settings
             try:
-                await end_all(tasks, limits.grace_seconds, limits.quiesce_seconds)
+                await end_all(tasks, limits.grace_seconds, limit_seconds or limits.quiesce_seconds)
+            except LogUnavailable as error:
+                logger.warning("%s: %s", self.name, error)
             except Exception as error:
                 self.fail(error)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
@@ -18,12 +19,14 @@ from palimpsest.streams.kafka.cluster import (
     Cluster,
     check_partition,
     check_position,
+    is_refusal,
 )
 from palimpsest.streams.logs.base import LogError, LogUnavailable, Outgoing, Position, partition_for
 
 MAX_BATCH_BYTES: Final = 1024 * 1024
 OVERHEAD_BYTES: Final = 1024
 RETRY_SECONDS: Final = 0.5
+STOP_SECONDS: Final = 5.0
 
 _place = lru_cache(maxsize=65_536)(partition_for)
 Note = Callable[[Sequence[Position]], Awaitable[None]]
@@ -53,6 +56,11 @@ class KafkaSender:
         self.outage: str | None = None
 
     async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def start(self) -> None:
+        """Connect. Raises LogError, for a broker that is away LogUnavailable."""
         producer = AIOKafkaProducer(
             bootstrap_servers=self._cluster.servers,
             acks="all",
@@ -68,7 +76,6 @@ class KafkaSender:
             await producer.stop()
             raise unreachable(self._cluster, error) from error
         self._producer = producer
-        return self
 
     async def __aexit__(
         self,
@@ -77,7 +84,11 @@ class KafkaSender:
         trace: TracebackType | None,
     ) -> None:
         if self._producer is not None:
-            await self._producer.stop()
+            # What is not sent by now waits for a broker that is away. It is in the outbox of its
+            # store, or its source was not acknowledged.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS):
+                    await self._producer.stop()
 
     def sent_through(self, topic: str, partition: int) -> int:
         """The offset after the last record that this sender appended there; 0 for none."""
@@ -159,7 +170,8 @@ class KafkaSender:
 
     def _refuse(self, error: KafkaError, topic: str, partition: int) -> None:
         if not (error.retriable or isinstance(error, KafkaTimeoutError)):
-            raise LogError(
+            kind = LogError if is_refusal(error) else LogUnavailable
+            raise kind(
                 f"the broker does not take records for {topic}[{partition}]:"
                 f" {type(error).__name__}: {error}"
             ) from error
@@ -192,7 +204,7 @@ def _bytes(out: Outgoing) -> int:
 
 def unreachable(cluster: Cluster, error: BaseException) -> LogError:
     """LogUnavailable for what may pass; a refused right or password does not."""
-    kind = LogUnavailable if getattr(error, "retriable", False) else LogError
+    kind = LogError if is_refusal(error) else LogUnavailable
     return kind(
         f"cannot reach Kafka at {cluster.settings.bootstrap_servers}: {type(error).__name__}:"
         f" {error}; start it, or set kafka.bootstrap_servers"

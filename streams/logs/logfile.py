@@ -25,6 +25,7 @@ BUSY_TIMEOUT_SECONDS: Final = 30.0
 """How long an append waits for the append of another process."""
 OFFSET_BITS: Final = 40
 """A partition holds up to 2^40 records, a topic up to 2^23 partitions."""
+PAGE_BYTES: Final = 8 * 1024
 WAL_LIMIT_BYTES: Final = 64 * 1024 * 1024
 _WAL_ATTEMPTS: Final = 10
 
@@ -122,6 +123,9 @@ def connect_writer(path: Path) -> sqlite3.Connection:
         path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
     )
     try:
+        # Of a file that is made now. Most records are of half a kilobyte to three, of which pages
+        # of 4 KiB leave a quarter unused.
+        connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
         _use_wal(connection)
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute(f"PRAGMA journal_size_limit={WAL_LIMIT_BYTES}")

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from palimpsest.schemas.topics import MEMORY_WRITES
-from palimpsest.streams.logs.base import UNAVAILABLE_SECONDS, LogError, LogUnavailable, Record
+from palimpsest.streams.logs.base import UNAVAILABLE_SECONDS, LogUnavailable, Record
 from palimpsest.streams.runtime.failures import first_failure, may_pass
 from palimpsest.streams.runtime.pace import Pace
 from palimpsest.streams.runtime.runner import StageRunner
@@ -119,8 +119,8 @@ class PartitionTask:
     async def join(self, grace_seconds: float, limit_seconds: float | None = None) -> None:
         """After `close`: until the batch under way is done. One that is not being committed after
         `grace_seconds` (it waits for a model) is cancelled, as if it had never begun. Raises
-        LogError after `limit_seconds` more; what was committed and not sent is then sent by the
-        next owner."""
+        LogUnavailable after `limit_seconds` more; what was committed and not sent is then sent by
+        the next owner."""
         task = self._task
         if task is None:
             return
@@ -129,7 +129,7 @@ class PartitionTask:
             async with asyncio.timeout(limit_seconds):
                 await self._uncommitted.wait()
         except TimeoutError:
-            raise LogError(
+            raise LogUnavailable(
                 f"{self.stage.name}[{self.partition}] did not finish its batch"
             ) from None
         finally:

@@ -17,7 +17,7 @@ LIKELY: Final = 0.8
 _CONTEXT: Final = 40
 """Characters before a number in which a word may stand that tells what it is."""
 
-_PLACEHOLDER: Final = re.compile(r"[A-Z]{0,9}:?[a-z_]{1,20}(?:#[0-9a-f]{5})?\]")
+_PLACEHOLDER: Final = re.compile(r"[A-Z]{0,9}:?[a-z_]{1,20}(?:#[0-9a-f]{5,10})?\]")
 """Of what was taken out before, also where its beginning is cut off: its kind tells nothing."""
 _SPACE: Final = "[ \u00a0\u2009.\\-\u2010\u2011]"
 _FREE: Final = r"(?<![A-Za-z0-9_/#.+-])"

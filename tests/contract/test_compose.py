@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +13,16 @@ import yaml
 from typer.main import get_command
 
 from palimpsest.ops.cli.main import app
+from palimpsest.ops.ingest.lines import Watch, turn_of
+from palimpsest.ops.ingest.records import RecordOptions
 from palimpsest.ops.kafka.application import roles_of
 from palimpsest.ops.kafka.jars import kafka_version
 from palimpsest.ops.kafka.topics import configuration
-from palimpsest.ops.parts import SetupError
+from palimpsest.ops.parts import SetupError, utc_now
 from palimpsest.ops.service.running import place_of
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.topics import ALL_TOPICS
+from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.topology import STAGE_NAMES
 
 ROOT = Path(__file__).parents[2]
@@ -26,17 +32,31 @@ OWN = sorted(name for name, service in SERVICES.items() if "build" in service)
 WORKERS = sorted(name for name in OWN if SERVICES[name]["command"][0] == "run")
 
 
-def environment(name: str) -> dict[str, str]:
-    """As compose passes it on, with the secret given and nothing else set outside."""
+VARIABLE = re.compile(r"\$\{(\w+)(:[-+?])?([^${}]*)\}")
+
+
+def interpolated(text: str, outside: Mapping[str, str]) -> str:
+    """As compose fills in variables, the inner ones first."""
+
+    def value(match: re.Match[str]) -> str:
+        name, how, other = match.groups()
+        known = outside.get(name, "")
+        if how == ":?" and not known:
+            raise KeyError(f"{name}: {other}")
+        if how == ":+":
+            return other if known else ""
+        return known or (other if how == ":-" else "")
+
+    while VARIABLE.search(text):
+        text = VARIABLE.sub(value, text)
+    return text
+
+
+def environment(name: str, **outside: str) -> dict[str, str]:
+    """As compose passes it on, with the secret given and else what is set outside."""
+    given = {"PALIMPSEST_WORKER_TOKEN": "secret", **outside}
     said = SERVICES[name]["environment"]
-    found = {}
-    for key, value in said.items():
-        text = str(value)
-        if text.startswith("${"):
-            inner = text[2:-1]
-            text = "secret" if ":?" in inner else inner.partition(":-")[2]
-        found[key] = text
-    return found
+    return {key: interpolated(str(value), given) for key, value in said.items()}
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -116,7 +136,7 @@ def test_nobody_is_root_and_everyone_is_watched(name: str) -> None:
     assert service["cap_drop"] == ["ALL"]
     assert "no-new-privileges:true" in service["security_opt"]
     assert ":latest" not in service["image"] or "build" in service
-    if name != "topics":
+    if service["restart"] != "no":
         assert "test" in service["healthcheck"]
 
 
@@ -124,7 +144,7 @@ def test_volumes_are_named_and_workers_wait_for_topics() -> None:
     for service in SERVICES.values():
         for volume in service.get("volumes", []):
             assert volume.partition(":")[0] in COMPOSE["volumes"]
-    for name in (*WORKERS, "gateway"):
+    for name in (*WORKERS, "gateway", "serve"):
         waits = SERVICES[name]["depends_on"]
         assert waits["topics"] == {"condition": "service_completed_successfully"}
         assert waits["kafka"] == {"condition": "service_healthy"}
@@ -137,7 +157,7 @@ def test_ports_are_published_on_this_machine_only() -> None:
 
 
 def test_ollama_is_a_profile() -> None:
-    assert SERVICES["ollama"]["profiles"] == ["ollama"]
+    assert SERVICES["ollama"]["profiles"] == SERVICES["model"]["profiles"] == ["ollama"]
     assert all("profiles" not in SERVICES[name] for name in OWN)
 
 
@@ -150,3 +170,40 @@ def test_the_image_runs_without_rights() -> None:
     copies = [line for line in lines if line.startswith("COPY ") and "--from" not in line]
     copied = {word for line in copies for word in line.split()[1:-1]}
     assert copied >= {"pyproject.toml", "README.md", "ops", "schemas", "stores", "streams"}
+
+
+@pytest.mark.parametrize(
+    ("profile", "provider", "url"),
+    [({}, "rules", None), ({"COMPOSE_PROFILES": "ollama"}, "ollama", "http://ollama:11434")],
+)
+def test_the_profile_chooses_the_provider(
+    profile: dict[str, str], provider: str, url: str | None
+) -> None:
+    for name in OWN:
+        llm = load_settings(environment=environment(name, **profile)).settings.llm
+        assert (llm.provider, llm.base_url or None) == (provider, url)
+
+
+def test_the_model_that_is_pulled_is_the_one_that_is_asked() -> None:
+    for outside in ({}, {"PALIMPSEST_LLM__MODEL": "gemma3:1b"}):
+        profile = {"COMPOSE_PROFILES": "ollama", **outside}
+        llm = load_settings(environment=environment("worker-stateless", **profile)).settings.llm
+        pulled = environment("model", **profile)
+        assert pulled["MODEL"] == llm.model_name
+        assert pulled["PROVIDER"] == llm.provider
+    waits = SERVICES["worker-stateless"]["depends_on"]["model"]
+    assert waits == {"condition": "service_completed_successfully", "required": False}
+    assert SERVICES["model"]["image"] == SERVICES["ollama"]["image"]
+    assert SERVICES["model"]["restart"] == "no"
+
+
+def test_the_host_reaches_the_service_and_needs_a_token() -> None:
+    http = load_settings(environment=environment("serve")).settings.http
+    assert http.host == "0.0.0.0"  # so it wants tokens
+    assert SERVICES["serve"]["ports"] == [f"127.0.0.1:{http.port}:{http.port}"]
+    head = (ROOT / "docker-compose.yml").read_text().split("services:")[0]
+    assert "serve tokens create host --scope '*'" in head
+    assert f"curl 127.0.0.1:{http.port}/api/turns" in head
+    turn = json.loads(head.split("-d '")[1].split("'")[0])
+    options = RecordOptions(None, 1 << 20, utc_now())
+    assert isinstance(turn_of(turn, "the example", options, Watch()), Outgoing)

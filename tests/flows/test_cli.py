@@ -45,7 +45,9 @@ def test_ingest_run_recall_explain_status(tmp_path: Path) -> None:
     assert provenance["decisions"][0]["action"] == "ADD"
 
     status = program.json("status")
-    assert set(status) == {"stages", "balance", "dead_letters", "held_back", "providers"}
+    assert set(status) == {
+        *("stages", "balance", "dead_letters", "held_back", "providers", "waiting")
+    }
     assert [set(stage) for stage in status["stages"]] == [
         {"stage", "partition", "cursor", "end", "lag", "state"}
     ] * 6

@@ -7,6 +7,8 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 
@@ -66,6 +68,27 @@ def test_the_service_and_the_command_line_see_the_same(program: Program) -> None
     assert "Traceback" not in told(program)
     program.ok("run", "--once")
     assert program.json("get", kept["id"])["is_deleted"] is True
+
+
+def test_a_copy_of_the_store_does_not_outlive_a_kill(program: Program) -> None:
+    endless = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b"
+
+    def copies() -> list[Path]:
+        return [*program.data.glob("sql-*")]
+
+    with (
+        serving(program) as (process, url),
+        httpx.Client(base_url=url, trust_env=False, timeout=60) as client,
+        ThreadPoolExecutor(1) as asking,
+    ):
+        until(lambda: client.get("/ready").status_code == 200)
+        asked = asking.submit(client.post, "/api/sql", json={"query": endless})
+        until(copies)
+        process.kill()
+        assert isinstance(asked.exception(), httpx.TransportError)
+    assert copies()
+    with serving(program):
+        assert copies() == []
 
 
 def test_an_open_address_needs_a_token(program: Program) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -58,6 +59,25 @@ def test_requests_of_a_token_at_once_are_bounded(running: Served) -> None:
         until(lambda: mine.get("/api/memories?scope=ana").status_code == 429)
         with running.client(other) as client:
             assert client.get("/api/memories?scope=ana").status_code == 200
+
+
+def test_a_token_that_sends_more_than_is_processed_is_refused_alone(running: Served) -> None:
+    busy, other = (running.token(name, "ana") for name in ("busy", "other"))
+    numbers = itertools.count()
+    with running.client(busy) as mine, running.client(other) as client:
+
+        def sent(by: httpx.Client) -> httpx.Response:
+            turn = {"turn_id": f"t{next(numbers)}", "content": "I like tea. " * 25_000}
+            return by.post("/api/turns", json=turn)
+
+        def is_refused() -> bool:
+            answer = sent(mine)
+            return answer.status_code == 429
+
+        until(is_refused)
+        assert sent(client).status_code == 202
+        said = {"content": "I like coffee."}
+        until(lambda: mine.post("/api/memory/remember", json=said).status_code == 200)
 
 
 def test_a_stream_ends_with_its_token(running: Served) -> None:

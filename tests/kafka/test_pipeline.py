@@ -23,7 +23,6 @@ import pytest
 from kafka import KafkaAdminClient, TopicPartition
 
 from palimpsest.ops.bench.throughput import Load, records
-from palimpsest.ops.kafka.broker import Broker
 from palimpsest.ops.queries.access import queries
 from palimpsest.ops.queries.requests import RecallRequest, SqlRequest
 from palimpsest.streams.kafka.cluster import ROLES, STATELESS, STORE
@@ -123,21 +122,6 @@ def test_a_frozen_worker_does_no_harm_when_it_wakes(
     lab.signal("one", signal.SIGCONT)
     lab.until_owned(2)
     finish(lab, turns, expected)
-
-
-def test_the_broker_restarts(tmp_path: Path, turns: list[Outgoing], expected: States) -> None:
-    with Broker(tmp_path / "broker") as own, Lab(tmp_path / "lab", own, "own", PARTITIONS) as lab:
-        lab.start("one")
-        lab.until_owned(1)
-        half = len(turns) // 2
-        lab.publish(turns[:half])
-        own.kill()
-        lab.start("two")  # while there is no broker
-        until(lambda: "waiting for it" in lab.tail("two"))
-        own.start()
-        lab.publish(turns[half:])
-        lab.until_owned(2)
-        finish(lab, turns, expected)
 
 
 def test_a_rolling_restart_loses_nothing(

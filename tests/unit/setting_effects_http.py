@@ -130,6 +130,7 @@ SLOW_BODY = (
 )
 SLOW = {"query": "SELECT sum(a.range * b.range) FROM range(100000) a, range(500) b"}
 LONG = {"query": "tea " * 1_000}
+TURN = {"turn_id": "t1", "content": "tea " * 500}
 FORGET = {"mode": "execute", "ids": [NOBODY], "reason": "x"}
 
 LINES = {"Content-Type": "application/x-ndjson"}
@@ -148,6 +149,9 @@ CASES: dict[str, Case] = {
     "http.body_seconds": Case(slow_body_is_refused, (0.1, 60), (True, False), FREE),
     "http.requests_per_token": Case(beside_a_slow_body, (1, 2), (429, 200), FREE),
     "http.streams_per_token": Case(second_stream, (1, 2), (503, 200), FREE),
+    "http.unprocessed_bytes_per_token": Case(
+        second("POST", "/api/turns", json=TURN), (1_024, 4_096), (429, 202), FREE
+    ),
     "http.wait_seconds": Case(is_answered_soon, (0, 60), (True, False), FREE),
     "http.sql_seconds": Case(
         status("POST", "/api/sql", json=SLOW), (0.001, 60), (422, 200), FREE

@@ -200,9 +200,9 @@ def test_a_delete_archives_first_and_frees_the_content() -> None:
         (replace(TEA, is_deleted=True), ("reconsidered", "decided on what has changed since")),
         (replace(TEA, type="episodic"), ("reconsidered", "decided on what has changed since")),
         (replace(TEA, scope="ben"), ("reconsidered", "decided on what has changed since")),
-        (replace(TEA, pinned=True), ("skipped", "pinned")),
-        (replace(TEA, decay_rate=0.0), ("skipped", "pinned")),
-        (replace(TEA, pinned=True, version=9), ("skipped", "pinned")),
+        (replace(TEA, pinned=True), ("blocked", "pinned")),
+        (replace(TEA, decay_rate=0.0), ("blocked", "pinned")),
+        (replace(TEA, pinned=True, version=9), ("blocked", "pinned")),
         (replace(TEA, version=4), ("reconsidered", "decided on what has changed since")),
     ],
     ids=[

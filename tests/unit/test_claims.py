@@ -353,3 +353,38 @@ def test_no_repetition_makes_it_slow(piece: str) -> None:
     claims_of_turn((piece * 1_000_000)[:1_000_000], "Ana", AT)
     claims_in((piece * 600)[:600], "Ana", TODAY)
     assert process_time() - begin < 5
+
+
+@pytest.mark.parametrize(
+    ("said", "fact"),
+    [
+        (
+            "I saw the film Last Christmas yesterday.",
+            "Ana saw the film Last Christmas on 2026-03-0",
+        ),
+        ("My favorite film is Yesterday.", "Ana's favorite film is Yesterday."),
+        ("I read it on Monday.", None),
+        ("I went to Ghent on Monday.", "Ana went to Ghent on 2026-03-02."),
+        ("I saw the film Yesterday.", None),
+        ("I bought the album Today.", None),
+    ],
+)
+def test_a_time_with_a_capital_within_a_sentence_is_a_name(said: str, fact: str | None) -> None:
+    assert [text[: len(fact or "")] for text in texts(said)] == ([] if fact is None else [fact])
+
+
+@pytest.mark.parametrize(
+    "said", ["night", "the weekend", "Christmas", "full speed", "short notice"]
+)
+def test_when_and_how_one_works_is_no_employer(said: str) -> None:
+    assert texts(f"I work at {said}.") == []
+
+
+@pytest.mark.parametrize("said", ["peace", "fear", "luxury", "peace and quiet"])
+def test_how_one_lives_is_no_place(said: str) -> None:
+    assert texts(f"I live in {said}.") == []
+
+
+def test_what_holds_now_is_a_fact_without_the_now() -> None:
+    assert texts("My favourite colour is blue now.") == ["Ana's favourite colour is blue."]
+    assert texts("I stopped playing the cello.") == ["Ana stopped playing the cello."]

@@ -196,3 +196,8 @@ def test_places_apart() -> None:
     assert not apart("osaka", "japan")
     assert not apart("cambridge", "united states")
     assert not apart("lisbon", "nowhere")
+
+
+def test_who_stopped_playing_does_not_play_any_more() -> None:
+    assert contradicts("Ana stopped playing the cello.", "Ana plays the cello.")
+    assert not contradicts("Ana stopped playing the cello.", "Ana plays the violin.")

@@ -177,7 +177,7 @@ def test_an_excerpt_has_what_few_of_the_sentences_hold() -> None:
     assert "Tone" not in made
 
 
-def test_a_vague_question_has_some_of_the_unlikely_too() -> None:
+def test_a_vague_question_and_one_that_nothing_answers_have_some_of_the_unlikely() -> None:
     def results(*scores: float) -> Found:
         rows = [
             RecallResult(
@@ -192,9 +192,9 @@ def test_a_vague_question_has_some_of_the_unlikely_too() -> None:
 
     vague = results(0.3, *[0.1] * 50)
     assert (len(vague.pieces), len(vague.neighbors)) == (LEAST_RESULTS, 51 - LEAST_RESULTS)
-    assert not results(*[0.1] * 9).neighbors
     assert len(results(*[0.3] * 30, *[0.1] * 9).pieces) == 30
-    assert len(results(*[0.1] * 9).pieces) == NEAREST
+    nothing = results(*[0.1] * 30)
+    assert (len(nothing.pieces), len(nothing.neighbors)) == (NEAREST, LEAST_RESULTS - NEAREST)
     assert "27" in results(0.3).asked
 
 

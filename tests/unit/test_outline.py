@@ -33,13 +33,20 @@ def test_of_a_list_there_is_the_beginning_of_each_item() -> None:
     ]
 
 
+def test_signs_of_markdown_are_left_out() -> None:
+    found = outline("# Plan --- | **Day** | `where` | ## The __first__ day: a-b, 2*3, C# " + ADVICE)
+    assert found.startswith("Plan Day where The first day: a-b, 2*3, C# Here is how")
+
+
 def test_prose_is_cut_between_two_words() -> None:
     text = "It needs little, as long as it is cold. " * 20
     assert text.startswith(outline(text) + " ")
     assert len(outline(text)) > OUTLINE_CHARACTERS - 10
 
 
-@pytest.mark.parametrize("text", ["x" * 5_000, "1. " * 5_000, "- y" * 5_000, "あ" * 5_000])
+@pytest.mark.parametrize(
+    "text", ["x" * 5_000, "1. " * 5_000, "- y" * 5_000, "| " * 5_000, "あ" * 5_000]
+)
 def test_it_is_never_longer_nor_empty(text: str) -> None:
     assert 0 < len(outline(text)) <= OUTLINE_CHARACTERS
 

@@ -19,6 +19,8 @@ from palimpsest.stores.recall.ranking_steps import (
     Ranking,
     RankingContext,
     fuse_legs,
+    lower_questions,
+    propagate_neighbours,
     weigh_speakers,
 )
 from palimpsest.stores.settings import RecallSettings
@@ -103,9 +105,33 @@ def by_role(asked: AskedSpeaker) -> list[float]:
     context = RankingContext(ScopeIndex(8), 10, 0, asked=asked)
     fuse_legs(rows, context)
     weigh_speakers(rows, context)
+    lower_questions(rows, context)
     assert sum(rows.parts.values()) == pytest.approx(rows.scores)
     found: list[float] = rows.scores.tolist()
     return found
+
+
+def test_a_question_raises_its_answer_and_is_none_itself_also_among_people() -> None:
+    meta = np.zeros(2, dtype=META)
+    meta["position"] = [0, 1]
+    rows = Ranking(
+        ids=["asked", "answered"],
+        turns=2,
+        meta=meta,
+        keyword=np.array([1.0, 0.8]),
+        vector=None,
+        graph=np.zeros(2),
+        of_named=None,
+        links=np.zeros((0, 2), dtype=np.int64),
+        asks=np.array([True, False]),
+        nearby={},
+        only_ask=np.array([True, False]),
+    )
+    context = RankingContext(ScopeIndex(8), 10, 0)
+    for step in (fuse_legs, propagate_neighbours, lower_questions):
+        step(rows, context)
+    assert rows.parts["neighbours"].tolist() == pytest.approx([0.0, 0.12])
+    assert rows.scores.tolist() == pytest.approx([0.9, 0.92])
 
 
 def test_what_an_assistant_said_ranks_lower_unless_the_question_asks_for_it() -> None:

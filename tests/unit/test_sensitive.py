@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from palimpsest.streams.sensitive import addresses, codes, keys, numbers, passwords
 from palimpsest.streams.sensitive.detection import find, is_unclear, redacted
 from palimpsest.streams.sensitive.policy import Policy
-from palimpsest.streams.sensitive.spans import KINDS, Kind, Span, merged, placeholders_in
+from palimpsest.streams.sensitive.spans import KINDS, Kind, Span, merged, placeholders_in, pseudonym
 from palimpsest.streams.settings import PiiSettings
 from tests.messages import turn
 from tests.sensitive_texts import Labelled, labelled
@@ -249,3 +249,13 @@ def test_two_who_are_named_by_their_numbers_stay_two() -> None:
     assert "123" not in one.partition("#")[0]
     assert speaker(one) == one
     assert policy.turn(turn("call +49 170 1234567")).content == "call [REDACTED:phone]"
+
+
+def test_a_number_has_one_pseudonym_however_it_is_written_and_no_two_share_it() -> None:
+    forms = ("+49 170 5551234", "0170/555 12 34", "0049 170 5551234")
+    assert len({pseudonym("phone", form) for form in forms}) == 1
+    made = {pseudonym("phone", f"+49 170 {number}") for number in range(5_550_000, 5_550_040)}
+    assert len(made) == 40
+    assert all(redacted(each, names=True) == each for each in made)
+    # Those that were made before are kept, too.
+    assert redacted("[REDACTED:phone#3fa9c]", names=True) == "[REDACTED:phone#3fa9c]"

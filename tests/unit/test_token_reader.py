@@ -36,6 +36,12 @@ IDS = [row.memory_id for row in ROWS]
 EXPECTED = {row.memory_id: packed_of(row) for row in ROWS}
 
 
+@pytest.fixture(autouse=True)
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any store is one whose tokens are copied."""
+    monkeypatch.setattr(lance, "TOKENS_FROM", 1)
+
+
 @pytest.fixture
 def shard(tmp_path: Path) -> Iterator[Shard]:
     shard = open_shard(tmp_path / "shard")
@@ -71,6 +77,15 @@ def test_what_is_not_cached_is_read_from_lancedb(shard: Shard) -> None:
     assert shard.packed_tokens(IDS) == EXPECTED
     shard.vector_table().close()
     assert shard.packed_tokens(IDS) == EXPECTED  # cached by the question before
+
+
+def test_a_small_store_has_them_once(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lance, "TOKENS_FROM", len(ROWS) + 1)
+    table = shard.vector_table()
+    table.sync()
+    assert table.tokens(IDS) == {}
+    forget_cached(shard)
+    assert shard.packed_tokens(IDS) == EXPECTED
 
 
 def _gone(shard: Shard) -> None:

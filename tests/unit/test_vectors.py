@@ -37,6 +37,12 @@ from tests.memory_rows import (
 OTHER = "o'ther \" scope; --"
 
 
+@pytest.fixture(autouse=True)
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any store is one whose tokens are copied."""
+    monkeypatch.setattr(vectors, "TOKENS_FROM", 1)
+
+
 @pytest.fixture
 def shard(tmp_path: Path) -> Iterator[Shard]:
     shard = open_shard(tmp_path / "shard")
@@ -96,6 +102,48 @@ def test_it_follows_the_store(shard: Shard) -> None:
     assert "new" not in content(table)
     again = table.sync()
     assert (again.written, again.removed, again.position) == (0, 0, 501)
+
+
+def test_tokens_are_copied_from_the_size_on_at_which_that_helps(
+    shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vectors, "TOKENS_FROM", 121)
+    table = table_of(shard)
+    assert table.sync().written == 120
+    assert {tokens for _, tokens in content(table).values()} == {None}
+    assert table.sync().written == 0
+    write(shard, [memory("new", "a whole new thing", 500)])
+    assert table.sync().written == 121
+    assert content(table) == stored(shard)
+    table.close()
+    # A store of before may have a copy that it does not need.
+    monkeypatch.setattr(vectors, "TOKENS_FROM", 122)
+    again = table_of(shard)
+    assert again.sync().written == 121
+    assert {tokens for _, tokens in content(again).values()} == {None}
+
+
+@pytest.mark.parametrize("rewritten", [False, True])
+def test_the_tokens_of_a_text_are_not_compressed_with_those_of_others(
+    shard: Shard, rewritten: bool
+) -> None:
+    with shard.writing() as connection:
+        connection.execute("UPDATE embeddings SET tokens = encode(repeat(embedding_key, 80))")
+        # One so long that DuckDB takes the column for one of long texts.
+        connection.execute(
+            "UPDATE embeddings SET tokens = encode(repeat(embedding_key, 400))"
+            " WHERE embedding_key = (SELECT min(embedding_key) FROM embeddings)"
+        )
+        connection.execute("FORCE CHECKPOINT")
+    if rewritten:
+        shard.rewrite()
+    with shard.reading() as reader:
+        found = reader.execute(
+            "SELECT DISTINCT compression FROM pragma_storage_info('embeddings')"
+            " WHERE column_name = 'tokens' AND segment_type = 'BLOB'"
+        ).fetchall()
+    assert found
+    assert "ZSTD" not in {name for (name,) in found}
 
 
 def test_a_large_store_takes_no_memory_to_follow(shard: Shard) -> None:

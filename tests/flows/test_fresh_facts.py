@@ -1,0 +1,72 @@
+"""New statements: against a pinned memory, after one that is dated in the future; and what a
+command says that did nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from palimpsest import Memory, NotDoneError
+from palimpsest.ops.command_kinds import was_applied
+from tests.flows.program import Program
+
+SETTINGS = {"embedding.provider": "hashing", "pipeline.allow_update_delete": True}
+FACTS = ["fact"]
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[Memory]:
+    with Memory(tmp_path, scope="ana", settings=SETTINGS, wait_seconds=60.0) as made:
+        yield made
+
+
+def say(memory: Memory, content: str, **more: str) -> None:
+    memory.add([{"role": "user", "speaker": "Ana", "content": content, **more}])
+    memory.wait_until_processed()
+
+
+def facts(memory: Memory) -> list[str]:
+    return [each.content for each in memory.list(types=FACTS).memories]
+
+
+def test_a_memory_that_is_dated_in_the_future_is_updated(memory: Memory) -> None:
+    say(memory, "I live in Berlin.", occurred_at="2099-01-01T10:00:00Z")
+    say(memory, "I live in Oslo.")
+    assert facts(memory) == ["Ana lives in Oslo."]
+    say(memory, "I live in Rome.", occurred_at="2020-01-01T10:00:00Z")
+    assert "Ana lives in Oslo." in facts(memory)
+
+
+@pytest.mark.parametrize("guard", ["pin", "confirm"])
+def test_a_new_statement_against_a_guarded_memory_waits_for_a_person(
+    memory: Memory, guard: str
+) -> None:
+    say(memory, "I live in Berlin.")
+    [fact] = memory.list(types=FACTS).memories
+    getattr(memory, guard)(fact.id)
+    say(memory, "I live in Oslo.")
+    [kept] = memory.list(types=FACTS).memories
+    assert kept.content == "Ana lives in Berlin."
+    assert [(mark.kind, mark.text) for mark in kept.marks] == [("pending", "Ana lives in Oslo.")]
+
+
+def test_a_command_that_changed_nothing_was_not_applied(memory: Memory) -> None:
+    say(memory, "I live in Berlin.")
+    [fact] = memory.list(types=FACTS).memories
+    with pytest.raises(NotDoneError, match="version"):
+        memory.correct(fact.id, "Ana lives in Bonn.", if_version=7)
+    left = [{"id": "a", "status": "version_conflict", "version": 3}]
+    assert not was_applied(None, left)
+    assert was_applied(None, [*left, {"id": "b", "status": "updated"}])
+    assert was_applied(None, {"id": "b", "deduped": True})
+    assert was_applied(None, [])
+    assert not was_applied("frozen: nothing is changed", None)
+
+
+def test_run_tells_of_how_many_turns_no_fact_was_drawn(program: Program) -> None:
+    program.ok("ingest", program.turns("I live in Lisbon.", "Well, well.", "Hm, who knows?"))
+    told = program.ok("run", "--once")
+    assert "2 of 3 turns of people gave no fact; they are found as they were said" in told
+    assert program.json("run", "--once")["balance"]["without_facts"] == [2, 3]

@@ -1,0 +1,47 @@
+"""The history of a memory has a command's event as soon as the command is answered, whether or not
+audit has read it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from palimpsest.ops.queries.dispatch import DirectQueries
+from palimpsest.ops.queries.requests import ExplainRequest, HistoryRequest, ListRequest, Request
+from palimpsest.ops.queries.sources import Sources
+from palimpsest.ops.settings.sections import Settings
+from palimpsest.schemas.commands import MemoryPatch, ModifyCommand, RememberCommand
+from tests.harness import Pipeline
+
+UNREAD = ("normalize", "apply-writes")
+
+
+def ask(pipeline: Pipeline, request: Request) -> Any:
+    sources = Sources(
+        Settings(), pipeline.log, {0: pipeline.shard}, 1, pipeline.embedding, lambda _: None
+    )
+    return asyncio.run(DirectQueries(sources).answer(request))
+
+
+def told(pipeline: Pipeline, memory_id: str) -> list[Any]:
+    events = ask(pipeline, HistoryRequest(memory_id))["events"]
+    assert ask(pipeline, ExplainRequest(memory_id))["history"] == events
+    return [(each["event"], each["new_content"]) for each in events]
+
+
+def test_history_tells_what_audit_has_not_read(tmp_path: Path) -> None:
+    with Pipeline(tmp_path) as pipeline:
+        pipeline.command(RememberCommand(content="Tea at four"))
+        pipeline.run(*UNREAD)
+        [memory] = ask(pipeline, ListRequest(scope="ana"))["memories"]
+        assert told(pipeline, memory["id"]) == [("created", "Tea at four")]
+        pipeline.run("audit")
+        patch = MemoryPatch(memory_id=memory["id"], content="Tea at five")
+        pipeline.command(ModifyCommand(patches=[patch], reason="late"), first=2)
+        pipeline.run(*UNREAD)
+        both = [("created", "Tea at four"), ("updated", "Tea at five")]
+        assert told(pipeline, memory["id"]) == both
+        before = ask(pipeline, HistoryRequest(memory["id"]))
+        pipeline.run("audit")
+        assert ask(pipeline, HistoryRequest(memory["id"])) == before

@@ -1,0 +1,250 @@
+"""Workers wait for their broker and their partitions, say so, and end only for what waiting cannot
+mend."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from aiokafka.errors import GroupAuthorizationFailedError, IllegalGenerationError, KafkaError
+
+from palimpsest.ops.bench.throughput import Load, records
+from palimpsest.ops.http.serving import without_owner
+from palimpsest.ops.kafka.application import kafka_application
+from palimpsest.ops.kafka.broker import Broker
+from palimpsest.ops.queries.errors import UnavailableError
+from palimpsest.ops.service.routing import RoutedQueries
+from palimpsest.ops.service.workers import announcements
+from palimpsest.streams.kafka import faust_agents
+from palimpsest.streams.kafka.cluster import STORE
+from palimpsest.streams.kafka.faust_client import _ConsumerThread
+from palimpsest.streams.logs.base import LogError, LogUnavailable, Outgoing
+from tests.kafka.test_pipeline import finish, until
+from tests.soak.lab import Lab, MakeLab, States, embedded_states
+from tests.soak.steady_load import SteadyLoad
+
+PARTITIONS = 4
+SESSION_SECONDS = 2.0
+QUICK = ("kafka.quiesce_seconds=5",)
+AWAY_SECONDS = 4.0
+"""Longer than a session: the group forgets its members."""
+
+
+@pytest.fixture(scope="module")
+def turns() -> list[Outgoing]:
+    return list(records(Load(160, 8)))
+
+
+@pytest.fixture(scope="module")
+def expected(turns: list[Outgoing], tmp_path_factory: pytest.TempPathFactory) -> States:
+    return embedded_states(tmp_path_factory.mktemp("embedded"), turns)
+
+
+def ready(lab: Lab) -> str | None:
+    """What `/ready` of a gateway says is lacking."""
+
+    async def ask() -> str | None:
+        routed = RoutedQueries(lab.settings, lab.partitions)
+        try:
+            return await without_owner(routed, lab.partitions)
+        finally:
+            await routed.close()
+
+    return asyncio.run(ask())
+
+
+def waiting_metrics(lab: Lab) -> dict[str, set[float]]:
+    """The gauge of all workers, by what is waited for."""
+    found: dict[str, set[float]] = {}
+    for address, token in announcements(lab.folder / "data").items():
+        answer = httpx.get(f"{address}/metrics", headers={"authorization": f"Bearer {token}"})
+        assert answer.status_code == 200
+        for awaited, value in re.findall(r'palimpsest_waiting\{for="(\w+)"\} (\S+)', answer.text):
+            found.setdefault(awaited, set()).add(float(value))
+    return found
+
+
+def test_a_broker_that_is_killed_ends_no_worker(
+    tmp_path: Path, turns: list[Outgoing], expected: States
+) -> None:
+    with (
+        Broker(tmp_path / "broker") as own,
+        Lab(tmp_path / "lab", own, "own", PARTITIONS, SESSION_SECONDS) as lab,
+    ):
+        lab.start("one")
+        lab.start("two")
+        lab.until_owned(2)
+        workers = dict(lab.workers)
+        load = SteadyLoad(lab, turns, rate=30)
+        load.start()
+        until(lambda: load.done >= 60)
+        own.kill()
+        killed = time.monotonic()
+        told = f"waiting for the broker at {own.bootstrap_servers} since "
+        until(lambda: str(ready(lab)).count(told) == 2)
+        assert waiting_metrics(lab) == {"broker": {1.0}, "partitions": {0.0}}
+        with pytest.raises(UnavailableError, match=re.escape(told)):
+            lab.status()
+        lab.start("three")  # says the same before it ever had a broker
+        until(lambda: str(ready(lab)).count(told) == 3)
+        assert lab.stop("three") < 30.0
+        until(lambda: time.monotonic() - killed > AWAY_SECONDS)
+        own.start()
+        load.join()
+        lab.until_owned(2)
+        until(lambda: ready(lab) is None)
+        assert lab.status()["waiting"] == []
+        assert lab.workers == workers
+        finish(lab, turns, expected)
+
+
+def test_workers_that_are_stopped_without_a_broker_leave_nothing_undone(
+    tmp_path: Path, turns: list[Outgoing], expected: States
+) -> None:
+    with (
+        Broker(tmp_path / "broker") as own,
+        Lab(tmp_path / "lab", own, "own", PARTITIONS, SESSION_SECONDS, QUICK) as lab,
+    ):
+        lab.start("one")
+        lab.until_owned(1)
+        lab.publish(turns)
+        own.kill()
+        assert lab.stop("one", 60.0) < 30.0
+        assert "did not stop" not in lab.tail("one")
+        lab.start("two")
+        own.start()
+        finish(lab, turns, expected)
+
+
+def test_a_worker_that_is_killed_during_a_rebalance_ends_no_other(
+    make_lab: MakeLab, turns: list[Outgoing], expected: States
+) -> None:
+    lab = make_lab(PARTITIONS, SESSION_SECONDS)
+    lab.start("one")
+    lab.start("two")
+    lab.until_owned(2)
+    load = SteadyLoad(lab, turns, rate=40)
+    load.start()
+    lab.start("three")
+    until(lambda: lab.log.members(STORE) == 3)  # it has asked to join, and has nothing yet
+    lab.kill("two")
+    load.join()
+    lab.until_owned(2)
+    finish(lab, turns, expected)
+
+
+BROKEN_ONCE = """
+import sys
+from pathlib import Path
+from aiokafka.errors import IllegalGenerationError
+from palimpsest.ops.cli.main import main
+from palimpsest.streams.kafka.faust_agents import Member
+
+marker, assigned = Path(sys.argv.pop(1)), Member._on_assigned
+
+async def crashes(self, *args, **options):
+    await assigned(self, *args, **options)
+    if not marker.exists():
+        marker.touch()
+        await self._app.crash(IllegalGenerationError())
+
+Member._on_assigned = crashes
+main()
+"""
+
+
+def test_a_worker_whose_client_ends_begins_again(
+    make_lab: MakeLab, turns: list[Outgoing], expected: States, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = make_lab(PARTITIONS, SESSION_SECONDS)
+    program = [sys.executable, "-c", BROKEN_ONCE, str(lab.folder / "broken")]
+    usual = Lab._command
+
+    def command(self: Lab, *command: str) -> list[str]:
+        return [*program, *usual(self, *command)[3:]]
+
+    monkeypatch.setattr(Lab, "_command", command)
+    lab.start("one")
+    pid = lab.workers["one"].pid
+    lab.publish(turns)
+    until(lambda: "IllegalGenerationError" in lab.tail("one"))
+    assert "begins again" in lab.tail("one")
+    lab.until_owned(1)
+    assert set(lab.owners().values()) == {pid}
+    finish(lab, turns, expected)
+
+
+@pytest.mark.parametrize(
+    ("reason", "passes"),
+    [(IllegalGenerationError(), True), (GroupAuthorizationFailedError(), False)],
+)
+async def test_what_waiting_cannot_mend_is_told_apart(
+    broker: Broker, tmp_path: Path, reason: KafkaError, passes: bool
+) -> None:
+    with Lab(tmp_path, broker, f"apart{passes}".lower(), partitions=1) as lab:
+        async with kafka_application(lab.settings) as app, asyncio.timeout(60):
+            running = asyncio.create_task(app.run(until_drained=False))
+            first, *_ = app.roles
+            await reached(first)
+            await app.members[0]._app.crash(reason)
+            with pytest.raises(LogError, match=type(reason).__name__) as ended:
+                await running
+        assert isinstance(ended.value, LogUnavailable) is passes
+
+
+async def test_an_error_of_the_group_that_passes_is_looked_at(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """aiokafka stands still after one until somebody does."""
+    with Lab(tmp_path, broker, "looked", partitions=1) as lab:
+        async with kafka_application(lab.settings) as app, asyncio.timeout(60):
+            running = asyncio.create_task(app.run(until_drained=False))
+            first, *_ = app.roles
+            await reached(first)
+            thread = app.members[0]._app.consumer._thread
+            coordinator = thread._consumer._coordinator
+            generation = coordinator.generation
+
+            async def pushed() -> None:
+                coordinator.request_rejoin()
+                await coordinator._push_error_to_user(KafkaError("[Error 27] rebalancing"))
+
+            await asyncio.wrap_future(
+                asyncio.run_coroutine_threadsafe(pushed(), thread.thread_loop)
+            )
+            while coordinator.generation == generation or not first.works():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            app.stop()
+            await running
+
+
+async def test_a_client_that_does_not_stop_is_left(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(self: _ConsumerThread) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(_ConsumerThread, "on_thread_stop", never)
+    monkeypatch.setattr(faust_agents, "STOP_SECONDS", 0.5)
+    with Lab(tmp_path, broker, "left", partitions=1) as lab:
+        async with kafka_application(lab.settings) as app, asyncio.timeout(60):
+            running = asyncio.create_task(app.run(until_drained=False))
+            first, *_ = app.roles
+            await reached(first)
+            threads = [member._app.consumer._thread._thread for member in app.members]
+            app.stop()
+            async with asyncio.timeout(20):
+                await running
+            for thread in threads:
+                await asyncio.to_thread(thread.join, 10.0)
+                assert not thread.is_alive()
+
+
+async def reached(role: faust_agents.Role) -> None:
+    while not (role.works() and role.tasks):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
