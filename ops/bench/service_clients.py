@@ -90,7 +90,7 @@ class ServiceClient:
         body = {"content": text, "scope": self._scope}
         answer = await self._write("remember", "POST", "/api/memory/remember", body)
         if answer is not None:
-            memory_id = answer["result"]["id"]
+            memory_id = answer["id"]
             self._own.append(memory_id)
             self._seen.acknowledged[memory_id] = text
 
@@ -108,8 +108,8 @@ class ServiceClient:
 
     async def _write(
         self, operation: Operation, method: str, path: str, body: Mapping[str, Any]
-    ) -> dict[str, Any] | None:
-        """The answer once it is applied; None where it was refused."""
+    ) -> Any:
+        """What it did, once it is applied; None where it was refused."""
         key = {"Idempotency-Key": str(uuid.uuid4())}
         answer = await self._sent(operation, method, path, body, key)
         if answer is None or answer["applied"]:
@@ -117,17 +117,17 @@ class ServiceClient:
         self._seen.later += 1
         return await self._applied(answer["command_id"])
 
-    async def _applied(self, command_id: str) -> dict[str, Any] | None:
+    async def _applied(self, command_id: str) -> Any:
         began = time.monotonic()
         state = None
         while time.monotonic() - began < TIMEOUT_SECONDS:
             state = await self._attempt("GET", f"/api/commands/{command_id}", None, {})
-            if state is not None and state.is_success and state.json().get("applied"):
-                answer: dict[str, Any] = state.json()
-                if answer["error"] is None:
-                    return answer
-                self._seen.note(f"refused after it was accepted: {answer['error']}")
+            found = {} if state is None or not state.is_success else state.json()
+            if found.get("error") is not None:
+                self._seen.note(f"refused after it was accepted: {found['error']}")
                 return None
+            if found.get("applied"):
+                return found["result"]
             await asyncio.sleep(AGAIN_SECONDS)
         told = "no answer" if state is None else f"{state.status_code} {state.text[:200]}"
         self._seen.note(f"a command that was accepted was not applied: {told}")

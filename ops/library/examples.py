@@ -176,7 +176,7 @@ True
 """,
     "update_short_term_memory": """
 >>> (await memory.update_short_term_memory("trip", "Ana plans a trip to Oslo.")).status
-'kept'
+'updated'
 """,
     "session_memory": """
 >>> short_term = (await memory.session_memory("trip")).short_term
@@ -210,8 +210,8 @@ Traceback (most recent call last):
 palimpsest.ops.queries.errors.NotFoundError: no proposal waits for review
 """,
     "flags": """
->>> (await memory.flags()).flags["shadow_mode"]
-False
+>>> "value" in (await memory.flags()).flags[0]
+True
 """,
     "set_flags": """
 >>> (await memory.set_flags("ana", autonomous_frozen=False, reason="as before")).status
@@ -222,7 +222,7 @@ False
 0
 """,
     "diagnostics": """
->>> (await memory.diagnostics("pipeline")).status
+>>> (await memory.diagnostics("queue")).status
 'healthy'
 """,
     "dead_letters": """
@@ -232,12 +232,12 @@ False
     "get_dead_letter": """
 >>> await memory.get_dead_letter("0123abcd")
 Traceback (most recent call last):
-palimpsest.ops.queries.errors.NotFoundError: there is no dead letter 0123abcd
+palimpsest.ops.queries.errors.NotFoundError: there is no dead letter 0123abcd; ...
 """,
     "discard": """
 >>> await memory.discard(["0123abcd"])
 Traceback (most recent call last):
-palimpsest.ops.queries.errors.NotFoundError: there is no dead letter 0123abcd
+palimpsest.ops.queries.errors.NotFoundError: there is no dead letter 0123abcd; ...
 """,
     "redrive": """
 >>> (await memory.redrive(all=True)).redriven

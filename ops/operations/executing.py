@@ -174,7 +174,7 @@ async def _found(
 
 def _check_whole(memory_id: str, access: Access) -> None:
     if access.whole_ids and len(memory_id) != ID_CHARACTERS:
-        raise no_memory(memory_id)
+        raise NotFoundError(f"there is no memory {memory_id}; give whole ids here")
 
 
 async def _document(

@@ -130,6 +130,10 @@ def _endpoint(kind: Kind, method: str, path: str) -> Callable[..., Awaitable[Res
             values.pop("wait")
         operation = built(kind, asked, **values)
         answer = await _answer(service, caller, operation, actor_type)
+        if isinstance(operation, Write) and isinstance(answer, dict) and "changes" not in answer:
+            refused = refusal(answer)
+            if refused is not None:
+                raise refused
         if isinstance(operation, CommandResult) and answer is None:
             answer = _pending(service, caller, operation)
         return answer if isinstance(answer, Response) else JSONResponse(answer, kind.surface.status)
@@ -180,8 +184,8 @@ def _keyword(
 async def _answer(
     service: Service, caller: Caller, operation: Operation[Any], actor_type: ActorType | None
 ) -> Json | Response:
-    """The answer as the executor gives it, or the response for a command that is pending. Raises
-    CommandError for a change that was refused; of several, the answer tells."""
+    """The answer as the executor gives it, or the response for a command that is pending. What
+    a command did to memories says whether that was refused."""
     if isinstance(operation, Write):
         rate = operation.counts_against()
         if rate is not None:
@@ -191,10 +195,6 @@ async def _answer(
     except NotYetAppliedError as error:
         pending = {"command_id": error.command_id, "applied": False, "scope": error.scope}
         return JSONResponse(pending, 202, {"Location": f"/api/commands/{error.command_id}"})
-    if isinstance(operation, Write) and "changes" not in answer:
-        refused = refusal(answer)
-        if refused is not None:
-            raise refused
     return answer
 
 

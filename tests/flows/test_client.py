@@ -212,13 +212,13 @@ BAD: dict[str, tuple[Callable[[Client], object], type[Exception], str]] = {
     "filter": (lambda m: m.recall("x", colour="red"), RequestError, "colour"),
     "no zone": (lambda m: m.recall("x", since=datetime(2026, 1, 1)), RequestError, "no zone"),
     "nothing": (lambda m: m.preview_forget(), RequestError, "nothing says what to forget"),
-    "none": (lambda m: m.forget(reason="x"), RequestError, "memory_ids"),
+    "none": (lambda m: m.forget(reason="x"), RequestError, "nothing says what to forget"),
     "no id": (lambda m: m.get("../health"), NotFoundError, "whole ids"),
     "nobody": (lambda m: m.get(NOBODY), NotFoundError, "there is no memory"),
     "unknown": (lambda m: m.pin(NOBODY), NotFoundError, "there is no memory"),
     "sql": (lambda m: m.sql("DROP TABLE memory_rows"), SqlRefusedError, "SELECT"),
     "name": (lambda m: m.get_entity("Nobody"), NotFoundError, "nothing called Nobody"),
-    "surrogate": (lambda m: m.remember("\ud83d"), RequestError, "surrogates not allowed"),
+    "surrogate": (lambda m: m.remember("\ud83d"), RequestError, "unicode string"),
 }
 
 

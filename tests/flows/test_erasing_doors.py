@@ -71,11 +71,15 @@ class Client:
 
     def remembered(self, content: str) -> str:
         body = {"content": content, "scope": "ana"}
-        return str(self.http.post("/api/memory/remember", json=body).json()["result"]["id"])
+        return str(self.http.post("/api/memory/remember", json=body).json()["id"])
 
-    def erased(self, by: httpx.Client | None = None, **body: object) -> httpx.Response:
+    def erased(self, **body: object) -> httpx.Response:
         said = {"scope": "ana", "reason": "asked", **body}
-        return (by or self.http).post("/api/memory/erase", json=said)
+        return self.http.post("/api/memory/erase", json=said)
+
+    def erased_scope(self, by: httpx.Client | None = None, **body: object) -> httpx.Response:
+        said = {"scope": "ana", "reason": "asked", **body}
+        return (by or self.http).post("/api/memory/erase-scope", json=said)
 
     def in_no_file(self, command: str) -> bool:
         state = self.http.get(f"/api/commands/{command}").json()
@@ -87,18 +91,18 @@ def test_over_http(tmp_path: Path) -> None:
     with server(tmp_path) as served, served.client() as http:
         client = Client(http)
         first, pinned = client.remembered(SECRET), client.remembered(f"critical: {FOREIGN}")
-        shown = client.erased(ids=[first, pinned]).json()
+        shown = client.erased(memory_ids=[first, pinned], mode="preview").json()
         assert {row["id"] for row in shown["candidates"]} == {first, pinned}
-        answer = client.erased(ids=[first, pinned], mode="execute").json()
-        assert {row["id"]: row["status"] for row in answer["result"]} == {
+        answer = client.erased(memory_ids=[first, pinned]).json()
+        assert {row["id"]: row["status"] for row in answer["changes"]} == {
             first: "erased",
             pinned: "pinned",
         }
         until(lambda: client.in_no_file(answer["command_id"]))
         assert where(tmp_path, SECRET) == []
         problem(http.post(f"/api/memory/{first}/recover", json={}), 409, "retention_expired")
-        gone = client.erased(ids=[pinned], mode="execute", force=True, cascade=True).json()
-        assert {row["status"] for row in gone["result"]} == {"erased"}
+        gone = client.erased(memory_ids=[pinned], force=True, cascade=True).json()
+        assert {row["status"] for row in gone["changes"]} == {"erased"}
         until(lambda: client.in_no_file(gone["command_id"]))
         assert where(tmp_path, SECRET, FOREIGN) == []
         third = http.delete(
@@ -112,19 +116,19 @@ def test_a_whole_scope_over_http(tmp_path: Path) -> None:
         client = Client(http)
         client.remembered("The bread is in the oven")
         served.settle(http)
-        counted = client.erased(whole_scope=True).json()
+        counted = client.erased_scope(mode="preview").json()
         assert counted["memories"] > 0
-        refused = client.erased(whole_scope=True, mode="execute")
+        refused = client.erased_scope(confirm_token="scope-0-000000000000")
         problem(refused, 409, "confirmation_required")
-        confirmed = {"mode": "execute", "confirm_token": counted["confirm_token"]}
+        confirmed = counted["confirm_token"]
         token = served.token("some", "ana", may=["forget", "recall"])
         with served.client(token) as some:
-            refused = client.erased(some, whole_scope=True, **confirmed)
+            refused = client.erased_scope(some, confirm_token=confirmed)
             problem(refused, 403, "forbidden")
         token = served.token("all", "ana", may=["forget", "recall", "admin"])
         with served.client(token) as one:
-            answer = client.erased(one, whole_scope=True, **confirmed).json()
-        assert answer["result"] == {"status": "erased", "memories": counted["memories"]}
+            answer = client.erased_scope(one, confirm_token=confirmed).json()
+        assert (answer["status"], answer["memories"]) == ("erased", counted["memories"])
 
 
 def test_by_the_command_line(tmp_path: Path) -> None:

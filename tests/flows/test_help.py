@@ -26,7 +26,7 @@ def test_brackets_in_help_texts_are_shown(program: Program) -> None:
     ("arguments", "code", "told"),
     [
         (("get", "12345678"), 1, "there is no memory"),
-        (("remember", "x", "--scope"), 2, "--scope"),
+        (("erase-scope",), 2, "scope"),
         (("recall", "x", "--scope", "a", "--nonsense"), 2, "--nonsense"),
         (("ingest", "missing.jsonl"), 2, "there is no file missing.jsonl"),
         (("modify", "12345678", "--reason", "none"), 2, "nothing to change"),

@@ -7,8 +7,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from palimpsest.ops.operations.memories import Explain, History, List
+from palimpsest.ops.operations.operation import Read
 from palimpsest.ops.queries.dispatch import DirectQueries
-from palimpsest.ops.queries.requests import ExplainRequest, HistoryRequest, ListRequest, Request
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import MemoryPatch, ModifyCommand, RememberCommand
@@ -17,16 +18,16 @@ from tests.harness import Pipeline
 UNREAD = ("normalize", "apply-writes")
 
 
-def ask(pipeline: Pipeline, request: Request) -> Any:
+def ask(pipeline: Pipeline, operation: Read[Any]) -> Any:
     sources = Sources(
         Settings(), pipeline.log, {0: pipeline.shard}, 1, pipeline.embedding, lambda _: None
     )
-    return asyncio.run(DirectQueries(sources).answer(request))
+    return asyncio.run(DirectQueries(sources).answer(operation))
 
 
 def told(pipeline: Pipeline, memory_id: str) -> list[Any]:
-    events = ask(pipeline, HistoryRequest(memory_id))["events"]
-    assert ask(pipeline, ExplainRequest(memory_id))["history"] == events
+    events = ask(pipeline, History(memory_id))["events"]
+    assert ask(pipeline, Explain(memory_id))["history"] == events
     return [(each["event"], each["new_content"]) for each in events]
 
 
@@ -34,7 +35,7 @@ def test_history_tells_what_audit_has_not_read(tmp_path: Path) -> None:
     with Pipeline(tmp_path) as pipeline:
         pipeline.command(RememberCommand(content="Tea at four"))
         pipeline.run(*UNREAD)
-        [memory] = ask(pipeline, ListRequest(scope="ana"))["memories"]
+        [memory] = ask(pipeline, List(scope="ana"))["memories"]
         assert told(pipeline, memory["id"]) == [("created", "Tea at four")]
         pipeline.run("audit")
         patch = MemoryPatch(memory_id=memory["id"], content="Tea at five")
@@ -42,6 +43,6 @@ def test_history_tells_what_audit_has_not_read(tmp_path: Path) -> None:
         pipeline.run(*UNREAD)
         both = [("created", "Tea at four"), ("updated", "Tea at five")]
         assert told(pipeline, memory["id"]) == both
-        before = ask(pipeline, HistoryRequest(memory["id"]))
+        before = ask(pipeline, History(memory["id"]))
         pipeline.run("audit")
-        assert ask(pipeline, HistoryRequest(memory["id"])) == before
+        assert ask(pipeline, History(memory["id"])) == before

@@ -75,7 +75,7 @@ def test_a_turn_goes_into_an_own_scope_only(served: Served, tokens: dict[str, st
         problem(client.post("/api/turns", json=enveloped), 404, "not_found")
 
 
-OF_ALL = ("/api/pipeline/status", "/api/diagnostics", "/api/diagnostics/queue", "/api/stats")
+OF_ALL = ("/api/pipeline/status", "/api/diagnostics", "/api/diagnostics?domain=queue", "/api/stats")
 
 
 def test_what_tells_of_all_scopes_needs_all(served: Served, tokens: dict[str, str]) -> None:

@@ -35,7 +35,7 @@ def remembered(client: httpx.Client, content: str = "", **fields: Any) -> str:
     content = content or f"Ana owns exactly {next(NUMBERS)} teapots."
     answer = client.post("/api/memory/remember", json={"content": content, **fields})
     assert answer.status_code == 200, answer.text
-    return str(answer.json()["result"]["id"])
+    return str(answer.json()["id"])
 
 
 def of(client: httpx.Client, memory_id: str) -> dict[str, Any]:
@@ -46,13 +46,14 @@ def of(client: httpx.Client, memory_id: str) -> dict[str, Any]:
 def test_a_text_is_remembered_and_found_at_once(client: httpx.Client) -> None:
     body = {"content": "critical: [health, food]: Ana never eats peanuts.", "scope": "ana"}
     said = client.post("/api/memory/remember", json=body).json()
-    assert (said["applied"], said["result"]["deduped"]) == (True, False)
+    assert (said["applied"], said["deduped"]) == (True, False)
     found = client.post("/api/memory/recall", json={"query": "peanuts", "scope": "ana"}).json()
     first = found["results"][0]
-    assert first["id"] == said["result"]["id"]
+    assert first["id"] == said["id"]
     assert (first["type"], first["pinned"], first["tags"]) == ("rule", True, ["health", "food"])
     again = client.post("/api/memory/remember", json={**body, "content": "ana never eats peanuts"})
-    assert again.json()["result"] == {"id": first["id"], "deduped": True, "version": 1}
+    told = again.json()
+    assert (told["id"], told["deduped"], told["version"]) == (first["id"], True, 1)
 
 
 def test_what_is_structured_goes_into_the_graph(client: httpx.Client, served: Served) -> None:
@@ -169,32 +170,33 @@ def test_many_are_changed_each_for_itself(client: httpx.Client) -> None:
     gone = remembered(client)
     client.delete(f"/api/memory/{gone}", params={"reason": "x"})
     patches = [
-        {"id": one, "importance": 0.1},
-        {"id": other, "importance": 0.1, "if_version": 5},
-        {"id": gone, "importance": 0.1},
-        {"id": NOBODY, "importance": 0.1},
+        {"memory_id": one, "importance": 0.1},
+        {"memory_id": other, "importance": 0.1, "if_version": 5},
+        {"memory_id": gone, "importance": 0.1},
+        {"memory_id": NOBODY, "importance": 0.1},
     ]
     said = client.post("/api/memory/modify", json={"patches": patches, "reason": "x"}).json()
-    statuses = [each["status"] for each in said["result"]]
+    statuses = [each["status"] for each in said["changes"]]
     assert statuses == ["updated", "version_conflict", "deleted", "not_found"]
 
 
 def test_many_are_forgotten_after_a_look(client: httpx.Client) -> None:
     for number in range(30):
         remembered(client, f"Ana saw heron number {number}.", scope="herons")
-    body: dict[str, Any] = {"scope": "herons", "type": "fact", "source_type": "manual"}
-    shown = client.post("/api/memory/forget", json=body).json()
+    body: dict[str, Any] = {"scope": "herons", "types": "fact", "source_type": "manual"}
+    look = {**body, "mode": "preview"}
+    shown = client.post("/api/memory/forget", json=look).json()
     assert len(shown["candidates"]) == 30
     assert shown["needs_confirmation"] is True
-    execute = {**body, "mode": "execute", "reason": "too many"}
+    execute = {**body, "reason": "too many"}
     problem(client.post("/api/memory/forget", json=execute), 409, "confirmation_required")
     confirmed = {**execute, "confirm_token": shown["confirm_token"]}
     remembered(client, "Ana saw one heron more.", scope="herons")
     problem(client.post("/api/memory/forget", json=confirmed), 409, "confirm_mismatch")
-    shown = client.post("/api/memory/forget", json=body).json()
+    shown = client.post("/api/memory/forget", json=look).json()
     confirmed = {**execute, "confirm_token": shown["confirm_token"]}
     said = client.post("/api/memory/forget", json=confirmed).json()
-    assert {each["status"] for each in said["result"]} == {"forgotten"}
+    assert {each["status"] for each in said["changes"]} == {"forgotten"}
     problem(client.post("/api/memory/forget", json=execute), 404, "not_found")
 
 
@@ -204,11 +206,11 @@ WRONG: list[tuple[str, str, Any]] = [
     ("POST", "/api/memory/remember", {"content": "x", "importance": 2}),
     ("POST", "/api/memory/remember", {"content": "x", "kind": "fact"}),
     ("POST", "/api/memory/modify", {"patches": []}),
-    ("POST", "/api/memory/modify", {"patches": [{"id": "x"}]}),
-    ("POST", "/api/memory/modify", {"patches": [{"id": "x"}] * 201, "reason": "x"}),
+    ("POST", "/api/memory/modify", {"patches": [{"memory_id": "x", "pinned": True}]}),
+    ("POST", "/api/memory/modify", {"patches": [{"memory_id": "x"}] * 201, "reason": "x"}),
     ("POST", "/api/memory/forget", {}),
-    ("POST", "/api/memory/forget", {"mode": "execute", "ids": ["x"]}),
-    ("POST", "/api/memory/forget", {"mode": "both", "ids": ["x"]}),
+    ("POST", "/api/memory/forget", {"mode": "execute", "memory_ids": ["x"]}),
+    ("POST", "/api/memory/forget", {"mode": "both", "memory_ids": ["x"]}),
     ("PATCH", f"/api/memory/{NOBODY}", {"content": "x"}),
     ("PATCH", f"/api/memory/{NOBODY}", {"content": "x", "reason": " "}),
     ("DELETE", f"/api/memory/{NOBODY}", None),
@@ -299,27 +301,40 @@ def test_too_many_changes_are_told_when_to_come_back(
         place = f"/api/memory/{remembered(client)}"
         for name in ("pin", "unpin"):
             assert client.post(f"{place}/{name}").status_code == 200
-        body = {"mode": "execute", "ids": [NOBODY], "reason": "x"}
-        problem(client.post("/api/memory/forget", json=body), 404, "not_found")
+        one = {"memory_ids": [NOBODY], "reason": "x"}
+        body = {**one, "memory_ids": [NOBODY, NOBODY[:-1] + "1"]}
+        assert client.post("/api/memory/forget", json=body).status_code == 200
         assert client.delete(place, params={"reason": "x"}).status_code == 200
         for answer in (
             client.post(f"{place}/pin"),
             client.patch(place, json=CHANGE),
-            client.post("/api/memory/modify", json={"patches": [{"id": "x"}], "reason": "x"}),
+            client.post(
+                "/api/memory/modify", json={"patches": [{"memory_id": "x"}], "reason": "x"}
+            ),
             client.delete(place, params={"reason": "x"}),
             client.post("/api/memory/forget", json=body),
+            client.post("/api/memory/forget", json=one),
+            client.post("/api/rpc/forget", json=body),
+            client.post("/api/rpc/pin", json={"memory_id": NOBODY}),
         ):
             problem(answer, 429, "rate_limited")
             assert 1 <= int(answer.headers["retry-after"]) <= 60
         # To look is no change.
         for _ in range(3):
-            shown = client.post("/api/memory/forget", json={"ids": [NOBODY]})
+            shown = client.post(
+                "/api/memory/forget", json={"memory_ids": [NOBODY], "mode": "preview"}
+            )
             assert shown.status_code == 200
 
 
 WRITES: list[tuple[str, str, Any, str]] = [
     ("POST", "/api/memory/remember", {"content": "x y", "scope": "ben"}, "remember"),
-    ("POST", "/api/memory/forget", {"ids": ["{id}"], "scope": "ben"}, "forget"),
+    (
+        "POST",
+        "/api/memory/forget",
+        {"memory_ids": ["{id}"], "scope": "ben", "mode": "preview"},
+        "forget",
+    ),
     ("PATCH", "/api/memory/{id}", CHANGE, "modify"),
     ("DELETE", "/api/memory/{id}?reason=x", None, "forget"),
     ("POST", "/api/memory/{id}/correct", {"content": "x y"}, "modify"),
@@ -346,9 +361,10 @@ def test_who_may_change_what(tmp_path_factory: pytest.TempPathFactory) -> None:
             for method, path, body, _ in WRITES:
                 answer = ana.request(method, path.replace("{id}", memory_id), json=body)
                 problem(answer, 404, "not_found")
-            patches = {"patches": [{"id": memory_id, **CHANGE}]}
-            said = ana.post("/api/memory/modify", json=patches).json()
-            assert [each["status"] for each in said["result"]] == ["not_found"]
+            patches = {"patches": [{"memory_id": memory_id, **CHANGE}]}
+            problem(ana.post("/api/memory/modify", json=patches), 404, "not_found")
+            said = ana.post("/api/memory/modify", json={**patches, "scope": "ana"}).json()
+            assert [each["status"] for each in said["changes"]] == ["not_found"]
         for method, path, body, needed in WRITES:
             may = [each for each in PERMISSIONS if each != needed]
             token = served.token(f"{method} {path}", "ben", may=may)

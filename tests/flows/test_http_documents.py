@@ -54,7 +54,7 @@ def added(client: httpx.Client, **body: Any) -> str:
     """The id of a document that is done, or has failed."""
     said = client.post("/api/documents?wait=60", json=body)
     assert said.status_code == 200, said.text
-    found: str = said.json()["result"]["id"]
+    found: str = said.json()["id"]
     until(lambda: of(client, found)["status"] in ("done", "failed"))
     return found
 
@@ -69,7 +69,7 @@ def test_a_text_is_added_found_and_deleted(client: httpx.Client) -> None:
     document_id = added(client, **body)
     again = client.post("/api/documents?wait=60", json=body).json()
     assert again["applied"]
-    assert again["result"] == {"id": document_id, "deduped": True}
+    assert (again["id"], again["deduped"]) == (document_id, True)
     told = of(client, document_id)
     assert (told["kind"], told["source"], told["scope"]) == ("file", "lights.md", "home")
     listed = client.get("/api/documents", params={"status": "done"}).json()["documents"]
@@ -78,12 +78,15 @@ def test_a_text_is_added_found_and_deleted(client: httpx.Client) -> None:
     best = found.json()["results"][0]
     assert (best["source_id"], best["tags"]) == (document_id, ["Lights"])
     page = client.get(f"/api/documents/{document_id}/chunks?limit=3").json()
-    rest = client.get(f"/api/documents/{document_id}/chunks?cursor={page['next']}").json()
+    rest = client.get(f"/api/documents/{document_id}/chunks?cursor={page['next_cursor']}").json()
     assert len(page["chunks"]) + len(rest["chunks"]) == told["chunks"]
     assert best["id"] in {each["id"] for each in page["chunks"] + rest["chunks"]}
     gone = client.delete(f"/api/documents/{document_id}", params={"reason": "dark", "wait": 60})
-    assert gone.json()["result"] == {
-        "id": document_id, "status": "deleted", "forgotten": told["chunks"], "kept": 0,
+    told_gone = gone.json()
+    told_gone.pop("command_id")
+    assert told_gone == {
+        "applied": True, "id": document_id, "status": "deleted",
+        "forgotten": told["chunks"], "kept": 0,
     }  # fmt: skip
     assert of(client, document_id)["status"] == "deleted"
     assert document_id not in client.get("/api/documents").text
@@ -155,7 +158,7 @@ def test_what_is_anothers_is_as_if_it_did_not_exist(
                 answered = client.request(method, f"/api/documents/{document_id}{tail}")
                 told.append(problem(answered, 404, "not_found")["detail"].replace(document_id, ""))
         assert len(set(told)) == 1
-        assert client.get("/api/documents").json() == {"documents": [], "next": None}
+        assert client.get("/api/documents").json() == {"documents": [], "next_cursor": None}
         problem(client.get("/api/documents?scope=home"), 404, "not_found")
         elsewhere = {"text": "x", "scope": "home"}
         problem(client.post("/api/documents", json=elsewhere), 404, "not_found")

@@ -74,7 +74,7 @@ def test_what_was_done_is_counted(served: Served) -> None:
     assert (
         0 < more("query_seconds_sum", query="recall") <= more("http_request_seconds_sum", **recall)
     )
-    one = {"method": "GET", "route": "/api/memory/{id}"}
+    one = {"method": "GET", "route": "/api/memory/{memory_id}"}
     assert more("http_requests_total", **one, status="404") == 1
     assert more("http_requests_total", method="GET", route="other", status="404") == 1
     assert more("command_wait_seconds_count", end="applied") == 1

@@ -36,7 +36,7 @@ def client(served: Served) -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def memory(client: httpx.Client) -> dict[str, Any]:
-    found = client.get("/api/memories", params={"scope": "home", "type": "fact"}).json()
+    found = client.get("/api/memories", params={"scope": "home", "types": "fact"}).json()
     memory: dict[str, Any] = found["memories"][0]
     return memory
 
@@ -48,7 +48,7 @@ GIVEN: list[tuple[str, str, dict[str, Any], int]] = [
     ("POST", "/api/memory/recall", {"json": {"query": "coffee", "scope": "home"}}, 200),
     ("POST", "/api/memory/recall", {"json": {"query": "coffee", "scope": "never seen"}}, 200),
     ("POST", "/api/memory/recall", {"json": {"query": "coffee"}}, 200),
-    ("POST", "/api/memory/recall", {"json": {"query": "x", "type": "fact", "tags": ["a"]}}, 200),
+    ("POST", "/api/memory/recall", {"json": {"query": "x", "types": "fact", "tags": ["a"]}}, 200),
     ("POST", "/api/memory/recall", {"json": {"query": " "}}, 422),
     ("POST", "/api/memory/recall", {"json": {}}, 422),
     ("POST", "/api/memory/recall", {"json": {"query": "x", "limit": 0}}, 422),
@@ -67,13 +67,13 @@ GIVEN: list[tuple[str, str, dict[str, Any], int]] = [
     ("PUT", "/api/memory/recall", {"json": {}}, 405),
     ("POST", "/api/memory/context", {"json": {"query": "coffee", "scope": "home"}}, 200),
     ("POST", "/api/memory/context", {"json": {"query": "coffee", "budget": 1}}, 422),
-    ("GET", "/api/memory/search?q=coffee&scope=home", {}, 200),
+    ("GET", "/api/memory/search?query=coffee&scope=home", {}, 200),
     ("GET", "/api/memory/search", {}, 422),
     ("GET", "/api/scopes", {}, 200),
     ("GET", "/api/weak?scope=home&below=0.9&limit=3", {}, 200),
     ("GET", "/api/weak?below=2", {}, 422),
     ("GET", "/api/memories", {}, 200),
-    ("GET", "/api/memories?scope=home&type=fact&type=preference&limit=1", {}, 200),
+    ("GET", "/api/memories?scope=home&types=fact&types=preference&limit=1", {}, 200),
     ("GET", "/api/memories?deleted=true", {}, 200),
     ("GET", "/api/memories?limit=1001", {}, 422),
     ("GET", "/api/memories?cursor=yesterday", {}, 422),
@@ -94,19 +94,19 @@ GIVEN: list[tuple[str, str, dict[str, Any], int]] = [
     (
         "POST",
         "/api/memory/context",
-        {"json": {"query": "x", "scope": "home", "session": "s1"}},
+        {"json": {"query": "x", "scope": "home", "session_id": "s1"}},
         200,
     ),
     ("GET", "/api/embeddings?scope=home", {}, 200),
     ("GET", "/api/entities?scope=home", {}, 200),
-    ("GET", "/api/entities?scope=home&q=no&limit=1", {}, 200),
+    ("GET", "/api/entities?scope=home&query=no&limit=1", {}, 200),
     ("GET", "/api/entities?scope=home&cursor=x", {}, 422),
     ("GET", "/api/entities/Nora?scope=home", {}, 200),
     ("GET", "/api/entities/Nora?scope=work", {}, 404),
     ("GET", "/api/pipeline/status", {}, 200),
     ("GET", "/api/diagnostics", {}, 200),
-    ("GET", "/api/diagnostics/queue", {}, 200),
-    ("GET", "/api/diagnostics/weather", {}, 404),
+    ("GET", "/api/diagnostics?domain=queue", {}, 200),
+    ("GET", "/api/diagnostics?domain=weather", {}, 404),
     ("GET", "/api/stats", {}, 200),
     ("GET", "/api/stats?scope=home", {}, 200),
     ("POST", "/api/sql", {"json": {"query": "SELECT count(*) FROM memories"}}, 200),
@@ -114,7 +114,7 @@ GIVEN: list[tuple[str, str, dict[str, Any], int]] = [
     ("POST", "/api/sql", {"json": {"query": "SELECT 1"}, "headers": {"Accept": "text/csv"}}, 406),
     ("GET", f"/api/commands/{NOBODY}", {}, 404),
     ("GET", "/api/events?scope=%20", {}, 422),
-    ("GET", "/api/memory/search?scope=home&q=" + "x" * 2_001, {}, 422),
+    ("GET", "/api/memory/search?scope=home&query=" + "x" * 2_001, {}, 422),
     ("GET", "/api/documents", {}, 200),
     ("GET", "/api/documents?scope=home&status=done&limit=1", {}, 200),
     ("GET", "/api/documents?status=lost", {}, 422),
@@ -162,9 +162,9 @@ def test_a_recall_finds_and_filters(client: httpx.Client) -> None:
     found = client.post("/api/memory/recall", json=body).json()
     assert "walnuts" in found["results"][0]["content"]
     assert set(found["results"][0]["scores"]) >= {"keyword", "vector"}
-    one = client.post("/api/memory/recall", json={**body, "type": "episodic", "limit": 1}).json()
+    one = client.post("/api/memory/recall", json={**body, "types": "episodic", "limit": 1}).json()
     assert [each["type"] for each in one["results"]] == ["episodic"]
-    words = client.get("/api/memory/search", params={"q": "walnuts", "scope": "home"}).json()
+    words = client.get("/api/memory/search", params={"query": "walnuts", "scope": "home"}).json()
     assert words["method"] == "keyword"
     assert all("walnuts" in each["content"] for each in words["results"])
 
@@ -176,7 +176,7 @@ def test_pages_follow_one_another(client: httpx.Client) -> None:
         asked = {"scope": "home", "limit": "2", **({"cursor": cursor} if cursor else {})}
         page = client.get("/api/memories", params=asked).json()
         ids += [each["id"] for each in page["memories"]]
-        cursor = page["next"]
+        cursor = page["next_cursor"]
         if cursor is None:
             break
     assert ids == [each["id"] for each in whole["memories"]]
@@ -185,7 +185,7 @@ def test_pages_follow_one_another(client: httpx.Client) -> None:
         asked = {"scope": "home", "limit": "1", **({"cursor": cursor} if cursor else {})}
         page = client.get("/api/entities", params=asked).json()
         names += [each["name"] for each in page["entities"]]
-        cursor = page["next"]
+        cursor = page["next_cursor"]
         if cursor is None:
             break
     assert sorted(names) == sorted(

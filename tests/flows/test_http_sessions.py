@@ -35,17 +35,17 @@ def test_a_session_from_its_first_turn_to_its_end(served: Served, client: httpx.
     assert kept["short_term"]["summary"] is None
     assert "We go to Oslo." in {memory["content"] for memory in kept["memories"]}
     done = client.put(f"{place}/memory", json={"summary": "A trip to Oslo.", **scope})
-    assert done.json()["result"]["status"] == "updated"
+    assert done.json()["status"] == "updated"
     assert client.get(f"{place}/memory", params=scope).json()["short_term"]["summary"]["text"] == (
         "A trip to Oslo."
     )
-    asked = {"query": "where do we go?", "session": "talk/1", **scope}
+    asked = {"query": "where do we go?", "session_id": "talk/1", **scope}
     assert (
         "Summary: A trip to Oslo." in client.post("/api/memory/context", json=asked).json()["text"]
     )
-    ended = client.post(f"{place}/end", json=scope).json()["result"]
+    ended = client.post(f"{place}/end", json=scope).json()
     assert (ended["status"], ended["turns"]) == ("ended", 1)
-    assert client.post(f"{place}/end", json=scope).json()["result"]["status"] == "already"
+    assert client.post(f"{place}/end", json=scope).json()["status"] == "already"
     [session] = client.get("/api/sessions", params=scope).json()["sessions"]
     assert (session["session_id"], session["ended_by"]) == ("talk/1", "command")
     assert client.get("/api/sessions", params={**scope, "open": True}).json()["sessions"] == []
@@ -78,7 +78,7 @@ def test_sessions_are_paged(served: Served, client: httpx.Client) -> None:
         asked = {"scope": "paged", "limit": 2} | ({"cursor": cursor} if cursor else {})
         page = client.get("/api/sessions", params=asked).json()
         seen += [session["session_id"] for session in page["sessions"]]
-        cursor = page["next"]
+        cursor = page["next_cursor"]
         if cursor is None:
             break
     assert seen == ["s2", "s1", "s0"]
@@ -102,6 +102,6 @@ def test_sessions_on_the_command_line(tmp_path: Path) -> None:
     assert session["ended_by"] == "command"
     context = program.ok("context", "walnuts", "--scope", "ana", "--session-id", name)
     assert "Summary: Of Lisbon and walnuts." in context
-    assert "nothing is kept" in program.fails("session-memory", "never", "--scope", "ana")
+    assert "nothing is remembered" in program.fails("session-memory", "never", "--scope", "ana")
     assert "256 characters" in program.fails("session-end", "x" * 257, "--scope", "ana", code=2)
     assert "no place" in program.fails("sessions", "--scope", "ana", "--cursor", "x")

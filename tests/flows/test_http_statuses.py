@@ -27,7 +27,7 @@ from tests.flows.program import until
 from tests.flows.test_http_gateway import AWAY, gateway
 
 NOBODY = "00000000-0000-5000-8000-000000000000"
-NOWHERE = {"memory_id": NOBODY, "command": NOBODY, "document": NOBODY, "replay": "none"}
+NOWHERE = {"id": NOBODY, "command": NOBODY, "document": NOBODY, "replay": "none"}
 NOWHERE |= {"branch": "none", "compared": "none", "dead": "none"}
 LARGE = 2**20 + 1
 """Bytes of a body that is too large for every route."""

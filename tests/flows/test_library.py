@@ -181,7 +181,7 @@ BAD: dict[str, tuple[Callable[[Memory], object], str]] = {
     "no field": (lambda m: m.modify("x", reason="y"), "nothing to change"),
     "unknown field": (lambda m: m.remember("x", colour="red"), "colour"),
     "share": (lambda m: m.remember("x", importance=3.0), "importance"),
-    "none to forget": (lambda m: m.forget(reason="x"), "memory_ids"),
+    "none to forget": (lambda m: m.forget(reason="x"), "nothing says what to forget"),
     "sql": (lambda m: m.sql("DROP TABLE memory_rows"), "SELECT"),
     "two statements": (lambda m: m.sql("SELECT 1; SELECT 2"), "one"),
     "unknown name": (lambda m: m.get_entity("Lisbn"), "did you mean Lisbon"),

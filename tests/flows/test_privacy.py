@@ -119,7 +119,7 @@ def through_http(client: httpx.Client) -> str:
     )
     answers.append(kept)
     change = {"content": said("http-modify"), "reason": f"password: {secret('http-modify')}"}
-    path = f"/api/memory/{kept.json()['result']['id']}"
+    path = f"/api/memory/{kept.json()['id']}"
     answers.append(client.patch(f"{path}?wait=60", json=change))
     question = {"query": f"whose password is {secret('http-recall')}?"}
     answers.append(client.post("/api/memory/recall", json=question))
