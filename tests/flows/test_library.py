@@ -56,17 +56,6 @@ def test_the_examples_run_one_after_another(tmp_path: Path) -> None:
     assert runner.tries > 20
 
 
-def methods(kind: type) -> dict[str, inspect.Signature]:
-    made = inspect.getmembers(kind, inspect.isfunction)
-    return {name: inspect.signature(each) for name, each in made if not name.startswith("_")}
-
-
-def test_both_have_the_same_methods_with_docstrings() -> None:
-    assert methods(Memory) == methods(AsyncMemory)
-    for name in methods(Memory):
-        assert "await" not in (getattr(Memory, name).__doc__ or "await"), name
-
-
 def test_the_package_offers_what_it_says_and_imports_nothing_until_then() -> None:
     code = (
         "import sys, palimpsest, palimpsest.streams.topology; print('duckdb' in sys.modules);"
