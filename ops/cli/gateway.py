@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,9 @@ def gateway(cli: Cli) -> None:
 
     Example: palimpsest gateway --set log.kind=kafka --set kafka.listen_port=8765
     """
+
+    import asyncio
+
     settings = cli.settings
     if settings.log.kind != "kafka":
         raise wrong_use("the gateway is for workers on Kafka; add --set log.kind=kafka")
@@ -33,6 +35,8 @@ def gateway(cli: Cli) -> None:
 
 
 async def _serve(settings: Settings) -> None:
+    import asyncio
+
     from palimpsest.ops.service.local import local_interface
     from palimpsest.ops.service.routing import RoutedQueries
     from palimpsest.ops.service.running import place_of

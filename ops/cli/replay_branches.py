@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from dataclasses import asdict
 from datetime import datetime
@@ -74,6 +73,9 @@ def reextract(
 
     Example: palimpsest replay reextract --branch better --provider rules --dry-run
     """
+
+    import asyncio
+
     from palimpsest.ops.replay.branches import Selection
     from palimpsest.ops.replay.reextraction import Reextraction
 
@@ -101,6 +103,8 @@ def _changed(cli: Cli, provider: str | None, model: str | None) -> tuple[Setting
 
 
 async def _reextract(settings: Settings, asked: Reextraction) -> Reextracted:
+    import asyncio
+
     from palimpsest.ops.replay.reextraction import reextract as extract_anew
 
     stopping = asyncio.Event()

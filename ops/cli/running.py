@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -56,6 +55,9 @@ def run(
 
     Example: palimpsest run --once
     """
+
+    import asyncio
+
     only = [name.strip() for name in (stages or "").split(",") if name.strip()]
     result = asyncio.run(_run(cli.settings, once, only))
     if json:
@@ -73,6 +75,8 @@ def run(
 
 
 async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
+    import asyncio
+
     from palimpsest.ops.bootstrap import running
     from palimpsest.ops.cli.run_progress import watched
     from palimpsest.ops.parts import SetupError, embedding_choice
@@ -121,6 +125,9 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
 async def _begun_again(is_patient: bool) -> AsyncIterator[None]:
     """Begin again, as the same process, where the log could not be used for what may pass: whatever
     a broken client leaves behind ends with the program that had it."""
+
+    import asyncio
+
     from palimpsest.streams.logs.base import LogUnavailable
 
     try:

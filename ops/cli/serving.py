@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sys
@@ -63,6 +62,9 @@ def serve(
 
     Example: palimpsest serve --port 3850
     """
+
+    import asyncio
+
     from palimpsest.ops.distribution import install_hint
     from palimpsest.ops.parts import SetupError
 
@@ -76,6 +78,8 @@ def serve(
 
 
 async def _serve(settings: Settings) -> None:
+    import asyncio
+
     from palimpsest.ops.http.serving import serving
 
     # What computes for others takes turns with the event loop, each turn this long.
