@@ -239,7 +239,8 @@ def describe(error: ValidationError, limit: int = 5) -> str:
 
 def _as_json_says(message: str) -> str:
     """A failure in the words of JSON, which has neither tuples nor dictionaries."""
-    return message.replace("valid tuple", "valid array").replace("valid dictionary", "valid object")
+    said = message.removeprefix("Value error, ").replace("valid tuple", "valid array")
+    return said.replace("valid dictionary", "valid object")
 
 
 def json_schema(schema: str) -> dict[str, object]:

@@ -167,7 +167,7 @@ def _of_validation(error: RequestValidationError) -> Problem:
         why = str(errors[0].get("ctx", {}).get("error", "it ends too early"))
         return Problem("malformed", f"the body is no JSON: {why}")
     told = [
-        {"where": _where(each["loc"]), "why": WORDS.get(each["type"], str(each["msg"]))}
+        {"where": _where(each["loc"]), "why": WORDS.get(each["type"], _said(each["msg"]))}
         for each in errors
     ]
     detail = "; ".join(f"{each['where']}: {each['why']}" for each in told[:5])
@@ -176,6 +176,10 @@ def _of_validation(error: RequestValidationError) -> Problem:
 
 WORDS: Final = {"extra_forbidden": "there is no such field", "missing": "is missing"}
 """For errors of pydantic whose text is for programmers."""
+
+
+def _said(message: object) -> str:
+    return str(message).removeprefix("Value error, ")
 
 
 def _where(place: Sequence[object]) -> str:

@@ -3,6 +3,7 @@ for good where its scope allows that."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,6 +14,7 @@ from pydantic import Field
 
 from palimpsest.ops.library.memory_methods import AsyncMethods
 from palimpsest.ops.mcp.tools import MEMORY_ID, REASON, TAGS, Done, done
+from palimpsest.ops.queries.errors import NotFoundError
 
 Kind = Annotated[
     Literal["server", "personal"],
@@ -64,9 +66,10 @@ class TeachingTools:
     ) -> Kept:
         """Keep a summary of this conversation for some hours, in the place of the one before. Not
         for what the user asks to have remembered: that is for long-term memory."""
-        known = (await self._memory.session_memory(session_id, limit=1)).short_term
-        if known is not None and known.explicit_intent:
-            raise ToolError(ASKED_FOR_GOOD)
+        with contextlib.suppress(NotFoundError):  # nothing is known of a new session
+            known = (await self._memory.session_memory(session_id, limit=1)).short_term
+            if known is not None and known.explicit_intent:
+                raise ToolError(ASKED_FOR_GOOD)
         kept = await self._memory.update_short_term_memory(session_id, summary)
         return Kept(kept.session_id, kept.expires_at)
 

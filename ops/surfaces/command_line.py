@@ -90,7 +90,7 @@ def execute(cli: Cli, kind: AnyOperation, given: dict[str, Any], as_json: bool) 
             raise typer.Exit(1) from None
         raise
     _print(cli, operation, answer, as_json)
-    refused_part = refusal(answer)
+    refused_part = refusal(answer, operation)
     if refused_part is not None or _is_failure(kind, answer):
         raise typer.Exit(1)
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import httpx
+from pydantic import ValidationError
 
 from palimpsest.ops.operations.changing import CommandResult
 from palimpsest.ops.operations.executing import NotYetAppliedError, outcome
@@ -35,6 +36,7 @@ LONGEST_WAIT_SECONDS: Final = 60.0
 """A service keeps a request open for no longer."""
 BODY_BYTES: Final = 512 * 1024
 """Of turns that are sent at once, unless one is larger; half of what a service accepts."""
+NOT_OURS: Final = "the answer is not one of this service; check the base_url"
 LARGEST_TURN: Final = 2**40
 """The service knows what is too large for it."""
 
@@ -72,6 +74,12 @@ class Service(BackgroundTransport):
 
     # --- operations -----------------------------------------------------------------------------
 
+    async def send(self, operation: Operation[T], seconds: float) -> T:
+        try:
+            return await super().send(operation, seconds)
+        except ValidationError:
+            raise RequestError(NOT_OURS) from None
+
     async def execute(self, operation: Operation[Any], seconds: float) -> Json:
         if isinstance(operation, Write):
             return await self._write(operation, seconds)
@@ -92,7 +100,7 @@ class Service(BackgroundTransport):
         if operation.instead() is not None:
             return answer
         if not isinstance(answer, dict) or not answer.keys() >= {"command_id", "applied"}:
-            raise RequestError("the answer is not one of this service; check the base_url")
+            raise RequestError(NOT_OURS)
         command_id, scope = str(answer["command_id"]), answer.get("scope")
         if not answer["applied"]:
             answer = await self._stored(type(operation), command_id, scope, deadline)
@@ -224,7 +232,7 @@ def _json(answer: httpx.Response, *names: str) -> Json:
     except ValueError:
         raise RequestError("the answer is no JSON; check the base_url") from None
     if names and (not isinstance(found, dict) or not found.keys() >= {*names}):
-        raise RequestError("the answer is not one of this service; check the base_url")
+        raise RequestError(NOT_OURS)
     return found
 
 

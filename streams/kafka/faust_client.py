@@ -94,7 +94,7 @@ class _ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
     @Service.task
     async def _watch_coordination(self) -> None:
         """aiokafka stands still after an error of the group until its user looks at it, which
-        Faust does not. Looking makes it join again."""
+        Faust does not. Where its heartbeats ended for it they begin only with the next join."""
         coordinator = self._ensure_consumer()._coordinator
         while not self.should_stop:
             await self.sleep(AGAIN_SECONDS)
@@ -105,6 +105,7 @@ class _ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
                     await self.crash(error)
                 else:
                     await self._survive(error)
+                    coordinator.request_rejoin()
 
     async def _survive(self, error: KafkaError) -> None:
         if is_refusal(error):
@@ -133,25 +134,20 @@ class _Consumer(FaustConsumer):  # type: ignore[misc]
     async def seek_to_committed(self) -> Mapping[TP, int]:
         """Faust seeks here after it has dropped what came while its flow stood. A partition of
         which nothing is committed yet is left where it is, and what was dropped of it would not
-        come again before a restart: it begins anew, too."""
-        committed = await self._committed()
-        uncommitted = [tp for tp, offset in committed.items() if not offset or offset < 0]
-        if uncommitted:
-            await self._thread.seek_to_beginning(*uncommitted)
-        return committed
-
-    async def _committed(self) -> Mapping[TP, int]:
-        """Where the group is, which the position is then set to: as soon as the broker tells, and
-        as long as there are partitions. Faust ends for the error of either."""
+        come again before a restart: it begins anew, too. Both as soon as the broker tells, and as
+        long as there are partitions; Faust ends for the error of either."""
         while self.assignment() and not self.should_stop:
             try:
-                found: Mapping[TP, int] = await super().seek_to_committed()
+                committed: Mapping[TP, int] = await super().seek_to_committed()
+                uncommitted = [tp for tp, offset in committed.items() if not offset or offset < 0]
+                if uncommitted:
+                    await self._thread.seek_to_beginning(*uncommitted)
             except (KafkaError, AssertionError) as error:
                 if is_refusal(error):
                     raise
                 await self.sleep(AGAIN_SECONDS)
             else:
-                return found
+                return committed
         return {}
 
     async def _commit_offsets(

@@ -12,6 +12,9 @@ from typing import Self
 
 import httpx
 
+from palimpsest.ops.operations.catalogue import OPERATIONS
+from palimpsest.ops.operations.operation import Read
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -50,11 +53,18 @@ class Seen:
     method: str
     path: str
     headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def reads(self) -> bool:
+        """Whether it asks for an operation that changes nothing."""
+        kind = OPERATIONS.get(self.path.removeprefix("/api/rpc/"))
+        return kind is not None and issubclass(kind, Read)
 
 
 class Relay:
     """Passes requests on to `target`, unless the script says otherwise; for `with`. With
-    `spares_reads` the script is for what is not asked by GET."""
+    `spares_reads` the script is for what changes something."""
 
     def __init__(self, target: str) -> None:
         self.target = target
@@ -97,13 +107,13 @@ class Relay:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request a connection."""
         try:
-            seen, body = await _request(reader)
+            seen = await _request(reader)
             self.seen.append(seen)
-            spared = self.spares_reads and seen.method == "GET"
+            spared = self.spares_reads and seen.reads
             behaviour = self.script.pop(0) if self.script and not spared else None
             if isinstance(behaviour, Silence):
                 await asyncio.Event().wait()
-            answer = await self._answer(behaviour, seen, body)
+            answer = await self._answer(behaviour, seen)
             if answer is not None:
                 writer.write(answer)
                 await writer.drain()
@@ -112,40 +122,40 @@ class Relay:
         finally:
             writer.close()
 
-    async def _answer(self, behaviour: Behaviour | None, seen: Seen, body: bytes) -> bytes | None:
+    async def _answer(self, behaviour: Behaviour | None, seen: Seen) -> bytes | None:
         match behaviour:
             case Answer(status, said, headers):
                 return _told(status, {**headers, "content-length": str(len(said))}, said)
             case Unheard(cut):
-                passed = asyncio.create_task(self._passed(seen, body))
+                passed = asyncio.create_task(self._passed(seen))
                 await asyncio.to_thread(cut)
                 passed.cancel()
                 return None
-        answer = await self._passed(seen, body)
+        answer = await self._passed(seen)
         if isinstance(behaviour, Lost):
             await asyncio.to_thread(behaviour.then)
             return None
         kept = {name: value for name, value in answer.headers.items() if name in PASSED}
         return _told(answer.status_code, kept, answer.content)
 
-    async def _passed(self, seen: Seen, body: bytes) -> httpx.Response:
+    async def _passed(self, seen: Seen) -> httpx.Response:
         headers = {name: value for name, value in seen.headers.items() if name != "host"}
         async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
             url = self.target + seen.path
-            return await http.request(seen.method, url, headers=headers, content=body)
+            return await http.request(seen.method, url, headers=headers, content=seen.body)
 
 
 PASSED = {"content-type", "content-length", "retry-after", "location"}
 
 
-async def _request(reader: asyncio.StreamReader) -> tuple[Seen, bytes]:
+async def _request(reader: asyncio.StreamReader) -> Seen:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     first, *lines = head.strip().split("\r\n")
     method, path, _ = first.split(" ")
     pairs = (line.partition(":") for line in lines)
     headers = {name.lower(): value.strip() for name, _, value in pairs}
     body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Seen(method, path, headers), body
+    return Seen(method, path, headers, body)
 
 
 def _told(status: int, headers: Mapping[str, str], body: bytes) -> bytes:

@@ -127,11 +127,13 @@ SAMPLES: Final[dict[str, Sample]] = {
         "/api/memory/forget",
         {"scope": "{scope}", "memory_ids": ["{id}"], "reason": "x"},
         wrong={"mode": "execute"},
+        asks=False,
     ),
     "POST /api/memory/erase": Sample(
         "/api/memory/erase",
         {"scope": "{scope}", "memory_ids": ["{id}"], "reason": "x"},
         wrong={"mode": "execute"},
+        asks=False,
     ),
     "POST /api/memory/forget/preview": Sample(
         "/api/memory/forget/preview",

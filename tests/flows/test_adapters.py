@@ -14,7 +14,7 @@ import pytest
 from palimpsest import Client, Memory
 from palimpsest.ops.adapters.history import History, Message
 from palimpsest.ops.library.memory_methods import BlockingMethods
-from palimpsest.ops.queries.requests import Request
+from palimpsest.ops.operations.operation import Operation
 from tests.flows.http_server import server
 
 UNLIMITED = [f"http.{kind}_per_minute=1000000" for kind in ("modify", "delete", "batch_forget")]
@@ -175,15 +175,15 @@ async def test_items_are_searched_by_words_filters_and_pages(store: Any) -> None
 async def test_a_filtered_search_asks_as_often_for_many_items_as_for_few(
     memory: BlockingMethods, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Request] = []
-    background = memory.aio.background
-    answer = background.answer
+    asked: list[Operation[Any]] = []
+    transport = memory.aio.transport
+    execute = transport.execute
 
-    async def counted(request: Request) -> Any:
-        asked.append(request)
-        return await answer(request)
+    async def counted(operation: Operation[Any], seconds: float) -> Any:
+        asked.append(operation)
+        return await execute(operation, seconds)
 
-    monkeypatch.setattr(background, "answer", counted)
+    monkeypatch.setattr(transport, "execute", counted)
     counts = set()
     for number in range(12):
         await store.aput(("a",), f"k{number}", {"text": f"bee {number}", "n": number})

@@ -67,7 +67,7 @@ def test_what_is_sent_again_is_done_once(relay: Relay, name: str) -> None:
         relay.script = [*TROUBLE[name]]
         kept = memory.remember("critical: Ring Nora")
         assert (kept.deduped, kept.version) == (False, 1)
-        keys = {each.headers["idempotency-key"] for each in relay.seen}
+        keys = {json.loads(each.body)["key"] for each in relay.seen}
         assert (len(relay.seen), len(keys)) == (len(TROUBLE[name]) + 1, 1)
 
         relay.script = [*TROUBLE[name]]
@@ -82,7 +82,7 @@ def test_what_is_sent_again_is_done_once(relay: Relay, name: str) -> None:
         }
         relay.script = [*TROUBLE[name]]
         forgotten = memory.forget([kept.id], reason="test", force=True)
-        assert [(each.status, each.version) for each in forgotten] == [("forgotten", 3)]
+        assert [(each.status, each.version) for each in forgotten.changes] == [("forgotten", 3)]
         assert changes(memory, kept.id) == ["created", "updated", "deleted"]
         relay.spares_reads = False
         relay.script = [*TROUBLE[name]]

@@ -39,7 +39,7 @@ def play(memory: Memory, case: Mapping[str, Any], scope: str) -> list[str]:
         preview = memory.preview_forget(query=case["forget"], scope=scope)
         named = [each.id for each in preview.candidates]
         if named:
-            memory.forget(*named, reason="asked", scope=scope)
+            memory.forget(named, reason="asked", scope=scope)
     questions = [case["query"]] if "query" in case else []
     questions += [case.get("forget", "")] if "forget" in case else []
     questions += case["kept"]

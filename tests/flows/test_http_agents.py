@@ -17,7 +17,6 @@ import httpx2
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from palimpsest.ops.http.agents import NEEDS
 from tests.flows.http_server import JSON, Served, problem, server
 from tests.flows.program import Program
 from tests.flows.test_mcp import TOOLS, Agent, over_http
@@ -46,7 +45,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def tokens(served: Served) -> dict[str, str]:
     made = {scope: served.token(scope, scope) for scope in ("ana", "ben")}
     reader = served.token("reader", "ana", may=["recall"])
-    return {**made, "all": served.token("all", "*"), "reader": reader}
+    writer = served.token("writer", "ana", may=["remember", "modify", "forget"])
+    return {**made, "all": served.token("all", "*"), "reader": reader, "writer": writer}
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
@@ -98,18 +98,34 @@ async def test_many_at_once_are_kept_apart(served: Served, tokens: dict[str, str
 async def test_the_permission_of_each_tool_is_asked_for(
     served: Served, tokens: dict[str, str]
 ) -> None:
-    assert set(NEEDS) == TOOLS
-    arguments: dict[str, dict[str, Any]] = {
-        "remember_fact": {"content": "x"},
-        "correct_fact": {"memory_id": "x", "content": "x", "reason": "x"},
-        "confirm_fact": {"memory_id": "x"},
-        "forget_fact": {"memory_id": "x", "reason": "x"},
+    memory = {"memory_id": "x", "reason": "x"}
+    changing: dict[str, tuple[str, dict[str, Any]]] = {
+        "remember_fact": ("remember", {"content": "x"}),
+        "update_short_term_memory": ("remember", {"session_id": "x", "summary": "x"}),
+        "create_long_term_memory": ("remember", {"content": "x", "memory_type": "server"}),
+        "correct_fact": ("modify", {**memory, "content": "x"}),
+        "confirm_fact": ("modify", {"memory_id": "x"}),
+        "update_long_term_memory": ("modify", {**memory, "content": "x", "memory_type": "server"}),
+        "forget_fact": ("forget", memory),
     }
-    async with agent(f"{served.address}/mcp", tokens["reader"]) as reader:
+    reading: dict[str, dict[str, Any]] = {
+        "search_memory": {"query": "x"},
+        "get_context": {"query": "x"},
+        "get_entity_info": {"name": "x"},
+        "explain_fact": {"memory_id": "x"},
+        "memory_stats": {},
+        "weak_facts": {},
+    }
+    assert {*changing, *reading} == TOOLS
+    url = f"{served.address}/mcp"
+    async with agent(url, tokens["reader"]) as reader, agent(url, tokens["writer"]) as writer:
         await reader.use("memory_stats")
-        for tool, given in arguments.items():
+        for tool, (permission, given) in changing.items():
             said = await reader.fails(tool, **given)
-            assert said.endswith(f"this token has not the permission {NEEDS[tool]}")
+            assert said.endswith(f"this token lacks the permission {permission}")
+        for tool, given in reading.items():
+            said = await writer.fails(tool, **given)
+            assert said.endswith("this token lacks the permission recall")
 
 
 async def test_a_scope_is_named_by_who_has_several(served: Served, tokens: dict[str, str]) -> None:

@@ -22,6 +22,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         tmp_path_factory.mktemp("http"),
         "documents.allow_private=true",
         "http.delete_per_minute=1000",
+        "http.unprocessed_bytes_per_token=100000000",
     ) as running:
         yield running
 

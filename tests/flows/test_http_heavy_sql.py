@@ -93,7 +93,7 @@ def test_a_query_sees_what_was_committed_just_before(running: Served) -> None:
     with running.client() as client:
         for number in range(5):
             said = {"content": f"Eve keeps {number} goats.", "scope": "eve"}
-            made = client.post("/api/memory/remember", json=said).json()["result"]["id"]
+            made = client.post("/api/memory/remember", json=said).json()["id"]
             found = asked(running, f"SELECT content FROM memories WHERE memory_id = '{made}'")
             assert found.json()["rows"] == [[said["content"]]]
 

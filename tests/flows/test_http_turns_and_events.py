@@ -34,7 +34,7 @@ def said(number: int, content: str = "I drink tea.", **more: Any) -> dict[str, A
 
 
 def contents(client: httpx.Client, scope: str) -> list[str]:
-    found = client.get("/api/memories", params={"scope": scope, "type": "episodic"}).json()
+    found = client.get("/api/memories", params={"scope": scope, "types": "episodic"}).json()
     return sorted(each["content"] for each in found["memories"])
 
 

@@ -15,28 +15,25 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from palimpsest.ops.operations.changing import PreviewForget
+from palimpsest.ops.operations.graph import Entities, GetEntity
+from palimpsest.ops.operations.memories import (
+    Context,
+    Embeddings,
+    Explain,
+    Get,
+    History,
+    List,
+    Recall,
+    Search,
+    Weak,
+)
+from palimpsest.ops.operations.operation import Read
+from palimpsest.ops.operations.pipeline import Agreement, Stats
+from palimpsest.ops.operations.privacy import Privacy
+from palimpsest.ops.operations.sessions import SessionMemory, Sessions
 from palimpsest.ops.queries.dispatch import DirectQueries
 from palimpsest.ops.queries.errors import NotFoundError
-from palimpsest.ops.queries.requests import (
-    AgreementRequest,
-    ContextRequest,
-    EmbeddingsRequest,
-    EntitiesRequest,
-    EntityRequest,
-    ExplainRequest,
-    ForgetPreviewRequest,
-    GetRequest,
-    HistoryRequest,
-    ListRequest,
-    PrivacyRequest,
-    RecallRequest,
-    Request,
-    SearchRequest,
-    SessionMemoryRequest,
-    SessionsRequest,
-    StatsRequest,
-    WeakRequest,
-)
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.messages import ConversationTurn
@@ -102,16 +99,16 @@ def told(folder: Path, said: Sequence[Said]) -> Pipeline:
 async def everything(read: DirectQueries, scope: str, foreign: Sequence[str]) -> list[Any]:
     """All that can be read of a scope: by question, as a list, and each memory of it."""
     questions = [question.format(other=foreign[0]) for question in QUESTIONS]
-    asked: list[Request] = []
+    asked: list[Read[Any]] = []
     for question in questions:
         asked += [
-            RecallRequest(scope, question, limit=50, neighbours=3, explain=True),
-            RecallRequest(scope, question, limit=50, group=False),
-            SearchRequest(scope, question, limit=50),
-            ContextRequest(scope, question, 2_000),
-            ForgetPreviewRequest(scope, query=question, cascade=True),
+            Recall(question, scope, limit=50, neighbours=3, explain=True),
+            Recall(question, scope, limit=50, group=False),
+            Search(question, scope, limit=50),
+            Context(question, scope, 2_000),
+            PreviewForget(scope=scope, query=question, cascade=True),
         ]
-    asked.append(WeakRequest(scope, below=1.1, limit=100))
+    asked.append(Weak(scope, below=1.1, limit=100))
     shown = []
     for request in asked:
         answer = await read.answer(request)
@@ -119,22 +116,22 @@ async def everything(read: DirectQueries, scope: str, foreign: Sequence[str]) ->
         shown.append({**answer, "query": ""})  # the question itself may name anything
     for name in ("Ana", "Oslo", "Globex"):
         with contextlib.suppress(NotFoundError):
-            shown.append(await read.answer(EntityRequest(scope, name)))
-    for of_scope in (EntitiesRequest(scope), EmbeddingsRequest(scope), StatsRequest(scope)):
+            shown.append(await read.answer(GetEntity(name, scope)))
+    for of_scope in (Entities(scope=scope), Embeddings(scope), Stats(scope)):
         shown.append(await read.answer(of_scope))
     # The clock of the log: what is kept of sessions is alive then.
     read.sources.now = lambda: BEGIN
     for session in ("s0", "s1"):
-        shown.append(await read.answer(SessionMemoryRequest(scope, session)))
-        shown.append(await read.answer(ContextRequest(scope, "Ana", 2_000, session)))
-    shown.append(await read.answer(SessionsRequest(scope)))
-    shown.append(await read.answer(PrivacyRequest(scope)))
-    shown.append(await read.answer(AgreementRequest(scope)))
-    listed = await read.answer(ListRequest(scope, limit=100))
+        shown.append(await read.answer(SessionMemory(session, scope)))
+        shown.append(await read.answer(Context("Ana", scope, 2_000, session)))
+    shown.append(await read.answer(Sessions(scope)))
+    shown.append(await read.answer(Privacy(scope)))
+    shown.append(await read.answer(Agreement(scope)))
+    listed = await read.answer(List(scope, limit=100))
     assert isinstance(listed, dict)
     memories: Any = listed["memories"]
     for memory in memories:
         assert memory["scope"] == scope
-        for by_id in (GetRequest, HistoryRequest, ExplainRequest):
+        for by_id in (Get, History, Explain):
             shown.append(await read.answer(by_id(memory["id"])))
     return [*shown, listed]

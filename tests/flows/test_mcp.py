@@ -194,8 +194,8 @@ async def test_errors_say_what_to_do(program: Program) -> None:
     async with agent_over("stdio", program) as agent:
         assert "there is no memory" in await agent.fails("explain_fact", memory_id="nothing")
         assert "did you mean Lisbon" in await agent.fails("get_entity_info", name="Lisbn")
-        assert "the question is empty" in await agent.fails("search_memory", query=" ")
-        assert "limit" in await agent.fails("search_memory", query="x", limit=0)
+        assert "query: must not be blank" in await agent.fails("search_memory", query=" ")
+        assert "or equal to 1" in await agent.fails("search_memory", query="x", limit=0)
         assert "zone" in await agent.fails("search_memory", query="x", after="2026-01-01T00:00:00")
         assert "memory_id" in await agent.fails("forget_fact", reason="x")
 

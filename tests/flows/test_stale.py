@@ -4,10 +4,10 @@ shown as if nothing had happened, on any surface, right after the last command w
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -20,11 +20,11 @@ from palimpsest.ops.bench.stale_set import (
     shown_line,
     stated_facts,
 )
-from palimpsest.ops.library.memory_methods import BlockingMethods
-from palimpsest.ops.mcp.tools import MemoryTools
+from palimpsest.ops.library.memory_methods import AsyncMethods, BlockingMethods
+from palimpsest.ops.mcp.tools import WORDS
+from palimpsest.ops.operations.catalogue import OPERATIONS
 from palimpsest.ops.queries.errors import NotFoundError
-from palimpsest.ops.queries.requests import StatusRequest
-from palimpsest.stores.recall.marks import described
+from palimpsest.ops.surfaces.mcp import tool_of
 from palimpsest.stores.recall.query import Mark
 from tests.flows.http_server import server
 
@@ -137,9 +137,8 @@ def test_a_correction_brings_the_relation_of_its_text(memory: BlockingMethods) -
 
 
 def test_status_counts_what_is_held_back(memory: BlockingMethods) -> None:
-    answer = memory.aio.background.blocking(memory.aio._ask(StatusRequest()))
     held = [each.scope for each in ALL if each.id.startswith("held-")]
-    assert cast("dict[str, Any]", answer)["held_back"] == dict.fromkeys(sorted(held), 1)
+    assert memory.status().pending == dict.fromkeys(sorted(held), 1)
 
 
 def test_a_preview_says_what_forgetting_hides(memory: BlockingMethods) -> None:
@@ -166,17 +165,17 @@ def test_tools_of_agents(memory: BlockingMethods) -> None:
     async def asked() -> dict[str, list[Shown]]:
         shown: dict[str, list[Shown]] = {}
         for each in ALL:
-            in_scope = Scoped(memory, each.scope)
-            tools = MemoryTools(lambda in_scope=in_scope: in_scope)  # type: ignore[misc]
+            in_scope = AsyncMethods(memory.aio.transport, each.scope, memory.aio.wait_seconds)
+            search, context, entity = tools_of(in_scope)
             lines = shown[each.id] = []
             for question in each.questions:
-                found = (await tools.search_memory(question)).memories
+                found = (await search(query=question)).memories
                 lines += [Shown(told.content, bool(told.no_longer)) for told in found]
-                text = (await tools.get_context(question)).text
+                text = (await context(query=question)).text
                 lines += map(shown_line, text.splitlines())
             for name in each.entities:
                 try:
-                    info = await tools.get_entity_info(name)
+                    info = await entity(name=name)
                 except NotFoundError:
                     continue
                 lines += map(Shown, info.relations)
@@ -186,58 +185,8 @@ def test_tools_of_agents(memory: BlockingMethods) -> None:
     check(memory.aio.background.blocking(asked()), chosen=True)
 
 
-class Scoped:
-    """A memory's methods, all in one scope."""
-
-    def __init__(self, memory: BlockingMethods, scope: str) -> None:
-        self._methods, self._scope = memory.aio, scope
-
-    def __getattr__(self, name: str):  # type: ignore[no-untyped-def]
-        method = getattr(self._methods, name)
-
-        async def call(*given, **named):  # type: ignore[no-untyped-def]
-            return await method(*given, scope=self._scope, **named)
-
-        return call
-
-
-def test_words_of_marks_are_known() -> None:
-    from datetime import UTC, datetime
-
-    at = datetime(2024, 3, 16, tzinfo=UTC)
-    for mark in (
-        Mark("corrected", "Ana lives in Porto", "Ana lives in Lisbon", at),
-        Mark("superseded", "Ana lives in Porto", None, at),
-        Mark("corrected", "", "Ana lives in Lisbon", at),
-        Mark("expired", "", None, at),
-        Mark("expired", "Ana stays in Rome", None, at),
-        Mark("pending", "", "Ana lives in Lisbon", at),
-        Mark("pending", "Ana lives in Porto", "Ana lives in Lisbon", at),
-    ):
-        assert shown_line(f"- a text {described(mark)}").marked, mark
-
-
-def test_an_item_of_a_langgraph_store_tells_what_no_longer_holds(tmp_path: Path) -> None:
-    pytest.importorskip("langgraph", reason="pip install --group frameworks")
-    from palimpsest.ops.adapters.langgraph import PalimpsestStore
-
-    text = "Ida keeps bees on the roof."
-    told = Conversation(
-        "items",
-        updates=False,
-        steps=({"remember": text, "facts": [{"text": "Ida keeps bees"}]},),
-        questions=(),
-    )
-    with (
-        stated_facts([told]),
-        Memory(tmp_path, scope="app", settings=SETTINGS, wait_seconds=60.0) as memory,
-    ):
-        store = PalimpsestStore(memory)
-        store.put(("ida",), "k", {"text": text})
-        memory.aio.background.blocking(memory.aio.wait_until_processed())
-        [item] = memory.list(scope="app/ida").memories
-        memory.correct(item.id, "Ida keeps hens on the roof.", scope="app/ida")
-        [found] = store.search(("ida",), query="what does Ida keep?")
-        assert found.value == {"text": text}
-        [mark] = found.no_longer  # type: ignore[attr-defined]
-        assert "Ida keeps hens on the roof" in mark
+def tools_of(memory: AsyncMethods) -> Iterator[Callable[..., Awaitable[Any]]]:
+    """Those that search, give a context and tell of an entity."""
+    kinds = {kind.surface.tool: kind for kind in OPERATIONS.values()}
+    for name in ("search_memory", "get_context", "get_entity_info"):
+        yield tool_of(kinds[name], lambda: memory, WORDS[name])

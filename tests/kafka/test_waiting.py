@@ -7,11 +7,20 @@ import asyncio
 import re
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
-from aiokafka.errors import GroupAuthorizationFailedError, IllegalGenerationError, KafkaError
+from aiokafka.errors import (
+    GroupAuthorizationFailedError,
+    GroupLoadInProgressError,
+    IllegalGenerationError,
+    KafkaError,
+)
+from aiokafka.protocol.group import HeartbeatRequest
+from faust.types import TP
 
 from palimpsest.ops.bench.throughput import Load, records
 from palimpsest.ops.http.serving import without_owner
@@ -190,35 +199,42 @@ async def test_what_waiting_cannot_mend_is_told_apart(
         async with kafka_application(lab.settings) as app, asyncio.timeout(60):
             running = asyncio.create_task(app.run(until_drained=False))
             first, *_ = app.roles
-            await reached(first)
+            await reached(first, running)
             await app.members[0]._app.crash(reason)
             with pytest.raises(LogError, match=type(reason).__name__) as ended:
                 await running
         assert isinstance(ended.value, LogUnavailable) is passes
 
 
-async def test_an_error_of_the_group_that_passes_is_looked_at(
-    broker: Broker, tmp_path: Path
+async def test_an_error_of_the_group_that_passes_ends_no_member(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """aiokafka stands still after one until somebody does."""
-    with Lab(tmp_path, broker, "looked", partitions=1) as lab:
+    """aiokafka stands still after one until somebody looks at it, and keeps no heartbeats."""
+    answers = [GroupLoadInProgressError()]
+    usual = _ConsumerThread.seek_to_beginning
+
+    async def seek_to_beginning(self: _ConsumerThread, *partitions: TP) -> None:
+        if answers:
+            raise answers.pop()
+        await usual(self, *partitions)
+
+    monkeypatch.setattr(_ConsumerThread, "seek_to_beginning", seek_to_beginning)
+    with Lab(tmp_path, broker, "passes", partitions=1) as lab:
         async with kafka_application(lab.settings) as app, asyncio.timeout(60):
             running = asyncio.create_task(app.run(until_drained=False))
             first, *_ = app.roles
-            await reached(first)
-            thread = app.members[0]._app.consumer._thread
-            coordinator = thread._consumer._coordinator
-            generation = coordinator.generation
+            await reached(first, running)
+            coordinator = app.members[0]._app.consumer._thread._consumer._coordinator
+            generation, send = coordinator.generation, coordinator._send_req
 
-            async def pushed() -> None:
-                coordinator.request_rejoin()
-                await coordinator._push_error_to_user(KafkaError("[Error 27] rebalancing"))
+            async def loading(request: object) -> object:
+                if not isinstance(request, HeartbeatRequest):
+                    return await send(request)
+                coordinator._send_req = send
+                return SimpleNamespace(error_code=GroupLoadInProgressError.errno)
 
-            await asyncio.wrap_future(
-                asyncio.run_coroutine_threadsafe(pushed(), thread.thread_loop)
-            )
-            while coordinator.generation == generation or not first.works():  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+            coordinator._send_req = loading
+            await reached(first, running, lambda: coordinator.generation > generation)
             app.stop()
             await running
 
@@ -235,7 +251,7 @@ async def test_a_client_that_does_not_stop_is_left(
         async with kafka_application(lab.settings) as app, asyncio.timeout(60):
             running = asyncio.create_task(app.run(until_drained=False))
             first, *_ = app.roles
-            await reached(first)
+            await reached(first, running)
             threads = [member._app.consumer._thread._thread for member in app.members]
             app.stop()
             async with asyncio.timeout(20):
@@ -245,6 +261,13 @@ async def test_a_client_that_does_not_stop_is_left(
                 assert not thread.is_alive()
 
 
-async def reached(role: faust_agents.Role) -> None:
-    while not (role.works() and role.tasks):  # noqa: ASYNC110
+async def reached(
+    role: faust_agents.Role,
+    running: asyncio.Task[None],
+    also: Callable[[], bool] = lambda: True,
+) -> None:
+    """Wait for the role's partitions, or raise what `running` ended for."""
+    while not (also() and role.works() and role.tasks):
+        if running.done():
+            running.result()
         await asyncio.sleep(0.01)

@@ -1,21 +1,37 @@
-"""A new operation is one definition: library, client and agents have it by its name."""
+"""A new operation is one definition: library, client, HTTP, the command line and agents have it
+by its name."""
 
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
-from palimpsest import AsyncClient, AsyncMemory, Client, Memory, RequestError
+from palimpsest import (
+    AsyncClient,
+    AsyncMemory,
+    Client,
+    ForbiddenError,
+    Memory,
+    NotFoundError,
+    RequestError,
+    UnauthorizedError,
+)
+from palimpsest.ops.http.application import document
 from palimpsest.ops.library import memory_methods
 from palimpsest.ops.library.memory_methods import MemoryMethods, offer
 from palimpsest.ops.operations.catalogue import OPERATIONS
 from palimpsest.ops.operations.operation import Doc, Json, Read, Scope, Surface
 from palimpsest.ops.queries.sources import Sources
+from palimpsest.ops.surfaces.command_line import register
+from tests.flows.http_server import Served, problem, server
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +57,9 @@ class Echo(Read[Echoed]):
 
 
 @pytest.fixture(autouse=True)
-def offered() -> Iterator[None]:
-    offer(MemoryMethods, {**OPERATIONS, Echo.slug: Echo})
+def offered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setitem(OPERATIONS, Echo.slug, Echo)
+    offer(MemoryMethods, OPERATIONS)
     yield
     del MemoryMethods.echo  # type: ignore[attr-defined]
 
@@ -76,13 +93,87 @@ def test_all_have_its_signature_and_description(kind: Any) -> None:
     assert inspect.iscoroutinefunction(kind.echo) == (kind in (AsyncMemory, AsyncClient))
 
 
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    with server(tmp_path) as running:
+        running.token("all", "*")
+        yield running
+
+
+def client_of(served: Served, **given: Any) -> Any:
+    return Client(served.address, scope="ana", **given)
+
+
+def test_http_and_the_client_have_it_under_its_permission(served: Served) -> None:
+    token = served.token("ana", "ana")
+    with client_of(served, token=token) as memory:
+        assert memory.echo("ab", times=2) == Echoed("ana", "abab")
+        for text, given, kind, told in (
+            ("ab", {"times": 4}, RequestError, "times"),
+            ("", {}, RequestError, "text"),
+            ("ab", {"scope": "ben"}, NotFoundError, "there is no scope ben"),
+        ):
+            with pytest.raises(kind, match=told):
+                memory.echo(text, **given)
+    with client_of(served) as memory, pytest.raises(UnauthorizedError):
+        memory.echo("ab")
+    writer = served.token("writer", "ana", may=["remember"])
+    with client_of(served, token=writer) as memory, pytest.raises(ForbiddenError, match="recall"):
+        memory.echo("ab")
+    for path in ("/api/echo", "/api/rpc/echo"):
+        with served.client(token) as http:
+            assert http.post(path, json={"text": "ab"}).json() == {"scope": "ana", "text": "ab"}
+            problem(http.post(path, json={"text": "ab", "scope": "ben"}), 404, "not_found")
+            problem(http.post(path, json={"text": "ab", "times": 4}), 422, "invalid")
+            problem(http.post(path, json={"text": "ab", "time": 1}), 422, "invalid")
+        with served.client(writer) as http:
+            problem(http.post(path, json={"text": "ab"}), 403, "forbidden")
+        with served.client() as http:
+            problem(http.post(path, json={"text": "ab"}), 401, "unauthorized")
+
+
+def test_the_openapi_document_describes_it() -> None:
+    made = document()
+    told = made["paths"]["/api/echo"]["post"]
+    assert (told["operationId"], told["description"]) == ("echo", "Return a text as it is.")
+    assert {"401", "403", "404", "422"} <= told["responses"].keys()
+    times = made["components"]["schemas"]["Echo"]["properties"]["times"]
+    assert (times["description"], times["maximum"]) == ("how often", 3)
+    assert "Echoed" in str(told["responses"]["200"])
+
+
+def test_the_command_line_has_it(tmp_path: Path) -> None:
+    program = typer.Typer()
+    program.callback()(lambda: None)  # with one command alone, its name would be left out
+    register(program, {}, [Echo])
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        done = CliRunner().invoke(program, [*arguments], env={"COLUMNS": "200", "NO_COLOR": "1"})
+        return done.exit_code, done.stdout, done.stderr
+
+    code, text, _ = run("echo", "--help")
+    assert code == 0
+    assert "Return a text as it is." in text
+    assert "How often." in text
+    with opened(tmp_path) as memory:
+        assert memory.echo("ab") == Echoed("ana", "ab")
+    asked: tuple[str, ...] = ("echo", "ab", "--scope", "ana", "--data-dir", str(tmp_path))
+    asked += ("--set", "embedding.provider=hashing")
+    code, text, _ = run(*asked, "--times", "2", "--json")
+    assert (code, json.loads(text)) == (0, {"scope": "ana", "text": "abab"})
+    code, text, _ = run(*asked)
+    assert (code, json.loads(text)) == (0, {"scope": "ana", "text": "ab"})
+    code, _, told = run(*asked, "--times", "4")
+    assert (code, "times" in told) == (2, True)
+
+
 async def test_agents_have_it(tmp_path: Path) -> None:
     pytest.importorskip("mcp", reason="the extra `mcp` is not installed")
     from palimpsest.ops.mcp.server import memory_server
 
     settings = {"embedding.provider": "hashing"}
     async with AsyncMemory(tmp_path, scope="ana", settings=settings) as memory:
-        server = memory_server(lambda: memory, operations={**OPERATIONS, Echo.slug: Echo})
+        server = memory_server(lambda: memory)
         tools = {each.name: each for each in await server.list_tools()}
         assert [*tools["echo_text"].input_schema["properties"]] == ["text", "times"]
         result: Any = await server.call_tool("echo_text", {"text": "ab", "times": 3})
@@ -95,4 +186,5 @@ def test_every_operation_is_listed_so_that_it_is_typed() -> None:
     assert [slug for slug in OPERATIONS if f"    {slug} = method(" not in source] == [
         "add_document",
         "start_replay",
+        "echo",
     ]
