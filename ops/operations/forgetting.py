@@ -35,7 +35,7 @@ ConfirmToken = Annotated[str | None, Doc("the `confirm_token` of a preview", opt
 Mode = Annotated[
     Literal["preview", "execute"],
     Doc(
-        "`preview` changes nothing: it shows what would go, with the token that confirms it",
+        "with `preview`: show what would go, with the token that confirms it, and change nothing",
         switch=("--preview", "preview"),
     ),
 ]

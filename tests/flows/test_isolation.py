@@ -15,7 +15,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from palimpsest.ops.operations.changing import PreviewForget
+from palimpsest.ops.operations.forgetting import PreviewForget
 from palimpsest.ops.operations.graph import Entities, GetEntity
 from palimpsest.ops.operations.memories import (
     Context,
