@@ -30,6 +30,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+import typer.main
+
 ROOT = Path(__file__).parents[1]
 MODULES = (
     "palimpsest.ops.cli.main",
@@ -46,7 +48,7 @@ MODULES = (
     "palimpsest.ops.service.client",
     "palimpsest.ops.service.running",
     "palimpsest.streams.rules.model",
-    "lance_namespace",  # LanceDB itself starts a thread, which a fork would not have
+    "lance_namespace",  # a fork of LanceDB itself hangs: it starts threads
 )
 """What most commands import."""
 
@@ -125,6 +127,9 @@ def _started() -> str:
 def _serve(path: str) -> None:
     for module in MODULES:
         importlib.import_module(module)
+    # To make all commands of their functions takes longer than most of them run.
+    typer.main.get_command = functools.cache(typer.main.get_command)
+    typer.main.get_command(sys.modules["palimpsest.ops.cli.main"].app)
     gc.collect()
     gc.freeze()
     woken, wake = socket.socketpair()
