@@ -114,11 +114,12 @@ class RoutedQueries:
         return list(dict.fromkeys(owners.values()))
 
     async def _without(self, missing: Sequence[int]) -> UnavailableError:
-        numbers = f"partition{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
+        numbers = ", ".join(map(str, missing))
+        which = f"the partitions {numbers}" if len(missing) > 1 else f"partition {numbers}"
         waiting = await self.waiting("broker", "partitions") or [
             "start one with `palimpsest run`, or name those of other machines in kafka.workers"
         ]
-        return UnavailableError("; ".join([f"no worker has {numbers} open", *waiting]))
+        return UnavailableError("; ".join([f"no worker has {which} open", *waiting]))
 
     async def _awaited(
         self, enough: Callable[[dict[int, RemoteQueries]], bool]
