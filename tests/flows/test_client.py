@@ -42,7 +42,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def memory(served: Served) -> Iterator[Client]:
-    with client_of(served) as made:
+    with client_of(served, attempts=1_000, retry_seconds=60.0) as made:
         yield made
 
 

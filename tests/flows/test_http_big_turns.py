@@ -28,7 +28,8 @@ MOST_SECONDS = 2.0
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    flags = ("http.max_body_bytes=2000000", "http.modify_per_minute=1000")
+    limits = ("max_body_bytes=2000000", "unprocessed_bytes_per_token=2000000")
+    flags = (*(f"http.{each}" for each in limits), "http.modify_per_minute=1000")
     with server(tmp_path_factory.mktemp("big"), *flags) as running:
         yield running
 

@@ -83,7 +83,7 @@ def test_times_in_a_sentence_are_preferred(pipeline: Pipeline) -> None:
         result.id: result.score
         for result in retriever(pipeline, time_words="off").search(asked).results
     }
-    found = search(pipeline, asked.text, limit=50, explain=True)
+    found = search(pipeline, asked.query, limit=50, explain=True)
     assert found.explained.times_used == "prefer"
     assert (found.explained.since, found.explained.until) == (None, None)
     assert {result.id for result in found.results} == set(before)
@@ -251,7 +251,7 @@ def test_mmr_keeps_all_results(pipeline: Pipeline) -> None:
     settings = RecallSettings(mmr=True)
     query = Query("ana", "Ana works at Globex, Ben lives in Lima")
     varied = asyncio.run(Retriever(pipeline.shard, settings, clock=pipeline.clock).retrieve(query))
-    plain = search(pipeline, query.text)
+    plain = search(pipeline, query.query)
     assert {r.id for r in varied.results} == {r.id for r in plain.results}
     assert varied.answer.method == f"{plain.answer.method}+mmr"
 
