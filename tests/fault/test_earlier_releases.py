@@ -64,7 +64,7 @@ def facts(settings: Settings) -> set[str]:
 async def answered(settings: Settings) -> tuple[Any, Any]:
     """The best of a recall, and the pinned ones by SQL."""
     async with queries(settings) as found:
-        recalled: Any = await found.answer(Recall(scope="home", text="walnuts", limit=3))
+        recalled: Any = await found.answer(Recall("walnuts", "home", limit=3))
         pinned = await found.table(SqlRequest("SELECT content FROM memories WHERE pinned"))
     return recalled["results"][0]["content"], pinned.to_pylist()
 

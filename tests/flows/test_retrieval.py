@@ -96,7 +96,7 @@ def test_times_in_a_sentence_are_preferred(pipeline: Pipeline) -> None:
         assert sum(result.explanation.parts.values()) == pytest.approx(result.score, abs=2e-6)
     order = [(-result.score, result.id) for result in found.results]
     assert order == sorted(order)
-    few = search(pipeline, asked.text, limit=2)
+    few = search(pipeline, asked.query, limit=2)
     assert [r.id for r in few.results] == [r.id for r in found.results[:2]]
 
 
