@@ -26,8 +26,17 @@ class Thread:
         self.begun += partitions
 
 
+class Running(_Consumer):
+    """A consumer that has partitions, without a broker."""
+
+    should_stop = False
+
+    def assignment(self) -> set[TP]:
+        return {TP("t", 0)}
+
+
 async def seek(committed: Mapping[TP, int | None]) -> Thread:
-    consumer = _Consumer.__new__(_Consumer)
+    consumer = Running.__new__(Running)
     consumer._thread = thread = Thread(committed)
     assert await consumer.seek_to_committed() == committed
     return thread
@@ -55,8 +64,11 @@ async def test_offsets_that_the_group_refused_are_not_taken_for_committed(
     consumer.assignment = lambda: {place}
     consumer._commit = AsyncMock(return_value=accepted)
     consumer._committed_offset = defaultdict(lambda: None, {place: 1})
+    consumer._acked, consumer._acked_index = defaultdict(list), defaultdict(set)
     assert await consumer._commit_offsets({place: 10}) is accepted
     assert consumer._committed_offset[place] == known
+    # What was not committed is acknowledged once more, so that it will be.
+    assert consumer._acked[place] == ([] if accepted else [9])
 
 
 def test_the_private_parts_of_faust_are_those_of_the_version_tried() -> None:
