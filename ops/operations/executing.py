@@ -140,8 +140,8 @@ async def located(
     """The operation with its scope and whole ids, of what the caller sees. Raises NotFoundError:
     what lies elsewhere is as unknown as what never was."""
     names = {each.name: each.type for each in parameters(type(operation))}
-    if isinstance(operation, Locate):
-        _check_whole(operation.memory_id, access)
+    if isinstance(operation, Locate) and access.whole_ids:
+        await _found(operation.memory_id, None, access, ask)
     if "scope" not in names or operation.surface.routing in ("folder", "all"):
         return operation
     if "memory_id" in names:
@@ -164,17 +164,24 @@ async def _found(
     access: Access,
     ask: Callable[[AnyOperation], Awaitable[Json]],
 ) -> Json:
-    _check_whole(memory_id, access)
+    unknown = _unknown(memory_id, access)
+    if access.whole_ids and len(memory_id) != ID_CHARACTERS:
+        raise unknown
     wanted = access.within(scope)
-    found = await ask(Locate(memory_id))
+    try:
+        found = await ask(Locate(memory_id))
+    except NotFoundError:
+        raise unknown from None
     if wanted not in (None, found["scope"]) or not access.sees(found["scope"]):
-        raise no_memory(memory_id)
+        raise unknown
     return found
 
 
-def _check_whole(memory_id: str, access: Access) -> None:
-    if access.whole_ids and len(memory_id) != ID_CHARACTERS:
-        raise NotFoundError(f"there is no memory {memory_id}; give whole ids here")
+def _unknown(memory_id: str, access: Access) -> NotFoundError:
+    """The same for a shortened id, another's memory and none at all, where ids have to be whole."""
+    if not access.whole_ids:
+        return no_memory(memory_id)
+    return NotFoundError(f"there is no memory {memory_id}; give whole ids here")
 
 
 async def _document(

@@ -263,7 +263,7 @@ def test_pinned_and_confirmed_memories_survive_the_machine(tmp_path: Path) -> No
         pipeline.run()
         assert pipeline.memories() == ["Ana lives in Oslo", "Ben sails every summer"]
         known = {("none", SAID_BY_ITS_SOURCE): 2}  # what the remembered texts themselves say
-        assert pipeline.facts_settled() == {("skipped", "pinned"): 2, **known}
+        assert pipeline.facts_settled() == {("blocked", "pinned"): 2, **known}
 
 
 def test_disabled_keeps_turns_only(tmp_path: Path) -> None:

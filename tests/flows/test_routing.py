@@ -100,7 +100,7 @@ async def test_sessions_of_a_scope_need_its_partition_alone(tmp_path: Path) -> N
 
 async def test_what_is_asked_by_id_needs_all(tmp_path: Path) -> None:
     async with cluster(tmp_path) as (routed, _):
-        with pytest.raises(RequestError, match="no worker has partitions 1, 2, 3 open"):
+        with pytest.raises(RequestError, match="no worker has the partitions 1, 2, 3 open"):
             await routed.answer(Get("0123456789"))
 
 
@@ -109,12 +109,12 @@ async def test_counts_of_a_scope_need_its_partition_and_counts_of_all_need_all(
 ) -> None:
     async with cluster(tmp_path) as (routed, _):
         assert "'active': 2" in str(await routed.answer(Stats("ana")))
-        with pytest.raises(RequestError, match="no worker has partitions 1, 2, 3 open"):
+        with pytest.raises(RequestError, match="no worker has the partitions 1, 2, 3 open"):
             await routed.answer(Stats())
         compared = await routed.answer(Agreement("ana"))
         assert isinstance(compared, dict)
         assert isinstance(compared["deciders"], list)
-        with pytest.raises(RequestError, match="no worker has partitions 1, 2, 3 open"):
+        with pytest.raises(RequestError, match="no worker has the partitions 1, 2, 3 open"):
             await routed.answer(Agreement())
 
 
@@ -123,7 +123,7 @@ async def test_documents_of_a_scope_need_its_partition_and_those_of_all_need_all
 ) -> None:
     async with cluster(tmp_path) as (routed, _):
         assert await routed.answer(Documents("ana")) == {"documents": [], "next_cursor": None}
-        with pytest.raises(RequestError, match="no worker has partitions 1, 2, 3 open"):
+        with pytest.raises(RequestError, match="no worker has the partitions 1, 2, 3 open"):
             await routed.answer(Documents())
 
 
