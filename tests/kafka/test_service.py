@@ -50,7 +50,7 @@ def remembered(client: httpx.Client, scope: str, text: str) -> dict[str, Any]:
     body = {"scope": scope, "content": text}
     answer = client.post("/api/memory/remember?wait=30", json=body)
     assert answer.status_code == 200, answer.text
-    kept: dict[str, Any] = answer.json()["result"]
+    kept: dict[str, Any] = answer.json()
     return kept
 
 
@@ -119,7 +119,7 @@ def test_documents_sessions_and_secrets_behind_a_gateway(broker: Broker, tmp_pat
             for given in ({"text": "The kettle holds two litres."}, {"url": pages.url("/page")}):
                 added = client.post("/api/documents?wait=30", json={**given, "scope": "ana"})
                 assert added.status_code == 200, added.text
-                ids.append(added.json()["result"]["id"])
+                ids.append(added.json()["id"])
             for each in ids:
                 until(partial(is_done, client, each))
             hit = client.post("/api/memory/recall", json={"scope": "ana", "query": "litres"})
@@ -129,7 +129,7 @@ def test_documents_sessions_and_secrets_behind_a_gateway(broker: Broker, tmp_pat
             assert client.post("/api/turns", json=turn).status_code == 202
             lab.until_drained()
             ended = client.post("/api/sessions/s1/end?wait=30", json={"scope": "ana"})
-            assert ended.json()["result"]["status"] == "ended"
+            assert ended.json()["status"] == "ended"
             kept = client.get("/api/sessions/s1/memory", params={"scope": "ana"}).json()
             [said] = kept["short_term"]["turns"]
             assert said["content"].endswith("My password is [REDACTED:password].")

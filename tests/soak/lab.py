@@ -192,11 +192,13 @@ class Lab:
         return self.log.lag()
 
     def status(self) -> JsonObject:
-        """What the workers say, all together."""
+        """What the workers say, all together, once each of them reaches the broker."""
 
         async def ask() -> JsonObject:
             routed = RoutedQueries(self.settings, self.partitions)
             try:
+                while await routed.waiting("broker"):
+                    await asyncio.sleep(0.1)  # noqa: ASYNC110 - it tells no one when it is back
                 answer = await routed.answer(Status())
             finally:
                 await routed.close()
