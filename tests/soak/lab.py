@@ -197,8 +197,8 @@ class Lab:
         async def ask() -> JsonObject:
             routed = RoutedQueries(self.settings, self.partitions)
             try:
-                while await routed.waiting("broker"):
-                    await asyncio.sleep(0.1)  # noqa: ASYNC110 - it tells no one when it is back
+                while await routed.waiting("broker"):  # noqa: ASYNC110 - no event says it
+                    await asyncio.sleep(0.1)
                 answer = await routed.answer(Status())
             finally:
                 await routed.close()
