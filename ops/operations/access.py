@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
@@ -41,22 +40,17 @@ class Access(Protocol):
     def sees(self, scope: str) -> bool: ...
 
 
-def local_actor() -> Actor:
-    from palimpsest.schemas.commands import Actor
-
-    return Actor()
-
-
 @dataclass(frozen=True)
 class Unrestricted:
     """The user of this machine, at the command line: every scope of the folder."""
 
-    make_actor: Callable[[], Actor] = field(default=local_actor)
     whole_ids: bool = False
 
     @property
     def actor(self) -> Actor:
-        return self.make_actor()
+        from palimpsest.schemas.commands import Actor
+
+        return Actor()
 
     def named(self, scope: str) -> str:
         return scope or DEFAULT_SCOPE
