@@ -98,7 +98,7 @@ def test_a_broker_that_is_killed_ends_no_worker(
         until(lambda: str(ready(lab)).count(told) == 2)
         assert waiting_metrics(lab) == {"broker": {1.0}, "partitions": {0.0}}
         with pytest.raises(UnavailableError, match=re.escape(told)):
-            lab.status()
+            lab.status(wait_for_broker=False)
         lab.start("three")  # says the same before it ever had a broker
         until(lambda: str(ready(lab)).count(told) == 3)
         assert lab.stop("three") < 30.0

@@ -191,14 +191,15 @@ class Lab:
         """Records that are not acknowledged, by role."""
         return self.log.lag()
 
-    def status(self) -> JsonObject:
-        """What the workers say, all together, once each of them reaches the broker."""
+    def status(self, wait_for_broker: bool = True) -> JsonObject:
+        """What the workers say, all together: once each of them reaches the broker, or at once,
+        which raises UnavailableError where one doesn't."""
 
         async def ask() -> JsonObject:
             routed = RoutedQueries(self.settings, self.partitions)
             try:
-                while await routed.waiting("broker"):  # noqa: ASYNC110 - no event says it
-                    await asyncio.sleep(0.1)
+                while wait_for_broker and await routed.waiting("broker"):  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)  # no event tells it
                 answer = await routed.answer(Status())
             finally:
                 await routed.close()
