@@ -27,8 +27,8 @@ from palimpsest.schemas.identity import entity_id
 from palimpsest.schemas.rows import MONTHS, EdgeRow, MemoryRow, NameRow, RelationRow, Row
 from palimpsest.stores.database.tables import select
 from palimpsest.stores.shard import Shard
+from palimpsest.streams.apply.outcomes import link_writes
 from palimpsest.streams.memory_rows import with_content
-from palimpsest.streams.outcomes import link_writes
 from palimpsest.streams.store_port import Put, Write
 from palimpsest.streams.text.linker import canonical_name
 
