@@ -25,7 +25,9 @@ def register(app: typer.Typer) -> None:
     benchmarks = Path(__file__).parents[1] / "bench"
     if not benchmarks.exists():
         return
-    group = typer.Typer(help="Measure this machine, from a checkout of the project.", no_args_is_help=True)
+    group = typer.Typer(
+        help="Measure this machine, from a checkout of the project.", no_args_is_help=True
+    )
     command(group)(throughput)
     for name in OTHERS:
         importlib.import_module(f"palimpsest.ops.bench.{name}").register(group)
