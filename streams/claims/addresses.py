@@ -7,7 +7,7 @@ from typing import Final
 
 from palimpsest.streams.claims.denial import MAX_CHARACTERS
 from palimpsest.streams.claims.exclusion import ADJECTIVE, are_two_names
-from palimpsest.streams.claims.times import MONTHS
+from palimpsest.streams.text.dates import MONTHS
 
 _MONTH: Final = "|".join(MONTHS)
 _DAY: Final = (

@@ -19,7 +19,7 @@ from palimpsest.streams.claims.claim import Claim
 from palimpsest.streams.claims.denial import CACHED_STATEMENTS, denies
 from palimpsest.streams.claims.exclusion import COUNTED, Stated, excludes
 from palimpsest.streams.claims.grammar import claim_of
-from palimpsest.streams.claims.times import MONTHS
+from palimpsest.streams.text.dates import MONTHS
 
 _ANYWHERE: Final = frozenset("is are was now just recently again has have been become 's".split())
 _FRAMES: Final[Mapping[str, frozenset[str]]] = {

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from palimpsest.streams.claims.claim import Claim
 from palimpsest.streams.claims.places import apart, is_known
-from palimpsest.streams.claims.times import MONTHS
+from palimpsest.streams.text.dates import MONTHS
 
 COUNTED: Final = re.compile(
     r"(two|three|four|five|six|seven|eight|nine|ten|\d{1,2}) (\w+s|children)"

@@ -10,10 +10,8 @@ import re
 from datetime import date, timedelta
 from typing import Final, Literal, NamedTuple
 
-MONTHS: Final = (
-    "january february march april may june july august september october november december"
-).split()
-_DAYS: Final = "monday tuesday wednesday thursday friday saturday sunday".split()
+from palimpsest.streams.text.dates import DAY_NAMES, MONTHS
+
 _SEASONS: Final = ("spring", "summer", "autumn", "fall", "winter")
 _COUNTS: Final = {
     word: number
@@ -22,8 +20,8 @@ _COUNTS: Final = {
     )
 } | {"a": 1, "an": 1, "a couple of": 2}
 _MONTH: Final = "|".join(MONTHS)
-_ABBREVIATED: Final = {day[:3]: day for day in _DAYS} | {"tues": "tuesday", "thurs": "thursday"}
-_DAY: Final = "|".join((*_DAYS, "thurs", "tues", *(day[:3] for day in _DAYS)))
+_ABBREVIATED: Final = {day[:3]: day for day in DAY_NAMES} | {"tues": "tuesday", "thurs": "thursday"}
+_DAY: Final = "|".join((*DAY_NAMES, "thurs", "tues", *(day[:3] for day in DAY_NAMES)))
 _SEASON: Final = "|".join(_SEASONS)
 _COUNT: Final = r"\d{1,3}|" + "|".join(sorted(_COUNTS, key=len, reverse=True))
 _UNIT: Final = "days?|weeks?|months?|years?|decades?"
@@ -252,7 +250,7 @@ def _away(count: str, unit: str, today: date, sign: int) -> str:
 def _which(which: str, what: str, today: date, words: str) -> str:
     what = _ABBREVIATED.get(what, what)
     step = {"last": -1, "this past": -1, "this": 0}.get(which, 1)
-    if what in _DAYS:
+    if what in DAY_NAMES:
         return f"on {_weekday(what, today, step)}"
     if what in MONTHS:
         return f"in {what.capitalize()} {_year_of(what, today, step >= 0)}"
@@ -275,7 +273,7 @@ def _which(which: str, what: str, today: date, words: str) -> str:
 
 
 def _weekday(name: str, today: date, step: int) -> date:
-    ahead = (_DAYS.index(_ABBREVIATED.get(name, name)) - today.weekday()) % 7
+    ahead = (DAY_NAMES.index(_ABBREVIATED.get(name, name)) - today.weekday()) % 7
     if step < 0:
         return today - timedelta(days=7 - ahead)
     return today + timedelta(days=ahead or (7 if step else 0))
