@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from palimpsest.streams.claims.conflict import base_form
 from palimpsest.streams.claims.contractions import expanded
-from palimpsest.streams.claims.denial import base_form
 from palimpsest.streams.claims.grammar import clause_claim
 from palimpsest.streams.text.dates import MONTHS
 

@@ -15,8 +15,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from palimpsest.schemas.messages import FactType
-from palimpsest.streams.claims.categories import CATEGORIES
-from palimpsest.streams.claims.claim import Claim, Slot
+from palimpsest.streams.claims.claim import CATEGORIES, Claim, Slot
 from palimpsest.streams.claims.conflict import contradicts
 from palimpsest.streams.claims.grammar import USER
 from palimpsest.streams.claims.triples import triples_of
