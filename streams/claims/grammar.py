@@ -17,7 +17,7 @@ from palimpsest.streams.claims.attributes import (
     reversed_claim,
 )
 from palimpsest.streams.claims.claim import CATEGORIES, Claim, Slot
-from palimpsest.streams.claims.contractions import expanded
+from palimpsest.streams.claims.english import expanded
 from palimpsest.streams.claims.lexicon import JOBS
 from palimpsest.streams.claims.nouns import is_name
 from palimpsest.streams.claims.patterns import PATTERNS, Pattern

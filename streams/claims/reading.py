@@ -14,9 +14,8 @@ from typing import Final
 
 from palimpsest.streams.claims.attributes import relative_claim
 from palimpsest.streams.claims.claim import Claim
-from palimpsest.streams.claims.contractions import expanded
+from palimpsest.streams.claims.english import expanded, is_english
 from palimpsest.streams.claims.grammar import LEADING_TIME, clause_claim
-from palimpsest.streams.claims.language import is_english
 from palimpsest.streams.claims.lexicon import (
     ADJECTIVE,
     DISCIPLINES,

@@ -10,7 +10,7 @@ import re
 from typing import Final
 
 from palimpsest.streams.claims.conflict import base_form
-from palimpsest.streams.claims.contractions import expanded
+from palimpsest.streams.claims.english import expanded
 from palimpsest.streams.claims.grammar import clause_claim
 from palimpsest.streams.text.dates import MONTHS
 

@@ -212,17 +212,11 @@ def _dated_point(words: str, lowered: str, today: date, ahead: bool) -> str:
     if (which := _WHICH.fullmatch(lowered)) is not None:
         return _which(which["which"], which["what"], today, words)
     if (month := _BARE_MONTH.fullmatch(lowered)) is not None:
-        part = (
-            (month["part"] or "").replace("mid-", "mid ").replace("mid", "mid-").replace("- ", "-")
-        )
-        name = month["month"]
+        name, part = month["month"], re.sub("mid-?", "mid-", month["part"] or "")
         return f"in {part}{name.capitalize()} {_year_of(name, today, ahead)}"
     if (season := _BARE_SEASON.fullmatch(lowered)) is not None:
-        year = (
-            today.year
-            if ahead or _season_month(season["season"]) <= today.month
-            else today.year - 1
-        )
+        begun = _season_month(season["season"]) <= today.month
+        year = today.year - (not (ahead or begun))
         return f"in the {season['season']} of {year}"
     if (day := _MONTH_DAY.fullmatch(lowered)) is not None:
         return _month_day(
@@ -256,9 +250,7 @@ def _which(which: str, what: str, today: date, words: str) -> str:
         return f"in {what.capitalize()} {_year_of(what, today, step >= 0)}"
     if what in _SEASONS:
         begun = _season_month(what) <= today.month
-        year = (
-            today.year + (step if step > 0 and begun else 0) - (1 if step < 0 and not begun else 0)
-        )
+        year = today.year + (step > 0 and begun) - (step < 0 and not begun)
         return f"in the {what} of {year}"
     if what == "year":
         return f"in {today.year + step}"
@@ -280,19 +272,17 @@ def _weekday(name: str, today: date, step: int) -> date:
 
 
 def _month_day(month: str | None, day: int, today: date, ahead: bool) -> str:
-    if month is None:
-        found = today.replace(day=day)
-        if ahead and found < today:
-            found = (today.replace(day=1) + timedelta(days=32)).replace(day=day)
-        elif not ahead and found > today:
-            found = (today.replace(day=1) - timedelta(days=1)).replace(day=day)
+    if month is not None:
+        number = MONTHS.index(month) + 1
+        found = date(today.year, number, day)
+        if (found < today) if ahead else (found > today):
+            found = date(today.year + (1 if ahead else -1), number, day)
         return f"on {found}"
-    number = MONTHS.index(month) + 1
-    found = date(today.year, number, day)
+    found = today.replace(day=day)
     if ahead and found < today:
-        found = date(today.year + 1, number, day)
+        found = (today.replace(day=1) + timedelta(days=32)).replace(day=day)
     elif not ahead and found > today:
-        found = date(today.year - 1, number, day)
+        found = (today.replace(day=1) - timedelta(days=1)).replace(day=day)
     return f"on {found}"
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from palimpsest.streams.claims.contractions import expanded
+from palimpsest.streams.claims.english import expanded
 
 _APOSTROPHES = str.maketrans(dict.fromkeys("’ʼ‘`´", "'") | {"−": "-"})
 _SIGNS = "%#&*@/\\^°"
