@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from palimpsest.streams.models.base import EmbeddingModel, PermanentModelError
 from palimpsest.streams.models.late_interaction import LateInteractionModel
 from palimpsest.streams.models.local import LocalEmbeddingModel
-from palimpsest.streams.text.sameness import same_statement
+from palimpsest.streams.text.sameness import same_fact
 
 QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 NEAR = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)
@@ -71,7 +71,7 @@ async def measure(model: EmbeddingModel, pairs: Pairs) -> None:
         for name, values in found.items():
             _row(name, [f"{(values >= band).mean():.3f}" for band in bands])
     lost = sum(
-        value >= 0.9 and same_statement(a, b)
+        value >= 0.9 and same_fact(a, b)
         for name in ("not the same", "contradict")
         for (a, b), value in zip(pairs[name], found.get(name, ()), strict=True)
     )

@@ -14,7 +14,7 @@ from palimpsest.schemas.normal_forms import content_hash, normalized_content, st
 from palimpsest.schemas.rows import MemoryRow, dedup_key, embedding_key
 from palimpsest.schemas.topics import TURNS_NORMALIZED
 from palimpsest.streams.apply.command_work import LOWERED, Work, command_id, is_guarded
-from palimpsest.streams.claims.categories import categories_of
+from palimpsest.streams.claims.grammar import categories_of
 from palimpsest.streams.memory_rows import effective
 from palimpsest.streams.stage import Emit
 

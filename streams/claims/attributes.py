@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from palimpsest.streams.claims.claim import Claim, Slot
-from palimpsest.streams.claims.exclusion import ADJECTIVE
+from palimpsest.streams.claims.lexicon import ADJECTIVE
 from palimpsest.streams.claims.nouns import (
     is_activity,
     is_listed,

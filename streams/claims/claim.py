@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 Slot = Literal[
     "name", "age", "birthday", "home", "origin", "work", "occupation", "relationship", "family",
     "people", "pet", "health", "allergy", "diet", "likes", "favourite", "possession", "figure",
     "study", "language", "hobby", "plan", "decision", "event",
 ]  # fmt: skip
+CATEGORIES: Final[dict[Slot, tuple[str, ...]]] = {
+    "name": ("name",),
+    "age": ("name",),
+    "birthday": ("name",),
+    "origin": ("name",),
+    "home": ("home",),
+    "work": ("work",),
+    "occupation": ("work",),
+    "relationship": ("family",),
+    "family": ("family",),
+    "people": ("people",),
+    "pet": ("pets",),
+    "health": ("health",),
+    "allergy": ("health", "diet"),
+    "diet": ("diet",),
+    "likes": ("preferences",),
+    "favourite": ("preferences",),
+    "possession": ("possessions",),
+    "figure": (),
+    "study": ("education",),
+    "language": ("languages",),
+    "hobby": ("hobbies",),
+    "plan": ("plans",),
+    "decision": ("plans",),
+    "event": ("events",),
+}
+"""The categories of a claim: what a profile of a person is made of."""
 
 
 class Claim(NamedTuple):

@@ -1,25 +1,412 @@
-"""Whether a new statement ends what is known: by slot, or by denying it word for word. Pure.
+"""Whether a new statement ends what is known: by slot, by another value of what somebody has one
+of (an address, a partner, a day), or by denying it word for word. Pure.
 
 A hit may overwrite a true memory and a miss keeps two statements of which the dates tell the
 newer, so silence is preferred. Two statements compete only when each is one claim, taken whole, of
 the same holder in the same slot of one value, and no other word stands in either: no condition,
-time, place, frequency or reporter.
+time, place, frequency or reporter. Values that may both be true (a nickname and a name, "pasta"
+and "pasta carbonara", a nurse who is a drummer too) do not exclude each other. Of a denial all of
+both statements must be the same but for the negation.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date
+from difflib import SequenceMatcher
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
-from palimpsest.streams.claims.addresses import is_other_attribute
 from palimpsest.streams.claims.claim import Claim
-from palimpsest.streams.claims.denial import CACHED_STATEMENTS, denies
-from palimpsest.streams.claims.exclusion import COUNTED, Stated, excludes
 from palimpsest.streams.claims.grammar import claim_of
-from palimpsest.streams.claims.times import MONTHS
+from palimpsest.streams.claims.lexicon import ADJECTIVE, FAVOURITES
+from palimpsest.streams.claims.places import apart, is_known
+from palimpsest.streams.text.dates import MONTHS
+
+MAX_CHARACTERS: Final = 200
+"""Length of a statement that is read; a longer one is no plain statement."""
+CACHED_STATEMENTS: Final = 8_192
+"""A memory is a candidate again and again."""
+
+Form = tuple[tuple[str, ...], bool]
+"""The words of a statement without its negation, and whether it holds."""
+
+_APOSTROPHES: Final = str.maketrans(dict.fromkeys("\u2019\u02bc\u2018`\u00b4", "'"))
+_UNPLAIN: Final = re.compile(r"[,;:?？!()\"“”„»«「」『』…\u2013\u2014\n]|\. |、|。.")
+_JAPANESE: Final = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]")
+_SPEAKER: Final = re.compile(r"(?P<name>[^\W\d_][\w .'-]{0,40}): (?=\S)")
+_FIRST_PERSON: Final = frozenset("i we my our ich wir mein meine".split())
+_OTHERS: Final = frozenset(
+    "me us mine ours you your he she it they his her their this that these those some most many few"
+    " all every everyone someone somebody people others du er es sie das dies manche viele".split()
+)
+"""Whom a statement that begins with one of these is about, another sentence tells."""
+_UNNAMED: Final = re.compile(
+    r"^(?:私|僕|俺|弟|兄|姉|妹|母|父|夫|妻|息子|娘|友達|両親|家族|上司|同僚|彼)"
+)
+_PAST: Final = frozenset("did was were had".split())
+_AUXILIARIES: Final = frozenset("is are am can will has have does do should must may".split())
+
+_WORDINGS: Final = (
+    (re.compile(r"\bcan(?:'t|not)\b"), "can not"),
+    (re.compile(r"\bwon't\b"), "will not"),
+    (re.compile(r"n't\b"), " not"),
+    (re.compile(r"\b(?:no|not any) longer\b|\bnever\b"), "does not"),
+    (re.compile(r"\b(?:has|have) no\b"), "does not have"),
+    (re.compile(r" (?:any ?(?:more|longer)|after all|at all|mehr)$"), ""),
+    (re.compile(r"\b(?:nicht|kein(?:e[nmrs]?)?|nie)(?: mehr)?\b"), "does not"),
+)
+_LIGHT: Final = frozenset("a an any now again does do ein eine einen einem jetzt wieder".split())
+_IRREGULAR: Final = {"has": "have", "goes": "go", "does": "do"}
+_LIKES: Final = ("like", "love", "enjoy", "adore")
+_DISLIKES: Final = ("hate", "dislike", "detest", "loathe")
+_ENDED: Final = re.compile(
+    r" (?:has |have |just )?(?P<verb>quit|stopped|given up|gave up)"
+    r" (?P<what>[\w-]+(?: [\w-]+){0,2})$"
+)
+_GIVEN_UP: Final = ("play", "eat", "drink", "do")
+"""What one may have done with a thing that one gave up."""
+_VERB: Final = re.compile(r"(?:ing|es|s|e)$")
+_DOUBLED: Final = re.compile(r"([bdgmnprt])\1$")
+
+_JAPANESE_ENDINGS: Final = (
+    (re.compile(r"(?:では|じゃ)(?:ありません|ない(?:です)?)$"), "です"),
+    (re.compile(r"ません$"), "ます"),
+)
+_JAPANESE_LIGHT: Final = re.compile(r"もう|今は|[はがを]")
+
+
+def denies(new: str, known: str) -> bool:
+    """Whether one of the two says what the other denies. Symmetric."""
+    return any(
+        words == others and holds != stands
+        for words, holds in forms(new)
+        for others, stands in forms(known)
+    )
+
+
+@lru_cache(CACHED_STATEMENTS)
+def forms(statement: str) -> tuple[Form, ...]:
+    """The forms in which a statement can be compared; none where it is not a plain one."""
+    plain = unicodedata.normalize("NFKC", statement).translate(_APOSTROPHES).strip().rstrip(".!。")
+    # "Ana: Ich rauche" is about Ana, and so is her sister in "Ana: Meine Schwester raucht".
+    speaker = _SPEAKER.match(plain)
+    plain = plain if speaker is None else plain[speaker.end() :]
+    if not plain or len(plain) > MAX_CHARACTERS or _UNPLAIN.search(plain):
+        return ()
+    about = () if speaker is None else (speaker["name"].casefold(),)
+    return tuple(((*about, *words), holds) for words, holds in _forms(plain, bool(about)))
+
+
+def _forms(plain: str, has_speaker: bool) -> tuple[Form, ...]:
+    if _JAPANESE.search(plain):
+        unnamed = not has_speaker and _UNNAMED.search(plain) is not None
+        return () if unnamed else (_japanese(plain),)
+    text = plain.casefold()
+    for pattern, words in _WORDINGS:
+        text = pattern.sub(words, text)
+    first = text.partition(" ")[0]
+    if first in _OTHERS or (first in _FIRST_PERSON and not has_speaker):
+        return ()
+    ended = _ENDED.search(text)
+    if ended is not None:
+        return _ended(text[: ended.start()], ended["verb"], ended["what"])
+    return _plain(text.split())
+
+
+def _plain(words: list[str]) -> tuple[Form, ...]:
+    denied = [place for place, word in enumerate(words) if word == "not"]
+    if len(denied) > 1 or not _PAST.isdisjoint(words):
+        return ()
+    if denied and words[denied[0] - 1] not in _AUXILIARIES:
+        return ()
+    kept = tuple(base_form(word) for word in words if word != "not" and word not in _LIGHT)
+    return tuple(_readings(kept, not denied))
+
+
+def _ended(subject: str, verb: str, what: str) -> tuple[Form, ...]:
+    """ "quit smoking", "gave up tennis": it is denied that they do so."""
+    words = tuple(map(base_form, what.split()))
+    if what.partition(" ")[0].endswith("ing"):
+        return ((tuple(map(base_form, subject.split())) + words, False),)
+    if verb == "stopped":
+        return ()
+    start = tuple(map(base_form, subject.split()))
+    return tuple(((*start, doing, *words), False) for doing in _GIVEN_UP)
+
+
+def _readings(words: tuple[str, ...], holds: bool) -> list[Form]:
+    """Who loves something likes it, and who hates it does not."""
+    found = [(words, holds)]
+    for place, word in enumerate(words[:4]):
+        liked = (*words[:place], _LIKED, *words[place + 1 :])
+        if word in _STEMS_LIKED and (holds or word == _ENJOYED):
+            found.append((liked, holds))
+        if word in _STEMS_DISLIKED and holds:
+            found.append((liked, False))
+    return found
+
+
+def base_form(word: str) -> str:
+    """A word in the form in which "smokes", "smoke" and "smoking" meet."""
+    word = _IRREGULAR.get(word, word)
+    return word if len(word) < 4 else _DOUBLED.sub(r"\1", _VERB.sub("", word))
+
+
+_LIKED, _ENJOYED = base_form("like"), base_form("enjoy")
+_STEMS_LIKED: Final = frozenset(map(base_form, _LIKES))
+_STEMS_DISLIKED: Final = frozenset(map(base_form, _DISLIKES))
+
+
+def _japanese(text: str) -> Form:
+    holds = True
+    for pattern, ending in _JAPANESE_ENDINGS:
+        text, count = pattern.subn(ending, text)
+        holds = holds and not count
+    return (_JAPANESE_LIGHT.sub("", text),), holds
+
+
+COUNTED: Final = re.compile(
+    r"(two|three|four|five|six|seven|eight|nine|ten|\d{1,2}) (\w+s|children)"
+)
+_STATUSES: Final = {
+    "single": "alone",
+    "divorced": "alone",
+    "widowed": "alone",
+    "in a relationship": "together",
+    "dating": "together",
+    "engaged": "engaged",
+    "married": "married",
+}
+_ENDS: Final = frozenset(
+    {
+        ("alone", "together"),
+        ("alone", "engaged"),
+        ("alone", "married"),
+        ("together", "alone"),
+        ("engaged", "alone"),
+        ("married", "alone"),
+        ("engaged", "married"),
+    }
+)
+"""A status that was, and the one that ends it."""
+_MEATLESS: Final = frozenset(("vegan", "vegetarian", "pescatarian"))
+_SAME_KIND: Final = {"movie": "film", "color": "colour", "tv show": "show", "meal": "food"}
+_MIN_SIMILAR: Final = 0.4
+"""Of two names, above which they may be spellings of one (Kathrin, Catherine)."""
+
+
+class Stated(NamedTuple):
+    """A claim that is all of a statement. `slot` is that in which it competes, `said` the
+    statement, folded, without its date, `when` the date, as far as it is told."""
+
+    slot: str
+    claim: Claim
+    holder: str
+    value: str
+    said: str
+    when: tuple[int, ...]
+
+
+def excludes(new: Stated, known: Stated) -> bool:
+    """Whether `known` cannot hold once `new` does; both are of one holder and slot."""
+    return _EXCLUDES[new.slot](new, known)
+
+
+def _tells_more(one: str, other: str) -> bool:
+    left, right = set(one.split()), set(other.split())
+    return left <= right or right <= left
+
+
+def are_two_names(one: str, other: str) -> bool:
+    """Whether two names are no forms of one."""
+    if _tells_more(one, other) or one in other or other in one:
+        return False
+    return SequenceMatcher(None, one, other, autojunk=False).ratio() < _MIN_SIMILAR
+
+
+def _are_names(one: Stated, other: Stated) -> bool:
+    words = f"{one.claim.value} {other.claim.value}".split()
+    return all(word[0].isupper() for word in words)
+
+
+def _elsewhere(new: Stated, known: Stated) -> bool:
+    if not _are_names(new, known):
+        return False
+    places = [re.split(r", ?", each.value) for each in (new, known)]
+    return all(apart(one, other) for one in places[0] for other in places[1])
+
+
+def _other_workplace(new: Stated, known: Stated) -> bool:
+    names = _are_names(new, known) and not (is_known(new.value) or is_known(known.value))
+    # Who works for a name may work for a person, beside the firm that they work at.
+    for_whom = " for " in new.said and " at " in known.said
+    return new.claim.is_news and names and not for_whom and are_two_names(new.value, known.value)
+
+
+def _other_occupation(new: Stated, known: Stated) -> bool:
+    working = " as " in new.said and " as " in known.said
+    return working and new.claim.is_news and not set(new.value.split()) & set(known.value.split())
+
+
+def _other_status(new: Stated, known: Stated) -> bool:
+    if new.claim.key == "breakup":
+        return known.claim.key == "partner" and new.value == known.value
+    one, other = _status(new), _status(known)
+    if (other, one) in _ENDS:
+        return True
+    partners = new.claim.key == known.claim.key == "partner"
+    return partners and one == other and _other_name(new, known)
+
+
+def _status(stated: Stated) -> str:
+    found = (kept for words, kept in _STATUSES.items() if f" {words} " in f"{stated.said} ")
+    return next(found, "")
+
+
+def _older(new: Stated, known: Stated) -> bool:
+    years = (new.value, known.value)
+    return all(map(str.isdecimal, years)) and int(years[0]) > int(years[1])
+
+
+def _other_day(new: Stated, known: Stated) -> bool:
+    one, other = (_day_of(each.value) for each in (new, known))
+    return None not in (one, other) and one != other
+
+
+def _day_of(value: str) -> tuple[str, int] | None:
+    month = next((name for name in MONTHS if name in value), None)
+    day = re.search(r"\b(\d{1,2})(?:st|nd|rd|th)?\b", value)
+    return None if month is None or day is None else (month, int(day[1]))
+
+
+def _other_name(new: Stated, known: Stated) -> bool:
+    return _are_names(new, known) and are_two_names(new.value, known.value)
+
+
+def _other_diet(new: Stated, known: Stated) -> bool:
+    if "meat" in (new.value, known.value):
+        return not _MEATLESS.isdisjoint((new.value, known.value))
+    return new.claim.is_news and new.value == "pescatarian" and known.value in _MEATLESS
+
+
+def _other_favourite(new: Stated, known: Stated) -> bool:
+    kinds = [_SAME_KIND.get(each.claim.key, each.claim.key) for each in (new, known)]
+    if kinds[0] != kinds[1] or kinds[0].endswith("s") or _tells_more(new.value, known.value):
+        return False
+    values = {new.value, known.value}
+    if any(values <= listed for listed in FAVOURITES):
+        return new.value.rstrip("s") != known.value.rstrip("s")
+    said_of_it = any(ADJECTIVE.fullmatch(value) for value in values)
+    return not said_of_it and _are_names(new, known) and are_two_names(new.value, known.value)
+
+
+def _other_count(new: Stated, known: Stated) -> bool:
+    counts = [COUNTED.fullmatch(each.claim.value) for each in (new, known)]
+    one, other = (("", "") if found is None else found.groups() for found in counts)
+    return one[1] == other[1] and one[0] != other[0]
+
+
+_EXCLUDES: Final[Mapping[str, Callable[[Stated, Stated], bool]]] = {
+    "home": _elsewhere,
+    "work": _other_workplace,
+    "occupation": _other_occupation,
+    "relationship": _other_status,
+    "age": _older,
+    "birthday": _other_day,
+    "name": _other_name,
+    "diet": _other_diet,
+    "favourite": _other_favourite,
+    "possession": lambda new, known: False,
+    "count": _other_count,
+}
+"""By slot. A possession that is sold ends the one that was had; one more is one more."""
+
+_MONTH: Final = "|".join(MONTHS)
+_DAY: Final = (
+    r"(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day"
+    rf"|\d{{1,2}} (?:{_MONTH})|(?:{_MONTH}) \d{{1,2}})"
+)
+_HOLDER: Final = r"(?P<holder>(?:the user|[^\W\d_][\w-]{0,30})'s|the) "
+_NEWER: Final = r"(?P<news>(?:new|current) )?"
+_KIND: Final = r"(?:(?:mobile|cell|work|private|personal|home|office) )?"
+_MOVED: Final = r"(?:(?:was|has been|is) )?(?:moved|postponed|rescheduled|brought forward) to"
+_ADDRESSES: Final = tuple(
+    re.compile(f"{_HOLDER}{_NEWER}(?P<key>{key}) is (?:now )?(?P<value>{value})")
+    for key, value in (
+        (f"{_KIND}e-?mail(?: address)?", r"[^\s@]{1,80}@[^\s@]{1,80}"),
+        (f"{_KIND}(?:phone )?number", r"\+?\d[\d ()./-]{3,20}"),
+        (f"{_KIND}address", r"\d{1,5}\w? (?:[\w-]{1,20} ?){1,4}"),
+    )
+)
+_EVENT: Final = re.compile(
+    rf"{_HOLDER}(?P<key>(?:[\w-]{{1,30}} ){{0,2}}?[\w-]{{1,30}}) (?:is (?:on )?|(?P<news>{_MOVED}"
+    rf"|is now on) )(?P<value>{_DAY})"
+)
+_NAME: Final = r"[^\W\d_a-z][\w'-]{1,30}(?: [^\W\d_a-z][\w'-]{1,30})?"
+_PARTNER: Final = re.compile(
+    rf"(?P<holder>{_NAME}|[Tt]he user)'s (?P<key>wife|husband|spouse|partner|boyfriend|girlfriend"
+    rf"|fiancée?) is (?:now )?(?:called |named )?(?P<value>{_NAME})"
+)
+_ONE_DAY: Final = re.compile(r"wedding|due date|deadline|graduation|surgery|moving day")
+_MAIL: Final = re.compile(r"e-?mail(?: address)?")
+
+
+def is_other_attribute(new: str, known: str) -> bool:
+    """Whether `new` gives another address, partner or day of an event. Several events may share a
+    name (an exam, a class), so the day of most is another only where it is said to have moved."""
+    if _is_other_partner(new, known):
+        return True
+    for shape in (*_ADDRESSES, _EVENT):
+        one = shape.fullmatch(_folded(new))
+        if one is None:
+            continue
+        other = shape.fullmatch(_folded(known))
+        if other is None or one["holder"] != other["holder"] or _key(one) != _key(other):
+            continue
+        if shape is not _EVENT:
+            return _is_another(one["value"], other["value"])
+        same_shape = one["value"][0].isdigit() == other["value"][0].isdigit()
+        moved = one["news"] is not None or _ONE_DAY.fullmatch(one["key"]) is not None
+        return moved and same_shape and one["value"] != other["value"]
+    return False
+
+
+def _is_other_partner(new: str, known: str) -> bool:
+    found = [_PARTNER.fullmatch(each.replace("\u2019", "'").rstrip(".! ")) for each in (new, known)]
+    one, other = found
+    if one is None or other is None or one["key"] != other["key"]:
+        return False
+    names = [each["value"].casefold() for each in (one, other)]
+    if one["holder"].casefold() != other["holder"].casefold() or any(
+        map(ADJECTIVE.fullmatch, names)
+    ):
+        return False
+    return are_two_names(*names)
+
+
+def _is_another(new: str, known: str) -> bool:
+    """Another address or number, not the same in another notation."""
+    if "@" in new:
+        return new != known
+    house = re.match(r"\d+\w? ", new)
+    if house is not None and not new.replace(" ", "").isdecimal():
+        return not known.startswith(house[0])
+    digits, others = (re.sub(r"\D", "", text) for text in (new, known))
+    return not (digits.endswith(others) or others.endswith(digits))
+
+
+def _key(found: re.Match[str]) -> str:
+    return _MAIL.sub("email", found["key"]).replace("phone number", "number")
+
+
+def _folded(statement: str) -> str:
+    if len(statement) > MAX_CHARACTERS:
+        return ""
+    return statement.replace("\u2019", "'").casefold().rstrip(".! ")
+
 
 _ANYWHERE: Final = frozenset("is are was now just recently again has have been become 's".split())
 _FRAMES: Final[Mapping[str, frozenset[str]]] = {

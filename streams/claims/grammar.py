@@ -16,8 +16,8 @@ from palimpsest.streams.claims.attributes import (
     named_relative,
     reversed_claim,
 )
-from palimpsest.streams.claims.claim import Claim, Slot
-from palimpsest.streams.claims.contractions import expanded
+from palimpsest.streams.claims.claim import CATEGORIES, Claim, Slot
+from palimpsest.streams.claims.english import expanded
 from palimpsest.streams.claims.lexicon import JOBS
 from palimpsest.streams.claims.nouns import is_name
 from palimpsest.streams.claims.patterns import PATTERNS, Pattern
@@ -295,3 +295,9 @@ def _text(reading: _Reading, today: date | None) -> str:
     if today is not None and pattern.slot == "age":
         words.append(f"(as of {today.strftime('%B')} {today.year})")
     return f"{in_third_person(' '.join(filter(None, words)))}."
+
+
+def categories_of(text: str) -> tuple[str, ...]:
+    """The categories of a statement that is one claim; none of any other text."""
+    claim = claim_of(text)
+    return () if claim is None else CATEGORIES[claim.slot]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
+
+from palimpsest.streams.text.dates import MONTHS
 
 LANGUAGES: Final = frozenset(
     """english german french spanish italian portuguese dutch russian japanese chinese mandarin
@@ -141,3 +144,34 @@ PRAISE: Final = frozenset(
     """great good bad terrible amazing talented truly big huge excellent decent favorite favourite
     better best poor horrible fantastic wonderful pretty proud natural born total""".split()
 )
+ADJECTIVE: Final = re.compile(
+    r"\w+(?:ish|ese|ian|ean|can|man)|french|dutch|swiss|greek|czech|thai|catholic|muslim|hindu"
+    r"|buddhist|protestant"
+)
+"""Folded words that are written like a name and are none."""
+FAVOURITES: Final = tuple(
+    frozenset(re.split(r", *\n? *", words.strip()))
+    for words in (
+        "red, orange, yellow, green, blue, purple, pink, brown, black, white, grey, gold, silver",
+        "spring, summer, autumn, winter",
+        "monday, tuesday, wednesday, thursday, friday, saturday, sunday",
+        ", ".join(MONTHS),
+        "one, two, three, four, five, six, seven, eight, nine, ten, eleven, twelve, thirteen",
+        """pizza, sushi, ramen, tacos, lasagna, curry, pho, burgers, risotto, paella, falafel,
+        dumplings, pancakes, waffles, fish and chips, steak, chili, mac and cheese, pad thai,
+        spaghetti, gnocchi, goulash, couscous, hummus, bibimbap, tempura, burritos, kebab""",
+        "tea, coffee, water, wine, beer, lemonade, orange juice, whisky, gin and tonic, cola",
+        """apples, bananas, mangoes, strawberries, cherries, grapes, peaches, pears, plums, kiwis,
+        pineapple, watermelon, blueberries, apple, banana, grape, pear, plum, kiwi""",
+        """cats, dogs, horses, elephants, giraffes, lions, tigers, wolves, foxes, owls, pandas,
+        dolphins, whales, penguins, otters, koalas, sloths, cat, dog, horse, elephant, giraffe,
+        lion, tiger, owl, panda, dolphin, whale, penguin, otter, koala, sloth""",
+        """football, tennis, basketball, swimming, rugby, cricket, golf, hockey, volleyball,
+        badminton, baseball, boxing, climbing, surfing, skiing, rowing, judo, handball""",
+        "roses, tulips, lilies, daisies, orchids, sunflowers, peonies, dahlias, irises",
+        "maths, physics, chemistry, biology, history, geography, art, music, latin, economics",
+        "vanilla, chocolate, strawberry, pistachio, hazelnut, lemon, caramel, stracciatella",
+    )
+)
+"""Things of which none is a kind of another. An adjective would only say something of the favourite
+("is delicious"), and no pattern tells it from a noun."""

@@ -49,6 +49,7 @@ _PREPOSITIONS: Final = ("of", "for", "in", "with", "at", "on", "from", "by", "ab
 _EDGE: Final = frozenset(
     "of and or for in with to at on from by about into over the a an my".split()
 )
+_NO_END: Final = _EDGE | _VAGUE
 _GENERIC: Final = frozenset(
     """beach beaches mountains ocean sea outdoors countryside snow rain sun theatre theater gym
     piano guitar violin drums cello flute saxophone opera ballet circus cinema movies library
@@ -133,6 +134,20 @@ def is_noun_phrase(text: str, *, definite: bool = False) -> bool:
     return head not in _VAGUE and not (len(lowered) == 1 and lowered[0] in _VAGUE)
 
 
+def _words_of(text: str) -> list[str]:
+    """The words of a phrase, folded; none where there is more than words and commas, a negation
+    or an end that says nothing."""
+    found = _WORD.findall(text)
+    words = [word.lower() for word in found]
+    if (
+        not words
+        or " ".join(found) != text.replace(",", "")
+        or any("n't" in word for word in words)
+    ):
+        return []
+    return [] if words[-1] in _EDGE or words[-1] in _VAGUE else words
+
+
 def _head(words: list[str]) -> str:
     """The last word before a preposition: of "scary books about ghosts" it is "books"."""
     for number, word in enumerate(words):
@@ -156,14 +171,10 @@ def is_activity(text: str) -> bool:
         return False
     if not rest:
         return True
-    words = [word.lower() for word in _WORD.findall(rest)]
+    words = _words_of(rest)
     return (
-        len(words) < MAX_VALUE_WORDS
-        and " ".join(_WORD.findall(rest)) == rest.replace(",", "")
+        0 < len(words) < MAX_VALUE_WORDS
         and _CLAUSE_WORDS.isdisjoint(words)
-        and not any("n't" in word for word in words)
-        and words[-1] not in _EDGE
-        and words[-1] not in _VAGUE
         and _POINTING.isdisjoint(words)
     )
 
@@ -188,17 +199,13 @@ _PRONOUNS: Final = frozenset(
 
 def is_verb_phrase(text: str) -> bool:
     """Whether `text` is what follows "to": "learn the violin", and none that points elsewhere."""
-    words = [word.lower() for word in _WORD.findall(text)]
+    words = _words_of(text)
     return (
         2 <= len(words) <= 12
         and words[0].isalpha()
         and words[0]
         not in ("be", "get", "go", "say", "do", "see", "have", "make", "just", "really")
-        and " ".join(_WORD.findall(text)) == text.replace(",", "")
         and _PRONOUNS.isdisjoint(words)
-        and not any("n't" in word for word in words)
-        and words[-1] not in _EDGE
-        and words[-1] not in _VAGUE
     )
 
 
@@ -221,15 +228,11 @@ def _and_verb(words: list[str]) -> bool:
 
 def is_deed(text: str) -> bool:
     """Whether `text` is what somebody did, after the verb: "to a council meeting in Porto"."""
-    words = [word.lower() for word in _WORD.findall(text)]
+    words = _words_of(text)
     return (
         1 <= len(words) <= 14
-        and " ".join(_WORD.findall(text)) == text.replace(",", "")
         and _PRONOUNS.isdisjoint(words)
         and _CLAUSE_WORDS.isdisjoint(words)
-        and not any("n't" in word for word in words)
-        and words[-1] not in _EDGE
-        and words[-1] not in _VAGUE
         and words[0] not in _VAGUE
         and words[0] != "like"
         and words[-1] not in _NOWHERE

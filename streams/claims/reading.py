@@ -14,11 +14,16 @@ from typing import Final
 
 from palimpsest.streams.claims.attributes import relative_claim
 from palimpsest.streams.claims.claim import Claim
-from palimpsest.streams.claims.contractions import expanded
-from palimpsest.streams.claims.exclusion import ADJECTIVE, FAVOURITES
+from palimpsest.streams.claims.english import expanded, is_english
 from palimpsest.streams.claims.grammar import LEADING_TIME, clause_claim
-from palimpsest.streams.claims.language import is_english
-from palimpsest.streams.claims.lexicon import DISCIPLINES, GAMES, ILLNESSES, LANGUAGES
+from palimpsest.streams.claims.lexicon import (
+    ADJECTIVE,
+    DISCIPLINES,
+    FAVOURITES,
+    GAMES,
+    ILLNESSES,
+    LANGUAGES,
+)
 from palimpsest.streams.claims.places import is_known
 from palimpsest.streams.claims.subjects import KIN, KIN_MODIFIER, NAME, PETS, PLURALS, subject_of
 from palimpsest.streams.claims.times import time_at_end

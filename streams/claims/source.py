@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from palimpsest.streams.claims.contractions import expanded
-from palimpsest.streams.claims.denial import base_form
+from palimpsest.streams.claims.conflict import base_form
+from palimpsest.streams.claims.english import expanded
 from palimpsest.streams.claims.grammar import clause_claim
-from palimpsest.streams.claims.times import MONTHS
+from palimpsest.streams.text.dates import MONTHS
 
 MAX_CHARACTERS: Final = 20_000
 """Length of a source that is read; a longer one says more than a fact."""

@@ -10,10 +10,8 @@ import re
 from datetime import date, timedelta
 from typing import Final, Literal, NamedTuple
 
-MONTHS: Final = (
-    "january february march april may june july august september october november december"
-).split()
-_DAYS: Final = "monday tuesday wednesday thursday friday saturday sunday".split()
+from palimpsest.streams.text.dates import DAY_NAMES, MONTHS
+
 _SEASONS: Final = ("spring", "summer", "autumn", "fall", "winter")
 _COUNTS: Final = {
     word: number
@@ -22,8 +20,8 @@ _COUNTS: Final = {
     )
 } | {"a": 1, "an": 1, "a couple of": 2}
 _MONTH: Final = "|".join(MONTHS)
-_ABBREVIATED: Final = {day[:3]: day for day in _DAYS} | {"tues": "tuesday", "thurs": "thursday"}
-_DAY: Final = "|".join((*_DAYS, "thurs", "tues", *(day[:3] for day in _DAYS)))
+_ABBREVIATED: Final = {day[:3]: day for day in DAY_NAMES} | {"tues": "tuesday", "thurs": "thursday"}
+_DAY: Final = "|".join((*DAY_NAMES, "thurs", "tues", *(day[:3] for day in DAY_NAMES)))
 _SEASON: Final = "|".join(_SEASONS)
 _COUNT: Final = r"\d{1,3}|" + "|".join(sorted(_COUNTS, key=len, reverse=True))
 _UNIT: Final = "days?|weeks?|months?|years?|decades?"
@@ -214,17 +212,11 @@ def _dated_point(words: str, lowered: str, today: date, ahead: bool) -> str:
     if (which := _WHICH.fullmatch(lowered)) is not None:
         return _which(which["which"], which["what"], today, words)
     if (month := _BARE_MONTH.fullmatch(lowered)) is not None:
-        part = (
-            (month["part"] or "").replace("mid-", "mid ").replace("mid", "mid-").replace("- ", "-")
-        )
-        name = month["month"]
+        name, part = month["month"], re.sub("mid-?", "mid-", month["part"] or "")
         return f"in {part}{name.capitalize()} {_year_of(name, today, ahead)}"
     if (season := _BARE_SEASON.fullmatch(lowered)) is not None:
-        year = (
-            today.year
-            if ahead or _season_month(season["season"]) <= today.month
-            else today.year - 1
-        )
+        begun = _season_month(season["season"]) <= today.month
+        year = today.year - (not (ahead or begun))
         return f"in the {season['season']} of {year}"
     if (day := _MONTH_DAY.fullmatch(lowered)) is not None:
         return _month_day(
@@ -252,15 +244,13 @@ def _away(count: str, unit: str, today: date, sign: int) -> str:
 def _which(which: str, what: str, today: date, words: str) -> str:
     what = _ABBREVIATED.get(what, what)
     step = {"last": -1, "this past": -1, "this": 0}.get(which, 1)
-    if what in _DAYS:
+    if what in DAY_NAMES:
         return f"on {_weekday(what, today, step)}"
     if what in MONTHS:
         return f"in {what.capitalize()} {_year_of(what, today, step >= 0)}"
     if what in _SEASONS:
         begun = _season_month(what) <= today.month
-        year = (
-            today.year + (step if step > 0 and begun else 0) - (1 if step < 0 and not begun else 0)
-        )
+        year = today.year + (step > 0 and begun) - (step < 0 and not begun)
         return f"in the {what} of {year}"
     if what == "year":
         return f"in {today.year + step}"
@@ -275,26 +265,24 @@ def _which(which: str, what: str, today: date, words: str) -> str:
 
 
 def _weekday(name: str, today: date, step: int) -> date:
-    ahead = (_DAYS.index(_ABBREVIATED.get(name, name)) - today.weekday()) % 7
+    ahead = (DAY_NAMES.index(_ABBREVIATED.get(name, name)) - today.weekday()) % 7
     if step < 0:
         return today - timedelta(days=7 - ahead)
     return today + timedelta(days=ahead or (7 if step else 0))
 
 
 def _month_day(month: str | None, day: int, today: date, ahead: bool) -> str:
-    if month is None:
-        found = today.replace(day=day)
-        if ahead and found < today:
-            found = (today.replace(day=1) + timedelta(days=32)).replace(day=day)
-        elif not ahead and found > today:
-            found = (today.replace(day=1) - timedelta(days=1)).replace(day=day)
+    if month is not None:
+        number = MONTHS.index(month) + 1
+        found = date(today.year, number, day)
+        if (found < today) if ahead else (found > today):
+            found = date(today.year + (1 if ahead else -1), number, day)
         return f"on {found}"
-    number = MONTHS.index(month) + 1
-    found = date(today.year, number, day)
+    found = today.replace(day=day)
     if ahead and found < today:
-        found = date(today.year + 1, number, day)
+        found = (today.replace(day=1) + timedelta(days=32)).replace(day=day)
     elif not ahead and found > today:
-        found = date(today.year - 1, number, day)
+        found = (today.replace(day=1) - timedelta(days=1)).replace(day=day)
     return f"on {found}"
 
 

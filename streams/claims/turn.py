@@ -1,4 +1,5 @@
-"""Claims in a whole turn: its prose, sentence by sentence. Pure, in linear time."""
+"""Claims in a whole turn: its prose, sentence by sentence, with lists under a heading ("My
+allergies: walnuts, milk") as sentences. Pure, in linear time."""
 
 from __future__ import annotations
 
@@ -7,9 +8,60 @@ from datetime import date, datetime
 from typing import Final
 
 from palimpsest.streams.claims.claim import Claim
-from palimpsest.streams.claims.headings import written_out
 from palimpsest.streams.claims.reading import claims_in
 from palimpsest.streams.rules.quotes import QUOTED, masked
+
+MAX_ITEMS: Final = 8
+
+_FRAMES: Final = {
+    "allergies": "I am allergic to",
+    "hobbies": "My hobbies are",
+    "languages": "I speak",
+    "pets": "I have",
+    "likes": "I like",
+    "dislikes": "I dislike",
+    "diet": "I am",
+    "job": "My job is",
+    "occupation": "My occupation is",
+    "profession": "My profession is",
+    "name": "My name is",
+    "birthday": "My birthday is",
+    "hometown": "My hometown is",
+    "home town": "My hometown is",
+}
+_HEADING: Final = re.compile(
+    rf"(?:my (?:food )?(?P<what>{'|'.join(_FRAMES)})|(?:food )?(?P<alone>allergies)): ?"
+    r"(?P<items>.*)",
+    re.IGNORECASE,
+)
+"""Others than allergies need "my": a sheet about an invented person has the same headings."""
+_LISTED: Final = re.compile(r"(?:[-*+•‣–]|\d{1,2}[.)])\s+(?P<item>[^.:]{2,40})")
+_BETWEEN: Final = re.compile(r",? and |[,;/] ?")
+
+
+def written_out(lines: list[str]) -> list[str]:
+    """`lines` with each heading and its list, on its line or below it, as one sentence."""
+    found: list[str] = []
+    at = 0
+    while at < len(lines):
+        heading = _HEADING.fullmatch(lines[at].strip().rstrip(".!"))
+        at += 1
+        if heading is None:
+            found.append(lines[at - 1])
+            continue
+        items = [item for item in _BETWEEN.split(heading["items"].strip()) if item]
+        while not heading["items"] and at < len(lines) and len(items) < MAX_ITEMS:
+            item = _LISTED.fullmatch(lines[at].strip())
+            if item is None:
+                break
+            items.append(item["item"])
+            at += 1
+        if items:
+            frame = _FRAMES[(heading["what"] or heading["alone"]).lower()]
+            listed = " and ".join(filter(None, (", ".join(items[:-1]), items[-1])))
+            found.append(f"{frame} {listed}.")
+    return found
+
 
 MAX_SENTENCES: Final = 400
 

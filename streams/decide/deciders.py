@@ -14,7 +14,7 @@ from palimpsest.schemas.redaction import is_mark
 from palimpsest.streams.claims.conflict import contradicts, is_ambiguous
 from palimpsest.streams.claims.source import as_stated
 from palimpsest.streams.settings import StageSettings
-from palimpsest.streams.text.sameness import same_statement
+from palimpsest.streams.text.sameness import same_fact
 
 SAID_BY_ITS_SOURCE = "said_by_its_source"
 """Reason of a fact that a remembered text says already."""
@@ -35,7 +35,7 @@ def known_by_bands(
     for candidate in sorted(candidates, key=lambda c: (-(c.cosine or 0.0), c.memory_id)):
         if (candidate.cosine or 0.0) < settings.exact:
             break
-        if same_statement(fact.content, candidate.content):
+        if same_fact(fact.content, candidate.content):
             return proposed(fact, "NONE", candidates, "duplicate_exact", candidate)
     cosine = max(candidate.cosine or 0.0 for candidate in candidates)
     by_keyword = any((c.keyword or 0.0) >= settings.decision.min_score for c in candidates)

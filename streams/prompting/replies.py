@@ -20,7 +20,7 @@ from palimpsest.schemas.messages import FACT_TYPES, Action, FactType, TemporalKi
 from palimpsest.schemas.triples import Triple
 from palimpsest.streams.prompting.json_text import JsonObject, find_object
 from palimpsest.streams.prompting.prompts import MAX_CATEGORIES, MAX_FACTS, MAX_TRIPLES
-from palimpsest.streams.text.end_dates import end_of
+from palimpsest.streams.text.dates import end_of
 
 MIN_FACT_CHARACTERS: Final = 10
 MAX_FACT_CHARACTERS: Final = 2_000

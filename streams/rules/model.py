@@ -15,8 +15,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from palimpsest.schemas.messages import FactType
-from palimpsest.streams.claims.categories import CATEGORIES
-from palimpsest.streams.claims.claim import Claim, Slot
+from palimpsest.streams.claims.claim import CATEGORIES, Claim, Slot
 from palimpsest.streams.claims.conflict import contradicts
 from palimpsest.streams.claims.grammar import USER
 from palimpsest.streams.claims.triples import triples_of
@@ -24,7 +23,8 @@ from palimpsest.streams.claims.turn import claims_of_turn
 from palimpsest.streams.models.base import PermanentModelError, Prompt, Reply
 from palimpsest.streams.prompting.prompts import MAX_FACTS, MAX_TRIPLES, TRUNCATED
 from palimpsest.streams.rules.quotes import without_marks
-from palimpsest.streams.rules.stated_ends import stated_end
+from palimpsest.streams.text.dates import stated_end
+from palimpsest.streams.text.sameness import same_fact
 
 MODEL: Final = "rules-2"
 MAX_SPEAKER_CHARACTERS: Final = 80
@@ -162,7 +162,7 @@ def _decide(subject: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     action, target, reason = "ADD", None, "no memory says it"
     for candidate in candidates:
         known = _string(candidate, "content")
-        if known.casefold().rstrip(".!") == content.casefold().rstrip(".!"):
+        if same_fact(content, known):
             action, reason = "NONE", "a memory says the same"
         elif contradicts(content, known):
             action, reason = "UPDATE", "the fact contradicts the memory"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from palimpsest.streams.claims.contractions import expanded
+from palimpsest.streams.claims.english import expanded
 
 _APOSTROPHES = str.maketrans(dict.fromkeys("’ʼ‘`´", "'") | {"−": "-"})
 _SIGNS = "%#&*@/\\^°"
@@ -39,9 +39,10 @@ def telling_words(text: str) -> tuple[str, ...]:
     return telling or tuple(word.casefold() for word in words)
 
 
-def same_statement(a: str, b: str) -> bool:
-    """Whether the telling words of both texts are the same, in the same order."""
-    return telling_words(a) == telling_words(b)
+def same_fact(a: str, b: str) -> bool:
+    """Whether both texts say the same: their telling words are the same, in the same order."""
+    words = telling_words(a)
+    return words == telling_words(b) and (bool(words) or a == b)
 
 
 def _is_said(found: str) -> bool:

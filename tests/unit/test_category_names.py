@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.streams.text.category_names import folded
+from palimpsest.streams.apply.categories import folded
 
 SAME = (
     "home_improvement/home_improvements", "home_improvement/improvement_home", "hobby/hobbies",

@@ -7,8 +7,7 @@ from time import process_time
 
 import pytest
 
-from palimpsest.streams.claims.categories import categories_of
-from palimpsest.streams.claims.grammar import claim_of
+from palimpsest.streams.claims.grammar import categories_of, claim_of
 from palimpsest.streams.claims.reading import claims_in
 from palimpsest.streams.claims.triples import triples_of
 from palimpsest.streams.claims.turn import claims_of_turn

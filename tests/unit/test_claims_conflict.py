@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palimpsest.streams.claims.conflict import contradicts, is_ambiguous
-from palimpsest.streams.claims.denial import MAX_CHARACTERS, denies
+from palimpsest.streams.claims.conflict import MAX_CHARACTERS, contradicts, denies, is_ambiguous
 from palimpsest.streams.claims.places import apart
 from palimpsest.streams.claims.source import as_stated
 

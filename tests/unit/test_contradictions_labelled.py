@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from palimpsest.streams.text.sameness import same_statement
+from palimpsest.streams.text.sameness import same_fact
 from tests.unit.by_hand import TURN, candidate, memory
 from tests.unit.test_decide import decide, facts, finding, intent
 
@@ -139,12 +139,12 @@ SAME = _lines("same_statements.jsonl")
     "line", [line for line in SAME if not line["same"]], ids=lambda line: str(line["b"])
 )
 def test_what_differs_in_meaning_is_not_one_statement(line: dict[str, object]) -> None:
-    assert not same_statement(str(line["a"]), str(line["b"]))
-    assert not same_statement(str(line["b"]), str(line["a"]))
+    assert not same_fact(str(line["a"]), str(line["b"]))
+    assert not same_fact(str(line["b"]), str(line["a"]))
 
 
 def test_genuine_repeats_are_still_found() -> None:
     same = [line for line in SAME if line["same"]]
-    missed = [str(n["b"]) for n in same if not same_statement(str(n["a"]), str(n["b"]))]
+    missed = [str(n["b"]) for n in same if not same_fact(str(n["a"]), str(n["b"]))]
     assert (len(same), missed) == (44, ["Kofi now lives in Accra."])
     assert len(SAME) - len(same) == 46

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palimpsest.streams.text.end_dates import MOST_CHARACTERS, end_of
+from palimpsest.streams.text.dates import MOST_CHARACTERS, end_of
 
 BERLIN = timezone(timedelta(hours=1))
 SAID_AT = datetime(2024, 3, 12, 9, 30, tzinfo=BERLIN)

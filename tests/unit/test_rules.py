@@ -124,6 +124,7 @@ def test_decisions() -> None:
     assert decided("Ana likes tea", "Ana likes jazz") == ("ADD", None)
     assert decided("Ana likes tea") == ("ADD", None)
     assert decided("Ana likes tea.", "Ana owns a dog", "ana likes tea") == ("NONE", "m-1")
+    assert decided("Ana doesn't eat the meat", "Ana does not eat meat.") == ("NONE", "m-0")
     assert decided("Ana lives in Oslo", "Ana likes tea", "Ana lives in Porto") == ("UPDATE", "m-1")
 
 

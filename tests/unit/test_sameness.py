@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from palimpsest.streams.text.sameness import same_statement
+from palimpsest.streams.text.sameness import same_fact
 
 
 @pytest.mark.parametrize(
@@ -18,8 +18,8 @@ from palimpsest.streams.text.sameness import same_statement
     ],
 )
 def test_the_same_in_the_same_words(a: str, b: str) -> None:
-    assert same_statement(a, b)
-    assert same_statement(b, a)
+    assert same_fact(a, b)
+    assert same_fact(b, a)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_the_same_in_the_same_words(a: str, b: str) -> None:
     ],
 )
 def test_another_statement_however_close(a: str, b: str) -> None:
-    assert not same_statement(a, b)
+    assert not same_fact(a, b)
 
 
 @pytest.mark.parametrize(
@@ -49,10 +49,13 @@ def test_another_statement_however_close(a: str, b: str) -> None:
     ],
 )
 def test_signs_and_small_words_count_where_they_carry_meaning(a: str, b: str) -> None:
-    assert not same_statement(a, b)
+    assert not same_fact(a, b)
 
 
 def test_a_contraction_is_the_words_that_it_stands_for() -> None:
-    assert same_statement(
-        "Ana can't swim and won't learn it", "Ana cannot swim and will not learn it"
-    )
+    assert same_fact("Ana can't swim and won't learn it", "Ana cannot swim and will not learn it")
+
+
+def test_texts_without_words_say_the_same_only_where_they_are_equal() -> None:
+    assert same_fact("👍", "👍")
+    assert not same_fact("👍", "👎")

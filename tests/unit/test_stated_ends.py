@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.streams.rules.stated_ends import stated_end
+from palimpsest.streams.text.dates import stated_end
 
 LABELLED = Path(__file__).parents[1] / "data" / "stated_ends.jsonl"
 SENTENCES = [json.loads(line) for line in LABELLED.read_text("utf-8").splitlines()]
