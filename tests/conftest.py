@@ -12,6 +12,8 @@ import pytest
 # second of processor, where the environment says that nothing compiled shall be written.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# Nothing that is imported is garbage.
+gc.disable()
 
 
 @pytest.hookimpl(trylast=True)
@@ -20,6 +22,7 @@ def pytest_collection_finish() -> None:
     folds a log asks for dozens of them."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_sessionfinish() -> None:
