@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -13,14 +14,17 @@ from palimpsest.ops import embedded
 from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.queries.access import queries
-from palimpsest.ops.queries.requests import SqlRequest
 from palimpsest.ops.replay.branches import Branch, branch_settings, keep_branch, read_branch
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import Actor, Command
+from palimpsest.stores.database.sql import QueryLimits, read_only_query
+from palimpsest.stores.database.sql_united import UnitedQuery
+from palimpsest.streams.in_flight import items_in_flight
 from palimpsest.streams.logs.settings import LogSettings
 from palimpsest.streams.models.base import Prompt
 from palimpsest.streams.models.settings import EmbeddingSettings
 from palimpsest.streams.runtime.output import outgoing
+from palimpsest.streams.sensitive.policy import Policy
 from palimpsest.streams.settings import DecisionSettings
 from tests.messages import BEGIN, HUMAN, commanded, published, topic_of, turn
 from tests.spoken_model import ScriptedModel
@@ -124,9 +128,21 @@ class Lab:
         await self.run()
 
     async def rows(self, query: str) -> list[dict[str, Any]]:
-        async with queries(self.settings) as live:
-            found: list[dict[str, Any]] = (await live.table(SqlRequest(query))).to_pylist()
-        return found
+        """As SQL is answered, without a process for each query."""
+        admit = Policy.of(self.settings.pii).record
+        async with embedded.readers(self.settings) as opened:
+            with UnitedQuery(query) as united:
+                parts = [
+                    read_only_query(
+                        shard,
+                        partial(items_in_flight, opened.log, number, admit),
+                        united.part or query,
+                        partition=number,
+                    )
+                    for number, shard in enumerate(opened.shards)
+                ]
+                whole = parts[0] if united.part is None else united.answer(parts, QueryLimits())
+        return whole.to_pylist()
 
     async def facts(self, scope: str = "ana") -> dict[str, str]:
         """Ids of the active memories that are no turns, by what they say."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 from palimpsest.streams.logs.packing import FREQUENT, PACKED
 
 STEP = 64
+UNUSED = re.compile(rb"\0{2,}")
 
 
 def forms(text: str) -> dict[str, bytes]:
@@ -55,12 +57,15 @@ def unpacked(content: bytes) -> Iterator[bytes]:
 
 def where(folder: Path, *texts: str) -> list[str]:
     """Files that have any of the texts, each with the text and its form."""
+    searched = {
+        wanted: f"{text!r} ({form})" for text in texts for form, wanted in forms(text).items()
+    }
     return [
-        f"{path.relative_to(folder)}: {text!r} ({form})"
+        f"{path.relative_to(folder)}: {what}"
         for path in sorted(folder.rglob("*"))
         if path.is_file()
-        for content in [readable(path.read_bytes())]
-        for text in texts
-        for form, wanted in forms(text).items()
+        # Stores are mostly unused space.
+        for content in [UNUSED.sub(b"\0", readable(path.read_bytes()))]
+        for wanted, what in searched.items()
         if wanted in content
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import gc
 import io
 import os
@@ -141,7 +143,24 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     os.umask(0o077)  # what it writes is for this user alone
-    app()
+    codes: list[int] = []
+    atexit.register(_end, codes)  # registered first, called last
+    try:
+        app()
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            codes.append(end.code or 0)
+        raise
+
+
+def _end(codes: list[int]) -> None:
+    """End the process with the code, if there is one, when all else that is to happen at its end
+    has happened. What is left is to free each object by itself, which takes half a second."""
+    for code in codes:
+        with contextlib.suppress(OSError, ValueError):  # the interpreter reports a closed pipe
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from tests.fault.test_boundaries import TALK
 from tests.harness import Pipeline, differing
 
 KILLS = 10
-SEEDS = range(10)
+SEEDS = range(5)
 State = dict[str, str]
 MOST_STEPS = 45
 

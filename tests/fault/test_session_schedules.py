@@ -15,7 +15,7 @@ from tests.harness import FULL, Crash, Pipeline, differing, pipeline_settings
 from tests.messages import commanded, published, turn
 from tests.spoken_model import ScriptedModel, spoken
 
-SEEDS = range(8)
+SEEDS = range(4)
 MESSAGES = 40
 TABLES = ("session_rows", "open_sessions", "short_term_rows")
 HOURS = (0, 0, 0, 0, 0, 0.2, 0.6, 5, 11, 13, 25, -3)

@@ -15,7 +15,7 @@ from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS
 from tests.harness import FULL, Pipeline, pipeline_settings
 from tests.schema_values import SchemaValues, read_schema
 
-EXAMPLES = 5_000
+EXAMPLES = 2_000
 AT_ONCE = 250
 SCOPES = ("ana", "ben")
 TURNS = ("t1", "t2", "t3")

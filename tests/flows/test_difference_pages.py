@@ -18,6 +18,8 @@ from palimpsest.ops.settings.sections import Settings
 from tests.branches_by_hand import Lab
 from tests.flows.http_fresh import COMPARED, keep_comparison
 
+pytestmark = pytest.mark.usefixtures("kept_sql_processes")
+
 
 async def test_the_lines_tell_what_the_whole_tells(tmp_path: Path) -> None:
     lab = Lab(tmp_path, lambda text: [text])

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import pytest
-
 from tests.flows.program import Program
 
 
@@ -44,9 +42,8 @@ def refusing(status: int) -> Iterator[str]:
         server.server_close()
 
 
-@pytest.mark.parametrize("status", [401, 500])
-def test_a_run_once_ends_where_the_model_refuses_completions(tmp_path: Path, status: int) -> None:
-    with refusing(status) as address:
+def test_a_run_once_ends_where_the_model_refuses_completions(tmp_path: Path) -> None:
+    with refusing(401) as address:
         program = Program(
             tmp_path,
             PALIMPSEST_LLM__PROVIDER="openai",
@@ -56,6 +53,6 @@ def test_a_run_once_ends_where_the_model_refuses_completions(tmp_path: Path, sta
         )
         program.ok("ingest", program.turns("I live in Lisbon.", "I am allergic to walnuts."))
         told = program.fails("run", "--once")
-    assert f"answered {status}" in told
+    assert "answered 401" in told
     assert "left: extract 2" in told
     assert program.json("sql", "SELECT count(*) AS n FROM turns") == [{"n": 2}]

@@ -175,7 +175,7 @@ ALIASES: Sequence[tuple[int, Command]] = (
 )
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_when_names_were_told_to_be_one_does_not_show(seed: int, tmp_path: Path) -> None:
     """Before, between or after what was said, and in any order among themselves."""
     chance = random.Random(seed)
@@ -195,7 +195,7 @@ def test_when_names_were_told_to_be_one_does_not_show(seed: int, tmp_path: Path)
     assert len(pictures[0]["entity_aspects"]) == 1
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_the_schedule_of_graph_commands_does_not_show(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     order = [*enumerate(TOLD, start=1)]

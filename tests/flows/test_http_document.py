@@ -2,7 +2,7 @@
 answer that the document does not know.
 
 PALIMPSEST_HTTP_EXAMPLES sets how many valid and how many wrong requests are made for each
-operation (default 8).
+operation (default 4).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from schemathesis.specs.openapi.checks import (
 from tests.flows.http_server import Served, server
 from tests.flows.program import SAID
 
-FEW = 8
+FEW = 4
 EXAMPLES = int(os.environ.get("PALIMPSEST_HTTP_EXAMPLES", str(FEW)))
 CHECKS = (
     not_a_server_error,

@@ -34,7 +34,7 @@ from tests.harness import Pipeline
 PARTITIONS = 4
 HERE, AWAY = "ana", "ben"
 NOBODY = "00000000-0000-5000-8000-000000000000"
-PATIENCE_S = 0.3
+PATIENCE_S = 0.1
 
 
 @contextlib.asynccontextmanager

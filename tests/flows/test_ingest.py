@@ -122,7 +122,7 @@ def many(program: Program, count: int) -> str:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_tells_how_many_are_published(program: Program, number: signal.Signals) -> None:
-    name = many(program, 60_000)
+    name = many(program, 20_000)
     process = subprocess.Popen(
         program.command("ingest", name),
         cwd=program.folder,
@@ -141,9 +141,9 @@ def test_ctrl_c_tells_how_many_are_published(program: Program, number: signal.Si
     assert process.returncode == 130
     assert "Traceback" not in told
     count = published(program)
-    assert 0 < count < 60_000
+    assert 0 < count < 20_000
     assert f"stopped: {count} turns were published before it stopped" in told
-    assert f"{60_000 - count} new, {count} known before" in program.ok("ingest", name)
+    assert f"{20_000 - count} new, {count} known before" in program.ok("ingest", name)
 
 
 def started(program: Program) -> bool:

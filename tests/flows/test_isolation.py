@@ -61,7 +61,7 @@ def conversations() -> st.SearchStrategy[list[Said]]:
     return st.lists(st.tuples(scopes, sayings, st.integers(0, 1)), min_size=4, max_size=14)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(conversations())
 def test_no_reading_shows_another_scope(said: list[Said]) -> None:
     with tempfile.TemporaryDirectory() as folder, told(Path(folder), said) as pipeline:

@@ -38,6 +38,8 @@ from tests.branches_by_hand import Lab
 from tests.erased_bytes import where
 from tests.messages import BEGIN
 
+pytestmark = pytest.mark.usefixtures("kept_sql_processes")
+
 TEXTS = (
     "Ana likes green tea. Ana lives in Oslo now.",
     "Ana has a dog named Rex.",

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from palimpsest.ops.replay.diff import DiffRequest, diff
 from palimpsest.ops.replay.promotion import PromoteRequest, promote
 from palimpsest.streams.settings import DecisionSettings, PipelineSettings
 from tests.branches_by_hand import Lab
 from tests.flows.program import Program
 from tests.flows.test_promotion import said
+
+pytestmark = pytest.mark.usefixtures("kept_sql_processes")
 
 FIRST, THIRD = "Ana drinks coffee every morning.", "Ana no longer drinks coffee every morning."
 OTHER = "Ana really drinks coffee each morning."

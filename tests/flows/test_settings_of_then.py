@@ -36,9 +36,9 @@ def test_a_rebuild_follows_the_settings_of_then_from_environment(
     then.ok("ingest", then.turns(*TURNS))
     then.ok("run", "--once")
     today = Program(tmp_path)
-    equal = today.json("replay", "rebuild")
-    assert [each["differing"] for each in equal["partitions"]] == [{}]
-    assert today.json("replay", "rebuild", "--swap")["kept"] is not None
+    swapped = today.json("replay", "rebuild", "--swap")
+    assert [each["differing"] for each in swapped["partitions"]] == [{}]
+    assert swapped["kept"] is not None
 
 
 def test_a_rebuild_follows_settings_of_a_flag_and_of_a_file_that_changed(tmp_path: Path) -> None:

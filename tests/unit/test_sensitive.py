@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import random
-import re
 import uuid
 from collections import Counter
-from types import ModuleType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.streams.sensitive import addresses, codes, keys, numbers, passwords
 from palimpsest.streams.sensitive.detection import find, is_unclear, redacted
 from palimpsest.streams.sensitive.policy import Policy
 from palimpsest.streams.sensitive.spans import KINDS, Kind, Span, merged, placeholders_in, pseudonym
 from palimpsest.streams.settings import PiiSettings
 from tests.messages import turn
 from tests.sensitive_texts import Labelled, labelled
+from tests.unit.test_linear_time import SECRETS, UNITS
 
 LABELLED = labelled()
-LONG = 100_000
 
 
 def counted(texts: list[Labelled]) -> dict[str, Counter[str]]:
@@ -62,9 +59,10 @@ def test_quality_by_kind(half: str, kind: Kind, least: float) -> None:
 
 
 def test_redacting_again_changes_nothing() -> None:
-    for each in LABELLED:
-        once = redacted(each.text)
-        assert redacted(once) == once, each.text
+    repeated = (unit * 200 for unit in (*UNITS, *SECRETS))
+    for text in (*(each.text for each in LABELLED), *repeated):
+        once = redacted(text)
+        assert redacted(once) == once, text
 
 
 @given(st.text(max_size=200), st.sampled_from(["password: ", "token=", "+49 ", "4111 ", "eyJ", ""]))
@@ -135,71 +133,6 @@ def test_talk_of_passwords_and_told_ones_are_clear() -> None:
     assert [text for text in clear if is_unclear(text)] == []
 
 
-# --- time -------------------------------------------------------------------------------------
-
-
-def patterns() -> dict[str, re.Pattern[str]]:
-    """Every pattern of the detectors."""
-    found: dict[str, re.Pattern[str]] = {}
-    for module in (addresses, codes, keys, numbers, passwords):
-        held = vars(module)
-        found |= {
-            f"{_name(module)}.{name}": value
-            for name, value in held.items()
-            if isinstance(value, re.Pattern)
-        }
-    found |= {f"keys.SHAPES[{n}]": shape.pattern for n, shape in enumerate(keys.SHAPES)}
-    return found
-
-
-def _name(module: ModuleType) -> str:
-    return module.__name__.rpartition(".")[2]
-
-
-UNITS = (
-    *("a", "A", "0", "1 ", "1-", "-", ".", ":", "/", "@", "=", " ", "\n", '"', "'", "_", "A1", "f"),
-    *("4111 ", "0 12 ", "+1 ", "(0) ", "1.1.", "::", "a.", "a@", "a@a.", "a:b@", "://", "a://"),
-    *(
-        "a://a:",
-        "http://",
-        "eyJ",
-        "eyJaaaaaaaa.",
-        "eyJa.",
-        "sk-",
-        "sk-a",
-        "gh",
-        "ghp_",
-        "xox",
-        "xoxb-",
-    ),
-    *("AKIA", "AA00 ", "DE89 ", "123-45-", "00", "0a", "bearer ", "basic ", "authorization: "),
-    *("password", "password ", "password: ", "password is ", "pw=", "pw=a,", "password for a "),
-    *("token", "token:", "api key ", "secret_", "pass_", "pin ", "my ", "the password is "),
-    *(
-        "code 1",
-        "security code for a ",
-        "sid=",
-        "_sid=a",
-        "seed phrase abandon ",
-        "safe combination ",
-    ),
-    *("PIN", "use 4821 ", "482 913 is your a ", "-p a", "net user a ", "login a/", "\u200b", "Ａ"),
-    *("-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----a", "-----END "),
-    *(
-        "curl -u a",
-        "-u ",
-        "--password ",
-        "パスワード",
-        "パスワードは",
-        "密码是",
-        "ド",
-        "[REDACTED:",
-        "[RED",
-    ),
-)
-"""What a text would be made of that a pattern takes long for, over and over."""
-
-
 def test_no_part_of_a_uuid_is_a_telephone_number() -> None:
     chance = random.Random(7)
     made = [str(uuid.UUID(int=chance.getrandbits(128))) for _ in range(5_000)]
@@ -207,33 +140,6 @@ def test_no_part_of_a_uuid_is_a_telephone_number() -> None:
     assert [
         text for text in made if redacted(f"memory {text} is one") != f"memory {text} is one"
     ] == []
-
-
-NEAR_A_FIND = {
-    *("passwords._WHERE", "passwords._NO_VALUE", "passwords._LINK", "passwords._CONNECTED"),
-    *("passwords._WHOSE", "passwords._NAME", "numbers._PHONE_WORDS", "numbers._NO_PHONE"),
-}
-"""Looked for beside a find, in no more characters than a value has."""
-
-
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize("name", sorted(patterns()))
-def test_no_pattern_takes_more_than_linear_time(name: str) -> None:
-    """A quadratic one would take minutes for any of these, and end by the time-out."""
-    pattern = patterns()[name]
-    size = LONG // 10 if name in NEAR_A_FIND else LONG
-    for unit in UNITS:
-        text = unit * (size // len(unit))
-        for _ in pattern.finditer(text):
-            pass
-
-
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("unit", UNITS)
-def test_no_text_takes_more_than_linear_time(unit: str) -> None:
-    text = unit * (LONG // len(unit))
-    assert redacted(redacted(text)) == redacted(text)
-    is_unclear(text)
 
 
 def test_two_who_are_named_by_their_numbers_stay_two() -> None:

@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from palimpsest.ops.settings.sources import reference
-from tests.servers import ScriptedProvider
-from tests.setting_lab import Case, Lab, free_port
-from tests.unit import (
+from tests.flows import (
     setting_effects_deciders,
     setting_effects_documents,
     setting_effects_http,
@@ -23,6 +21,8 @@ from tests.unit import (
     setting_effects_stages,
     setting_effects_stores,
 )
+from tests.servers import ScriptedProvider
+from tests.setting_lab import Case, Lab, free_port
 
 CASES = {
     **setting_effects_deciders.CASES,
