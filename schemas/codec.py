@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from datetime import datetime
 from typing import Final, cast
 
@@ -13,7 +14,6 @@ from pydantic_core import from_json
 from palimpsest.schemas.envelope import Envelope, Frozen
 from palimpsest.schemas.messages import SCHEMAS
 from palimpsest.schemas.topics import Topic
-from palimpsest.schemas.upcast import upcast
 
 DEFAULT_MAX_RECORD_BYTES: Final = 1024 * 1024
 CONTENT_TYPE: Final = "application/json"
@@ -259,3 +259,30 @@ def json_schema(schema: str) -> dict[str, object]:
 def render_json_schema(schema: str) -> str:
     """The text of the generated file of `schema` under schemas/json/."""
     return json.dumps(json_schema(schema), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+# Lifting older message versions to the current one. A function lifts by exactly one version and
+# changes the raw JSON object in place. It is added together with the new version's golden file; a
+# golden file of an older version is never edited.
+
+Upcast = Callable[[dict[str, object]], None]
+
+UPCASTS: dict[tuple[str, int], Upcast] = {}
+"""(schema name, version lifted from) to the function that lifts to the next version."""
+
+
+def upcast(
+    name: str,
+    version: int,
+    current: int,
+    raw: dict[str, object],
+    upcasts: dict[tuple[str, int], Upcast] = UPCASTS,
+) -> dict[str, object] | None:
+    """`raw` lifted from `version` to `current`, or None where no path leads there."""
+    for step in range(version, current):
+        lift = upcasts.get((name, step))
+        if lift is None:
+            return None
+        lift(raw)
+        raw["schema"] = f"{name}/{step + 1}"
+    return raw if version <= current else None

@@ -23,7 +23,7 @@ from palimpsest.schemas.privacy import (
     person_key,
 )
 from palimpsest.schemas.rows import MemoryRow
-from palimpsest.streams.command_work import Refused, Work
+from palimpsest.streams.apply.command_work import Refused, Work
 from palimpsest.streams.memory_rows import DRAWN, is_erased
 from palimpsest.streams.stage import Answer, Ask
 from palimpsest.streams.store_port import Load, Loaded, Put

@@ -18,11 +18,11 @@ that owns the shard.
 
 from __future__ import annotations
 
-from palimpsest.streams.apply_writes import apply_writes_stage
+from palimpsest.streams.apply.apply_writes import apply_writes_stage
 from palimpsest.streams.audit import audit_stage
-from palimpsest.streams.decide import decide_stage
+from palimpsest.streams.decide.decide import decide_stage
 from palimpsest.streams.extract import extract_stage
-from palimpsest.streams.graph_persist import graph_persist_stage
+from palimpsest.streams.graph.graph_persist import graph_persist_stage
 from palimpsest.streams.normalize import normalize_stage
 from palimpsest.streams.recorded_settings import recorded_settings
 from palimpsest.streams.sensitive.admission import KnownPrivate, nobody

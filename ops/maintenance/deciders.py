@@ -11,7 +11,7 @@ from palimpsest.ops.parts import language_model
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.messages import Action, Fact, Proposal, ScoredCandidate
 from palimpsest.schemas.shadow_commands import ShadowProposal
-from palimpsest.streams.deciders import decided_by_rules, of_remembered_text
+from palimpsest.streams.decide.deciders import decided_by_rules, of_remembered_text
 from palimpsest.streams.models.base import LanguageModel, Reply
 from palimpsest.streams.models.decider_names import RULES, decider_model, decider_name
 from palimpsest.streams.models.hashing import HashingEmbeddingModel

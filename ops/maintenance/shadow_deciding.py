@@ -32,7 +32,7 @@ from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.stores.database.damage import StoreDamaged
 from palimpsest.stores.shard import Shard
-from palimpsest.streams.deciders import known_by_bands
+from palimpsest.streams.decide.deciders import known_by_bands
 from palimpsest.streams.logs.base import LogError, LogReader, Outgoing, Record
 from palimpsest.streams.models.recorded import RecordedReplies
 from palimpsest.streams.runtime.model_usage import Usage

@@ -21,8 +21,8 @@ from palimpsest.stores.database.derivations import by_memory, said_by, sources_o
 from palimpsest.stores.index.analysis import STOP_WORDS, algorithm
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.shard import Shard
-from palimpsest.streams.apply_hiding import hidden_text
-from palimpsest.streams.cascade import drawn_from_nothing_else
+from palimpsest.streams.apply.cascade import drawn_from_nothing_else
+from palimpsest.streams.apply.hiding import hidden_text
 from palimpsest.streams.normalize import FORGOTTEN_UNCONFIRMED
 from palimpsest.streams.store_port import Load, Loaded
 from palimpsest.streams.text.identifiers import (

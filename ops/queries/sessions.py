@@ -15,7 +15,7 @@ from palimpsest.stores.database.tables import select
 from palimpsest.stores.recall.marks import marks_of
 from palimpsest.stores.recall.short_term import Said, ShortTerm, within
 from palimpsest.stores.shard import Shard
-from palimpsest.streams.sessions import alive
+from palimpsest.streams.apply.sessions import alive
 from palimpsest.streams.settings import ShortTermSettings
 from palimpsest.streams.text.hiding import PLACEHOLDER
 

@@ -32,7 +32,7 @@ from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.identity import erase_token
 from palimpsest.schemas.messages import CommandIntent, MemoryWrite
 from palimpsest.schemas.topics import MEMORY_WRITES
-from palimpsest.streams.command_work import command_id
+from palimpsest.streams.apply.command_work import command_id
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.stage import Message
 

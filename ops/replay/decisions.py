@@ -11,7 +11,7 @@ from palimpsest.schemas.identity import message_key
 from palimpsest.schemas.messages import FactsExtracted
 from palimpsest.schemas.topics import FACTS_EXTRACTED
 from palimpsest.stores.shard import Shard
-from palimpsest.streams.decision_rows import extraction_row, fact_row, proposal_row
+from palimpsest.streams.decide.decision_rows import extraction_row, fact_row, proposal_row
 from palimpsest.streams.logs.base import LogReader, Record
 from palimpsest.streams.stage import Message
 from palimpsest.streams.store_port import Load, Loaded, Outbound, Progress, Put, UnitPort, Write

@@ -28,7 +28,7 @@ from palimpsest.schemas.topics import (
     TURNS_NORMALIZED,
     Topic,
 )
-from palimpsest.streams.command_work import command_id
+from palimpsest.streams.apply.command_work import command_id
 from palimpsest.streams.logs.base import LogError, LogReader, Record
 from palimpsest.streams.stage import Message
 

@@ -12,18 +12,164 @@ import hashlib
 
 import duckdb
 
-from palimpsest.stores.database.agreement_views import AGREEMENT_VIEWS
 from palimpsest.stores.database.balance import STORED_BALANCE, STORED_ITEMS, STORED_TOTAL
-from palimpsest.stores.database.document_views import DOCUMENT_VIEWS
 from palimpsest.stores.database.graph_views import GRAPH_VIEWS, INTERNAL_GRAPH_VIEWS
 from palimpsest.stores.database.outcome_words import told_word
-from palimpsest.stores.database.promotion_views import PROMOTION_VIEWS
 from palimpsest.stores.database.view_columns import (
     COLUMNS,
     PIPELINE_COLUMNS,
     View,
     quoted,
 )
+
+# The views over what further deciders proposed, and what people made of decisions.
+
+_CARRIED_OUT = """
+    SELECT p.scope, p.item_id, p.action, p.target_id, o.memory_id, o.recorded_at AS at,
+        row(o.recorded_at, p.as_of, p.action <> 'ADD', p.item_id) AS place
+    FROM internal.outcomes o
+    JOIN internal.proposals p ON p.item_id = o.item_id
+        AND p.round = (SELECT max(round) FROM internal.proposals l WHERE l.item_id = o.item_id)
+    WHERE o.item_kind = 'fact' AND o.event IN ('created', 'modified', 'deleted')
+      AND NOT EXISTS (FROM internal.held_proposals h WHERE h.item_id = o.item_id)"""
+"""What was done without asking anybody, and its place in the order of decisions: those of one
+commit have the same time. A row of `held_proposals` stays when it is settled."""
+
+_PEOPLE = """
+    SELECT memory_id, created_at AS at, CASE
+        WHEN event = 'modified' AND old_content IS NOT DISTINCT FROM new_content THEN 'confirmed'
+        WHEN event = 'modified' THEN 'corrected'
+        WHEN event = 'deleted' THEN 'forgotten' ELSE 'recovered' END AS what
+    FROM internal.history_rows
+    WHERE actor_type = 'human' AND event IN ('modified', 'deleted', 'recovered')
+      AND memory_id IS NOT NULL AND json_extract_string(metadata, '$.was') IS NULL
+      AND (event <> 'modified' OR old_content IS DISTINCT FROM new_content
+           OR json_extract_string(metadata, '$.confirmed') IS NOT NULL)
+"""
+"""Without proposals that were applied by hand, and without what changed no text: tags, a pin."""
+
+AGREEMENT_VIEWS: dict[str, View] = {
+    "shadow_proposals": View(
+        "What further deciders (pipeline.shadow_deciders) proposed, beside what the live one did;"
+        " nothing of it was carried out.",
+        """SELECT s.scope, s.item_id, s.round, s.decider, s.action, s.target_id, s.confidence,
+               s.reason, s.error, p.action AS live_action, p.target_id AS live_target_id,
+               s.action = p.action AS same_action,
+               s.action = p.action AND s.target_id IS NOT DISTINCT FROM p.target_id AS agrees,
+               s.input_tokens, s.output_tokens, s.cost, s.latency_ms, s.recorded_at
+           FROM internal.shadow_proposals s
+           LEFT JOIN internal.proposals p USING (item_id, round)""",
+        {
+            "decider": "as it is named in pipeline.shadow_deciders",
+            "action": "what it would do; NULL where it said nothing usable",
+            "target_id": "the memory that it would change, or that says the same",
+            "confidence": "how sure it is, from 0 to 1",
+            "reason": "why",
+            "error": "why there is no action",
+            "live_action": "what the live decider would do",
+            "live_target_id": "the memory that the live decider named",
+            "same_action": "whether both named the same action",
+            "agrees": "whether both named the same action and the same memory",
+        },
+    ),
+    "decision_verdicts": View(
+        "Decisions that a person judged by what they did: a proposal applied or dismissed, and the"
+        " first thing done by a person to a memory after a decision changed or made it.",
+        f"""SELECT h.scope, h.item_id, h.action, h.target_id,
+               CASE WHEN o.event = 'skipped' THEN 'dismissed' ELSE 'applied' END AS verdict,
+               o.event <> 'skipped' AS is_right, o.recorded_at AS judged_at
+           FROM internal.held_proposals h
+           JOIN internal.outcomes o ON o.item_kind = 'fact' AND o.item_id = h.item_id
+           WHERE o.event IN ('modified', 'deleted', 'deduped')
+              OR (o.event = 'skipped' AND o.reason = 'dismissed')
+           UNION ALL
+           SELECT d.scope, d.item_id, d.action, d.target_id, arg_min(e.what, e.at),
+               arg_min(e.what, e.at) = 'confirmed', min(e.at)
+           FROM ({_CARRIED_OUT}) d JOIN ({_PEOPLE}) e
+             ON e.memory_id = d.memory_id AND e.at >= d.at
+           WHERE NOT EXISTS (FROM ({_CARRIED_OUT}) l WHERE l.memory_id = d.memory_id
+               AND l.place > d.place AND l.at <= e.at)
+           GROUP BY ALL""",
+        {
+            "action": "what the live decider proposed",
+            "target_id": "the memory that it named",
+            "verdict": "applied, dismissed, confirmed, corrected, forgotten or recovered",
+            "is_right": "whether that agrees with it: applied and confirmed do",
+            "judged_at": "when",
+        },
+    ),
+}
+
+
+# The views over documents.
+
+_CHUNKS = """
+    SELECT l.document_id,
+        count(*) FILTER (NOT EXISTS (SELECT 1 FROM internal.embeddings e
+            WHERE e.embedding_key = m.embedding_key)) AS unembedded,
+        count(*) FILTER (NOT EXISTS (SELECT 1 FROM internal.fts_docs f
+            WHERE f.memory_id = m.memory_id)) AS unindexed
+    FROM internal.document_memory_rows l
+    JOIN internal.memory_rows m ON m.memory_id = l.memory_id AND m.scope = l.scope
+    WHERE NOT m.is_deleted GROUP BY l.document_id"""
+
+DOCUMENT_VIEWS: dict[str, View] = {
+    "documents": View(
+        "Every document that was added, also deleted ones, with how far it has come.",
+        f"""SELECT d.document_id, d.scope, d.kind, d.source, d.title,
+               CASE WHEN d.deleted_at IS NOT NULL THEN 'deleted'
+                   WHEN d.error IS NOT NULL THEN 'failed'
+                   WHEN d.chunks IS NULL THEN 'queued'
+                   WHEN d.taken = 0 THEN 'extracting'
+                   WHEN d.taken < d.chunks THEN 'chunking'
+                   WHEN coalesce(c.unembedded, 0) > 0 THEN 'embedding'
+                   WHEN coalesce(c.unindexed, 0) > 0 THEN 'indexing'
+                   ELSE 'done' END AS status,
+               d.error, d.content_type, d.characters, d.chunks, d.taken, d.digest, d.added_by,
+               d.created_at, d.updated_at, d.deleted_at
+           FROM internal.document_rows d LEFT JOIN ({_CHUNKS}) c USING (document_id)""",
+        {
+            "kind": "text, url or file",
+            "source": "the address of a URL, the name of a file",
+            "title": "its title, which its chunks have as a tag",
+            "status": "queued (its text is to be fetched), extracting (its text is on its way),"
+            " chunking, embedding, indexing, done, failed or deleted",
+            "error": "why it failed",
+            "digest": "SHA-256 of its chunks: by it the same text is known again",
+            "updated_at": "when it last came further",
+        },
+    ),
+    "document_memories": View(
+        "The chunks of documents, one row a position, with the memory that each is.",
+        """SELECT l.document_id, l.position, l.memory_id, l.scope
+           FROM internal.document_memory_rows l""",
+        {"position": "the number of the chunk in its document, from 0"},
+    ),
+}
+
+
+# The views over promotions.
+
+PROMOTION_VIEWS: dict[str, View] = {
+    "promotions": View(
+        "What was promoted from branches, a row a scope, also what was rolled back.",
+        """SELECT promotion_id, scope, number, branch, status, gained, changed, lost, kept, reason,
+               promoted_by, recorded_at, rolled_back_by, updated_at
+           FROM internal.promotion_rows""",
+        {
+            "status": "applied or rolled-back",
+            "reason": "why it was promoted, as who did it said",
+            "updated_at": "when it was promoted, or rolled back",
+        },
+    ),
+    "promotion_items": View(
+        "What promotions did with each memory, also what they left as it is.",
+        """SELECT promotion_id, scope, memory_id, change, why, counterpart, version_before,
+               version_after, rollback FROM internal.promotion_item_rows""",
+        {"why": "of what was kept: why; empty for what was done"},
+    ),
+}
+
 
 VIEWS_STATE = "views"
 """What a store remembers of the views that it has."""

@@ -8,45 +8,55 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import cast
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 import duckdb
 
 from palimpsest.schemas.audit_rows import DeadLetterRow
 from palimpsest.schemas.category_rows import CategoriesRow
+from palimpsest.schemas.document_rows import DocumentMemoryRow, DocumentRow
 from palimpsest.schemas.privacy import PrivacyRow
 from palimpsest.schemas.rows import (
     CommandRow,
+    EdgeRow,
     FactRow,
     FlagsRow,
     HeldRow,
     MemoryRow,
+    MentionRow,
     NameRow,
     OutcomeRow,
     RelationRow,
     Row,
 )
-from palimpsest.schemas.session_rows import SessionRow, ShortTermRow
+from palimpsest.schemas.session_rows import OpenSessionsRow, SessionRow, ShortTermRow
+from palimpsest.stores.database.derivations import (
+    SAID_AGAIN,
+    Pairs,
+    by_memory,
+    said_by,
+    sources_of,
+)
+from palimpsest.stores.database.tables import select
 from palimpsest.stores.index.fulltext import write_postings
+from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.recall.candidates import CandidateSearch
 from palimpsest.stores.state import ShardState
 from palimpsest.stores.writing.batch_rows import BatchRows, RowT
-from palimpsest.stores.writing.derived_memories import sources_of_derived
 from palimpsest.stores.writing.embedding_columns import embedding_columns
 from palimpsest.stores.writing.erased_graph import erased_ids
 from palimpsest.stores.writing.erasures import BatchErasures
-from palimpsest.stores.writing.index_changes import note_in_indexes
-from palimpsest.stores.writing.known_documents import known_documents
 from palimpsest.stores.writing.known_names import NameView
 from palimpsest.stores.writing.known_promotions import known_promotions
 from palimpsest.stores.writing.memory_texts import TextSearch
-from palimpsest.stores.writing.session_reads import open_sessions, prefetch_sessions
 from palimpsest.stores.writing.sources import sources_with_statements
 from palimpsest.stores.writing.stored_rows import Found, StoredRows
 from palimpsest.streams.store_port import (
     Anticipated,
     CommittedButNotShown,
+    Documents,
     Erase,
     EraseGraph,
     ExpireShortTerm,
@@ -66,6 +76,9 @@ from palimpsest.streams.store_port import (
     Vector,
     Write,
 )
+
+if TYPE_CHECKING:
+    from palimpsest.stores.state import ShardState
 
 
 class UnitOfWork:
@@ -391,3 +404,152 @@ def _wanted(loads: Sequence[Load], attribute: str) -> list[tuple[str, str]]:
 def _item_keys(load: Load) -> list[tuple[str, str]]:
     facts = [("fact", item_id) for item_id in load.item_ids]
     return [*facts, *(("turn", item_id) for item_id in load.turn_item_ids)]
+
+
+# What was drawn from memories, as a batch has left it.
+
+
+def sources_of_derived(
+    shard: ShardState, rows: BatchRows, scope: str, ids: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    """All sources, sorted, of every memory that was drawn from one of `ids`, or from another and
+    repeated by one."""
+    if not ids:
+        return {}
+    edges = {
+        (edge.source_id, edge.target_id)
+        for edge in rows.staged(EdgeRow)
+        if edge.relation_type == "derived_from" and edge.scope == scope
+    }
+    facts = _staged_facts(rows, scope)
+    wanted = {memory_id for memory_id, source in edges | facts if source in ids}
+    with shard.reading() as reader:
+        wanted |= said_by(reader, scope, ids)
+        drawn, again = sources_of(reader, scope, wanted)
+    drawn |= {pair for pair in edges if pair[0] in wanted}
+    again |= {pair for pair in facts if pair[0] in wanted}
+    return by_memory(drawn, again)
+
+
+def _staged_facts(rows: BatchRows, scope: str) -> Pairs:
+    pairs: Pairs = set()
+    for outcome in rows.staged(OutcomeRow):
+        if outcome.item_kind != "fact" or outcome.event not in SAID_AGAIN:
+            continue
+        fact = rows.get(FactRow, (outcome.item_id,))
+        if outcome.memory_id is not None and fact is not None and outcome.scope == scope:
+            pairs.add((outcome.memory_id, fact.turn_memory_id))
+    return pairs
+
+
+# Reading sessions for a batch: those that are asked for, and all that are open beside them.
+
+
+def prefetch_sessions(stored: StoredRows, loads: Sequence[Load]) -> list[tuple[str]]:
+    """Read what `Load.session_id` wants, in bulk. Returns the keys of the turns that are asked for
+    next, once the sessions are known."""
+    keys = [(load.scope, load.session_id) for load in loads if load.session_id is not None]
+    scopes = [(scope,) for scope in dict.fromkeys(scope for scope, _ in keys)]
+    stored.fetch(OpenSessionsRow, scopes)
+    opened = [stored.rows[OpenSessionsRow][scope] for scope in scopes]
+    open_keys = [
+        (row.scope, session_id)
+        for row in opened
+        if isinstance(row, OpenSessionsRow)
+        for session_id in row.session_ids
+    ]
+    stored.fetch(SessionRow, [*keys, *open_keys])
+    stored.fetch(ShortTermRow, keys)
+    known = stored.rows[SessionRow]
+    sessions = [known[key] for key in dict.fromkeys(keys)]
+    return [
+        (turn_id,)
+        for session in sessions
+        if isinstance(session, SessionRow)
+        for turn_id in session.extracted_turns
+    ]
+
+
+def open_sessions(rows: BatchRows, scope: str) -> tuple[SessionRow, ...]:
+    """The open sessions of a scope, as the batch has left them."""
+    opened = rows.get(OpenSessionsRow, (scope,))
+    ids = () if opened is None else opened.session_ids
+    found = [rows.get(SessionRow, (scope, session_id)) for session_id in ids]
+    return tuple(session for session in found if session is not None)
+
+
+# What a batch changes in the indexes that are kept in memory.
+
+
+def note_in_indexes(
+    shard: ShardState, rows: BatchRows, vector_of: Callable[[MemoryRow], Vector | None]
+) -> None:
+    """Change what is resident of the scopes that the committed rows are of."""
+    language = shard.options.search.language
+    for memory in rows.staged(MemoryRow):
+        vector = vector_of(memory)
+        if vector is None and not memory.is_deleted:
+            shard.may_lack_vectors = True
+        if shard.indexes.wanted(memory.scope):
+            change = (
+                partial(ScopeIndex.put_row, row=memory, vector=vector, language=language)
+                if rows.is_text_changed(memory)
+                else partial(ScopeIndex.update_row, row=memory, vector=vector)
+            )
+            shard.indexes.change(memory.scope, change)
+    for edge in rows.staged(EdgeRow):
+        shard.indexes.change(edge.scope, partial(ScopeIndex.link, edge=edge))
+    for held in rows.staged(HeldRow):
+        shard.indexes.change(held.scope, ScopeIndex.note_changes)
+    settled = (row for row in rows.staged(OutcomeRow) if row.item_kind == "fact")
+    for scope in {row.scope for row in settled if row.event != "created"}:
+        shard.indexes.change(scope, partial(ScopeIndex.note_changes, is_first=False))
+    told: list[NameRow | RelationRow | MentionRow] = [
+        *rows.staged(NameRow),
+        *rows.staged(RelationRow),
+        *rows.staged(MentionRow),
+    ]
+    for row in told:
+        shard.indexes.change(row.scope, partial(ScopeIndex.tell, row=row))
+
+
+# Documents as a batch has left them.
+
+
+def known_documents(shard: ShardState, rows: BatchRows, ask: LoadDocuments) -> Documents:
+    """What is stored and what the batch has staged, the newest of each."""
+    found = [rows.get(DocumentRow, (key,)) for key in ask.ids]
+    by_id = {row.document_id: row for row in found if row is not None and row.scope == ask.scope}
+    return Documents(by_id, _by_key(shard, rows, ask), _chunks(shard, rows, ask))
+
+
+def _by_key(shard: ShardState, rows: BatchRows, ask: LoadDocuments) -> dict[str, DocumentRow]:
+    if not ask.same_keys:
+        return {}
+    where = "scope = ? AND same_key IN (SELECT unnest(?))"
+    with shard.reading() as reader:
+        stored = select(reader, DocumentRow, where, [ask.scope, list(ask.same_keys)])
+    # The batch may have changed what is stored: each is looked at as it is now.
+    found = {row.document_id: rows.get(DocumentRow, row.key) for row in stored}
+    found.update((row.document_id, row) for row in rows.staged(DocumentRow))
+    return {
+        row.same_key: row
+        for row in found.values()
+        if row is not None and row.scope == ask.scope and row.same_key in ask.same_keys
+    }
+
+
+def _chunks(shard: ShardState, rows: BatchRows, ask: LoadDocuments) -> tuple[tuple[int, str], ...]:
+    if ask.chunks_of is None:
+        return ()
+    where = "document_id = ? AND scope = ? AND position > ? ORDER BY position LIMIT ?"
+    with shard.reading() as reader:
+        given = [ask.chunks_of, ask.scope, ask.after, ask.limit]
+        found = select(reader, DocumentMemoryRow, where, given)
+    staged = [
+        row
+        for row in rows.staged(DocumentMemoryRow)
+        if (row.document_id, row.scope) == (ask.chunks_of, ask.scope) and row.position > ask.after
+    ]
+    known = {row.position: row.memory_id for row in (*found, *staged)}
+    return tuple(sorted(known.items())[: ask.limit])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -35,7 +36,6 @@ from palimpsest.streams.logs.logfile import (
     Writer,
     id_range,
 )
-from palimpsest.streams.logs.notifier import Notifier
 from palimpsest.streams.logs.view import LogView
 
 Mode = Literal["process", "publish", "read"]
@@ -374,3 +374,35 @@ def _make_folder(folder: Path) -> None:
             f"cannot make the log's folder {folder}: {error.strerror};"
             " choose another data folder or make its parent writable"
         ) from error
+
+
+# Waking tasks of any event loop from any thread.
+
+
+class Notifier:
+    """Sets every listener's event, each in its own event loop."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._listeners: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+
+    @contextlib.contextmanager
+    def listen(self) -> Iterator[asyncio.Event]:
+        """An event that `notify` sets, for as long as the context lasts."""
+        listener = (asyncio.get_running_loop(), asyncio.Event())
+        with self._lock:
+            self._listeners.add(listener)
+        try:
+            yield listener[1]
+        finally:
+            with self._lock:
+                self._listeners.discard(listener)
+
+    def notify(self) -> None:
+        """Set the events of all that listen. Callable from any thread."""
+        with self._lock:
+            listeners = tuple(self._listeners)
+        for loop, event in listeners:
+            # The loop may have been closed since; nobody listens there any more.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(event.set)

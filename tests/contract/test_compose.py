@@ -16,7 +16,7 @@ from palimpsest.ops.cli.main import app
 from palimpsest.ops.ingest.lines import Watch, turn_of
 from palimpsest.ops.ingest.records import RecordOptions
 from palimpsest.ops.kafka.application import roles_of
-from palimpsest.ops.kafka.jars import kafka_version
+from palimpsest.ops.kafka.broker import kafka_version
 from palimpsest.ops.kafka.topics import configuration
 from palimpsest.ops.parts import SetupError, utc_now
 from palimpsest.ops.service.running import place_of

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from pydantic import JsonValue, ValidationError
 
 from palimpsest.schemas import codec
-from palimpsest.schemas.codec import InvalidRecord, decode, encode
+from palimpsest.schemas.codec import UPCASTS, InvalidRecord, Upcast, decode, encode, upcast
 from palimpsest.schemas.dead_letters import DeadLetter
 from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
 from palimpsest.schemas.messages import SCHEMAS, ConversationTurn, Fact, ScoredCandidate
 from palimpsest.schemas.topics import CONVERSATION_TURNS, DEAD_LETTERS, Topic
-from palimpsest.schemas.upcast import UPCASTS, Upcast, upcast
 from tests.contract.message_examples import TOPIC_OF, Json, golden, json_values, to_bytes
 
 RECORDED = datetime(2026, 3, 1, 9, 30, 1, tzinfo=UTC)

@@ -44,20 +44,33 @@ def marks() -> Marks:
     return Marks()
 
 
-@pytest.fixture
-def settings(tmp_path: Path, marks: Marks) -> Settings:
-    """A data folder whose log has all that can be said."""
-    made, data = tmp_path / "made", tmp_path / "data"
-    with opened(made, marks) as running:
-        first, _ = tell_turns(running, marks)
-        tell_broken(running, marks)
-        tell_commands(running, marks, first, but="add-document")
-        tell_import(running, marks)
+def moved(folder: Path) -> Settings:
+    """What a pipeline in `made` has come to, as a data folder."""
+    made, data = folder / "made", folder / "data"
     shutil.copytree(made / "log", data / "log")
     shutil.move(made / "shard", data / "shards" / "0")
     shutil.rmtree(made)
     embedding = {"provider": "hashing", "dimensions": DIMENSIONS}
     return live_settings(data, pipeline=dict(FULL), embedding=embedding)
+
+
+@pytest.fixture
+def settings(tmp_path: Path, marks: Marks) -> Settings:
+    """A data folder whose log has all that can be said."""
+    with opened(tmp_path / "made", marks) as running:
+        first, _ = tell_turns(running, marks)
+        tell_broken(running, marks)
+        tell_commands(running, marks, first, but="add-document")
+        tell_import(running, marks)
+    return moved(tmp_path)
+
+
+@pytest.fixture
+def turns_alone(tmp_path: Path, marks: Marks) -> tuple[Settings, tuple[str, ...]]:
+    """A data folder with two turns and what was drawn from them, and the turns' ids."""
+    with opened(tmp_path / "made", marks) as running:
+        ids = tell_turns(running, marks)
+    return moved(tmp_path), tuple(ids)
 
 
 async def work(
@@ -151,3 +164,18 @@ async def test_of_single_memories_no_more_is_left_in_a_branch_than_live(
     # Words of commands that concern no memory, and of what could not be processed.
     kept = {line.split("'")[1] for line in where(settings.data_dir, *marks.fields)}
     assert marks.left([line for line in left if line.split("'")[1] not in kept]) == []
+
+
+async def test_of_memories_nothing_is_left_in_a_branch(
+    turns_alone: tuple[Settings, tuple[str, ...]], marks: Marks
+) -> None:
+    settings, ids = turns_alone
+    await work(settings, marks)
+    await rebuild(settings, RebuildRequest("then", until=2))
+    await rebuild(settings, RebuildRequest("again", swap=True, anyway=True))
+    await work(settings, marks)
+    await rebuild(settings, RebuildRequest("branch"))
+    assert left_in(settings.data_dir / "branches", marks)
+    forget = ForgetCommand(memory_ids=ids, reason="asked", hard=True, cascade=True)
+    await erase(settings, marks, lambda app: forget)
+    assert left_in(settings.data_dir, marks) == []

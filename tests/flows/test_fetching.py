@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.ops.documents.addresses import is_public
-from palimpsest.ops.documents.fetching import fetch
+from palimpsest.ops.documents.fetching import fetch, is_public
 from palimpsest.ops.documents.reading import NotReadError
 from palimpsest.ops.documents.settings import DocumentSettings
 from tests.flows.web import HELD, Web, answer, web
@@ -270,13 +269,13 @@ async def test_a_redirect_to_this_machine_is_refused(
     served: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first hop is a public name (here: let through); the second is not looked up, but read."""
-    from palimpsest.ops.documents import addresses
+    from palimpsest.ops.documents import fetching
 
     served.pages["/"] = answer(status="302 Found", Location=served.url("/secret", "inner.example"))
     served.pages["/secret"] = answer(b"secret", "text/plain")
     public = iter([True, False])
     with names(monkeypatch, ["127.0.0.1"]):
-        monkeypatch.setattr(addresses, "is_public", lambda address: next(public))
+        monkeypatch.setattr(fetching, "is_public", lambda address: next(public))
         with pytest.raises(NotReadError, match=r"documents.allow_private"):
             await fetch(served.url("/", "outer.example"), DocumentSettings())
     assert served.asked == {"/": 1}

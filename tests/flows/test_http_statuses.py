@@ -21,7 +21,7 @@ from palimpsest.ops.http.unprocessed import UnprocessedBytes
 from palimpsest.ops.operations.catalogue import OPERATIONS as CATALOGUE
 from palimpsest.ops.replay.branches import keep_branch
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.streams import apply_import
+from palimpsest.streams.apply import imports as apply_import
 from tests.flows.http_fresh import BRANCH, NUMBERS, dead_letters, fresh, keep_comparison
 from tests.flows.http_samples import SAMPLES, Sample
 from tests.flows.http_server import Served, problem, server

@@ -26,7 +26,7 @@ from palimpsest.schemas.messages import NormalizedTurn
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_HISTORY, TURNS_NORMALIZED
 from palimpsest.schemas.triples import Triple
 from palimpsest.stores.database.state_hash import table_hashes
-from palimpsest.streams.deciders import SAID_BY_ITS_SOURCE
+from palimpsest.streams.decide.deciders import SAID_BY_ITS_SOURCE
 from palimpsest.streams.settings import Flags
 from tests.flows.scripted import assert_settled, scripted
 from tests.harness import FULL, Pipeline, differing, interleaved

@@ -21,7 +21,7 @@ from palimpsest.schemas.document_commands import AddDocumentCommand
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.messages import MemoryWrite, RawTurnIntent
 from palimpsest.schemas.portable import NumberedLine, PortableMemory, PortablePrivacy
-from palimpsest.streams.apply_writes import apply_writes_stage
+from palimpsest.streams.apply.apply_writes import apply_writes_stage
 from palimpsest.streams.logs.base import LogError, Position
 from palimpsest.streams.normalize import normalized
 from palimpsest.streams.stage import Stage

@@ -12,7 +12,7 @@ from palimpsest.ops.operations.sessions import Sessions
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.schemas.commands import Actor, SessionEndCommand, SetFlagsCommand
 from palimpsest.schemas.identity import turn_memory_id
-from palimpsest.streams.sessions import MOST_OPEN
+from palimpsest.streams.apply.sessions import MOST_OPEN
 from tests.harness import Pipeline
 from tests.messages import BEGIN, published, turn
 from tests.sessions_by_hand import ask, ends_told, listed

@@ -9,8 +9,7 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 
-from palimpsest.ops.kafka.broker import Broker
-from palimpsest.ops.kafka.jars import MissingProgramError, require_programs
+from palimpsest.ops.kafka.broker import Broker, MissingProgramError, require_programs
 from tests.soak.lab import Lab, MakeLab
 
 REQUIRE = "PALIMPSEST_REQUIRE_KAFKA"

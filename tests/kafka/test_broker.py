@@ -15,9 +15,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
 from palimpsest.ops.kafka import broker as broker_module
-from palimpsest.ops.kafka import jars
-from palimpsest.ops.kafka.broker import Broker
-from palimpsest.ops.kafka.jars import BrokerError, MissingProgramError
+from palimpsest.ops.kafka.broker import Broker, BrokerError, MissingProgramError
 
 CreateTopic = Callable[..., str]
 Record = tuple[bytes | None, bytes | None]
@@ -205,5 +203,5 @@ def test_a_failed_fetch_shows_maven_and_leaves_nothing(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert shutil.which("mvn") == str(maven)
     with pytest.raises(BrokerError, match=r"exit 3.*\n?.*no route to the repository"):
-        jars.fetch_jars()
-    assert list(jars.jars_folder().parent.iterdir()) == []
+        broker_module.fetch_jars()
+    assert list(broker_module.jars_folder().parent.iterdir()) == []

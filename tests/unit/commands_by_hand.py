@@ -8,7 +8,7 @@ from typing import Any
 from palimpsest.schemas.commands import Actor, Command
 from palimpsest.schemas.messages import CommandIntent, MemoryWrite
 from palimpsest.schemas.rows import CommandRow, MemoryRow
-from palimpsest.streams.apply_writes import apply_writes_stage
+from palimpsest.streams.apply.apply_writes import apply_writes_stage
 from palimpsest.streams.settings import Flags
 from tests.harness import CAREFUL, pipeline_settings
 from tests.unit.by_hand import Driven, Store, context, drive, memory, write_message

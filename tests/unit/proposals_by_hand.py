@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from palimpsest.schemas.messages import MemoryWrite, Proposal, ProposalsIntent
 from palimpsest.schemas.rows import OutcomeRow
-from palimpsest.streams.apply_writes import apply_writes_stage
+from palimpsest.streams.apply.apply_writes import apply_writes_stage
 from palimpsest.streams.settings import Flags
 from tests.harness import FULL, pipeline_settings
 from tests.unit.by_hand import (

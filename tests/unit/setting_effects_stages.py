@@ -11,7 +11,7 @@ from typing import Any
 from palimpsest.ops.embedded import application, open_log
 from palimpsest.schemas.commands import ForgetCommand, RecoverCommand, RememberCommand
 from palimpsest.schemas.topics import CONVERSATION_TURNS
-from palimpsest.streams.apply_writes import apply_writes_stage
+from palimpsest.streams.apply.apply_writes import apply_writes_stage
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.models.base import Prompt, Reply
 from palimpsest.streams.runtime.failures import StageFailed

@@ -17,8 +17,8 @@ from palimpsest.schemas.messages import CommandIntent, MemoryChange, MemoryWrite
 from palimpsest.schemas.rows import ArchiveRow, CommandRow, MemoryRow
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES
 from palimpsest.schemas.triples import Triple
-from palimpsest.streams.apply_remember import inferred_type, parse_prefix
-from palimpsest.streams.apply_writes import apply_writes_stage
+from palimpsest.streams.apply.apply_writes import apply_writes_stage
+from palimpsest.streams.apply.remember import inferred_type, parse_prefix
 from palimpsest.streams.store_port import KeepVector
 from tests.harness import pipeline_settings
 from tests.unit.by_hand import Driven, Store, context, drive, memory, write_message

@@ -17,7 +17,7 @@ from palimpsest.schemas.commands import (
 from palimpsest.schemas.messages import CommandIntent, MemoryWrite, Proposal
 from palimpsest.schemas.rows import ArchiveRow, EdgeRow, FlagsRow, HeldRow, MemoryRow, OutcomeRow
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS
-from palimpsest.streams.apply_writes import apply_writes_stage
+from palimpsest.streams.apply.apply_writes import apply_writes_stage
 from palimpsest.streams.store_port import KeepVector
 from tests.harness import CAREFUL, pipeline_settings
 from tests.messages import BEGIN

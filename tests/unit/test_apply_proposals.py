@@ -12,7 +12,7 @@ import pytest
 from palimpsest.schemas.messages import CacheInvalidation, FactsExtracted, MemoryWrite, Proposal
 from palimpsest.schemas.rows import ArchiveRow, EdgeRow, MemoryRow
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS, FACTS_EXTRACTED
-from palimpsest.streams.apply_writes import apply_writes_stage
+from palimpsest.streams.apply.apply_writes import apply_writes_stage
 from palimpsest.streams.settings import Flags
 from palimpsest.streams.store_port import KeepVector, NearDuplicates
 from tests.harness import CAREFUL, FULL, pipeline_settings

@@ -18,7 +18,7 @@ from palimpsest.schemas.outline import outline
 from palimpsest.schemas.rows import EdgeRow, FlagsRow, MemoryRow, MentionRow, OutcomeRow
 from palimpsest.schemas.session_rows import SessionRow
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES, TURNS_NORMALIZED
-from palimpsest.streams.apply_writes import apply_writes_stage
+from palimpsest.streams.apply.apply_writes import apply_writes_stage
 from palimpsest.streams.normalize import normalized
 from palimpsest.streams.settings import ExtractionSettings, Flags
 from palimpsest.streams.stage import Embed, Step

@@ -91,7 +91,9 @@ SCRIPTS = {"schemas.generate"}
 def stage_modules() -> dict[str, Module]:
     """The stage files, their pure helpers, and every module of streams that these import."""
     found: dict[str, Module] = {}
-    waiting = [f"streams.{stage}" for stage in STAGES]
+    stages = {leaf: name for name in sorted(MODULES) if (leaf := name.rpartition(".")[2]) in STAGES}
+    assert {*stages} == {*STAGES}
+    waiting = [*stages.values()]
     waiting += [name for name in MODULES if name.startswith(PURE_FOLDERS)]
     while waiting:
         name = waiting.pop()

@@ -12,10 +12,19 @@ import numpy as np
 import pytest
 
 from palimpsest.ops.bench.conversations import Question, conversation_files, of_half, questions
-from palimpsest.ops.bench.embedding_cache import FETCHED, EmbeddingCache, Made
 from palimpsest.ops.bench.found import judged, summary
 from palimpsest.ops.bench.halves import Half
-from palimpsest.ops.bench.renamed import Retold, Told, names_of, other_names, renamed, retold
+from palimpsest.ops.bench.latency_texts import (
+    FETCHED,
+    EmbeddingCache,
+    Made,
+    Retold,
+    Told,
+    names_of,
+    other_names,
+    renamed,
+    retold,
+)
 from palimpsest.ops.bench.resident import resident
 from palimpsest.ops.bench.variants import ABLATIONS, HYBRID, METHODS
 from palimpsest.schemas.rows import EdgeRow

@@ -17,7 +17,7 @@ from palimpsest.schemas.messages import (
 from palimpsest.schemas.rows import ExtractionRow, FactRow, FlagsRow, ProposalRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
 from palimpsest.schemas.triples import Triple
-from palimpsest.streams.decide import decide_stage
+from palimpsest.streams.decide.decide import decide_stage
 from palimpsest.streams.settings import Flags
 from palimpsest.streams.stage import Embed, Generate, ModelUnavailable
 from palimpsest.streams.store_port import Anticipated, FindCandidates

@@ -21,7 +21,7 @@ from palimpsest.schemas.rows import (
 )
 from palimpsest.schemas.topics import GRAPH_CHANGES, MEMORY_CHANGES
 from palimpsest.schemas.triples import Triple
-from palimpsest.streams.graph_persist import graph_persist_stage
+from palimpsest.streams.graph.graph_persist import graph_persist_stage
 from palimpsest.streams.store_port import Graph, LoadGraph, MemoryText
 from tests.messages import BEGIN, envelope
 from tests.unit.by_hand import SCOPE, Driven, Store, context, drive

@@ -18,8 +18,8 @@ from palimpsest.schemas.messages import (
 from palimpsest.schemas.normal_forms import content_hash
 from palimpsest.schemas.rows import FlagsRow, MemoryRow, OutcomeRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
-from palimpsest.streams.apply_writes import apply_writes_stage
-from palimpsest.streams.decide import decide_stage
+from palimpsest.streams.apply.apply_writes import apply_writes_stage
+from palimpsest.streams.decide.decide import decide_stage
 from palimpsest.streams.memory_rows import STATEMENT
 from palimpsest.streams.settings import Flags
 from palimpsest.streams.store_port import Anticipated

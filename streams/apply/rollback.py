@@ -12,7 +12,7 @@ from palimpsest.schemas.messages import CommandIntent
 from palimpsest.schemas.promotion_commands import RollbackPromotionCommand
 from palimpsest.schemas.promotion_rows import PromotionItemRow, PromotionRow
 from palimpsest.schemas.rows import MemoryRow
-from palimpsest.streams.command_work import (
+from palimpsest.streams.apply.command_work import (
     Refused,
     Work,
     command_id,
@@ -21,10 +21,10 @@ from palimpsest.streams.command_work import (
     refusal,
     refuse_frozen,
 )
+from palimpsest.streams.apply.outcomes import load_names
+from palimpsest.streams.apply.promoted_rows import memory_of, returned, tombstone
+from palimpsest.streams.apply.promotion_work import split_outcomes
 from palimpsest.streams.memory_rows import archived, is_erased
-from palimpsest.streams.outcomes import load_names
-from palimpsest.streams.promoted_rows import memory_of, returned, tombstone
-from palimpsest.streams.promotion_work import split_outcomes
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Answer, Ask, Message, Step
 from palimpsest.streams.store_port import Load, Loaded, LoadPromotion, Promotions, Put

@@ -24,9 +24,9 @@ from palimpsest.schemas.messages import (
     OutcomeEvent,
 )
 from palimpsest.schemas.rows import CommandRow, MemoryRow, embedding_key
+from palimpsest.streams.apply.outcomes import InvalidationKind, changes, kinds_of, link_writes
 from palimpsest.streams.memory_rows import effective
 from palimpsest.streams.models.base import Embedding
-from palimpsest.streams.outcomes import InvalidationKind, changes, kinds_of, link_writes
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Emit, Failure, Message, Step
 from palimpsest.streams.store_port import KeepVector, Loaded, Put, Write

@@ -36,7 +36,7 @@ from palimpsest.schemas.promotion_rows import (
     PromotionRow,
 )
 from palimpsest.schemas.rows import MemoryRow, embedding_key
-from palimpsest.streams.command_work import (
+from palimpsest.streams.apply.command_work import (
     Refused,
     Work,
     command_id,
@@ -45,9 +45,8 @@ from palimpsest.streams.command_work import (
     refusal,
     refuse_frozen,
 )
-from palimpsest.streams.memory_rows import archived, archived_id, is_erased
-from palimpsest.streams.outcomes import load_names
-from palimpsest.streams.promoted_rows import (
+from palimpsest.streams.apply.outcomes import load_names
+from palimpsest.streams.apply.promoted_rows import (
     edge_rows,
     fact_rows,
     promoted_row,
@@ -55,7 +54,8 @@ from palimpsest.streams.promoted_rows import (
     revived,
     tombstone,
 )
-from palimpsest.streams.promotion_work import Promoting, split_outcomes
+from palimpsest.streams.apply.promotion_work import Promoting, split_outcomes
+from palimpsest.streams.memory_rows import archived, archived_id, is_erased
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Answer, Ask, Embed, Embedded, Message, Step
 from palimpsest.streams.store_port import KeepVector, Load, Loaded, LoadPromotion, Promotions, Put

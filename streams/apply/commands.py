@@ -40,17 +40,7 @@ from palimpsest.schemas.rows import (
 )
 from palimpsest.schemas.shadow_commands import RecordShadowProposalsCommand
 from palimpsest.schemas.triples import Triple
-from palimpsest.streams.apply_erase import erase_scope
-from palimpsest.streams.apply_forget import Sources, forget, load_derived, recover
-from palimpsest.streams.apply_hiding import hide_or_show, told_hiding
-from palimpsest.streams.apply_promotion import promote_step
-from palimpsest.streams.apply_remember import EXPLICIT_IMPORTANCE, parse_prefix, remember
-from palimpsest.streams.apply_rollback import rollback_step
-from palimpsest.streams.apply_sessions import session_result
-from palimpsest.streams.apply_shadow import refuse_unearned, shadow_step
-from palimpsest.streams.claims.reading import claims_in
-from palimpsest.streams.claims.triples import triples_of
-from palimpsest.streams.command_work import (
+from palimpsest.streams.apply.command_work import (
     PROTECTED,
     Refused,
     Work,
@@ -62,6 +52,17 @@ from palimpsest.streams.command_work import (
     refuse_frozen,
     refuse_untaught,
 )
+from palimpsest.streams.apply.erase import erase_scope
+from palimpsest.streams.apply.forget import Sources, forget, load_derived, recover
+from palimpsest.streams.apply.hiding import hide_or_show, told_hiding
+from palimpsest.streams.apply.outcomes import load_names, texts_after
+from palimpsest.streams.apply.promotion import promote_step
+from palimpsest.streams.apply.remember import EXPLICIT_IMPORTANCE, parse_prefix, remember
+from palimpsest.streams.apply.rollback import rollback_step
+from palimpsest.streams.apply.session_commands import session_result
+from palimpsest.streams.apply.shadow import refuse_unearned, shadow_step
+from palimpsest.streams.claims.reading import claims_in
+from palimpsest.streams.claims.triples import triples_of
 from palimpsest.streams.memory_rows import (
     CONFIRMED_DECAY_RATE,
     archived,
@@ -69,7 +70,6 @@ from palimpsest.streams.memory_rows import (
     protected,
     with_content,
 )
-from palimpsest.streams.outcomes import load_names, texts_after
 from palimpsest.streams.privacy import (
     About,
     load_about,

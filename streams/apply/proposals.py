@@ -18,21 +18,18 @@ from palimpsest.schemas.messages import (
 from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.rows import MemoryRow, embedding_key
 from palimpsest.schemas.topics import FACTS_EXTRACTED
-from palimpsest.streams.apply_categories import ScopeCategories
-from palimpsest.streams.apply_held import held_row
-from palimpsest.streams.decision_rows import candidates_json
-from palimpsest.streams.erased_facts import still_proposed, unsaid
-from palimpsest.streams.memory_rows import Origin, effective, origin_of, skip_reason
-from palimpsest.streams.models.base import Embedding
-from palimpsest.streams.outcomes import (
+from palimpsest.streams.apply.categories import ScopeCategories
+from palimpsest.streams.apply.outcomes import (
     InvalidationKind,
     changes,
     kinds_of,
     link_writes,
     outcome_row,
 )
-from palimpsest.streams.privacy import is_private, is_private_source
-from palimpsest.streams.proposal_policy import (
+from palimpsest.streams.apply.pending_proposals import held_row
+from palimpsest.streams.decide.decision_rows import candidates_json
+from palimpsest.streams.decide.erased_facts import still_proposed, unsaid
+from palimpsest.streams.decide.proposal_policy import (
     Met,
     Verdict,
     archive_writes,
@@ -42,6 +39,9 @@ from palimpsest.streams.proposal_policy import (
     source_gone,
     verdict,
 )
+from palimpsest.streams.memory_rows import Origin, effective, origin_of, skip_reason
+from palimpsest.streams.models.base import Embedding
+from palimpsest.streams.privacy import is_private, is_private_source
 from palimpsest.streams.settings import Flags, StageSettings
 from palimpsest.streams.stage import Answer, Ask, Embed, Embedded, Emit, Message, Step
 from palimpsest.streams.store_port import (

@@ -27,8 +27,8 @@ from palimpsest.schemas.portable import (
     RefusedLine,
 )
 from palimpsest.schemas.rows import FlagsRow, MemoryRow, OutcomeRow, Row, linked_text
-from palimpsest.streams.apply_categories import ScopeCategories
-from palimpsest.streams.command_work import (
+from palimpsest.streams.apply.categories import ScopeCategories
+from palimpsest.streams.apply.command_work import (
     Refused,
     Work,
     command_id,
@@ -37,6 +37,7 @@ from palimpsest.streams.command_work import (
     refusal,
     refuse_frozen,
 )
+from palimpsest.streams.apply.outcomes import load_names
 from palimpsest.streams.imported_rows import (
     Ids,
     edge_row,
@@ -48,7 +49,6 @@ from palimpsest.streams.imported_rows import (
     stricter_row,
 )
 from palimpsest.streams.memory_rows import is_erased
-from palimpsest.streams.outcomes import load_names
 from palimpsest.streams.privacy import is_withheld
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Answer, Ask, Message, Step

@@ -12,7 +12,7 @@ from palimpsest.schemas.document_rows import SOURCE_TYPES
 from palimpsest.schemas.messages import OutcomeEvent, Proposal, TurnReference
 from palimpsest.schemas.privacy import PRIVACY_FULL
 from palimpsest.schemas.rows import EdgeRow, MemoryRow
-from palimpsest.streams.deciders import SAID_BY_ITS_SOURCE
+from palimpsest.streams.decide.deciders import SAID_BY_ITS_SOURCE
 from palimpsest.streams.memory_rows import (
     Origin,
     archived,

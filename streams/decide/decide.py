@@ -20,13 +20,14 @@ from palimpsest.schemas.rows import MemoryRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
 from palimpsest.streams.claims.grammar import USER
 from palimpsest.streams.claims.source import in_third_person, is_first_person
-from palimpsest.streams.deciders import (
+from palimpsest.streams.decide.deciders import (
     decided_by_rules,
     known_by_bands,
     of_remembered_text,
 )
-from palimpsest.streams.decision_rows import extraction_row, fact_row, proposal_row
-from palimpsest.streams.erased_facts import still_said
+from palimpsest.streams.decide.decision_rows import extraction_row, fact_row, proposal_row
+from palimpsest.streams.decide.erased_facts import still_said
+from palimpsest.streams.decide.proposal_policy import Met, decision_order, least_confidence, verdict
 from palimpsest.streams.extract import model_call
 from palimpsest.streams.memory_rows import effective, origin_of
 from palimpsest.streams.models.base import Reply
@@ -37,7 +38,6 @@ from palimpsest.streams.prompting.prompts import (
     decision_prompt,
 )
 from palimpsest.streams.prompting.replies import MalformedReply, read_contradiction, read_decision
-from palimpsest.streams.proposal_policy import Met, decision_order, least_confidence, verdict
 from palimpsest.streams.recorded_settings import recorded_settings, with_recorded
 from palimpsest.streams.settings import DecisionSettings, StageSettings
 from palimpsest.streams.stage import (

@@ -12,7 +12,7 @@ from palimpsest.schemas.promotion_commands import PromoteCommand
 from palimpsest.schemas.promotion_rows import PromotionItemRow
 from palimpsest.schemas.rows import MemoryRow
 from palimpsest.schemas.topics import MEMORY_CHANGES
-from palimpsest.streams.command_work import Work
+from palimpsest.streams.apply.command_work import Work
 from palimpsest.streams.stage import Emit
 
 TOLD_BYTES = 128 * 1024

@@ -13,9 +13,9 @@ from palimpsest.schemas.document_rows import SOURCE_TYPES
 from palimpsest.schemas.identity import forget_token
 from palimpsest.schemas.rows import MemoryRow, dedup_key
 from palimpsest.schemas.sources import FORGOTTEN
-from palimpsest.streams.apply_erase import erase_texts
-from palimpsest.streams.cascade import drawn_from_nothing_else
-from palimpsest.streams.command_work import PROTECTED, Refused, Work
+from palimpsest.streams.apply.cascade import drawn_from_nothing_else
+from palimpsest.streams.apply.command_work import PROTECTED, Refused, Work
+from palimpsest.streams.apply.erase import erase_texts
 from palimpsest.streams.memory_rows import (
     archived,
     changed,

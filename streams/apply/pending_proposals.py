@@ -13,8 +13,8 @@ from palimpsest.schemas.identity import fact_memory_id
 from palimpsest.schemas.messages import CommandIntent, Fact, Outcome, Proposal
 from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.rows import HeldRow, MemoryRow
-from palimpsest.streams.apply_categories import ScopeCategories
-from palimpsest.streams.command_work import (
+from palimpsest.streams.apply.categories import ScopeCategories
+from palimpsest.streams.apply.command_work import (
     Refused,
     Work,
     command_id,
@@ -23,10 +23,16 @@ from palimpsest.streams.command_work import (
     refusal,
     refuse_frozen,
 )
+from palimpsest.streams.apply.outcomes import load_names, outcome_row
+from palimpsest.streams.decide.proposal_policy import (
+    Met,
+    Verdict,
+    archive_writes,
+    edge_writes,
+    verdict,
+)
 from palimpsest.streams.memory_rows import Origin
-from palimpsest.streams.outcomes import load_names, outcome_row
 from palimpsest.streams.privacy import is_private_source
-from palimpsest.streams.proposal_policy import Met, Verdict, archive_writes, edge_writes, verdict
 from palimpsest.streams.settings import Flags, StageSettings
 from palimpsest.streams.stage import Answer, Ask, Message, Step
 from palimpsest.streams.store_port import Load, Loaded, Put

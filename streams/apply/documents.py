@@ -25,7 +25,7 @@ from palimpsest.schemas.messages import CommandIntent, ForgetChunksIntent, Memor
 from palimpsest.schemas.normal_forms import content_hash, normalized_content, storage_content
 from palimpsest.schemas.rows import CommandRow, MemoryRow, embedding_key
 from palimpsest.schemas.topics import MEMORY_WRITES
-from palimpsest.streams.command_work import (
+from palimpsest.streams.apply.command_work import (
     Refused,
     Work,
     command_id,
@@ -34,8 +34,8 @@ from palimpsest.streams.command_work import (
     refusal,
     refuse_frozen,
 )
+from palimpsest.streams.apply.outcomes import changes, load_names
 from palimpsest.streams.memory_rows import archived, changed, deleted, effective, protected
-from palimpsest.streams.outcomes import changes, load_names
 from palimpsest.streams.privacy import PRIVATE_SCOPE, is_withheld, refuse_in_private_scope
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Answer, Ask, Embed, Embedded, Emit, Message, Step

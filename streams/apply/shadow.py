@@ -7,7 +7,7 @@ from collections.abc import Generator
 from palimpsest.schemas.messages import CommandIntent
 from palimpsest.schemas.shadow_commands import RecordShadowProposalsCommand, ShadowProposal
 from palimpsest.schemas.shadow_rows import ShadowProposalRow
-from palimpsest.streams.command_work import (
+from palimpsest.streams.apply.command_work import (
     Refused,
     Work,
     command_id,

@@ -14,7 +14,8 @@ from palimpsest.schemas.messages import OutcomeEvent
 from palimpsest.schemas.normal_forms import content_hash
 from palimpsest.schemas.rows import linked_text
 from palimpsest.schemas.sources import HIDDEN, Source
-from palimpsest.streams.command_work import Work
+from palimpsest.streams.apply.command_work import Work
+from palimpsest.streams.apply.outcomes import load_names
 from palimpsest.streams.memory_rows import (
     archived,
     changed,
@@ -23,7 +24,6 @@ from palimpsest.streams.memory_rows import (
     protected,
     with_content,
 )
-from palimpsest.streams.outcomes import load_names
 from palimpsest.streams.stage import Answer, Ask
 from palimpsest.streams.store_port import Load, Loaded, Put
 from palimpsest.streams.text.hiding import Hidden, without_sentences, without_statements

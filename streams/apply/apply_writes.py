@@ -30,24 +30,24 @@ from palimpsest.schemas.redaction import is_mark
 from palimpsest.schemas.rows import EdgeRow, MemoryRow, linked_text
 from palimpsest.schemas.session_rows import SessionRow
 from palimpsest.schemas.topics import MEMORY_WRITES, TURNS_NORMALIZED
-from palimpsest.streams.apply_commands import command_step
-from palimpsest.streams.apply_documents import (
+from palimpsest.streams.apply.commands import command_step
+from palimpsest.streams.apply.documents import (
     add_step,
     delete_step,
     forget_chunks_step,
     text_step,
 )
-from palimpsest.streams.apply_held import held_step
-from palimpsest.streams.apply_import import import_step
-from palimpsest.streams.apply_proposals import proposals_step
+from palimpsest.streams.apply.imports import import_step
+from palimpsest.streams.apply.outcomes import changes, link_writes, outcome_row
+from palimpsest.streams.apply.pending_proposals import held_step
+from palimpsest.streams.apply.proposals import proposals_step
+from palimpsest.streams.apply.sessions import TurnSettings, session_step
 from palimpsest.streams.memory_rows import effective, is_erased, turn_memory, turn_text
 from palimpsest.streams.models.base import Embedding
-from palimpsest.streams.outcomes import changes, link_writes, outcome_row
 from palimpsest.streams.privacy import is_withheld, rejected
 from palimpsest.streams.prompting.prompts import context_text, cut
 from palimpsest.streams.recorded_settings import settings_by_record
 from palimpsest.streams.sensitive.admission import KnownPrivate, nobody
-from palimpsest.streams.sessions import TurnSettings, session_step
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import (
     Answer,

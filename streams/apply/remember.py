@@ -13,8 +13,8 @@ from palimpsest.schemas.messages import GraphWork, NormalizedTurn
 from palimpsest.schemas.normal_forms import content_hash, normalized_content, storage_content
 from palimpsest.schemas.rows import MemoryRow, dedup_key, embedding_key
 from palimpsest.schemas.topics import TURNS_NORMALIZED
+from palimpsest.streams.apply.command_work import LOWERED, Work, command_id, is_guarded
 from palimpsest.streams.claims.categories import categories_of
-from palimpsest.streams.command_work import LOWERED, Work, command_id, is_guarded
 from palimpsest.streams.memory_rows import effective
 from palimpsest.streams.stage import Emit
 

@@ -7,8 +7,15 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 
 from palimpsest.schemas.commands import SessionEndCommand, UpdateShortTermCommand
-from palimpsest.streams.command_work import Refused, Work
-from palimpsest.streams.sessions import alive, as_ended, silent_at, summarized, told_end, without
+from palimpsest.streams.apply.command_work import Refused, Work
+from palimpsest.streams.apply.sessions import (
+    alive,
+    as_ended,
+    silent_at,
+    summarized,
+    told_end,
+    without,
+)
 from palimpsest.streams.store_port import ExpireShortTerm, Put
 
 

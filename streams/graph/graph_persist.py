@@ -25,7 +25,7 @@ from palimpsest.schemas.rows import (
 )
 from palimpsest.schemas.topics import GRAPH_CHANGES, MEMORY_CHANGES
 from palimpsest.schemas.triples import Triple
-from palimpsest.streams.graph_import import imported_names, imported_rows
+from palimpsest.streams.graph.imports import imported_names, imported_rows
 from palimpsest.streams.stage import Context, Emit, Message, Process, Stage, Step
 from palimpsest.streams.store_port import EraseGraph, Graph, LoadGraph, MemoryText, Put, Write
 from palimpsest.streams.text.linker import canonical_name, name_fault, names_in

@@ -10,7 +10,7 @@ from palimpsest.schemas.commands import EraseScopeCommand
 from palimpsest.schemas.identity import erase_token
 from palimpsest.schemas.messages import GraphWork
 from palimpsest.schemas.rows import MemoryRow
-from palimpsest.streams.command_work import Refused, Work, command_id
+from palimpsest.streams.apply.command_work import Refused, Work, command_id
 from palimpsest.streams.memory_rows import changed, is_erased, without_text
 from palimpsest.streams.store_port import Erase
 
