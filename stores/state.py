@@ -5,7 +5,6 @@ Written under `lock` and in one transaction a batch; read by any thread.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -30,7 +29,7 @@ from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.writing.known_names import NameCache
 from palimpsest.stores.writing.newest_facts import NewestFacts
 from palimpsest.stores.writing.short_term_sweep import ShortTermSweep
-from palimpsest.streams.store_port import Outbound, Progress
+from palimpsest.streams.store_port import Outbound, Progress, StoreLock
 
 if TYPE_CHECKING:
     from palimpsest.stores.index.lance import VectorTable
@@ -56,7 +55,7 @@ class ShardState:
         self.options = options
         self.readers = Readers(connection)
         self.tables = Tables(connection)
-        self.lock = asyncio.Lock()
+        self.lock = StoreLock()
         self._stages: dict[str, _StageState] = {}
         if self.state("write_seq") is None:
             self.set_state("write_seq", "0")

@@ -34,6 +34,7 @@ from palimpsest.schemas.commands import (
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.stores.database.state_hash import table_hashes
 from palimpsest.stores.shard import DATABASE_FILE
+from palimpsest.streams.store_port import StoreLock
 from palimpsest.streams.topology import STAGE_NAMES, stages
 from tests.documents import added, deleted, sentences
 from tests.harness import CAREFUL, Clock, Pipeline, pipeline_settings
@@ -248,7 +249,7 @@ def fold(
     stopping: Callable[[], bool] = never,
 ) -> FoldResult:
     """Fold what the pipeline's log has into its store."""
-    pipeline.shard.lock = asyncio.Lock()  # one belongs to the loop in which it was waited for
+    pipeline.shard.lock = StoreLock()  # one belongs to the loop in which it was waited for
     return asyncio.run(
         fold_partition(
             pipeline.settings,

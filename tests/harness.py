@@ -47,6 +47,7 @@ from palimpsest.streams.runtime.worker import Worker
 from palimpsest.streams.sensitive.policy import Policy
 from palimpsest.streams.settings import DecisionSettings, Flags, PipelineSettings, WorkerSettings
 from palimpsest.streams.stage import Message, Stage
+from palimpsest.streams.store_port import StoreLock
 from palimpsest.streams.topology import stages
 from tests.messages import BEGIN, HUMAN, commanded, published, topic_of, turn
 
@@ -242,7 +243,7 @@ class Pipeline:
 
     def run(self, *only: str) -> Self:
         """Until everything is processed; by these stages only, where any are named."""
-        self.shard.lock = asyncio.Lock()  # one belongs to the loop in which it was waited for
+        self.shard.lock = StoreLock()  # one belongs to the loop in which it was waited for
         asyncio.run(self.drain(*only))
         return self
 

@@ -63,7 +63,10 @@ def errors(*codes: str) -> dict[int | str, dict[str, Any]]:
     }
 
 
-ALWAYS: Final = ("unauthorized", "forbidden", "misdirected", "invalid", "failed", "unavailable")
+ALWAYS: Final = (
+    *("unauthorized", "forbidden", "misdirected", "invalid", "rate_limited", "failed"),
+    "unavailable",
+)
 WITH_BODY: Final = ("malformed", "too_large", "unsupported_media_type")
 
 

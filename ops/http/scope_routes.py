@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
@@ -94,8 +95,9 @@ async def import_scope(
     are told with their number, and the others are taken.
     """
     media_type(request, NDJSON_TYPE)
+    await service.check_room(caller)
     importer = Importer(
-        service.commands,
+        service.commands_of(partial(service.append_of, caller, begun=True)),
         caller.scope(scope),
         CallerAccess(caller, actor_type).actor,
         service.settings.http.wait_seconds if wait is None else wait,

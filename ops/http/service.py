@@ -119,11 +119,11 @@ class Service:
         if self.settings.log.kind == "embedded":
             await in_thread_of("append", self.unprocessed.check, caller.id)
 
-    def append_of(self, caller: Caller, records: Sequence[Outgoing]) -> None:
-        """Append what a caller sent. Raises Problem where too much of theirs is not processed yet;
-        Kafka takes it all, and has quotas of its own."""
+    def append_of(self, caller: Caller, records: Sequence[Outgoing], begun: bool = False) -> None:
+        """Append what a caller sent. Raises Problem where too much of theirs is not processed yet,
+        unless the request has `begun`; Kafka takes it all, and has quotas of its own."""
         if self.settings.log.kind == "embedded":
-            self.unprocessed.append(caller.id, records)
+            self.unprocessed.append(caller.id, records, begun)
         else:
             for batch in in_batches(records):
                 self.append(batch)

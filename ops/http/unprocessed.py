@@ -49,12 +49,14 @@ class UnprocessedBytes:
         self._lock = threading.Lock()
         self._sent: defaultdict[str, list[_Sent]] = defaultdict(list)
 
-    def append(self, caller: str, records: Sequence[Outgoing]) -> None:
+    def append(self, caller: str, records: Sequence[Outgoing], begun: bool = False) -> None:
         """Append what a request holds. Raises Problem where the caller has reached the limit: a
-        single request may go beyond it, so that whatever a body may hold can be sent."""
+        single request may go beyond it, so that whatever a body may hold can be sent. `begun`: of
+        a request that has appended before, or may."""
         sent = _Sent(sum(len(record.value or b"") for record in records))
         with self._lock:
-            self._check(caller)
+            if not begun:
+                self._check(caller)
             self._sent[caller].append(sent)
         try:
             for batch in in_batches(records):

@@ -31,7 +31,7 @@ from palimpsest.streams.models.base import (
     TransientModelError,
     embeddings,
 )
-from palimpsest.streams.store_port import KeepVector
+from palimpsest.streams.store_port import KeepVector, StoreLock
 
 if TYPE_CHECKING:
     from palimpsest.stores.index.lance import VectorTable
@@ -55,7 +55,7 @@ class TrackedShard(Readable, Protocol):
     @property
     def known(self) -> KnownKeys: ...
     @property
-    def lock(self) -> asyncio.Lock: ...
+    def lock(self) -> StoreLock: ...
     @property
     def tables(self) -> Tables: ...
 

@@ -95,8 +95,6 @@ def _responses(kind: Kind, method: str, path: str) -> dict[int | str, dict[str, 
         made |= errors("not_found")
     if _has_body(method) and _left(fields, path):
         made |= errors(*WITH_BODY)
-    if kind.surface.rate is not None:
-        made |= errors("rate_limited")
     return made
 
 

@@ -17,6 +17,7 @@ import resource
 import select
 import shutil
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
@@ -91,8 +92,9 @@ def main() -> None:
     # What a library prints must not get between the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    most = _limit_memory(memory_mib)
     source = sys.stdin.buffer
+    _end_with(source)
+    most = _limit_memory(memory_mib)
     while select.select([source], [], [], IDLE_SECONDS)[0]:
         line = source.readline()
         if not line:
@@ -101,6 +103,19 @@ def main() -> None:
         if most is not None and _data_bytes() > most - memory_mib * MIB:
             break  # the allocators keep too much of what the query had for another one
     os._exit(0)  # there is nothing to put in order
+
+
+def _end_with(source: BinaryIO) -> None:
+    """End at once, in the middle of a query too, when nobody holds the other end any more: a
+    process that was killed cannot tell this one. A pipe does it on every system."""
+    closed = select.poll()
+    closed.register(source, 0)  # what is never left out: that the other end was closed
+
+    def watch() -> None:
+        closed.poll()
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _limit_memory(memory_mib: int) -> int | None:

@@ -42,6 +42,8 @@ WINDOW_PIECES: Final = 254
 """Of a text at a time, with the two marks around them 256: time grows with the square."""
 MAX_WINDOWS: Final = 4
 """Of a text. What comes after has no vectors; it is found by its words."""
+QUESTION_WINDOWS: Final = 1
+"""Of a question, which everyone waits behind, and each of whose tokens is compared with all."""
 MAX_CHARACTERS: Final = 12_000
 MOST_THREADS: Final = 4
 
@@ -49,8 +51,8 @@ MOST_THREADS: Final = 4
 class Encoder(Protocol):
     """A blocking encoder, for several threads at a time."""
 
-    def tokens(self, text: str) -> NDArray[np.float32]:
-        """Vectors (n, d) of a text's tokens, of any length but zero."""
+    def tokens(self, text: str, most_windows: int) -> NDArray[np.float32]:
+        """Vectors (n, d) of the tokens of a text's first windows, of any length but zero."""
         ...
 
 
@@ -70,14 +72,14 @@ class OnnxEncoder:
         self._pieces = WordPieces(folder / "vocab.txt")
         self._lock = Lock()
 
-    def tokens(self, text: str) -> NDArray[np.float32]:
+    def tokens(self, text: str, most_windows: int) -> NDArray[np.float32]:
         with self._lock:
             pieces = self._pieces.pieces(text)
         windows = [
             pieces[start : start + WINDOW_PIECES]
             for start in range(0, max(len(pieces), 1), WINDOW_PIECES)
         ]
-        return np.concatenate([self._window(window) for window in windows[:MAX_WINDOWS]])
+        return np.concatenate([self._window(window) for window in windows[:most_windows]])
 
     def _window(self, pieces: Sequence[int]) -> NDArray[np.float32]:
         numbers = np.array([[self._pieces.start, *pieces, self._pieces.end]], dtype=np.int64)
@@ -160,10 +162,12 @@ class LateInteractionModel:
         return [Embedding(each.vector, pack and pack(each.tokens)) for each in found]
 
     async def embed_passage_tokens(self, texts: Sequence[str]) -> list[TokenVectors]:
-        return list(await asyncio.gather(*(self._run(self._passages, text) for text in texts)))
+        return list(
+            await asyncio.gather(*(self._run(self._passages, text, MAX_WINDOWS) for text in texts))
+        )
 
     async def embed_query_tokens(self, text: str) -> TokenVectors:
-        return await self._run(self._queries, text)
+        return await self._run(self._queries, text, QUESTION_WINDOWS)
 
     async def check(self) -> str | None:
         try:
@@ -177,14 +181,14 @@ class LateInteractionModel:
         for threads in (self._passages, self._queries):
             await asyncio.to_thread(threads.shutdown)
 
-    async def _run(self, threads: Executor, text: str) -> TokenVectors:
-        return await asyncio.get_running_loop().run_in_executor(threads, self._embed, text)
+    async def _run(self, threads: Executor, text: str, windows: int) -> TokenVectors:
+        return await asyncio.get_running_loop().run_in_executor(threads, self._embed, text, windows)
 
-    def _embed(self, text: str) -> TokenVectors:
+    def _embed(self, text: str, windows: int) -> TokenVectors:
         with self._loading:
             if self._encoder is None:
                 self._encoder = self._load()
-        found = self._encoder.tokens(text[:MAX_CHARACTERS])
+        found = self._encoder.tokens(text[:MAX_CHARACTERS], windows)
         if found.ndim != 2 or not len(found) or found.shape[1] != DIMENSIONS:
             raise PermanentModelError(
                 f"{MODEL} gave an array of shape {found.shape} where {DIMENSIONS} numbers a token"

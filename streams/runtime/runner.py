@@ -42,6 +42,7 @@ from palimpsest.streams.runtime.failures import (
     told,
     unexpected,
 )
+from palimpsest.streams.runtime.fair_queue import PATIENCE_SECONDS
 from palimpsest.streams.runtime.model_calls import ask_models, converse
 from palimpsest.streams.runtime.model_port import ModelPort
 from palimpsest.streams.runtime.offload import P, T, computed, in_thread, timed
@@ -400,7 +401,8 @@ class StageRunner:
     @contextlib.asynccontextmanager
     async def _alone(self, store: StorePort) -> AsyncIterator[None]:
         began = self.monotonic()
-        async with store.lock:
+        is_awaited = self.stage.name not in PATIENCE_SECONDS
+        async with store.lock.ahead() if is_awaited else store.lock:
             self.counts.waited += self.monotonic() - began
             yield
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from palimpsest.streams.store_port import StoreLock
 from tests.harness import Pipeline
 
 Stop = tuple[str, str, int]
@@ -32,7 +33,7 @@ class _OneThread(asyncio.SelectorEventLoop):
 def run_in_one_thread(pipeline: Pipeline, *only: str) -> None:
     """Until everything is processed, by these stages only where any are named: by the same steps in
     the same order each time."""
-    pipeline.shard.lock = asyncio.Lock()
+    pipeline.shard.lock = StoreLock()
     pipeline.happened.clear()
     with asyncio.Runner(loop_factory=_OneThread) as runner:
         runner.run(pipeline.drain(*only))

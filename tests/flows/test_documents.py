@@ -35,7 +35,7 @@ from palimpsest.schemas.document_commands import (
 from palimpsest.streams.document_intents import texts_of
 from palimpsest.streams.models.base import TransientModelError
 from palimpsest.streams.models.hashing import HashingEmbeddingModel
-from palimpsest.streams.store_port import Vector
+from palimpsest.streams.store_port import StoreLock, Vector
 from palimpsest.streams.text.chunks import chunks
 from tests.documents import active_chunks, added, deleted, documents, run, sentences, statuses
 from tests.harness import DIMENSIONS, FULL, Pipeline, pipeline_settings
@@ -114,7 +114,7 @@ def test_a_document_waits_for_its_vectors_and_is_found_by_words_meanwhile(tmp_pa
         model.here = True
         found = asked(pipeline, Recall("sentence 17", "ana"))["results"][0]
         assert "Sentence 17 " in found["content"]
-        pipeline.shard.lock = asyncio.Lock()
+        pipeline.shard.lock = StoreLock()
         asyncio.run(catch_up(pipeline.shard, model))
         assert statuses(pipeline) == ["done"]
 

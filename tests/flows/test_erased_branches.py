@@ -3,6 +3,7 @@ once it is erased: every field of every message, with a word of its own."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +12,16 @@ import pytest
 
 from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.embedded import Application, application
+from palimpsest.ops.replay import jobs
 from palimpsest.ops.replay.rebuild import RebuildRequest, rebuild
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import Command, EraseScopeCommand, ForgetCommand
 from palimpsest.schemas.identity import erase_token
 from palimpsest.schemas.topics import MEMORY_COMMANDS
+from palimpsest.streams.models.base import Prompt
 from palimpsest.streams.runtime.output import outgoing
+from tests.erased_bytes import where
+from tests.flows.program import until
 from tests.flows.test_erased_fields import (
     extraction,
     left_in,
@@ -29,7 +34,8 @@ from tests.flows.test_erased_fields import (
 from tests.harness import DIMENSIONS, FULL
 from tests.marked_fields import Marks
 from tests.messages import commanded
-from tests.replayed import live_settings
+from tests.replayed import Live, live_settings, said_of
+from tests.servers import Call, Raw, ScriptedProvider
 from tests.spoken_model import ScriptedModel
 
 
@@ -110,6 +116,54 @@ async def test_of_a_scope_nothing_is_left_in_a_branch(settings: Settings, marks:
     await rebuild(settings, RebuildRequest("after", swap=True, anyway=True))
     await work(settings, marks)
     assert left_in(settings.data_dir, marks) == []
+
+
+def drawing(marks: Marks) -> Callable[[Call], Raw | None]:
+    """What a provider answers to an extraction: other words each time, whichever model is asked."""
+    answer = extraction(marks)
+
+    def drawn(call: Call) -> Raw | None:
+        if said_of(call) is None:
+            return None
+        message = {"role": "assistant", "content": answer(Prompt("extract", "", "", {}, 1, {}))}
+        choices = [{"index": 0, "message": message}]
+        return Raw(200, json.dumps({"choices": choices}).encode())
+
+    return drawn
+
+
+@pytest.mark.parametrize("together", [True, False])
+async def test_of_single_memories_no_more_is_left_in_a_branch_than_live(
+    settings: Settings, marks: Marks, together: bool
+) -> None:
+    async with ScriptedProvider(models=["old", "new"], refusing=drawing(marks)) as server:
+        llm = {"provider": "openai", "base_url": f"{server.url}/v1", "model": "old"}
+        live = Live(Settings.model_validate(settings.model_dump() | {"llm": llm}), commands=900)
+        await live.run()
+        assert (await live.branch()).ended == "done"
+        await rebuild(live.settings, RebuildRequest("then", until=5))
+        await rebuild(live.settings, RebuildRequest("again", swap=True, anyway=True))
+        await rebuild(live.settings, RebuildRequest("branch"))
+        compared = str(jobs.start(live.settings, {"kind": "diff", "branch": "new"})["id"])
+        until(lambda: jobs.show(live.settings, compared)["state"] == "done")
+        query = "SELECT memory_id FROM memory_rows WHERE content_hash <> '' ORDER BY 1"
+        while ids := [memory_id for (memory_id,) in live.rows(query)]:
+            asked = tuple(ids if together else ids[:1])
+            gone = ForgetCommand(
+                memory_ids=asked, reason="asked", hard=True, cascade=True, force=True
+            )
+            live.command(gone)
+            for _ in range(2):
+                async with application(live.settings) as app:
+                    await app.run(until_drained=True)
+    copies = (settings.data_dir / "branches", settings.data_dir / "replays")
+    assert all(each.exists() for each in copies)
+    left = [line for folder in copies for line in where(folder, *marks.fields)]
+    for folder in copies:
+        shutil.rmtree(folder)
+    # Words of commands that concern no memory, and of what could not be processed.
+    kept = {line.split("'")[1] for line in where(settings.data_dir, *marks.fields)}
+    assert marks.left([line for line in left if line.split("'")[1] not in kept]) == []
 
 
 async def test_of_memories_nothing_is_left_in_a_branch(

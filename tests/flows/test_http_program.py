@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import re
 import signal
 import subprocess
@@ -21,6 +22,7 @@ SECRET = "the safe opens with 7-31-8"
 def serving(program: Program, *arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """The process and its address; its output is in the file `output`."""
     with (program.folder / "output").open("wb") as output:
+        fcntl.flock(output, fcntl.LOCK_EX)
         process = subprocess.Popen(
             program.command("serve", "--port", "0", *arguments),
             cwd=program.folder,
@@ -70,14 +72,24 @@ def test_the_service_and_the_command_line_see_the_same(program: Program) -> None
     assert program.json("get", kept["id"])["is_deleted"] is True
 
 
-def test_a_copy_of_the_store_does_not_outlive_a_kill(program: Program) -> None:
+def have_ended(program: Program) -> bool:
+    """Whether each process of the service has, those that it began too: its output is theirs."""
+    with program.folder.joinpath("output").open() as output:
+        try:
+            fcntl.flock(output, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def test_neither_a_query_nor_its_copy_outlives_a_kill(program: Program) -> None:
     endless = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b"
 
     def copies() -> list[Path]:
         return [*program.data.glob("sql-*")]
 
     with (
-        serving(program) as (process, url),
+        serving(program, "--set", "http.sql_seconds=600") as (process, url),
         httpx.Client(base_url=url, trust_env=False, timeout=60) as client,
         ThreadPoolExecutor(1) as asking,
     ):
@@ -86,6 +98,7 @@ def test_a_copy_of_the_store_does_not_outlive_a_kill(program: Program) -> None:
         until(copies)
         process.kill()
         assert isinstance(asked.exception(), httpx.TransportError)
+    until(lambda: have_ended(program))
     assert copies()
     with serving(program):
         assert copies() == []

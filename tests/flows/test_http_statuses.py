@@ -17,6 +17,8 @@ import pytest
 
 from palimpsest.ops.http.application import document
 from palimpsest.ops.http.gate import PUBLIC_PATHS, Gate
+from palimpsest.ops.http.unprocessed import UnprocessedBytes
+from palimpsest.ops.operations.catalogue import OPERATIONS as CATALOGUE
 from palimpsest.ops.replay.branches import keep_branch
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.streams.apply import imports as apply_import
@@ -63,12 +65,11 @@ FOREIGN = declaring(404)
 def statuses(name: str) -> set[int]:
     """The statuses of a route that a test of this file tries."""
     tried = {SAMPLES[name].status, 403, 421, 500}
-    tried |= {401, 503} if name in GUARDED else set()
+    tried |= {401, 429, 503} if name in GUARDED else set()
     tried |= {503} if name == "GET /ready" else set()
     tried |= {413, 415} if name in WITH_BODY else set()
     tried |= {400} if name in WITH_BODY and name not in WITHOUT_KEY else set()
     tried |= {202, 409} if name in COMMANDS else set()
-    tried |= {429} if name in LIMITED else set()
     tried |= {404} if name in FOREIGN else set()
     tried |= {422} if SAMPLES[name].wrong is not None else set()
     return tried | STATUSES.get(name, set())
@@ -78,7 +79,12 @@ STATUSES = {
     "POST /api/sql": {406},  # test_a_form_that_there_is_not
     "POST /api/memory/erase-scope": {200},  # test_erasing_doors
 }
-LIMITED = declaring(429)
+LIMITED = [
+    " ".join(kind.surface.http).replace(":path", "")
+    for kind in CATALOGUE.values()
+    if kind.surface.http is not None and kind.surface.rate is not None
+]
+CHANGES = [*COMMANDS, "POST /api/turns"]
 
 
 def test_every_route_and_every_status_it_declares_is_tried() -> None:
@@ -353,6 +359,34 @@ def test_too_many_are_told_when_to_come_back(tmp_path: Path) -> None:
                 answer = sent(client, name, request)
                 problem(answer, 429, "rate_limited")
                 assert 1 <= int(answer.headers["retry-after"]) <= 60
+
+
+def test_a_token_that_is_busy_is_told_when_to_come_back(tmp_path: Path) -> None:
+    with server(tmp_path, "http.requests_per_token=1") as running:
+        busy = running.token("busy", "*")
+        with running.client(busy) as client, client.stream("GET", "/api/events?scope=ben") as open_:
+            lines = open_.iter_lines()
+            assert next(lines) == ": follows"
+            for name in GUARDED:
+                answer = sent(client, name, SAMPLES[name].request(scope="ben", text="x", **NOWHERE))
+                problem(answer, 429, "rate_limited")
+                assert int(answer.headers["retry-after"]) >= 1
+
+
+def test_changes_of_a_token_whose_bytes_are_not_processed_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with server(tmp_path) as running:
+        token = running.token("busy", "*")
+        with running.client(token) as client:
+            made = {name: fresh(client, "ben", SAMPLES[name]) for name in CHANGES}
+            monkeypatch.setattr(UnprocessedBytes, "_is_processed", lambda *_: False)
+            text = {"turn_id": "big", "content": "I like tea. " * 25_000, "scope": "ben"}
+            assert client.post("/api/turns", json=text).status_code == 202
+            for name in CHANGES:
+                answer = sent(client, name, SAMPLES[name].request(**made[name]))
+                problem(answer, 429, "rate_limited")
+                assert int(answer.headers["retry-after"]) >= 1
 
 
 def test_what_becomes_of_a_change_is_told_in_one_word(

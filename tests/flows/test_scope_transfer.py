@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from palimpsest.ops.http.unprocessed import UnprocessedBytes
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.portable import Line
 from tests.flows.http_server import Served, problem, server
@@ -319,6 +320,22 @@ def test_import_is_for_administrators_who_see_all(tmp_path: Path) -> None:
             problem(answer, 403, "forbidden")
         with served.client(reader) as one:
             assert exported(one, "ana")[0].splitlines()[1:] == body.splitlines()[1:]
+
+
+def test_an_import_of_any_size_is_one_request_and_counts_against_its_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with server(tmp_path, "http.unprocessed_bytes_per_token=1024") as served:
+        with served.client(served.token("one", "*")) as client:
+            told = imported(client, "many", many(1_000))
+            assert (told["taken"], told["complete"], told["pending"]) == (1_000, True, [])
+        monkeypatch.setattr(UnprocessedBytes, "_is_processed", lambda *_: False)
+        with served.client(served.token("other", "*")) as client:
+            imported(client, "more", many(10))
+            answer = client.post("/api/scopes/more/import", content=many(1), headers=NDJSON)
+            problem(answer, 429, "rate_limited")
+            said = {"content": "Ana lives in Oslo.", "scope": "ana"}
+            problem(client.post("/api/memory/remember", json=said), 429, "rate_limited")
 
 
 def many(count: int) -> str:

@@ -16,6 +16,7 @@ from palimpsest.streams.store_port import (
     Progress,
     Put,
     StoreAsk,
+    StoreLock,
     Write,
 )
 from tests.messages import BEGIN
@@ -88,7 +89,7 @@ class MemoryStore:
     asked: list[StoreAsk] = field(default_factory=list)
     prefetched: list[list[StoreAsk]] = field(default_factory=list)
     fails_with: Exception | None = None
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lock: StoreLock = field(default_factory=StoreLock)
 
     def cursor_of(self, stage: str, topic: str) -> int:
         return self.cursors.get((stage, topic), 0)

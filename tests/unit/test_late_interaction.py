@@ -19,6 +19,8 @@ from palimpsest.streams.models.base import EmbeddingModel, PermanentModelError, 
 from palimpsest.streams.models.embedding_table import defaults_for
 from palimpsest.streams.models.late_interaction import (
     DIMENSIONS,
+    MAX_WINDOWS,
+    QUESTION_WINDOWS,
     LateInteractionModel,
     load_encoder,
     model_folder,
@@ -37,8 +39,10 @@ class ByLetters:
 
     def __init__(self) -> None:
         self.threads: set[str] = set()
+        self.windows: list[int] = []
 
-    def tokens(self, text: str) -> NDArray[np.float32]:
+    def tokens(self, text: str, most_windows: int) -> NDArray[np.float32]:
+        self.windows.append(most_windows)
         self.threads.add(threading.current_thread().name.rsplit("_", 1)[0])
         found = np.ones((len(text) + 2, DIMENSIONS), dtype=np.float32)
         for place, char in enumerate(text):
@@ -50,7 +54,7 @@ class Fixed:
     def __init__(self, found: NDArray[np.float32]) -> None:
         self.found = found
 
-    def tokens(self, text: str) -> NDArray[np.float32]:
+    def tokens(self, text: str, most_windows: int) -> NDArray[np.float32]:
         return self.found
 
 
@@ -74,6 +78,7 @@ async def test_questions_do_not_wait_for_passages() -> None:
     model = LateInteractionModel(lambda: encoder)
     await asyncio.gather(model.embed_passages(["a", "b"]), model.embed_query("c"))
     assert encoder.threads == {"embedding", "embedding-query"}
+    assert sorted(encoder.windows) == [QUESTION_WINDOWS, MAX_WINDOWS, MAX_WINDOWS]
     await model.close()
 
 

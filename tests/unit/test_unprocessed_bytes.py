@@ -50,7 +50,10 @@ def test_a_caller_that_has_reached_the_limit_is_refused_and_others_are_not(
         unprocessed.append("ana", [record(1)])
     assert (refusal.value.code, refusal.value.headers) == ("rate_limited", {"Retry-After": "1"})
     assert not refused(unprocessed, "ben")
-    assert log.end_offset(CONVERSATION_TURNS.name, 0) == 3
+    unprocessed.append("ben", [record(LIMIT)], begun=True)
+    unprocessed.append("ben", [record(LIMIT)], begun=True)  # the same request goes on
+    assert refused(unprocessed, "ben")
+    assert log.end_offset(CONVERSATION_TURNS.name, 0) == 5
 
 
 def test_bytes_count_until_both_stages_are_done_with_them(log: EmbeddedLog) -> None:
