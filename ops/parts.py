@@ -146,7 +146,7 @@ def _local_embedding_model(name: str) -> EmbeddingModel:
 
 
 def embedding_choice(settings: Settings) -> str | None:
-    """Why the embedding model is the one it is, where nobody named it."""
+    """Why the embedding model is the one it is, where no one named it."""
     if not settings.embedding.by_language:
         return None
     why = f"chosen by search.language = {settings.search.language}"
@@ -165,7 +165,7 @@ async def check_embedding(model: EmbeddingModel) -> None:
 @dataclass(slots=True)
 class ModelGate:
     """`unusable` tells what is wrong with the language model, and is None again once it answers;
-    until then extraction waits and everything else goes on. With `stopping` nobody waits."""
+    until then extraction waits and everything else goes on. With `stopping` no one waits."""
 
     language: LanguageModel
     unusable: str | None = None

@@ -194,7 +194,7 @@ def _refused_command(record: Record, why: str) -> Salvaged | None:
 
 
 def _why_invalid(command: Command) -> str | None:
-    """Why a well-formed command cannot be carried out whatever the store holds."""
+    """Why a well-formed command cannot be executed whatever the store holds."""
     if isinstance(command, RememberCommand):
         return _why_not_remembered(command)
     if isinstance(command, AddDocumentCommand):
