@@ -226,9 +226,9 @@ def note_embedding(shard: Shard, model: str) -> list[str]:
     if before is None:
         return []
     return [
-        f"the vectors in {shard.folder} are of {before}, embedding is {model} now: what was stored"
-        " before is found by keywords only until a running worker has embedded it anew, in the"
-        " background; to keep its vectors, stop this and set embedding back to the model before"
+        f"the vectors in {shard.folder} are of {before}, embedding is {model} now: older"
+        " memories are found by keywords only until a running worker has embedded them again in the"
+        " background; to keep the old vectors, stop this and set embedding back to the old model"
     ]
 
 
