@@ -68,7 +68,7 @@ class AwaitedResults:
         except StoreClosed as error:
             failure = NotOpenError(str(error))
         except Exception as error:
-            failure = error  # whoever waits is told, and not left waiting
+            failure = error  # the waiting caller gets the error
         for command_id in command_ids:
             for future in self._awaited.get(command_id, ()):
                 if future.done():

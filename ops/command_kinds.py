@@ -41,7 +41,7 @@ def was_applied(error: object, result: object) -> bool:
 
 
 class CommandError(RequestError):
-    """A command that was not carried out; the text says why and what to do."""
+    """A command that was not executed; the text says why and what to do."""
 
     code = "command_refused"
 

@@ -46,7 +46,7 @@ MOMENT_SECONDS = 0.5
 @dataclass(frozen=True, slots=True)
 class Order:
     """A command to be given. `key`: the same actor may give it again under the same key, and it
-    is carried out once."""
+    is executed once."""
 
     scope: str
     command: Command
@@ -78,7 +78,7 @@ class Commands:
     `append` adds records to the log, durably. `asking` opens whoever can answer for the stores.
     `works` tells whether somebody carries out commands now, `has_results` whether there may be
     results at all. `result_of` waits for a result, where the stages run in this process; else it
-    is asked for again and again.
+    is requested again and again.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Commands:
         that takes longer than a moment.
 
         Raises CommandError for what can be refused before anyone carries it out, and for a key
-        under which something else was asked for; RequestError and LogError where the command could
+        under which something else was requested; RequestError and LogError where the command could
         not be given.
         """
         order = await in_thread_of("body", self._without_secrets, order)
@@ -139,7 +139,7 @@ class Commands:
         seconds: float,
         on_waiting: Callable[[], None] | None = None,
     ) -> JsonObject | None:
-        """The command's stored result once it is carried out; None when nobody does that now, or
+        """The command's stored result once it is executed; None when no one does that now, or
         after `seconds`."""
         if seconds <= 0 or not self._works():
             return None
@@ -178,7 +178,7 @@ class Commands:
 
     async def _under_key(self, order: Order, key: str) -> tuple[str, JsonObject | None]:
         """The id of the command under the key, with its result so far. What was refused because
-        memory was frozen is asked for anew: freezing ends."""
+        memory was frozen is requested again: freezing ends."""
         attempt = 0
         while True:
             command_id = derived_id("command-key", order.scope, order.actor.id, key, attempt)

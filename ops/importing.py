@@ -47,7 +47,7 @@ _TOO_LONG: Final = b""
 
 @dataclass(slots=True)
 class Imported:
-    """What became of a file so far. `pending` are commands that nobody has carried out yet;
+    """What became of a file so far. `pending` are commands that no one has executed yet;
     `complete`: the file's last line was there, with as many lines before it as it tells."""
 
     taken: int = 0
@@ -157,7 +157,7 @@ class Importer:
     async def _result(self) -> None:
         """Await the result of the command that was given first."""
         command_id, first, last = self._given.popleft()
-        # Where nobody carries out commands, the others need not be waited for.
+        # Where no one carries out commands, the others need not be waited for.
         seconds = 0.0 if self.imported.pending else self.seconds
         answer = await self.commands.result(command_id, seconds)
         if answer is None:

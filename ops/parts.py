@@ -146,7 +146,7 @@ def _local_embedding_model(name: str) -> EmbeddingModel:
 
 
 def embedding_choice(settings: Settings) -> str | None:
-    """Why the embedding model is the one it is, where nobody named it."""
+    """Why the embedding model is the one it is, where no one named it."""
     if not settings.embedding.by_language:
         return None
     why = f"chosen by search.language = {settings.search.language}"
@@ -165,7 +165,7 @@ async def check_embedding(model: EmbeddingModel) -> None:
 @dataclass(slots=True)
 class ModelGate:
     """`unusable` tells what is wrong with the language model, and is None again once it answers;
-    until then extraction waits and everything else goes on. With `stopping` nobody waits."""
+    until then extraction waits and everything else goes on. With `stopping` no one waits."""
 
     language: LanguageModel
     unusable: str | None = None
@@ -226,9 +226,9 @@ def note_embedding(shard: Shard, model: str) -> list[str]:
     if before is None:
         return []
     return [
-        f"the vectors in {shard.folder} are of {before}, embedding is {model} now: what was stored"
-        " before is found by keywords only until a running worker has embedded it anew, in the"
-        " background; to keep its vectors, stop this and set embedding back to the model before"
+        f"the vectors in {shard.folder} are of {before}, embedding is {model} now: older"
+        " memories are found by keywords only until a running worker has embedded them again in the"
+        " background; to keep the old vectors, stop this and set embedding back to the old model"
     ]
 
 

@@ -98,8 +98,8 @@ def render_commands() -> str:
         "",
         "Written by `make docs`; do not edit. Every command takes `--help`, `--data-dir`,",
         "`--config` and `--set KEY=VALUE`; those that print data take `--json`. The exit code is 0",
-        "when it worked, 1 when it failed, 2 when it was used wrongly. What is wrong is said in a",
-        'line on stderr; with `--json` also on stdout, as `{"error": "…"}`.',
+        "on success, 1 on failure, 2 on a usage error. Errors are printed as a line on stderr;",
+        'with `--json` also on stdout, as `{"error": "…"}`.',
         "",
     ]
     for panel, listed in groupby(commands(), key=lambda each: each.panel):

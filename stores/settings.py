@@ -35,7 +35,7 @@ class SearchSettings(Section):
 class RecallSettings(Section):
     fusion: Literal["hybrid", "rrf", "keyword", "vector"] = Field(
         default="hybrid",
-        description="how keywords and vectors are joined: their scores, their ranks, or one alone",
+        description="how keyword and vector search are combined: by score, by rank, or one alone",
     )
     alpha: float | None = Field(
         default=None,
@@ -65,7 +65,7 @@ class RecallSettings(Section):
         description="share of its score that a memory gains by what the graph knows; 0 is off",
     )
     graph_timeout_ms: float = Field(
-        default=500.0, gt=0.0, description="how long the graph may be asked, in milliseconds"
+        default=500.0, gt=0.0, description="timeout of the graph search, in milliseconds"
     )
     min_score: float | None = Field(
         default=None,
@@ -91,9 +91,7 @@ class RecallSettings(Section):
         description="a second look at the first results: by the cosine of their whole content, too,"
         " or by a model that reads question and text together (English; needs the extra english)",
     )
-    rerank_top_n: int = Field(
-        default=20, ge=1, le=200, description="results that a second look is taken at"
-    )
+    rerank_top_n: int = Field(default=20, ge=1, le=200, description="number of results to rerank")
     rerank_timeout_ms: float = Field(
         default=2_000.0,
         gt=0.0,
@@ -119,7 +117,7 @@ class StoreSettings(Section):
         default=2,
         ge=1,
         le=64,
-        description="queries in SQL that run at once, each in a process of its own",
+        description="maximum number of concurrent SQL queries, each in its own process",
     )
     index_bytes: int = Field(
         default=512 * 1024 * 1024,

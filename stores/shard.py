@@ -137,7 +137,7 @@ class Shard(ShardState):
         shutil.copyfile(self.folder / DATABASE_FILE, path)
 
     def rewrite(self) -> None:
-        """Write the store's files anew, so that no byte is left of what was erased from its
+        """Write the store's files again, so that no byte is left of what was erased from its
         tables. Under `lock`; who reads waits. Blocks. Raises StoreError and duckdb.Error; unless
         the process ends the old file is then still there and in use."""
         path = self.folder / DATABASE_FILE

@@ -17,7 +17,7 @@ smaller than what a log takes, and others' records need not wait long."""
 
 
 def why_not_added(command: AddDocumentCommand) -> str | None:
-    """Why a well-formed command to add a document cannot be carried out."""
+    """Why a well-formed command to add a document cannot be executed."""
     if command.chunk_overlap * 2 > command.chunk_characters:
         return "invalid_request: chunk_overlap is more than half of chunk_characters"
     if command.kind == "url":
@@ -60,7 +60,7 @@ def why_not_taken(text: DocumentTextCommand) -> str | None:
 def with_text(
     scope: str, command_id: str, command: AddDocumentCommand
 ) -> tuple[AddDocumentCommand, list[DocumentTextCommand], str | None]:
-    """The command without its text, the chunks of that by the batch, and why it is not carried out
+    """The command without its text, the chunks of that by the batch, and why it is not executed
     after all."""
     if command.text is None:
         return command, [], None

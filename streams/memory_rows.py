@@ -192,7 +192,7 @@ def deleted(row: MemoryRow, at: datetime) -> MemoryRow:
 
 
 def without_text(row: MemoryRow, at: datetime) -> MemoryRow:
-    """The row as a tombstone of which nobody can tell what it said; what was drawn from it and is
+    """The row as a tombstone of which no one can tell what it said; what was drawn from it and is
     on its way still finds it gone."""
     return replace(
         deleted(row, row.deleted_at or at),
@@ -259,7 +259,7 @@ def protected(row: MemoryRow) -> bool:
 
 
 def skip_reason(fact: Fact, min_confidence: float) -> str | None:
-    """Why an ADD of the fact is not carried out whatever the store holds."""
+    """Why an ADD of the fact is not executed whatever the store holds."""
     if fact.confidence < min_confidence:
         return "low_fact_confidence"
     if not normalized_content(storage_content(fact.content)):
@@ -269,7 +269,7 @@ def skip_reason(fact: Fact, min_confidence: float) -> str | None:
 
 def effective(defaults: Flags, row: FlagsRow | None) -> Flags:
     """The flags of a scope: what commands set, the settings for the rest. What a scope has earned
-    counts where nobody has set it."""
+    counts where no one has set it."""
     if row is None:
         return defaults
     own = {name: getattr(row, name) for name in Flags.model_fields}

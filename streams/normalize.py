@@ -194,7 +194,7 @@ def _refused_command(record: Record, why: str) -> Salvaged | None:
 
 
 def _why_invalid(command: Command) -> str | None:
-    """Why a well-formed command cannot be carried out whatever the store holds."""
+    """Why a well-formed command cannot be executed whatever the store holds."""
     if isinstance(command, RememberCommand):
         return _why_not_remembered(command)
     if isinstance(command, AddDocumentCommand):
@@ -239,8 +239,8 @@ def _why_not_set(command: SetPrivacyCommand) -> str | None:
         return "invalid_request: the person's name is empty; leave it out to mean the whole scope"
     if placeholders_in(command.person):
         return (
-            "invalid_request: the name is a number or a secret that is left out of what is stored"
-            " (setting pii.kinds), so nobody can be told by it; set the level of the whole scope,"
+            "invalid_request: the name is a number or a secret, which pii.kinds removes from stored"
+            " texts, so it cannot identify a person; set the level of the whole scope,"
             " or publish such turns with privacy full"
         )
     return None

@@ -67,7 +67,7 @@ class AppliedSettings:
 
 
 def recorded_settings(settings: StageSettings) -> Recorded:
-    """Return what a record says of the settings by which it is carried out."""
+    """Return what a record says of the settings by which it is executed."""
     found: Recorded = {"decision": {"near": settings.near}}
     for name, fields in OUTCOME_SETTINGS.items():
         section: Section = getattr(settings, name)

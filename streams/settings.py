@@ -16,10 +16,10 @@ from palimpsest.streams.sensitive.spans import KINDS, Kind
 class IntentSettings(Section):
     phrases: tuple[str, ...] = Field(
         default=PHRASES,
-        description="what a user says who asks to have something remembered for good",
+        description="phrases with which a user asks to have something remembered",
     )
     more_phrases: tuple[str, ...] = Field(
-        default=(), description="the same beside them, as in further languages"
+        default=(), description="additional phrases, for example in other languages"
     )
 
 
@@ -48,13 +48,13 @@ class ShortTermSettings(Section):
         default=40,
         ge=0,
         le=500,
-        description="newest turns of a session that are kept; 0 keeps none",
+        description="maximum number of turns kept of a session; 0 keeps none",
     )
     characters: int = Field(
         default=16_000,
         ge=100,
         le=1_000_000,
-        description="of the conversation, and of a summary, at most, in characters",
+        description="maximum length of the conversation, and of a summary, in characters",
     )
     summarize: bool = Field(
         default=True,
@@ -87,15 +87,15 @@ class ExtractionSettings(Section):
         default=2,
         ge=0,
         le=50,
-        description="earlier turns of the session shown to the model, in turns",
+        description="number of earlier turns of the session in the prompt",
     )
     max_output_tokens: int = Field(
         default=2_048,
         ge=64,
-        description="of a reply, in tokens; a longer one is cut, and what is whole of it is used",
+        description="maximum reply length, in tokens; complete items of a truncated reply are used",
     )
     max_input_characters: int = Field(
-        default=12_000, ge=100, description="of a turn shown to the model, in characters"
+        default=12_000, ge=100, description="maximum length of a turn in the prompt, in characters"
     )
 
 
@@ -109,7 +109,7 @@ class DecisionSettings(Section):
         default=None,
         ge=0.0,
         le=1.0,
-        description="cosine from which two facts are one; when not set, by embedding model",
+        description="minimum cosine of two equal facts; when not set, by embedding model",
     )
     near: float | None = Field(
         default=None,
@@ -119,14 +119,17 @@ class DecisionSettings(Section):
         " embedding model",
     )
     candidates: int = Field(
-        default=5, ge=1, le=50, description="existing memories shown to a decision"
+        default=5, ge=1, le=50, description="number of existing memories that a decision considers"
     )
     min_score: float = Field(
-        default=0.1, ge=0.0, le=1.0, description="least blended score of a candidate, from 0 to 1"
+        default=0.1,
+        ge=0.0,
+        le=1.0,
+        description="minimum combined score of a candidate, from 0 to 1",
     )
     semantic_contradiction: bool = Field(
         default=False,
-        description="ask the model, too, whether an update contradicts what it replaces",
+        description="also ask the model whether an update contradicts the old memory",
     )
 
 
@@ -137,20 +140,20 @@ class Flags(Section):
         default=True, description="off: turns are stored raw, nothing is extracted"
     )
     shadow_mode: bool = Field(
-        default=False, description="on: everything is decided and recorded, nothing written"
+        default=False, description="on: decisions are recorded and not applied"
     )
     allow_update_delete: bool = Field(
-        default=False, description="on: UPDATE and DELETE are carried out, not only proposed"
+        default=False, description="on: UPDATE and DELETE are applied, not only proposed"
     )
     mutations_frozen: bool = Field(
-        default=False, description="on: no memory is changed, also not by commands"
+        default=False, description="on: no memory is changed, not even by commands"
     )
     autonomous_frozen: bool = Field(
         default=False,
         description="on: no maintenance by timers (vectors that were missed, records too old)",
     )
     self_teaching_enabled: bool = Field(
-        default=False, description="on: agents' tools may write long-term memories of their own"
+        default=False, description="on: agents' tools may write long-term memories on their own"
     )
 
 
@@ -159,13 +162,13 @@ class PipelineSettings(Flags):
         default=0.7,
         ge=0.0,
         le=1.0,
-        description="least confidence of a fact that is added, from 0 to 1",
+        description="minimum confidence of a fact to be added, from 0 to 1",
     )
     max_reconsiderations: int = Field(
         default=3,
         ge=0,
         le=20,
-        description="how often a decision on what has changed since is sent back",
+        description="maximum number of times a decision is repeated because its target has changed",
     )
     recovery_days: int = Field(
         default=30, ge=0, description="how long a forgotten memory can be recovered, in days"
@@ -180,7 +183,7 @@ class PipelineSettings(Flags):
         default=45.0,
         gt=0,
         le=3600,
-        description="time that a further decider has for a proposal, in seconds",
+        description="timeout of a shadow decider per proposal, in seconds",
     )
     earn_update_delete: bool = Field(
         default=False,
@@ -226,7 +229,7 @@ class PiiSettings(Section):
     )
     kinds: tuple[Kind, ...] = Field(
         default=tuple(kind for kind in KINDS if kind not in ("email", "ip_address")),
-        description="what is looked for",
+        description="kinds of secrets to find",
     )
     purge_raw: bool = Field(
         default=False,
@@ -244,10 +247,12 @@ class PrivacySettings(Section):
 
 
 class GraphSettings(Section):
-    enabled: bool = Field(default=True, description="off: not asked, nor written from turns")
+    enabled: bool = Field(
+        default=True, description="off: the graph is neither searched nor written from turns"
+    )
     extraction_writes_enabled: bool = Field(
         default=True,
-        description="off: the graph takes what people and agents author, not what turns say",
+        description="off: the graph is written from texts of people and agents, not from turns",
     )
 
     @property
@@ -257,19 +262,21 @@ class GraphSettings(Section):
 
 class WorkerSettings(Section):
     batch_records: int = Field(
-        default=512, ge=1, le=10_000, description="records that a stage takes at once, at most"
+        default=512, ge=1, le=10_000, description="maximum number of records per batch"
     )
     batch_seconds: float = Field(
-        default=1.0, gt=0, description="work that a stage does before it is kept, in seconds"
+        default=1.0,
+        gt=0,
+        description="target duration of a batch before it is committed, in seconds",
     )
     stop_seconds: float = Field(
-        default=5.0, ge=0, description="time that a stop leaves to what is under way, in seconds"
+        default=5.0, ge=0, description="time to finish running work on a stop, in seconds"
     )
     model_batch_records: int = Field(
-        default=8, ge=1, le=10_000, description="the same where a language model is asked"
+        default=8, ge=1, le=10_000, description="the same for stages that call a language model"
     )
     batch_bytes: int = Field(
-        default=4 * 1024 * 1024, ge=1024, description="size of what a stage takes at once, in bytes"
+        default=4 * 1024 * 1024, ge=1024, description="maximum size of a batch, in bytes"
     )
     max_failures: int = Field(
         default=100,
@@ -283,7 +290,7 @@ class WorkerSettings(Section):
         " that takes longer becomes a dead letter",
     )
     max_attempts: int = Field(
-        default=3, ge=1, le=20, description="tries, in all, for a reply that can be read"
+        default=3, ge=1, le=20, description="maximum number of attempts to get a valid reply"
     )
 
 

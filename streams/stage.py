@@ -111,7 +111,7 @@ Process: TypeAlias = Generator[Ask | Anticipated, Answer, Step]
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a stage knows of a record beside its message. `misrouted`: a producer put it into
+    """What a stage knows of a record alongside its message. `misrouted`: a producer put it into
     another partition than its scope's."""
 
     record: Record
@@ -158,7 +158,7 @@ class ModelUnavailable(Exception):
 def without_asks(
     process: Callable[[Message, Context], Step],
 ) -> Callable[[Message, Context], Process]:
-    """A stage function that needs to know nothing beside its message, as a Process."""
+    """A stage function that needs to know nothing alongside its message, as a Process."""
 
     def run(message: Message, context: Context) -> Process:
         return process(message, context)

@@ -112,7 +112,7 @@ class Loaded:
 
     `by_hash` and `by_source` hold active, non-episodic memories. `settled` are those of the asked
     items, facts and turns, that have an outcome; `command` is the result of the asked command;
-    `held` the changes of asked facts (`held_ids`) that are held back still, `facts` those of
+    `held` the changes of asked facts (`held_ids`) that are pending review still, `facts` those of
     `fact_ids` that were taken note of before. `derived` has all sources of every memory that was
     drawn from one of `derived_from`: what it was drawn from, and what said the same again;
     `sources` are those of the memories `sources_of`, by id.
@@ -279,7 +279,7 @@ class Erase:
     """Take the texts of these memories out of all tables but the graph's: `texts` are what each of
     them says as the stage read it, `embedding_keys` those of these texts. Their rows are put
     without text before. `erasure_id` is the command's: what of it lies in files is left to be
-    carried out under that id. `scope_at`: all of the scope is erased, as of this moment, also what
+    executed under that id. `scope_at`: all of the scope is erased, as of this moment, also what
     tells of no memory."""
 
     erasure_id: str
@@ -314,7 +314,7 @@ class Outbound:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a stage commits beside its writes: the next offset by topic, the ids of the messages
+    """What a stage commits alongside its writes: the next offset by topic, the ids of the messages
     processed with their offsets, the outbox, and through which outbox entry all is sent."""
 
     stage: str

@@ -81,7 +81,7 @@ IntoScope = Annotated[
 Me = Annotated[str, typer.Option(help="Your name, for exports that call you only user or human.")]
 SaidSince = Annotated[
     datetime | None,
-    typer.Option(help="When it was said (UTC), where it tells no time; else the file's time."),
+    typer.Option(help="Time of messages without one (UTC); default: the file's time."),
 ]
 Zone = Annotated[str, typer.Option(help="Zone of times that name none or are in UTC.")]
 Order = Annotated[DateOrder | None, typer.Option(help="Of day, month, year in a WhatsApp chat.")]
@@ -91,7 +91,7 @@ Session = Annotated[
 Captions = Annotated[
     bool, typer.Option("--captions", help="LoCoMo: append captions of images to the text.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be published.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be published.")]
 
 
 def ingest(
@@ -110,11 +110,11 @@ def ingest(
 ) -> None:
     """Publish conversation turns from files to the log.
 
-    Takes turns as JSON, one object a line; messages with role and content; exports of ChatGPT,
-    Claude, Slack (zip or folder) and WhatsApp; SRT and VTT transcripts; LoCoMo files; and tells
-    which of them a file is. Turns are durable when the command ends; `palimpsest run` makes
-    memories of them. A bad line is reported with its number and skipped. Publishing a file
-    again, also with new turns at its end, doubles nothing.
+    Reads turns as JSON lines; messages with role and content; exports of ChatGPT, Claude, Slack
+    (zip or folder) and WhatsApp; SRT and VTT transcripts; LoCoMo files. The format is detected.
+    Turns are durable when the command ends; `palimpsest run` makes memories of them. Invalid lines
+    are reported with their number and skipped. Publishing a file again, also a longer version of
+    it, creates no duplicates.
 
     Example: palimpsest ingest conversation.jsonl --scope support
     """

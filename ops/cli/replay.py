@@ -47,13 +47,13 @@ def rebuild(
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Make the stores anew from the log, beside the live ones, and compare both.
+    """Rebuild the stores from the log, alongside the live ones, and compare both.
 
-    No model is asked: what was extracted and decided is in the log, and vectors are taken from the
-    live stores. A worker may go on meanwhile. Interrupted, it goes on from there when it is said
-    again. With --swap the new stores take the place of the live ones, which are kept as a branch
-    until `palimpsest replay drop`. With --until they are as of then, to be read with --branch. With
-    --shards the log is written anew, too, in so many partitions, while no worker runs.
+    Calls no model: facts and decisions are read from the log, and vectors are copied from the live
+    stores. A worker may keep running. After an interruption, the same command resumes. With --swap
+    the new stores replace the live ones, which are kept as a branch until `palimpsest replay drop`.
+    With --until they are as of that moment, to be read with --branch. With --shards the log is
+    rewritten with that number of partitions, too; stop the worker first.
 
     Example: palimpsest replay rebuild
     """

@@ -53,16 +53,14 @@ def reextract(
     since: Annotated[datetime | None, time_option("Turns of this time or later.")] = None,
     until: Annotated[datetime | None, time_option("Turns before this time.")] = None,
     sample: Annotated[
-        int | None, typer.Option(min=1, help="Only so many of these turns, spread evenly.")
+        int | None, typer.Option(min=1, help="Maximum number of these turns, spread evenly.")
     ] = None,
     rate: Annotated[float | None, typer.Option(min=0.01, help="Turns a second at most.")] = None,
     budget_tokens: Annotated[
         int | None,
         typer.Option(min=1, help="Stop before the model has read and written more, in all runs."),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Tell only what it would take.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the estimate.")] = False,
     json: AsJson = False,
 ) -> None:
     """Read old turns again with another model or other settings, into a branch.
@@ -207,7 +205,7 @@ def curation(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Show what became in a branch of everything that people changed.
+    """Show the outcome, in a branch, of all changes made by people.
 
     A row for each memory that a command named: its counterpart in the branch, how near that is,
     and whether the command was done again there. The table lies in `reextraction.sqlite` of the

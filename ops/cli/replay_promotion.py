@@ -46,10 +46,10 @@ def diff(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """What a branch has other than the live memory: facts, decisions, graph, tokens, recall.
+    """Compare a branch with the live memory: facts, decisions, graph, tokens, recall.
 
-    Works beside a running worker. Facts are paired where they say the same, and where they were
-    drawn from the same turn and are near; `keep` says why a promotion would leave one as it is.
+    Works while a worker runs. Two facts are paired if their texts are equal, or if they come from
+    the same turn and are similar; `keep` gives the reason why a promotion would not change one.
 
     Example: palimpsest replay diff better
     """
@@ -98,7 +98,7 @@ def promote(
     scope: Scopes = None,
     reason: Annotated[str, typer.Option(help="Why; kept in the history.")] = "",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only tell what would be done.")
+        bool, typer.Option("--dry-run", help="Only show what would be done.")
     ] = False,
     allow_loss: Annotated[
         bool,

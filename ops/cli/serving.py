@@ -54,11 +54,11 @@ def serve(
         int | None, typer.Option(min=0, max=65535, help="Port; else http.port. 0: any free one.")
     ] = None,
 ) -> None:
-    """Answer over HTTP, and run the stages.
+    """Serve the memory over HTTP, and run the stages.
 
-    Listens on this machine only, for everybody on it, unless there are tokens; any other address
-    needs tokens. /openapi.json tells the routes. On Kafka it runs no stages: it asks the workers.
-    SIGTERM or Ctrl-C first finishes what is under way. Needs the extra `serve`.
+    Listens on this machine only, and without tokens is open to all its users; any other address
+    needs tokens. /openapi.json describes the routes. On Kafka it runs no stages and forwards
+    requests to the workers. SIGTERM or Ctrl-C finishes running requests. Needs the extra `serve`.
 
     Example: palimpsest serve --port 3850
     """
@@ -134,7 +134,7 @@ def create(
         ActorType, typer.Option(help="Who uses it: an agent may not touch what is protected.")
     ] = ActorType.agent,
     days: Annotated[
-        float | None, typer.Option(min=0.0, help="After so many days it holds no more.")
+        float | None, typer.Option(min=0.0, help="Number of days until it expires.")
     ] = None,
     json: AsJson = False,
 ) -> None:

@@ -52,11 +52,11 @@ def delete_records(
     yes: Annotated[bool, typer.Option("--yes", help="Delete; else it is only shown what.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Delete the records that every stage has processed, of all scopes: what Kafka offers to remove
-    erased texts from the topics before their retention ends.
+    """Delete the records that every stage has processed, of all scopes: the only way on Kafka to
+    remove erased texts from the topics before their retention ends.
 
-    The stores keep all that was made of them, but can no longer be made anew from the log, and a
-    snapshot that is older than the last record deleted can no longer be restored.
+    The stores keep their data, but can no longer be rebuilt from the log, and a snapshot older than
+    the last deleted record can no longer be restored.
 
     Example: palimpsest topics delete-records --set log.kind=kafka
     """

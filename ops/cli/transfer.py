@@ -80,11 +80,11 @@ def import_scope(
     wait: Wait = 60.0,
     json: AsJson = False,
 ) -> None:
-    """Take a file of `palimpsest export` into a scope, without asking a model anything.
+    """Import a file of `palimpsest export` into a scope, without calling a model.
 
-    What is there already stays as it is, so that the same file may be imported again. A line that
-    is not taken is told with its number, and the others are taken. In a scope of another name,
-    memories get other ids, the same each time.
+    Existing memories are not changed, so the same file may be imported again. A refused line is
+    reported with its number, and the others are imported. In a scope of another name, memories get
+    new ids, the same each time.
 
     Example: palimpsest import support.ndjson --scope support
     """

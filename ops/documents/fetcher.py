@@ -1,4 +1,4 @@
-"""The task that fetches what was queued, beside the stages.
+"""The task that fetches what was queued, alongside the stages.
 
 Its only traces are records of the log: the text, or why there is none. A document waits until one
 of them is applied, so a process that was killed in between fetches again. What the log has already

@@ -14,7 +14,7 @@ class DocumentSettings(Section):
     max_bytes: int = Field(
         default=10 * 1024 * 1024,
         ge=1024,
-        description="largest document that is read, fetched or taken over HTTP, in bytes",
+        description="maximum size of a document, in bytes",
     )
     chunk_characters: int = Field(
         default=CHUNK_CHARACTERS,
@@ -26,14 +26,12 @@ class DocumentSettings(Section):
         default=CHUNK_OVERLAP,
         ge=0,
         le=2_000,
-        description="what a chunk repeats of the one before, in characters; at most half a chunk",
+        description="overlap with the previous chunk, in characters; maximum half a chunk",
     )
     fetch_seconds: float = Field(
-        default=30.0, gt=0.0, le=600.0, description="time that fetching a URL may take, in seconds"
+        default=30.0, gt=0.0, le=600.0, description="timeout for fetching a URL, in seconds"
     )
-    max_redirects: int = Field(
-        default=5, ge=0, le=20, description="redirects that are followed from a URL"
-    )
+    max_redirects: int = Field(default=5, ge=0, le=20, description="maximum number of redirects")
     allow_private: bool = Field(
         default=False,
         description="on: URLs may lead to addresses of this machine and of private networks",

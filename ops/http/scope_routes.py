@@ -89,10 +89,10 @@ async def import_scope(
     wait: WaitSeconds = None,
     actor_type: ActorHeader = None,
 ) -> Response:
-    """Take what was exported into a scope, without asking a model anything.
+    """Import an exported file into a scope, without calling a model.
 
-    What is there already stays as it is, so that a file may be sent again. Lines that are not taken
-    are told with their number, and the others are taken.
+    Existing memories are not changed, so a file may be sent again. Refused lines are listed with
+    their number, and the others are imported.
     """
     media_type(request, NDJSON_TYPE)
     await service.check_room(caller)

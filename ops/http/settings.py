@@ -12,9 +12,7 @@ class HttpSettings(Section):
         default="127.0.0.1",
         description="address that `palimpsest serve` listens on; any but loopback needs tokens",
     )
-    port: int = Field(
-        default=3850, ge=0, le=65535, description="its port; 0 takes any that is free"
-    )
+    port: int = Field(default=3850, ge=0, le=65535, description="its port; 0 selects a free one")
     allowed_hosts: tuple[str, ...] = Field(
         default=(),
         description="names that the Host header may have beside localhost on loopback; elsewhere,"
@@ -36,10 +34,10 @@ class HttpSettings(Section):
         description="how long a body may take, in seconds; one more for every 16 KiB of it",
     )
     requests_per_token: int = Field(
-        default=64, ge=1, description="requests of a token that are answered at once"
+        default=64, ge=1, description="maximum number of concurrent requests of a token"
     )
     streams_per_token: int = Field(
-        default=10, ge=1, description="event streams and exports that a token has open at once"
+        default=10, ge=1, description="maximum number of open event streams and exports of a token"
     )
     unprocessed_bytes_per_token: int = Field(
         default=256 * 1024,
@@ -54,13 +52,13 @@ class HttpSettings(Section):
         description="how long a change waits for its result unless the request says, in seconds",
     )
     sql_seconds: float = Field(
-        default=30.0, gt=0.0, description="the longest that a query in SQL may take, in seconds"
+        default=30.0, gt=0.0, description="maximum duration of a SQL query, in seconds"
     )
     max_body_bytes: int = Field(
-        default=1024 * 1024, ge=1024, description="largest body of a request, in bytes"
+        default=1024 * 1024, ge=1024, description="maximum size of a request body, in bytes"
     )
     max_import_bytes: int = Field(
-        default=1024 * 1024 * 1024, ge=1024, description="largest file to import, in bytes"
+        default=1024 * 1024 * 1024, ge=1024, description="maximum size of an import file, in bytes"
     )
     modify_per_minute: int = Field(
         default=60, ge=1, description="changes of memories that a token may ask for in a minute"

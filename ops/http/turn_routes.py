@@ -61,10 +61,10 @@ _BODY = {
     openapi_extra=_BODY,
 )
 async def turns(service: ServiceOf, caller: Rememberer, request: Request) -> Response:
-    """Publish turns: durable when this answers, remembered soon after.
+    """Publish turns: durable when this answers, remembered shortly after.
 
-    Of many, those that are wrong are told with their place, and the others are taken. The same
-    turn sent again is the same turn.
+    Invalid turns are listed with their index, and the others are accepted. Sending a turn again has
+    no effect.
     """
     form = media_type(request, JSON_TYPE, NDJSON_TYPE)
     await service.check_room(caller)

@@ -27,7 +27,7 @@ UNTIMED_STEP: Final = timedelta(milliseconds=1)
 
 _TIME = TypeAdapter[datetime](UtcTime)
 _BESIDE: Final = ("scope", "occurred_at", "schema")
-"""What a line may say beside the fields of a turn."""
+"""What a line may say alongside the fields of a turn."""
 FIELDS: Final = (*ConversationTurn.model_fields, "scope", "occurred_at")
 OTHER_NAMES: Final = {
     "timestamp": "occurred_at",
@@ -59,7 +59,7 @@ class Lines(Protocol):
 
 
 class Watch:
-    """What was noticed on the way and is told once: fields that are probably meant as others,
+    """What was noticed on the way and is reported once: fields that are probably meant as others,
     turns without a time."""
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ def read_turns(
 ) -> Iterator[tuple[Outgoing | Bad, int]]:
     """A record, or what is bad, for every line that is not empty; and the bytes read for it.
 
-    A line is the body of a turn, with `scope` and `occurred_at` beside its fields if they are
+    A line is the body of a turn, with `scope` and `occurred_at` alongside its fields if they are
     to be other than the default; or a whole message with its envelope.
     """
     watch = watch or Watch()

@@ -230,7 +230,7 @@ def _slack_day(source: Source, data: bytes) -> Iterator[Item]:
 
 
 def _beside(path: Path) -> bytes | None:
-    """users.json beside a file, or in the folder above it."""
+    """users.json alongside a file, or in the folder above it."""
     for folder in path.resolve().parents[:2]:
         if (folder / "users.json").is_file():
             return bounded(folder / "users.json")

@@ -78,7 +78,7 @@ def checked(
     options: RecordOptions,
 ) -> Outgoing:
     """The turn as a record. Raises ValueError for what the log should not be given."""
-    with contextlib.suppress(PydanticSerializationError):  # half a surrogate pair is told below
+    with contextlib.suppress(PydanticSerializationError):  # half a surrogate pair is reported below
         refuse_depth(turn.model_dump_json().encode())
     for where, text in _texts({"scope": scope, **turn.model_dump()}, ""):
         if "\0" in text:

@@ -1,6 +1,6 @@
 """Slack's export: users.json, and a folder a channel with a file a day.
 
-Also one channel's folder or one day's file, with users.json if it lies beside.
+Also one channel's folder or one day's file, with users.json if it lies alongside.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ MEDIA: Final = re.compile(
     r"|criptografia de ponta a ponta|end-to-end versleuteld)[^\n]{0,400}",
     re.IGNORECASE,
 )
-"""What stands where there was no text, or none any more; and what nobody wrote."""
+"""What stands where there was no text, or none any more; and what no one wrote."""
 _EDITED: Final = re.compile(
     r" ?<[^<>\n]*(?:edited|bearbeitet|editad[ao]|modifi|編集)[^<>\n]*>$", re.I
 )
@@ -194,7 +194,7 @@ def date_order(entries: Sequence[_Entry]) -> tuple[DateOrder, str]:
 
 def _by_form(stamp: str) -> tuple[DateOrder | None, str]:
     """What the way of writing says: points and dashes stand in languages with the day first; a
-    12-hour clock beside numbers without a leading zero is American."""
+    12-hour clock alongside numbers without a leading zero is American."""
     if re.match(r"\d+[.-]", stamp):
         return "dmy", "as dates with points or dashes are"
     if stamp.endswith("m") and not re.match(r"0\d|\d+/0", stamp):

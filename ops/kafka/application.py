@@ -131,7 +131,7 @@ class _Parts:
 
     def _erase(self, partition: int, shard: Shard) -> None:
         """Carry out what of erasures lies in files, while the partition's stages do not work yet.
-        What cannot be done now is told and stays due."""
+        What cannot be done now is reported and stays due."""
         from palimpsest.ops.maintenance.erasing import carry_out_on_kafka
 
         try:
@@ -292,7 +292,7 @@ class KafkaApplication:
         return await asyncio.to_thread(self.log.drained)
 
     async def _busy(self) -> bool:
-        """Whether something beside the stages will still publish."""
+        """Whether something alongside the stages will still publish."""
         asked = any_busy(self._publishing.busy, self.deciding.busy, self._earning.once)
         return await asyncio.to_thread(asked)
 
@@ -301,8 +301,8 @@ class KafkaApplication:
 
     async def _until_drained(self) -> None:
         while not self._stop.is_set():
-            # Again at the end: what was beside the stages may have published before it was done.
-            # Before its partitions are open, nobody knows what is to be published.
+            # Again at the end: what was alongside the stages may have published before it was done.
+            # Before its partitions are open, no one knows what is to be published.
             works = all(role.works() for role in self.roles)
             if works and await self._drained() and not await self._busy() and await self._drained():
                 self.finished = True

@@ -1,4 +1,4 @@
-"""Work beside the stages of a worker."""
+"""Work alongside the stages of a worker."""
 
 from __future__ import annotations
 

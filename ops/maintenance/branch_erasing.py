@@ -1,4 +1,4 @@
-"""Erasures reach the branches of the data folder, and what replays told, beside the stages of a
+"""Erasures reach the branches of the data folder, and what replays told, alongside the stages of a
 worker: once they are finished in the live memory, whatever is left of them elsewhere goes, too.
 """
 

@@ -103,7 +103,7 @@ class RulesDecider:
 
 
 class ModelDecider:
-    """Asks once, and waits `seconds`: nobody retries for it."""
+    """Asks once, and waits `seconds`: no one retries for it."""
 
     def __init__(self, name: str, language: LanguageModel, port: ModelPort, seconds: float) -> None:
         self._name = name

@@ -219,7 +219,7 @@ def _store(settings: Settings, folder: Path, model: EmbeddingModel) -> Finding |
         f"vectors of {folder} are of {before}, embedding is {model.model}: what is stored"
         " is found by keywords only",
         "set embedding.model to the model that the store was made with, or let `palimpsest"
-        " run` embed it anew",
+        " run` embed it again",
     )
 
 

@@ -1,7 +1,7 @@
 """The part of erasures that lies in files: the records of the embedded log, the recorded replies of
 language models, and the bytes that the stores have freed.
 
-It is carried out while no stage works, so that nothing is on its way but what lies in the log and
+It is executed while no stage works, so that nothing is on its way but what lies in the log and
 in outboxes. Every step may be repeated: after a crash the next start begins with it.
 """
 
@@ -67,7 +67,7 @@ class FileErasing:
 
     async def carry_out(self) -> None:
         """Carry out all that is due; no stage may work meanwhile. What cannot be done now, as on a
-        full disk, is told and tried again after AGAIN_SECONDS."""
+        full disk, is reported and tried again after AGAIN_SECONDS."""
         for partition, shard in enumerate(self._shards):
             if not shard.has_erasures:
                 continue

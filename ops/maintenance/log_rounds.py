@@ -1,4 +1,4 @@
-"""Rounds through the records of an embedded log, beside the stages that read them."""
+"""Rounds through the records of an embedded log, alongside the stages that read them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READ_RECORDS: Final = 500
 
 class LogRounds(ABC):
     """Goes round every LOOK_SECONDS, if `wanted`; `wait` passes them. A round that fails for one of
-    `passing` is told, as `left` says, and the next one does what it has left."""
+    `passing` is reported, as `left` says, and the next one does what it has left."""
 
     passing: ClassVar[tuple[type[Exception], ...]]
     left: ClassVar[str]

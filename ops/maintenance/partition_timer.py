@@ -1,4 +1,4 @@
-"""What looks at every open partition again and again beside the stages, and publishes.
+"""What looks at every open partition again and again alongside the stages, and publishes.
 
 Its only traces are records of the log. What is on its way there already is waited for: only when
 all that was in the log is applied does a partition's store tell what is still to be done, also
@@ -54,7 +54,7 @@ class Applied:
         return bool(self._seen)
 
     def forget(self, partition: int) -> None:
-        """When it is asked next, it is asked anew."""
+        """When it is asked next, it is asked again."""
         self._seen.pop(partition, None)
 
     def keep(self, shards: Mapping[int, Shard]) -> None:

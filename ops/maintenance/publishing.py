@@ -1,4 +1,4 @@
-"""All that publishes beside the stages of a worker: fetched documents, ends and summaries of
+"""All that publishes alongside the stages of a worker: fetched documents, ends and summaries of
 sessions."""
 
 from __future__ import annotations

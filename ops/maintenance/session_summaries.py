@@ -1,4 +1,4 @@
-"""A language model sums up sessions that are idle or have ended, beside the stages.
+"""A language model sums up sessions that are idle or have ended, alongside the stages.
 
 The summary becomes a command of the log, so a rebuild asks no model. It names the turns that it was
 made from: what is forgotten, said or written meanwhile makes it void, not wrong.
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 LEAST_TURNS = 3
 """Of a session that is worth a summary."""
 MOST_CHARACTERS = 2_000
-"""Of a summary that is asked for: it shares a context with much else."""
+"""Of a summary that is requested: it shares a context with much else."""
 AT_ONCE = 8
 SUMMARIZER = Actor(id="summarizer", type="system")
 _DUE = f"""

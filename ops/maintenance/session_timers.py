@@ -1,4 +1,4 @@
-"""Sessions that have fallen silent are ended, though nobody says anything more in their scope."""
+"""Sessions that have fallen silent are ended, though no one says anything more in their scope."""
 
 from __future__ import annotations
 

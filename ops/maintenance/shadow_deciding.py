@@ -1,9 +1,9 @@
-"""Further deciders, beside the stages: they are shown what the live one decided about, and what
+"""Further deciders, alongside the stages: they are shown what the live one decided about, and what
 they would do is recorded.
 
 They read `memory-writes` behind apply-writes, so that neither their slowness nor their failure
 reaches a live decision, and their only traces are commands in the log: who folds the log has what
-they said, and asks nobody. What the live one decided without asking anyone (by its bands) is not
+they said, and asks no one. What the live one decided without asking anyone (by its bands) is not
 shown to them. They begin with what comes after they were set.
 """
 

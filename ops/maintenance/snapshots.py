@@ -1,4 +1,4 @@
-"""Taking snapshots of the stores, also beside a running worker, and restoring them."""
+"""Taking snapshots of the stores, also alongside a running worker, and restoring them."""
 
 from __future__ import annotations
 

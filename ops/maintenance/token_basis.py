@@ -5,7 +5,7 @@ statements of its tests. Measured on two sets of conversations they find as much
 learned from such conversations (R@10 .787 and .640 against .787 and .654).
 
 Other directions give stored bytes another meaning, and the texts change with the project: made
-anew, they need another name of the model, so that stores of the old ones are embedded again.
+again, they need another name of the model, so that stores of the old ones are embedded again.
 """
 
 from __future__ import annotations

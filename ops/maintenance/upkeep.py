@@ -1,4 +1,4 @@
-"""What goes on beside the stages: on every open shard LanceDB follows DuckDB, and memories that
+"""What goes on alongside the stages: on every open shard LanceDB follows DuckDB, and memories that
 came while the embedding provider was away get their vectors; records of the embedded log leave it
 when they are older than their topic keeps them (on Kafka the broker sees to that).
 
@@ -39,7 +39,7 @@ LOOK_SECONDS = 0.5
 """How long to wait at least before it is looked again whether a shard has changed."""
 SHARE = 0.05
 """Part of the time that may be spent on syncs. One takes 10 to 50 ms however little there is to
-write, and nobody waits for it: recall finds what is new in the resident index."""
+write, and no one waits for it: recall finds what is new in the resident index."""
 MOST_SECONDS = 10.0
 """How long to wait at most: the first sync of a process compares everything."""
 TRACK_SECONDS = 5.0
@@ -140,8 +140,8 @@ class Upkeep:
         return time.monotonic() - began
 
     async def _sync(self, kept: _Kept, newest: int) -> None:
-        """Recall does not need LanceDB's copy, and the next sync makes anew what is damaged: an
-        error ends nothing. It is told once."""
+        """Recall does not need LanceDB's copy, and the next sync makes again what is damaged: an
+        error ends nothing. It is reported once."""
         try:
             await asyncio.to_thread(kept.table.sync)
         except StoreClosed:
@@ -198,7 +198,7 @@ class Expiry:
         self._wait = wait
 
     async def once(self) -> int:
-        """How many went. A file that cannot be written now is told; whoever writes to it finds
+        """How many went. A file that cannot be written now is reported; whoever writes to it finds
         out, too."""
         try:
             return await asyncio.to_thread(self._kept.expire, self._clock())

@@ -81,7 +81,7 @@ class TeachingTools:
     ) -> Done:
         """Remember a statement for good, of the place that all share or of the person you speak
         with. It must be allowed for that memory space. What is known already is not doubled."""
-        # What all share is about nobody; who the agent speaks with is known by the memory space.
+        # What all share is about no one; who the agent speaks with is known by the memory space.
         about = "" if memory_type == "server" else (self._place.personal_scope or "")
         change = await self._memory.remember(
             content,

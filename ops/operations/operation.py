@@ -289,12 +289,12 @@ Categories = Annotated[Texts, Doc("of any of these categories", max_length=50, i
 Roles = Annotated[
     Texts,
     Doc(
-        "said in any of these roles (user, assistant, tool, system), or drawn from that",
+        "said in any of these roles (user, assistant, tool, system), or extracted from it",
         max_length=4,
         item_length=256,
     ),
 ]
-Who = Annotated[str | None, Doc("said by this person, or drawn from that", max_length=256)]
+Who = Annotated[str | None, Doc("said by this person, or extracted from it", max_length=256)]
 SessionId = Annotated[str | None, Doc("of this session", max_length=256)]
 Since = Annotated[datetime | None, Doc("stated at this time or later")]
 Until = Annotated[datetime | None, Doc("stated before this time")]

@@ -82,7 +82,7 @@ class SetPrivacy(Write[PrivacySet]):
     """Set the privacy level of a person or, without one, of the whole scope.
 
     `full`: nothing that the person says from then on is kept; `partial`: no agent writes memories
-    about the person on its own. Raising a level tells how many memories are there from before.
+    about the person on its own. Raising a level reports how many older memories there are.
 
     Example: palimpsest set-privacy full --person Ana --scope support
     """

@@ -1,7 +1,7 @@
 """Long-term memory for AI agents. What it is used by: `from palimpsest import Memory`,
 or `Client` for a service.
 
-Nothing is imported before it is asked for: the package itself costs no start any time.
+Nothing is imported before it is requested: the package itself costs no start any time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Branches: stores beside the live one, each in a data folder of its own.
+"""Branches: stores alongside the live one, each in a data folder of its own.
 
 A branch lies in `<data_dir>/branches/<name>`. It is a data folder as any other, with an embedded
 log and a shard a partition, so that whatever reads the live memory reads a branch by other
@@ -34,7 +34,7 @@ BranchName = Annotated[str, Field(pattern=rf"^{_NAME.pattern}$")]
 
 
 class Selection(Frozen):
-    """Which turns are extracted from anew: those of `scope`, told at `since` or later and before
+    """Which turns are extracted from again: those of `scope`, told at `since` or later and before
     `until`, and of these `sample` that are spread evenly by a hash of their ids. None: all."""
 
     scope: str | None = None
@@ -46,7 +46,7 @@ class Selection(Frozen):
 class Branch(Frozen):
     """What a branch is. `settings` are those that differ from the live ones, as `--set` takes
     them. `read_through` is the next offset of memory-writes to read of each partition of the live
-    log; `whole`: all up to there is carried out in the branch. `of_log` is the number of the log of
+    log; `whole`: all up to there is executed in the branch. `of_log` is the number of the log of
     which these are offsets, `has_log`: the branch has a whole log of its own, and can take the
     place of the live one with it."""
 

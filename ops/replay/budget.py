@@ -63,7 +63,7 @@ class Budget:
         return self.ledger.spent().tokens + self._reserved + wanted <= self.limit
 
     async def settle(self, prompt: Prompt, reserved: int, reply: Reply | None) -> None:
-        """A call is done. Where nobody tells its tokens it counts with all that was set aside."""
+        """A call is done. Where no one tells its tokens it counts with all that was set aside."""
         read = None if reply is None else reply.input_tokens
         written = None if reply is None else reply.output_tokens
         if read is None or written is None:

@@ -1,4 +1,4 @@
-"""An order of a replay, carried out; what it comes to, as JSON."""
+"""An order of a replay, executed; what it comes to, as JSON."""
 
 from __future__ import annotations
 

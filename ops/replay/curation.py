@@ -1,6 +1,6 @@
 """Curation survives: commands about facts, said of the facts that correspond to them in a branch.
 
-A command is translated when all that was told before it is carried out in the branch. What it was
+A command is translated when all that was told before it is executed in the branch. What it was
 translated to is kept before the branch gets it, so that a repeat after a crash says the same.
 Versions and tokens of previews are left out: whether the live memory carried the command out is
 known, and what it refused is not asked of the branch.
@@ -74,7 +74,7 @@ class Curation:
     async def translated(
         self, message: Message, command: Translated, record: Record
     ) -> list[Message]:
-        """What the branch is told in place of a live command: nothing where nothing is left of
+        """What the branch gets in place of a live command: nothing where nothing is left of
         it."""
         known = self.live.ledger.curated("command_id = ?", command_id(message))
         if not known:

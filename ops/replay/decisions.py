@@ -40,7 +40,7 @@ class DecisionFold:
 
     def fold(self, records: Sequence[Record]) -> int:
         """Fold records that follow the cursor and commit that; how many. None from the first on of
-        which nobody knows what decide came to: it was never sent, and can only be decided again."""
+        which no one knows what decide came to: it was never sent, and can only be decided again."""
         if not records:
             return 0
         self._decisions.read(records[0].offset, records[-1].offset + 1)
@@ -106,7 +106,7 @@ class DecisionFold:
                 Put(proposal_row(message, body, proposal, decision.intent.as_of))
                 for proposal in decision.intent.proposals
             ]
-        # A reconsidered fact stays as it was noted first; a redriven one is noted anew.
+        # A reconsidered fact stays as it was noted first; a redriven one is noted again.
         known = _known(batch, message) if body.round or message.redrive else frozenset()
         kept = known if body.round else frozenset()
         return writes + [

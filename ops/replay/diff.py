@@ -110,7 +110,7 @@ def scopes_of(live: Side, branch: Side, named: Sequence[str]) -> list[str]:
 
 async def scope_diff(live: Side, own: Side, branch: Branch, scope: str) -> ScopeDiff:
     """The differences of one scope, in an order that depends on nothing but what is stored."""
-    # Before all else: what is promoted in between is then told apart.
+    # Before all else: what is promoted in between is then distinguished.
     newest = await live.newest_promotion(scope)
     extracted = [await side.extractions(scope) for side in (live, own)]
     anew = extracted_anew(branch.selection, scope, *extracted)
@@ -272,7 +272,7 @@ def _differences(
     held_back: frozenset[str],
 ) -> list[FactDifference]:
     """`gone` are the live facts that people forgot, and those that a later statement superseded;
-    `held_back` the turns of which the branch has not carried out all."""
+    `held_back` the turns of which the branch has not executed all."""
     theirs = {str(row["memory_id"]): row for row in facts[1]}
     found = []
     for row in facts[0]:
@@ -345,7 +345,7 @@ def _why_kept(live: FactState, sources: Iterable[str], anew: frozenset[str]) -> 
 def _gained(
     scope: str, state: FactState, forgotten: Pair | None, erased: set[str], anew: frozenset[str]
 ) -> FactDifference:
-    """What was erased nobody can compare with: nothing that is new comes of its sources."""
+    """What was erased no one can compare with: nothing that is new comes of its sources."""
     said = FactDifference(scope, "gained", None, state)
     if forgotten is not None:
         near = forgotten.similarity

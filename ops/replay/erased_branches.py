@@ -111,7 +111,7 @@ def begun_anew(settings: Settings, branch: Branch) -> Branch:
 
 def _without_stores(settings: Settings, branch: Branch) -> Branch:
     fresh = branch.model_copy(update={"read_through": {}, "whole": False})
-    keep_branch(settings, fresh)  # first: nobody takes half of the stores for all
+    keep_branch(settings, fresh)  # first: no one takes half of the stores for all
     folder = branch_folder(settings, branch.name)
     # A log of its own that is not whole was being written from the live one.
     logs = ("log", "log.partial") if branch.has_log else ()
@@ -179,7 +179,7 @@ async def _erase_in_stores(
             except (StoreError, StoreDamaged, duckdb.Error) as error:
                 if branch.kind != "rebuild" or not _tells_of_damage(error):
                     raise
-                # Nobody can look for a text in it, nor read anything else.
+                # No one can look for a text in it, nor read anything else.
                 shutil.rmtree(shard_folder(own, partition))
                 keep_branch(settings, branch.model_copy(update={"whole": False}))
                 found = True

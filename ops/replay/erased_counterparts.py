@@ -41,7 +41,7 @@ async def drawn_from_erased(
     """The erasures with all memories of a branch's store that they concern: the same ones as in
     the live memory, the counterparts of its facts, and what the branch alone drew from erased
     turns. `settings` are the live ones, `log` is the live log. Where the embedding model is not to
-    be had, facts are told apart by their words alone, and rather more goes than less."""
+    be had, facts are distinguished by their words alone, and rather more goes than less."""
 
     async def embed(texts: Sequence[str]) -> Sequence[Vector | None]:
         try:

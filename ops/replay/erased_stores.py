@@ -1,7 +1,7 @@
 """Erasing from a store of a branch what was erased from the live one.
 
 The memories become tombstones as they are live, all that quotes them loses it, and the files of log
-and store are written anew. Nothing is told: no record follows from it, and no cursor moves.
+and store are written again. Nothing is reported: no record follows from it, and no cursor moves.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def erase_in_store(
     at: datetime,
     under_way: bool,
 ) -> bool:
-    """Erase these memories from a store that nobody else has open, and from the branch's log;
+    """Erase these memories from a store that no one else has open, and from the branch's log;
     whether there was anything of them. `under_way`: records of the log may be of memories that are
     not there yet. May be repeated. Raises LogError, OSError, duckdb.Error and StoreError."""
     found = False

@@ -46,7 +46,7 @@ def without_worker(settings: Settings, advice: str = STOP_FIRST) -> Iterator[Non
 
 @contextlib.contextmanager
 def shards_locked(settings: Settings, partitions: Iterable[int]) -> Iterator[None]:
-    """Nobody has these live stores open. Raises RequestError."""
+    """No one has these live stores open. Raises RequestError."""
     with contextlib.ExitStack() as undo:
         for partition in partitions:
             folder = shard_folder(settings, partition)
@@ -67,7 +67,7 @@ def _lock_of(folder: Path) -> ShardLock:
 
 
 def check_log_is_closed(settings: Settings) -> None:
-    """Wait until nobody has the live log open, to write or to read. Raises RequestError."""
+    """Wait until no one has the live log open, to write or to read. Raises RequestError."""
     deadline = time.monotonic() + READERS_SECONDS
     while not is_alone(log_folder(settings) / FILE_NAME):
         if time.monotonic() > deadline:

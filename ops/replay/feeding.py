@@ -1,8 +1,8 @@
 """Feeding a branch: what was said and commanded live, copied to its log in the order of the live
-one, and carried out there.
+one, and executed there.
 
 A partition is fed after the other, some records at a time. Whatever may depend on what models
-made of the turns before waits until these are carried out, so a branch does not depend on when it
+made of the turns before waits until these are executed, so a branch does not depend on when it
 was fed, how often it was interrupted, or how fast models are. Records have the ids that they have
 in the live log: what is fed again after a crash is known already.
 """
@@ -99,13 +99,13 @@ class Fed:
     turns: int = 0
     commands: int = 0
     waiting: int = 0
-    """Records that the live memory has not carried out, or not extracted from, yet."""
+    """Records that the live memory has not executed, or not extracted from, yet."""
 
 
 @dataclass(slots=True)
 class Feeding:
     """Feeds one branch. `drain` carries out what was fed and tells whether it came to its end;
-    `keep` writes the branch's file; `partial`: some turns are not extracted from anew, so those
+    `keep` writes the branch's file; `partial`: some turns are not extracted from again, so those
     wait for what the live memory makes of them."""
 
     app: Application
@@ -126,7 +126,7 @@ class Feeding:
     _done: int = 0
 
     async def all(self) -> bool:
-        """Feed all that the live memory has carried out; whether all of it is in the branch."""
+        """Feed all that the live memory has executed; whether all of it is in the branch."""
         if not await self._leftovers():
             return False
         frontiers = [self.live.frontier(number) for number in range(self.branch.partitions)]
@@ -259,7 +259,7 @@ class Feeding:
 
 
 def _is_fed(message: Message | None) -> bool:
-    """What the live stages wrote themselves the branch's write anew. What cannot be read is fed:
+    """What the live stages wrote themselves the branch's write again. What cannot be read is fed:
     it is a dead letter here as there."""
     if message is None or not isinstance(message.body, MemoryWrite):
         return True
@@ -291,7 +291,7 @@ def _asks_models(message: Message | None) -> bool:
 
 def _copied(record: Record, message: Message | None) -> Outgoing:
     """The record as it lies in the live log, in the same partition, but for the settings that it
-    was carried out by: a branch has its own."""
+    was executed by: a branch has its own."""
     if message is not None and isinstance(message.body, MemoryWrite) and message.body.settings:
         fed = decoded(record)  # of which what was erased is gone
         if fed is not None:
@@ -303,7 +303,7 @@ def _copied(record: Record, message: Message | None) -> Outgoing:
 
 
 def _recorded(record: Record, message: Message) -> Outgoing:
-    """A message in the place of the record that it stands for, to be carried out by the branch's
+    """A message in the place of the record that it stands for, to be executed by the branch's
     settings."""
     assert isinstance(message.body, MemoryWrite)
     body = message.body.model_copy(update={"settings": None})

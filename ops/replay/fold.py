@@ -59,7 +59,7 @@ def never() -> bool:
 @dataclass(frozen=True, slots=True)
 class FoldResult:
     """`records` were folded by this call, `by_stage` of them, in so many `seconds` each. `embedded`
-    texts had no stored vector and were embedded anew; `unread` are the files that no vector could
+    texts had no stored vector and were embedded again; `unread` are the files that no vector could
     be taken from. `cursors` is where the shard is now. `stopped`: not all that was wanted is folded
     yet. Decide may also be behind for good, where its last results were never sent: it decides
     these again when it runs."""
@@ -107,7 +107,7 @@ async def fold_partition(
     sequences: Path | None = None,
 ) -> FoldResult:
     """Fold the records of `partition` before `ends` into a new shard, or into one that was folded
-    in part. Vectors come from the DuckDB files `stored`, copies of stores that nobody writes to;
+    in part. Vectors come from the DuckDB files `stored`, copies of stores that no one writes to;
     texts that none of them has are embedded. With `stopping` it ends after the batch under way. The
     file `sequences` is told what `WriteSequences` keeps.
 
@@ -229,7 +229,7 @@ class _Fold:
         self.seconds[stage] = monotonic() - began
 
     def _runner(self, stage: Stage, sent_before: Mapping[str, int]) -> FoldingRunner:
-        # The stages of a fold ask for embeddings only; the rules ask nobody if one should not.
+        # The stages of a fold ask for embeddings only; the rules ask no one if one should not.
         models = ModelPort(RulesLanguageModel(), self.embeddings, embed_batch=BATCH_RECORDS)
         return FoldingRunner(
             stage,

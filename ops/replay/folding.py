@@ -40,7 +40,7 @@ class FoldingRunner(StageRunner):
         return StageRunner._output(self, late)
 
     async def _in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """At once: nobody else waits for the event loop."""
+        """At once: no one else waits for the event loop."""
         return call(*args, **kwargs)
 
     async def _computed(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

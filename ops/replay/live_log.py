@@ -1,4 +1,4 @@
-"""The live log as a re-extraction reads it: beside the worker, and without a consumer group."""
+"""The live log as a re-extraction reads it: alongside the worker, and without a consumer group."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from palimpsest.streams.stage import Message
 ERASED: Final = "purged"
 """The outcome by which texts are gone."""
 BLOCK_RECORDS: Final = 256
-"""Read at once: what is asked for by offset is mostly asked for in order."""
+"""Reads ahead: requests by offset are mostly in order."""
 
 
 def check_whole(reader: LogReader, read_through: Mapping[int, int]) -> None:
@@ -57,7 +57,7 @@ def check_whole(reader: LogReader, read_through: Mapping[int, int]) -> None:
 @dataclass(frozen=True, slots=True)
 class Frontier:
     """How far one partition of the live memory has come: the next offset of memory-writes that
-    apply-writes has not carried out, and the first intent before it that was not extracted from
+    apply-writes has not executed, and the first intent before it that was not extracted from
     yet (None: there is none)."""
 
     applied: int

@@ -1,4 +1,4 @@
-"""Copies of live stores, each as of one moment, whether a worker has them open or nobody.
+"""Copies of live stores, each as of one moment, whether a worker has them open or no one.
 
 A copy says how far the store is, what it holds, and which vectors there are.
 """
@@ -98,7 +98,7 @@ def _emptied(folder: Path) -> None:
 
 
 def live_cursors(settings: Settings, partition: int) -> Offsets | None:
-    """How far the live store of a partition is that nobody has open; None where it cannot be
+    """How far the live store of a partition is that no one has open; None where it cannot be
     read."""
     if not (shard_folder(settings, partition) / DATABASE_FILE).exists():
         return None
@@ -109,7 +109,7 @@ def live_cursors(settings: Settings, partition: int) -> Offsets | None:
 
 
 def cursors_in(file: Path) -> Offsets:
-    """How far a store is that nobody has open. Raises duckdb.Error."""
+    """How far a store is that no one has open. Raises duckdb.Error."""
     with attached({"live": file}) as connection:
         return _cursors(connection, "live.internal")
 
@@ -191,7 +191,7 @@ async def _until_sent(log: LogReader, copy: LiveCopy) -> None:
 
 @contextlib.contextmanager
 def attached(files: dict[str, Path]) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Files of stores that nobody writes, by the names under which they are read."""
+    """Files of stores that no one writes, by the names under which they are read."""
     with opened(":memory:") as connection:
         for name, path in files.items():
             connection.execute(f"ATTACH {quoted(str(path))} AS {name} (READ_ONLY)")

@@ -1,6 +1,6 @@
 """A log of another number of partitions, written from one whose records are all processed.
 
-Its records say of themselves what those of the old one say. What they say of places is told anew:
+Its records say of themselves what those of the old one say. What they say of places is told again:
 a dead letter's record, and what a decision had seen.
 """
 
@@ -143,7 +143,7 @@ class _Dealing:
             message = from_json(record.value or b"")
             tell(record, new, message["body"])
         except (ValueError, TypeError, KeyError):
-            return record.value  # no message: nobody reads in it where something lies
+            return record.value  # no message: no one reads in it where something lies
         return to_json(message)
 
     def _tell_decision(self, record: Record, new: Place, body: dict[str, Any]) -> None:

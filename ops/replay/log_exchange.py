@@ -66,7 +66,7 @@ def exchange_log(settings: Settings, name: str, now: str) -> str:
 
 
 def _check_unchanged(settings: Settings, now: str) -> None:
-    """Nobody has the log open, and nobody has appended to it since it was looked at."""
+    """No one has the log open, and no one has appended to it since it was looked at."""
     check_log_is_closed(settings)
     # Not by `open_log`, which waits for the end of an exchange.
     with EmbeddedLog.open(log_folder(settings), None, utc_now, "read") as log:

@@ -15,7 +15,7 @@ NUMBER_STATE: Final = "log_number"
 
 
 def number_of(log: LogReader) -> int:
-    """The number of an embedded log, which another one has once it is dealt out anew. What was
+    """The number of an embedded log, which another one has once it is dealt out again. What was
     noted of offsets is true of one number only. 0 on Kafka, where partitions stay."""
     return log.number() if isinstance(log, LogView) else 0
 
@@ -46,5 +46,5 @@ def note_log(shard: Shard, log: LogReader) -> None:
 
 
 def is_of_another(shard: Shard, log: LogView) -> bool:
-    """Whether the store was made from another embedded log than the one beside it."""
+    """Whether the store was made from another embedded log than the one alongside it."""
     return int(shard.state(NUMBER_STATE) or 0) != log.number()

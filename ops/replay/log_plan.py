@@ -40,7 +40,7 @@ from palimpsest.streams.logs.appending import microseconds
 from palimpsest.streams.logs.base import LogReader, Record, partition_for
 
 FOLLOWED: Final = (MEMORY_HISTORY, CACHE_INVALIDATIONS)
-"""Topics that only programs beside the stages read, which keep their own offsets."""
+"""Topics that only programs alongside the stages read, which keep their own offsets."""
 SCANNED_AT_ONCE: Final = 5_000
 
 _TABLES: Final = """

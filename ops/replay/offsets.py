@@ -47,7 +47,7 @@ def offsets(
 
 
 def known_to_log(log: LogReader, partition: int) -> Offsets:
-    """All that was carried out as far as the log tells, for a store that is gone: what has had its
+    """All that was executed as far as the log tells, for a store that is gone: what has had its
     consequences. The rest is for the stages, which append what follows from it."""
 
     def end(topic: Topic) -> int:

@@ -31,7 +31,7 @@ class RebuildOrder(_Order):
 
 
 class ReextractOrder(_Order):
-    """Extract from turns anew, into a branch. The model is one of a provider as it is set: an
+    """Extract from turns again, into a branch. The model is one of a provider as it is set: an
     address is given by the operator's settings alone, since keys are sent there."""
 
     kind: Literal["reextract"] = "reextract"

@@ -95,4 +95,4 @@ _NAMES: Final[Mapping[str, Callable[[bytes | None, bytes | None], object]]] = {
     CACHE_INVALIDATIONS.name: _cause_of,
     TURNS_NORMALIZED.name: _turn_of,
 }
-"""How the records of a topic are told apart; by their ids where nothing else is said."""
+"""How the records of a topic are distinguished; by their ids where nothing else is said."""

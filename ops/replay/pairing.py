@@ -85,7 +85,7 @@ def near_cosine(model: str) -> float:
 
 def denies(a: str, b: str) -> bool:
     """Whether one text says no where the other does not, or they hold opposites; by their words,
-    so that nothing that is told apart here is ever taken for the same."""
+    so that nothing that is distinguished here is ever taken for the same."""
     return negates(a) != negates(b) or words_oppose(a, b)
 
 

@@ -50,7 +50,7 @@ def _check_store(settings: Settings, log: LogView, partition: int) -> None:
             unfinished = connection.execute(_UNFINISHED).fetchall()
             state = connection.execute(_STATE, [SHADOW_STATE]).fetchone()
     except duckdb.Error:
-        return  # who makes the stores anew tells what is wrong with this one
+        return  # who makes the stores again tells what is wrong with this one
     if unfinished != [(0,)]:
         raise RequestError(f"erased texts are still in files of partition {partition}. {_FINISH}")
     shown = int(state[0]) if state and state[0] else None

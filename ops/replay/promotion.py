@@ -103,8 +103,7 @@ async def promote(
 def _check_kind(branch: Branch) -> None:
     if branch.kind != "reextraction":
         raise RequestError(
-            f"the branch {branch.name} is a {branch.kind}: only what was extracted anew can be"
-            " promoted"
+            f"the branch {branch.name} is a {branch.kind}: only a re-extraction can be promoted"
         )
 
 

@@ -174,7 +174,7 @@ async def awaited(commands: Commands, scope: str, command_id: str, seconds: floa
 
 
 async def ends_of(live: Queries, promotion_id: str) -> dict[str, ScopeEnd]:
-    """The scopes in which the promotion was carried out before."""
+    """The scopes in which the promotion was executed before."""
     counted = ("gained", "changed", "lost", "kept")
     return {
         str(row["scope"]): ScopeEnd(

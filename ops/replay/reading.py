@@ -1,6 +1,6 @@
 """Reading one memory, live or a branch, for comparing it with another: by queries alone.
 
-So it works beside a running worker and on Kafka, and writes nothing.
+So it works alongside a running worker and on Kafka, and writes nothing.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Side:
         return await self._of(scope, _SUPERSEDED)
 
     async def held_back(self, scope: str) -> frozenset[str]:
-        """The turns with facts that were drawn and not carried out."""
+        """The turns with facts that were drawn and not executed."""
         rows = await self._of(scope, _HELD_BACK)
         return frozenset(str(row["turn_memory_id"]) for row in rows)
 

@@ -1,7 +1,7 @@
-"""Making the stores anew from the log, beside the live ones, and putting them in their place.
+"""Making the stores again from the log, alongside the live ones, and putting them in their place.
 
 No language model is asked, and no embedding model for a text of which a live store has a vector.
-It may be ended at any moment and goes on from there when it is asked for again.
+It may be ended at any moment and goes on from there when it is requested again.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def _branch(settings: Settings, request: RebuildRequest, log: LogReader) -> Bran
 
 @contextlib.contextmanager
 def working_on(settings: Settings, name: str) -> Iterator[None]:
-    """Nobody else works on this branch. Raises RequestError."""
+    """No one else works on this branch. Raises RequestError."""
     folder = branch_folder(settings, name)
     folder.mkdir(parents=True, exist_ok=True)
     try:

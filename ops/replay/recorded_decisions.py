@@ -1,4 +1,4 @@
-"""What decide came to, as the log recorded it: nothing is decided anew."""
+"""What decide came to, as the log recorded it: nothing is decided again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""extract, for a branch: of turns that are not extracted from anew, what the live memory has."""
+"""extract, for a branch: of turns that are not extracted from again, what the live memory has."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ UNTOLD: Final = "api_key"
 
 @dataclass(frozen=True, slots=True)
 class Reextraction:
-    """What is asked for. `overrides` are the settings that differ, as `--set` takes them; `rate`
+    """What is requested. `overrides` are the settings that differ, as `--set` takes them; `rate`
     is in turns a second, `budget_tokens` what all runs of this branch may read and write."""
 
     branch: str
@@ -88,7 +88,7 @@ async def reextract(
     report: Report = unreported,
     stopping: asyncio.Event | None = None,
 ) -> Reextracted:
-    """Make the branch, or go on with it, until all that the live memory has carried out is in it,
+    """Make the branch, or go on with it, until all that the live memory has executed is in it,
     `stopping` is set or the budget is used up. Raises RequestError, SetupError, SettingsError,
     LogError, StoreError or FolderInUse, each saying what to do."""
     try:
@@ -172,7 +172,7 @@ def differing(
 
 
 def the_branch(settings: Settings, asked: Reextraction, reader: LogReader) -> Branch:
-    """The branch that is asked for, made where there is none. Raises RequestError where it is there
+    """The branch that is requested, made where there is none. Raises RequestError where it is there
     and is another."""
     branch_folder(settings, asked.branch)  # a name that none can have is told as such
     try:
@@ -342,7 +342,7 @@ async def _stopping(app: Application, stopping: asyncio.Event) -> AsyncIterator[
 
 
 async def _keep_up(app: Application, stopping: asyncio.Event) -> None:
-    """What a worker does beside its stages, once: vectors that are missing, LanceDB's copy."""
+    """What a worker does alongside its stages, once: vectors that are missing, LanceDB's copy."""
     from palimpsest.ops.maintenance.upkeep import Upkeep
 
     shards = dict(enumerate(app.shards))

@@ -26,7 +26,7 @@ _UNREADABLE: Final = quoted(UNREADABLE_SCOPE)
 
 @dataclass(frozen=True, slots=True)
 class StoreFile:
-    """A file that nobody writes to, and the schema in which the tables of one store lie."""
+    """A file that no one writes to, and the schema in which the tables of one store lie."""
 
     path: Path
     schema: str = "internal"

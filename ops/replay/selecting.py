@@ -1,4 +1,4 @@
-"""Which turns are extracted from anew."""
+"""Which turns are extracted from again."""
 
 from __future__ import annotations
 

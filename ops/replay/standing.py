@@ -50,7 +50,7 @@ def standings(settings: Settings) -> list[Standing]:
 
 def _standing(settings: Settings, branch: Branch, reader: LogReader) -> Standing:
     behind = erasures = 0
-    # Of another log nobody knows how much of this one it has.
+    # Of another log no one knows how much of this one it has.
     same = branch.of_log == number_of(reader)
     read = branch.read_through if same else {}
     through = reached(settings, branch.name).through if same else {}

@@ -23,7 +23,7 @@ _EMBEDDINGS = (
 
 class StoredEmbeddings:
     """An EmbeddingModel that looks each text up first: in the stores at `files`, the first that
-    has it, then asks `model`. Nobody may have the files open for writing. One that cannot be read
+    has it, then asks `model`. No one may have the files open for writing. One that cannot be read
     has nothing, and is listed in `unread`."""
 
     def __init__(self, model: EmbeddingModel, files: Sequence[Path]) -> None:
@@ -31,7 +31,7 @@ class StoredEmbeddings:
         self.model = model.model
         self.dimensions = model.dimensions
         self.made = 0
-        """Texts that the model was asked for."""
+        """Texts that the model was called with."""
         self._stores: dict[Path, duckdb.DuckDBPyConnection] = {}
         self._unread: list[Path] = []
         for file in files:

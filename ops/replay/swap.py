@@ -33,8 +33,8 @@ class Swap(Frozen):
 
 
 def swap_folders(data_dir: Path, swap: Swap, check: Callable[[], object] = lambda: None) -> None:
-    """Exchange; who calls sees to it that nobody has them open, by `check` too: while that is
-    called nobody opens any, and what it raises ends all. Raises OSError: where the disk was full
+    """Exchange; who calls sees to it that no one has them open, by `check` too: while that is
+    called no one opens any, and what it raises ends all. Raises OSError: where the disk was full
     before all was decided, nothing has changed."""
     with _locked(data_dir, fcntl.LOCK_EX):
         check()

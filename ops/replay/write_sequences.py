@@ -1,7 +1,7 @@
 """Which write sequence the store of a partition had after each record of memory-writes.
 
 Decisions name the sequence that they saw. Where records come into another order, as in a log of
-another number of partitions, it has to be told anew.
+another number of partitions, it has to be told again.
 """
 
 from __future__ import annotations

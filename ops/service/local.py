@@ -156,7 +156,7 @@ def _answered(token: str, answer: Callable[[HttpRequest, bytes], Awaitable[Respo
 
 
 async def _failed(http: HttpRequest, error: Exception) -> Response:
-    # The server itself is silent: without this nobody would learn what happened. Not the message,
+    # The server itself is silent: without this no one would learn what happened. Not the message,
     # which may quote a question.
     frames = "".join(traceback.format_tb(error.__traceback__))
     logger.error("%s: %s\n%s", http.url.path, type(error).__name__, frames)

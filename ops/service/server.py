@@ -1,4 +1,4 @@
-"""An HTTP server for as long as a context lasts, beside whatever else the process does."""
+"""An HTTP server for as long as a context lasts, alongside whatever else the process does."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ def workers_folder(data_dir: Path) -> Path:
 
 
 def own_folder(data_dir: Path) -> Path:
-    """Where this process announces itself; made, with nobody else's permission to look."""
+    """Where this process announces itself; made, with no one else's permission to look."""
     folder = workers_folder(data_dir) / str(os.getpid())
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder

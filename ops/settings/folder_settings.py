@@ -1,4 +1,4 @@
-"""What the memories of a data folder are indexed with, kept in the folder, so that nobody has to
+"""What the memories of a data folder are indexed with, kept in the folder, so that no one has to
 say it again.
 
 What is set elsewhere for a run counts, and is kept from then on. The settings of the embedding are
@@ -53,7 +53,7 @@ def kept_in(folder: Path) -> Path | None:
 
 
 def still_counting(kept: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
-    """Of what was kept, by dotted key, what is left beside the settings that were given: a key
+    """Of what was kept, by dotted key, what is left alongside the settings that were given: a key
     for a service or its time limit leaves the model as it is."""
     embeds_otherwise = any(f"embedding.{name}" in given for name in _EMBEDDING)
     return {

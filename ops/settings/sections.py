@@ -1,4 +1,4 @@
-"""All the settings: the sections, each from beside what it sets, and what follows from several.
+"""All the settings: the sections, each from alongside what it sets, and what follows from several.
 
 `ops.settings.sources.load_settings` fills them from file, environment and flags.
 """
@@ -91,7 +91,7 @@ class Settings(BaseSettings):
 
     @property
     def embedding_model(self) -> str:
-        """The name of the embedding model; nobody needs to set it."""
+        """The name of the embedding model; no one needs to set it."""
         return self.embedding.model_for(self.search.language)
 
     @property

@@ -25,7 +25,7 @@ from palimpsest.ops.settings.sections import Settings
 FILE_NAME = "palimpsest.toml"
 PREFIX = "PALIMPSEST_"
 OTHER_VARIABLES = ("PALIMPSEST_TOKEN", "PALIMPSEST_REQUIRE_KAFKA", "PALIMPSEST_HTTP_EXAMPLES")
-"""Variables that are no settings: the token of a client, and what tests are told."""
+"""Variables that are no settings: the token of a client, and parameters of tests."""
 MASK = "********"
 LISTS = (
     *("intent.phrases", "intent.more_phrases", "extraction.roles", "pii.kinds"),

@@ -1,4 +1,4 @@
-"""Tables as a service sends them. A module of its own: Arrow is imported when SQL is asked for."""
+"""Tables as a service sends them. A module of its own: Arrow is imported when SQL is requested."""
 
 from __future__ import annotations
 

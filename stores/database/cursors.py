@@ -88,7 +88,7 @@ class Readers:
                 self._changed.notify_all()
 
     def end(self, patience: float) -> None:
-        """Let nobody begin to read, and return when nobody reads; what still does after `patience`
+        """Let no one begin to read, and return when no one reads; what still does after `patience`
         seconds is interrupted."""
         with self._changed:
             self._closed = True
@@ -97,7 +97,7 @@ class Readers:
 
     @contextmanager
     def replacing(self, patience: float) -> Iterator[None]:
-        """Nobody reads within the block; who wants to waits for its end. Who does when it begins
+        """No one reads within the block; who wants to waits for its end. Who does when it begins
         has `patience` seconds, and is interrupted then."""
         with self._changed:
             self._paused = True

@@ -129,7 +129,7 @@ _NAMES: tuple[Statement, ...] = (
 
 _TOKENS = (
     "ALTER TABLE embeddings ADD COLUMN tokens BLOB",
-    # Vectors of a model whose tokens were not kept yet: made anew, with them.
+    # Vectors of a model whose tokens were not kept yet: rebuilt, with them.
     "DELETE FROM embeddings WHERE model = 'answerai-colbert-small-int8'",
 )
 

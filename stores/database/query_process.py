@@ -45,7 +45,7 @@ PART_BYTES: Final = 64 * MIB
 LEAST_SECONDS: Final = 0.001
 NOT_BY_THE_KERNEL: Final = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 RESULT_MIB: Final = 512
-"""Of memory beside the database's own: for the result, and for what the libraries need."""
+"""Of memory alongside the database's own: for the result, and for what the libraries need."""
 
 Command = dict[str, Any]
 
@@ -168,7 +168,7 @@ def _answer(command: Command, source: BinaryIO, answers: BinaryIO, memory_mib: i
 
 def copy(source: Path, target: Path) -> list[int]:
     """The file as it is; what tells whether it was written meanwhile. Its blocks change by
-    checkpoints only, so that most copies need nobody to wait."""
+    checkpoints only, so that most copies need no one to wait."""
     seen = _seen(source)
     _copy_bytes(source, target)
     return seen

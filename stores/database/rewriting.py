@@ -1,4 +1,4 @@
-"""Writing a store's file anew, so that nothing is left of what its tables do not hold any more.
+"""Writing a store's file again, so that nothing is left of what its tables do not hold any more.
 
 DuckDB keeps freed blocks, with what was in them, until it needs them.
 """
@@ -18,7 +18,7 @@ SUFFIX = ".new"
 
 def rewrite(path: Path) -> None:
     """Put a copy of the tables of a closed store in the place of its file, at once: a crash leaves
-    the one or the other, and perhaps a half-made copy beside it, which the next call removes."""
+    the one or the other, and perhaps a half-made copy alongside it, which the next call removes."""
     new = path.with_name(path.name + SUFFIX)
     discard_half(path)
     with opened(new) as target:
@@ -37,7 +37,7 @@ def rewrite(path: Path) -> None:
 
 
 def discard_half(path: Path) -> None:
-    """Remove what an interrupted `rewrite` left beside the store's file."""
+    """Remove what an interrupted `rewrite` left alongside the store's file."""
     new = path.with_name(path.name + SUFFIX)
     for left in (new, *_logs(new)):
         left.unlink(missing_ok=True)

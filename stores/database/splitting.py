@@ -22,7 +22,7 @@ _LEFT_OUT: Final = frozenset({"outbox"})
 
 
 def scopes_in(sources: Sequence[Path]) -> set[str]:
-    """All scopes that stores which nobody has open have rows of."""
+    """All scopes that stores which no one has open have rows of."""
     found: set[str] = set()
     with _attached(":memory:", sources) as connection:
         for (table,) in connection.execute(_TABLES, ["internal"]).fetchall():

@@ -74,7 +74,7 @@ class Tables:
         self._connection.execute(parsed(self._connection, statement), list(parameters))
 
     def _types_of(self, table: str) -> dict[str, str]:
-        """Of its columns. Those of all tables are asked for at once, which takes as long as those
+        """Of its columns. Those of all tables are requested at once, which takes as long as those
         of one."""
         if not self._types:
             found = self._connection.execute(

@@ -208,7 +208,7 @@ class View:
     columns: Mapping[str, str] = field(default_factory=dict)
 
     def explained(self, column: str) -> str | None:
-        """What a column holds; None for one that nobody has described."""
+        """What a column holds; None for one that no one has described."""
         return self.columns.get(column, COLUMNS.get(column))
 
 

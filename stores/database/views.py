@@ -1,7 +1,7 @@
 """What analysts see: views with one meaning each, documented and stable.
 
 They are all that lies in the schema `main`, so that any client of DuckDB that opens the file finds
-them and nothing else; the tables they are made of lie in `internal` and are nobody's to rely on.
+them and nothing else; the tables they are made of lie in `internal` and are no one's to rely on.
 Meaning and columns are kept in the database itself as comments.
 """
 

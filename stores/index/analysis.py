@@ -28,7 +28,7 @@ from typing import NamedTuple, Protocol
 import Stemmer
 
 MAX_TERM_LENGTH = 64
-"""Characters. Longer runs (encoded blobs) are no words: nobody types them to search."""
+"""Characters. Longer runs (encoded blobs) are no words: no one types them to search."""
 
 _CODES = {
     "ar": "arabic", "ca": "catalan", "cs": "czech", "da": "danish", "de": "german",

@@ -28,7 +28,7 @@ MANY_PLACES = 20_000
 """Loading so many leaves several times their size behind in the allocators."""
 
 BYTES_BESIDE = 1_100
-"""Of a resident memory beside its codes: 100,000 of 384 dimensions take 137 MiB."""
+"""Of a resident memory alongside its codes: 100,000 of 384 dimensions take 137 MiB."""
 
 Change = Callable[[ScopeIndex], None]
 

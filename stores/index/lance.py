@@ -2,7 +2,7 @@
 
 LanceDB does not sync its files, and a crash can leave a table that does not open. So every vector
 lies in DuckDB's `embeddings` first; this table is written after the commit, from DuckDB, by one
-writer, and is made anew when it is missing, damaged or not what DuckDB says. The first sync of a
+writer, and is rebuilt when it is missing, damaged or not what DuckDB says. The first sync of a
 process compares it with DuckDB as a whole, so no position has to be kept, or trusted, across a
 crash; later ones follow the write sequence.
 
@@ -89,7 +89,7 @@ _HELD = {
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """What a sync did. `rebuilt` tells why the table was made anew, if it was."""
+    """What a sync did. `rebuilt` tells why the table was rebuilt, if it was."""
 
     written: int
     removed: int
@@ -199,7 +199,7 @@ class VectorTable:
 
     def _distrust(self, table: object) -> None:
         """Let the next sync look at a table that could not be read. One that is under way finds
-        out by itself, and may take long: nobody who searches waits for it."""
+        out by itself, and may take long: no one who searches waits for it."""
         if self._lock.acquire(blocking=False):
             if self._table is table:
                 self._table = None
@@ -212,7 +212,7 @@ class VectorTable:
 
     def discard(self) -> None:
         """Remove all files, those of other models too: compaction leaves the bytes of deleted rows
-        where they are few. The next sync makes the table anew."""
+        where they are few. The next sync makes the table again."""
         with self._lock:
             self._table = None
             shutil.rmtree(self.folder.parent, ignore_errors=True)
@@ -240,7 +240,7 @@ class VectorTable:
             return self._bring_up(connection, rebuilt, compare=True)
 
     def _open(self) -> str | None:
-        """Open the table or make it anew; the reason if so. The next sync compares all."""
+        """Open the table or make it again; the reason if so. The next sync compares all."""
         self._merges = -1
         if not self.folder.exists():
             self._make_anew()

@@ -2,7 +2,7 @@
 
 It stands beside the scope's index and is kept current with it, under its lock. What is said of each
 name is kept by itself, as the tables have it (stores/database/graph_views.py): names become
-entities, and mentions those of present texts, when they are asked for.
+entities, and mentions those of present texts, when they are requested.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ TURNS, FACTS = 0, 1
 """Numbers of the segments."""
 STALE_SHARE = 0.02
 """By how much the number of vectors may change before the lengths of `rest_lengths` are computed
-anew: they only choose which places are scored exactly."""
+again: they only choose which places are scored exactly."""
 
 
 class ScopeIndex:
@@ -98,7 +98,7 @@ class ScopeIndex:
         return vectors
 
     def put_row(self, row: MemoryRow, vector: Vector | None, language: str) -> None:
-        """Index a memory anew, or drop it when it is deleted."""
+        """Index a memory again, or drop it when it is deleted."""
         self._note_changes(row)
         if row.is_deleted:
             self.remove(row.memory_id)

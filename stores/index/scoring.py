@@ -105,7 +105,7 @@ def _count(segment: Segment, mask: Mask | None) -> tuple[int, float]:
 
 def row_cosines(vectors: HalfVectors, query: Vector) -> Floats:
     """Cosines (n,) of unit vectors (n, d) to one: each row's bits are its own, whatever stands
-    beside it. Zeros give 0."""
+    alongside it. Zeros give 0."""
     # Products of single and half floats are exact in double precision; the sum runs along each row.
     products = np.ascontiguousarray(vectors, dtype=np.float64) * query.astype(np.float64)
     cosines: Floats = products.sum(axis=1)

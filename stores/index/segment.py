@@ -50,7 +50,7 @@ META = np.dtype(
         ("pinned", "?"),
     ]
 )
-"""What is known of a place beside its text: `digest` of its content hash, `text` of its
+"""What is known of a place alongside its text: `digest` of its content hash, `text` of its
 `embedding_key`, times in microseconds since 1970, `kind`, `who`, `role`, `session` and `project`
 as numbers of `Numbers`, -1 for none; `position` in the session."""
 

@@ -83,7 +83,7 @@ class StoredVectors:
         self._means: dict[str, Mean] = {}
 
     def mean(self, reader: duckdb.DuckDBPyConnection, scope: str, documents: int) -> Mean:
-        """Nearly: it is computed anew when their number has changed much."""
+        """Nearly: it is computed again when their number has changed much."""
         known = self._means.get(scope)
         if known is None or abs(documents - known.documents) > STALE_SHARE * known.documents:
             total = np.zeros(self._options.dimensions, dtype=np.int64)

@@ -19,7 +19,7 @@ from palimpsest.stores.index.segment import digest
 CACHE_BYTES = 32 * 1024 * 1024
 """Some 14,000 memories of the length of a chat's turns."""
 ENTRY_BYTES = 300
-"""What a cached text takes beside its tokens: its key, and the objects of Python."""
+"""What a cached text takes alongside its tokens: its key, and the objects of Python."""
 
 _KEYS = (
     "SELECT memory_id, embedding_key FROM memory_rows"

@@ -6,7 +6,7 @@ mean (MaxSim: Khattab and Zaharia, "ColBERT", 2020). Vectors are kept as their f
 directions, not centred, 4 bits each: as good as all 384 numbers.
 
 Everything that decides an order is computed in whole numbers or number by number, so a memory has
-the same similarity whatever stands beside it, today and after a restart.
+the same similarity whatever stands alongside it, today and after a restart.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class TokenCodec:
     `low + n x step`, both (k,).
 
     Vectors are brought to unit length within the basis, and again by their length after rounding,
-    which is kept beside the levels: without both, R@1 is .02 less.
+    which is kept alongside the levels: without both, R@1 is .02 less.
     """
 
     basis: Vectors

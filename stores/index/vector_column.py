@@ -44,7 +44,7 @@ class Codes:
         """Dot products (m, n) with vectors (m, d), wrong by some thousandths for unit vectors.
 
         Whole numbers add up to the same whatever the order, so these are the same every time,
-        and the same for a query whichever others stand beside it. Reading the vectors is what
+        and the same for a query whichever others stand alongside it. Reading the vectors is what
         takes the time: this reads a quarter of them, once for all queries.
         """
         products = np.zeros((len(queries), len(self.numbers)), dtype=np.float32)
@@ -121,7 +121,7 @@ class VectorColumn:
             os.posix_fallocate(file.fileno(), 0, length)
         pages = mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ)
         with contextlib.suppress(AttributeError):
-            # A few hundred rows from anywhere: what stands beside them is of no use.
+            # A few hundred rows from anywhere: what stands alongside them is of no use.
             pages.madvise(mmap.MADV_RANDOM)
         self._file = file
         self.rows = np.frombuffer(pages, dtype=np.float16).reshape(size, before.shape[1])

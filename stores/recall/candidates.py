@@ -3,7 +3,7 @@
 It sees the committed facts of a scope (the resident index) and, over them, what the running
 batch has written or anticipates, as if both were one index: the answer does not depend on where a
 batch was cut. So cosines are raw, not centred as in recall; what chooses the pool is computed in
-whole numbers and what decides row by row, so neither depends on what stands beside it.
+whole numbers and what decides row by row, so neither depends on what stands alongside it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A query's vector beside those of its scope, less what all of the scope have in common."""
+"""A query's vector alongside those of its scope, less what all of the scope have in common."""
 
 from __future__ import annotations
 

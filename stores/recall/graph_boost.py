@@ -177,7 +177,7 @@ def named_entities(
         [scope, text, "|".join(sorted(tokens))],
     )
     found: list[str] = []
-    # The database finds what holds the characters; whole tokens are told apart here.
+    # The database finds what holds the characters; whole tokens are distinguished here.
     while len(found) < limit:
         batch = rows.fetchmany(256)
         if not batch:

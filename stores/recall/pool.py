@@ -1,6 +1,6 @@
 """The pool of memories that a query considers: the hits of both legs and what stands by them.
 
-The pool does not depend on how many results are asked for, up to its size, so the first ten are the
+The pool does not depend on how many results are requested, up to its size, so the first ten are the
 same whether ten or fifty are. All of it passes the query's filters (`stores.recall.filters`).
 """
 
@@ -277,7 +277,7 @@ class PoolSearch:
     def _widened(
         self, turns: Integers, facts: Integers, passes: Sequence[Mask | None]
     ) -> tuple[Integers, Integers]:
-        """The hits with the turns that facts were drawn from, the turns beside all these in the
+        """The hits with the turns that facts were drawn from, the turns alongside all these in the
         session, and the facts drawn from them."""
         index = self._index
         pairs = self._pairs

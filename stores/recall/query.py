@@ -98,7 +98,7 @@ class Explanation:
     each further step added or took (`role`, `facts`, `neighbours`, `questions`, `named`, `ended`,
     `profile`, `graph`, `times`, `rerank`).
     `ranks` is the place in each leg among what was considered, from 1; None where it is no hit.
-    `grouped` are the memories that this result stands for beside itself."""
+    `grouped` are the memories that this result stands for alongside itself."""
 
     parts: Mapping[str, float]
     ranks: Mapping[str, int | None]
@@ -157,7 +157,7 @@ class RecallResult:
 @dataclass(frozen=True, slots=True)
 class RecallAnswer:
     """Results, best first, ties by id. `method` tells what took part: the legs (`Legs`), with
-    `+cosine` or `+cross-encoder` where the first results were ordered anew by that, with `+mmr`
+    `+cosine` or `+cross-encoder` where the first results were ordered again by that, with `+mmr`
     where for variety. What is set and did not take part is not told there."""
 
     query: str

@@ -1,8 +1,8 @@
 """How candidates are scored and ordered: pure functions over arrays.
 
 Every score here lies in 0..1 and depends only on the query, the memory and the statistics of its
-scope, never on which other candidates happen to be in the pool or on how many were asked for. So
-the first ten are the same whether ten or fifty are asked for, and a least score means the same for
+scope, never on which other candidates happen to be in the pool or on how many were requested. So
+the first ten are the same whether ten or fifty are requested, and a least score means the same for
 every query of a scope.
 
 In which order a query takes them stands in `stores.recall.ranking_steps`.
@@ -53,7 +53,7 @@ PROFILES: Mapping[str, ProfileWeights] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class ModelParameters:
-    """What is measured anew for another way to compare texts."""
+    """What is measured again for another way to compare texts."""
 
     alpha: float
     """Weight of the vector against the keywords."""
@@ -119,10 +119,10 @@ class RankingParameters:
     """How much more a memory of the one person named in the query counts."""
 
     fact_to_turn: float = 1.0
-    """Weight of a fact's score beside its turn's own, where it raises it."""
+    """Weight of a fact's score alongside its turn's own, where it raises it."""
 
     turn_to_fact: float = 1.0
-    """Weight of a turn's score beside its fact's own: a fact has no neighbours, so without the
+    """Weight of a turn's score alongside its fact's own: a fact has no neighbours, so without the
     turn's share facts crowd out turns that the conversation around them supports (.781)."""
 
     rrf_k: float = 60.0
@@ -140,10 +140,10 @@ class RankingParameters:
     """Accesses at which frequency reaches 1. Chosen, not measured."""
 
     cosine_weight: float = 0.3
-    """Share of a whole content's cosine beside the score, in a second look."""
+    """Share of a whole content's cosine alongside the score, in a second look."""
 
     cross_encoder_weight: float = 0.4
-    """Share of the cross-encoder's score beside the score, in a second look."""
+    """Share of the cross-encoder's score alongside the score, in a second look."""
 
     mmr_relevance: float = 0.7
     """Share of relevance in MMR, which is off: measured elsewhere to halve recall."""
@@ -279,7 +279,7 @@ def weigh_roles(
     return scores
 
 
-# What stands beside it
+# What stands alongside it
 
 
 def propagate_to_neighbours(
@@ -290,7 +290,7 @@ def propagate_to_neighbours(
     weights: Sequence[tuple[int, float]] = DEFAULTS.neighbour_weights,
     asking_weight: float = DEFAULTS.asking_weight,
 ) -> Floats:
-    """Each score (n,) raised by the turns beside it that have more, to 1 at most.
+    """Each score (n,) raised by the turns alongside it that have more, to 1 at most.
 
     score + sum of w / (1 + w) x max(0, neighbour - score); `weights` are w by the neighbour's
     place, `asking_weight` that of the turn before where it `asks` (n,). `sessions` (n,) are

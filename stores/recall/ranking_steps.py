@@ -112,7 +112,7 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True)
 class RankingContext:
-    """What the steps go by beside the rows. `now` is in microseconds since 1970; `graph` are
+    """What the steps go by alongside the rows. `now` is in microseconds since 1970; `graph` are
     strengths, 0..1 by memory id; `times` are those that the query prefers; `look` is the second one
     at the first results. `by_tokens`: whether the vector leg compared token vectors. Results below
     `least_score` are left out. `asked`: whose words the question asks for."""
@@ -168,7 +168,7 @@ def fuse_legs(rows: Ranking, context: RankingContext) -> None:
 
 
 def weigh_speakers(rows: Ranking, context: RankingContext) -> None:
-    """Part `role`: by whether an assistant said it, and whether that is asked for."""
+    """Part `role`: by whether an assistant said it, and whether that is requested."""
     if rows.of_assistant is not None:
         asked, parameters = context.asked, context.parameters
         rows.rescore("role", weigh_roles(rows.scores, rows.of_assistant, asked, parameters))
@@ -188,7 +188,7 @@ def propagate_facts(rows: Ranking, context: RankingContext) -> None:
 
 
 def propagate_neighbours(rows: Ranking, context: RankingContext) -> None:
-    """Part `neighbours`: from the turns beside a turn in its session that have more. A question
+    """Part `neighbours`: from the turns alongside a turn in its session that have more. A question
     raises the assistant's answer only where that may be asked for."""
     turns, parameters = rows.turns, context.parameters
     beside = propagate_to_neighbours(
@@ -227,7 +227,7 @@ def lower_ended(rows: Ranking, context: RankingContext) -> None:
 
 
 def weigh_profile(rows: Ranking, context: RankingContext) -> None:
-    """Part `profile`: relevance beside recency, importance and frequency, where that is set."""
+    """Part `profile`: relevance alongside recency, importance and frequency, where that is set."""
     parameters = context.parameters
     weights, meta = PROFILES[context.settings.profile], rows.meta
     age = (context.now - meta["occurred"]) / DAY
@@ -300,8 +300,8 @@ def boost_times(rows: Ranking, context: RankingContext) -> None:
 
 
 def limit_results(rows: Ranking, context: RankingContext) -> None:
-    """What has the least score that was asked for, up to the limit. Only now: the first ten are the
-    same whether ten or fifty are asked for."""
+    """What has the least score that was requested, up to the limit. Only now: the first ten are the
+    same whether ten or fifty are requested."""
     if context.least_score > 0.0:
         rows.results = [row for row in rows.results if rows.scores[row] >= context.least_score]
     del rows.results[context.limit :]

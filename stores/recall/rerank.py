@@ -1,7 +1,7 @@
 """A second look at the first results: by the cosine of their whole contents, by a model that reads
 question and text together, or for variety.
 
-Off by default. Whatever goes wrong or takes too long, the order stays and the reason is told.
+Off by default. Whatever goes wrong or takes too long, the order stays and the reason is reported.
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ class ResidentGraph:
 
 
 def _holds_characters(name: str, query: str, tokens: Iterable[str]) -> bool:
-    """What the database looks for before whole tokens are told apart."""
+    """What the database looks for before whole tokens are distinguished."""
     return name in query or any(token in name for token in tokens)
 
 

@@ -131,7 +131,7 @@ def _result(
 
 
 def _neighbours(index: ScopeIndex, memory_id: str, reach: int, allowed: Allowed) -> list[Neighbour]:
-    """The turns beside a turn in its session that the query may show, in order."""
+    """The turns alongside a turn in its session that the query may show, in order."""
     turns: Segment = index.turns
     place = turns.place_of.get(memory_id)
     if place is None or reach < 1:
@@ -179,7 +179,7 @@ def _source(rows: Ranking, row: int) -> Literal["hybrid", "vector", "keyword"]:
     by_word = rows.keyword is not None and rows.keyword[row] > 0.0
     by_vector = rows.vector is not None and np.nan_to_num(rows.vector[row]) > 0.0
     if by_word == by_vector:
-        # Found by what stands beside it: by the legs that were on.
+        # Found by what stands alongside it: by the legs that were on.
         by_word, by_vector = rows.keyword is not None, rows.vector is not None
     return "hybrid" if by_word and by_vector else "vector" if by_vector else "keyword"
 

@@ -173,7 +173,7 @@ class Retriever:
         """As `search`, in a thread, and with the second look where that is on.
 
         The first `rerank_top_n` are looked at again whatever the limit, so that the first ten are
-        the same whether ten or fifty are asked for.
+        the same whether ten or fifty are requested.
         """
         settings = self._settings
         if query.rerank is not None:
@@ -258,7 +258,7 @@ class Retriever:
         return found, ranked
 
     def _marked(self, found: Retrieval, query: Query) -> Retrieval:
-        """With what of it no longer holds, in the words of the time that is asked for."""
+        """With what of it no longer holds, in the words of the requested time."""
         shown = found.shown_ids()
         marks = self._marks(query, shown)
         found = found.with_marks(marks) if marks else found

@@ -252,7 +252,7 @@ def _counts_said(match: re.Match[str]) -> tuple[int, int]:
 
 
 def _read_ago(match: re.Match[str], now: datetime, year: int | None) -> Span:
-    """So many units back, to within half a unit: nobody counts weeks to the day."""
+    """So many units back, to within half a unit: no one counts weeks to the day."""
     unit, (fewest, most) = UNITS[match["unit"].lower()], _counts_said(match)
     if unit in ("hour", "day", "weekend"):
         return _unit_back(unit, most, now)[0], _unit_back(unit, fewest, now)[1]

@@ -51,7 +51,7 @@ class BatchRows:
         """Short-term memories that end then or before have gone, but for those staged since."""
         self._first = LATEST
         self._ends_of = -1
-        """Of how many stored rows `_first` was found; -1 where it must be found anew."""
+        """Of how many stored rows `_first` was found; -1 where it must be found again."""
 
     def get(self, row_type: type[RowT], key: Key) -> RowT | None:
         """The row as the batch has left it; read where it was not."""

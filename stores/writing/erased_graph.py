@@ -96,7 +96,7 @@ def _note_erased(
 
 
 def free_again(connection: duckdb.DuckDBPyConnection, scope: str) -> bool:
-    """Whether files of a finished erasure were written anew before its graph was forgotten: what
+    """Whether files of a finished erasure were written again before its graph was forgotten: what
     that frees is in them still. They are then to be written again; as part of the transaction."""
     changed = connection.execute(
         "UPDATE erasures SET phase = 'files' WHERE phase = 'done' AND scope = ? RETURNING 1",

@@ -44,7 +44,7 @@ UNFINISHED: Final = "SELECT erasure_id, scope, phase, memory_ids, texts, scope_a
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """What of an erasure is left to be carried out. `texts` are those of its memories by id;
+    """What of an erasure is left to be executed. `texts` are those of its memories by id;
     `scope_at` is when all of the scope was erased."""
 
     erasure_id: str
@@ -176,7 +176,7 @@ def _held_keys(connection: duckdb.DuckDBPyConnection, ids: Sequence[str]) -> lis
 
 
 def unfinished(connection: duckdb.DuckDBPyConnection) -> list[Erasure]:
-    """The erasures that are left to be carried out, in their order."""
+    """The erasures that are left to be executed, in their order."""
     rows = connection.execute(f"{UNFINISHED} WHERE phase <> 'done' ORDER BY position").fetchall()
     return [
         Erasure(erasure_id, scope, phase, tuple(ids), json.loads(texts), scope_at)

@@ -30,7 +30,7 @@ class NameCache:
         return names
 
     def forget(self, scope: str) -> None:
-        """Read the names of a scope anew when they are next asked for."""
+        """Read the names of a scope again when they are next asked for."""
         self._scopes.pop(scope, None)
 
     def add(self, row: NameRow) -> None:

@@ -18,7 +18,7 @@ _NO_WORD = re.compile(r"[\W_]+")
 
 @cache
 def _written_otherwise() -> str:
-    """A pattern of DuckDB for texts with a character that is another in a canonical name, beside
+    """A pattern of DuckDB for texts with a character that is another in a canonical name, alongside
     its case: wide and narrow forms, ligatures, and those lower-cased in another way than there."""
     runs: list[list[int]] = []
     # The planes that have any.

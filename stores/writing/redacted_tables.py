@@ -117,7 +117,7 @@ TABLES: Final = (
 
 def redact_tables(connection: duckdb.DuckDBPyConnection, redactions: Sequence[Redaction]) -> None:
     """Take out of the tables of messages and outcomes what was erased, and out of outboxes; as
-    part of the running transaction. Those of a scope are carried out in their order."""
+    part of the running transaction. Those of a scope are executed in their order."""
     # What becomes of a row is in the row alone, and no redaction changes whose it is: all of them
     # row by row is the same as one after the other through all rows.
     by_scope = sorted(redactions, key=lambda each: each.scope)

@@ -442,7 +442,7 @@ def _staged_facts(rows: BatchRows, scope: str) -> Pairs:
     return pairs
 
 
-# Reading sessions for a batch: those that are asked for, and all that are open beside them.
+# Reading sessions for a batch: those that are requested, and all that are open alongside them.
 
 
 def prefetch_sessions(stored: StoredRows, loads: Sequence[Load]) -> list[tuple[str]]:

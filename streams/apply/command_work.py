@@ -1,4 +1,4 @@
-"""What all commands share while they are carried out: what was found, what is written, the end."""
+"""What all commands share while they are executed: what was found, what is written, the end."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ MACHINES = ("agent", "pipeline", "system")
 
 
 class Refused(Exception):
-    """A command that is not carried out; the text begins with its error code."""
+    """A command that is not executed; the text begins with its error code."""
 
 
 @dataclass(slots=True)
 class Work:
-    """The state of one command while it is carried out. `names` are those that its texts may have,
+    """The state of one command while it is executed. `names` are those that its texts may have,
     with their ids."""
 
     message: Message
@@ -216,7 +216,7 @@ def done(work: Work, command: Command, result: JsonValue) -> Step:
 
 
 def known_id(done: CommandRow, digest: str | None) -> Step:
-    """What becomes of a command whose id was carried out before: nothing where it says the same,
+    """What becomes of a command whose id was executed before: nothing where it says the same,
     else a dead letter, for the result is the first one's."""
     if digest is not None and done.digest == digest:
         return Step()
@@ -229,7 +229,7 @@ def known_id(done: CommandRow, digest: str | None) -> Step:
 
 
 def refusal(message: Message, intent: CommandIntent, error: str) -> Step:
-    """The end of a command that is not carried out: its error, for whoever waits."""
+    """The end of a command that is not executed: its error, for whoever waits."""
     row = CommandRow(
         command_id=command_id(message),
         scope=message.scope,

@@ -84,7 +84,7 @@ from palimpsest.streams.stage import Answer, Ask, Embed, Embedded, Message, Step
 from palimpsest.streams.store_port import Load, Loaded, Put
 
 PENDING = None
-"""The result of a command that a later stage will answer; nobody is shown it."""
+"""The result of a command that a later stage will answer; no one is shown it."""
 
 
 def command_step(

@@ -79,7 +79,7 @@ Touched = Iterable[tuple[str, InvalidationKind]]
 
 def kinds_of(before: MemoryRow | None, after: MemoryRow) -> tuple[InvalidationKind, ...]:
     """Whose caches a changed memory lies in: `personal` where it is somebody's (`who`), `server`
-    where it belongs to the scope as a whole; both where that has changed. An erased one is nobody's
+    where it belongs to the scope as a whole; both where that has changed. An erased one is no one's
     any more, and lies where it did."""
     rows = (after,) if before is None else (before, after)
     if before is not None and is_erased(after):

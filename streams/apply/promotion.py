@@ -95,7 +95,7 @@ def promote_step(
 
 
 def _known(row: PromotionRow, command: PromoteCommand) -> JsonValue:
-    """The answer to a plan that was carried out before. Raises Refused for another plan under the
+    """The answer to a plan that was executed before. Raises Refused for another plan under the
     promotion's id."""
     if row.plan_id != command.plan_id:
         raise Refused(

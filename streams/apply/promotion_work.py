@@ -22,7 +22,7 @@ so."""
 
 @dataclass(slots=True)
 class Promoting:
-    """A promotion while it is carried out. `facts` are those that the store knows already."""
+    """A promotion while it is executed. `facts` are those that the store knows already."""
 
     work: Work
     command: PromoteCommand

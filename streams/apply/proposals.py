@@ -58,7 +58,7 @@ from palimpsest.streams.text.linker import candidate_names, unspaced_part
 
 @dataclass(slots=True)
 class _Work:
-    """The state of one intent while its proposals are carried out one after another."""
+    """The state of one intent while its proposals are executed one after another."""
 
     message: Message
     intent: ProposalsIntent

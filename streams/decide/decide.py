@@ -156,7 +156,7 @@ def _undecided_facts(
     message: Message, body: FactsExtracted
 ) -> Generator[Ask, Answer, tuple[tuple[Fact, ...], bool]]:
     """The message's facts without those that were taken note of before (a turn published again
-    under another id), and whether there were none of these. Reconsidered facts are decided anew,
+    under another id), and whether there were none of these. Reconsidered facts are decided again,
     and of redriven ones those that came to no end."""
     if body.round or not body.facts:
         return body.facts, not body.round

@@ -160,13 +160,13 @@ def _changed(proposal: Proposal, met: Met, origin: Origin, min_confidence: float
         return Verdict("skipped", why, None)
     target = met.target
     cause = out_of_date(proposal, target)
-    # Before the flag: what is held back for a memory that is no more would be lost.
+    # Before the flag: what is pending review for a memory that is no more would be lost.
     if target is None or cause == "target_gone":
         return _again(proposal, met, origin, min_confidence, "target_gone")
     if not met.flags.allow_update_delete:
         return Verdict("blocked", "update_delete_not_allowed", target.memory_id)
     if _is_guarded(target, met):
-        # A machine's is held back for a person, who may unpin it, or insist.
+        # A machine's is pending review for a person, who may unpin it, or insist.
         return Verdict("skipped" if met.by_person else "blocked", "pinned", target.memory_id)
     if cause is not None:
         return _again(proposal, met, origin, min_confidence, cause)
@@ -196,7 +196,7 @@ def _carried_out(
 def _again(
     proposal: Proposal, met: Met, origin: Origin, min_confidence: float, cause: Cause
 ) -> Verdict:
-    """Decided anew; or at the end, without the target: a fact becomes a memory of its own, and a
+    """Decided again; or at the end, without the target: a fact becomes a memory of its own, and a
     DELETE, which keeps nothing of its fact, does nothing."""
     if not met.is_final:
         return Verdict("reconsidered", STALE, proposal.target_id, cause=cause)

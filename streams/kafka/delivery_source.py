@@ -1,7 +1,7 @@
 """What a broker delivers as a source: queued, gathered, and completed from the log.
 
 Nothing here knows Faust: a source is fed deliveries, each with the means to acknowledge it. It
-counts offsets itself and reads from the log what nobody delivers: records that the group has
+counts offsets itself and reads from the log what no one delivers: records that the group has
 acknowledged, but this store has not seen, and those before a later one that came.
 """
 
@@ -149,7 +149,7 @@ class DeliverySource:
         self._fetch_on(topic)
 
     async def _missing(self, topic: str) -> Sequence[Record]:
-        """The next records that nobody delivers, as they are in the log."""
+        """The next records that no one delivers, as they are in the log."""
         queue = self._queues[topic]
         end = max(self._begin.get(topic, 0), queue[0].record.offset if queue else 0)
         while (start := self.next_offsets[topic]) < end and not self._closed:

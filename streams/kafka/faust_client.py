@@ -134,7 +134,7 @@ class _Consumer(FaustConsumer):  # type: ignore[misc]
     async def seek_to_committed(self) -> Mapping[TP, int]:
         """Faust seeks here after it has dropped what came while its flow stood. A partition of
         which nothing is committed yet is left where it is, and what was dropped of it would not
-        come again before a restart: it begins anew, too. Both as soon as the broker tells, and as
+        come again before a restart: it begins again, too. Both as soon as the broker tells, and as
         long as there are partitions; Faust ends for the error of either."""
         while self.assignment() and not self.should_stop:
             try:

@@ -101,7 +101,7 @@ class KafkaLog:
                 if client is not None:
                     client.close()
             if self._producer is not None:
-                with contextlib.suppress(KafkaError):  # nobody waits for its records any more
+                with contextlib.suppress(KafkaError):  # no one waits for its records any more
                     self._producer.close(timeout=CLOSE_SECONDS)
             self._admin = self._consumer = self._producer = None
 
@@ -147,7 +147,7 @@ class KafkaLog:
         }
 
     def identity(self) -> Identity:
-        """Which cluster and topics these are: a topic that is made anew has another id."""
+        """Which cluster and topics these are: a topic that is rebuilt has another id."""
         cluster = self._ask(lambda admin: admin.describe_cluster())
         ids = {name: str(topic["topic_id"]) for name, topic in self._described().items()}
         return Identity(str(cluster["cluster_id"]), ids)

@@ -344,7 +344,7 @@ def _check_beginning(topic: str, partition: int, committed: int | None, facts: _
     if committed is not None and committed > marks.end:
         raise LogError(
             f"the stages that hold no store have read {topic}[{partition}] up to offset"
-            f" {committed}, but the log ends at {marks.end}: the topic was made anew. Delete the"
+            f" {committed}, but the log ends at {marks.end}: the topic was recreated. Delete the"
             " consumer group, or restore the log."
         )
 

@@ -157,5 +157,5 @@ def note_position(connection: sqlite3.Connection, position: Position) -> None:
         raise LogError(
             f"{position.consumer} cannot be at offset {position.next_offset} of"
             f" {position.topic}/{position.partition}: the log ends before it. Is this log older"
-            " than the store beside it? Restore both from the same copy"
+            " than its store? Restore both from the same copy"
         )

@@ -181,13 +181,13 @@ class EmbeddedLog(LogView):
 
     def place(self, records: Sequence[Record]) -> None:
         """Take over records of another log as `place_records` does, all of them or none. For a log
-        that nobody reads yet."""
+        that no one reads yet."""
         with self._writing(needs_lock=False) as connection:
             place_records(connection, records)
 
     def begin_at(self, topic: str, offset: int) -> None:
         """Let no record that comes into the topic have an offset before this one. For a log that
-        nobody reads yet."""
+        no one reads yet."""
         topic_named(topic)
         with self._writing(needs_lock=False) as connection:
             connection.execute(
@@ -223,7 +223,7 @@ class EmbeddedLog(LogView):
             yield connection
 
     def number_it(self, number: int) -> None:
-        """Give the log a `number`. For one that nobody reads yet."""
+        """Give the log a `number`. For one that no one reads yet."""
         with self._writing(needs_lock=False) as connection:
             connection.execute("INSERT OR REPLACE INTO settings VALUES ('number', ?)", (number,))
 
@@ -403,6 +403,6 @@ class Notifier:
         with self._lock:
             listeners = tuple(self._listeners)
         for loop, event in listeners:
-            # The loop may have been closed since; nobody listens there any more.
+            # The loop may have been closed since; no one listens there any more.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(event.set)

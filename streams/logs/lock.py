@@ -1,4 +1,4 @@
-"""One process at a time: OS locks on files beside the log.
+"""One process at a time: OS locks on files alongside the log.
 
 The kernel gives a lock back when its holder ends, however it ends, so a lock never has to be
 removed by hand; the files stay and are only name tags.

@@ -138,7 +138,7 @@ def connect_writer(path: Path) -> sqlite3.Connection:
 
 
 def is_alone(path: Path) -> bool:
-    """Whether nobody has the log open, to write or to read. Leaves all of it in the one file.
+    """Whether no one has the log open, to write or to read. Leaves all of it in the one file.
     Raises LogError."""
     with explained(path), contextlib.closing(sqlite3.connect(path, isolation_level=None)) as found:
         found.execute("PRAGMA busy_timeout=0")
@@ -353,7 +353,7 @@ def _connect_reader(path: Path) -> tuple[sqlite3.Connection, bool]:
             return _open_uri(path, "mode=ro"), False
         except sqlite3.OperationalError:
             # SQLite wants to make its shared-memory file, which a read-only folder refuses, and a
-            # full disk. Without anything in a WAL the file is all there is and nobody writes it.
+            # full disk. Without anything in a WAL the file is all there is and no one writes it.
             if _has_wal(path):
                 raise
             return _open_uri(path, "mode=ro&immutable=1"), True

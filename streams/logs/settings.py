@@ -12,7 +12,7 @@ from palimpsest.schemas.section import Section
 
 class LogSettings(Section):
     kind: Literal["embedded", "kafka"] = Field(
-        default="embedded", description="where the topics lie: a file in the data folder, or Kafka"
+        default="embedded", description="log backend: a file in the data folder, or Kafka"
     )
     partitions: int | None = Field(
         default=None,
@@ -24,7 +24,7 @@ class LogSettings(Section):
     max_record_bytes: int = Field(
         default=DEFAULT_MAX_RECORD_BYTES,
         ge=1024,
-        description="largest record taken from a producer, in bytes",
+        description="maximum size of a producer's record, in bytes",
     )
     expire_seconds: float = Field(
         default=600.0,
@@ -42,7 +42,7 @@ class KafkaSettings(Section):
     topic_prefix: str = Field(
         default="",
         pattern="^[a-z0-9-]*$",
-        description="put before the name of every topic, so that installations can share a cluster",
+        description="prefix of every topic name, so that installations can share a cluster",
     )
     group: str = Field(
         default="palimpsest",
@@ -51,7 +51,7 @@ class KafkaSettings(Section):
         " installation",
     )
     replication_factor: int = Field(
-        default=1, ge=1, le=9, description="copies of every partition that `topics create` asks for"
+        default=1, ge=1, le=9, description="replication factor that `topics create` uses"
     )
     session_seconds: float = Field(
         default=20.0,
@@ -71,7 +71,7 @@ class KafkaSettings(Section):
         default=30.0,
         ge=1.0,
         le=600.0,
-        description="how long a rebalance waits for batches that are being committed, in seconds",
+        description="how long a rebalance waits for running commits, in seconds",
     )
     workers: tuple[str, ...] = Field(
         default=(),
@@ -85,8 +85,8 @@ class KafkaSettings(Section):
     )
     listen: str = Field(
         default="127.0.0.1",
-        description="address that a worker's interface for reading listens on",
+        description="address that a worker's read interface listens on",
     )
     listen_port: int = Field(
-        default=0, ge=0, le=65535, description="its port; 0 takes any that is free"
+        default=0, ge=0, le=65535, description="its port; 0 selects a free one"
     )

@@ -30,7 +30,7 @@ class LogView:
         return self._partitions
 
     def number(self) -> int:
-        """What tells a log that was dealt out anew from that which it was made of, and from all
+        """What tells a log that was dealt out again from that which it was made of, and from all
         others; 0 of one that never was."""
         with self._reader.query("SELECT value FROM settings WHERE name='number'") as rows:
             row = rows.fetchone()

@@ -35,7 +35,7 @@ def decider_name(text: str) -> DeciderName:
 
 
 def decider_model(name: DeciderName, llm: LlmSettings, seconds: float) -> LlmSettings:
-    """The settings of the decider's model. The key of `llm` goes to nobody but its own provider at
+    """The settings of the decider's model. The key of `llm` goes to no one but its own provider at
     its own address."""
     at_home = (name.provider, name.base_url) == (llm.provider, llm.base_url)
     return LlmSettings.model_validate(

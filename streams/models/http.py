@@ -119,7 +119,7 @@ class HttpProvider:
         # at 16 of them costs more than the request.
         self._idle: list[httpx.AsyncClient] = []
         self._slots = asyncio.Semaphore(MAX_CONNECTIONS)
-        # To read all certificates takes longer than many a call: not where none are asked for.
+        # To read all certificates takes longer than many a call: not where none are requested.
         self._trusted = httpx.create_ssl_context() if url.scheme == "https" else False
 
     async def post(self, path: str, payload: Mapping[str, JsonValue]) -> Answer:
@@ -212,7 +212,7 @@ class HttpProvider:
 
     @contextlib.asynccontextmanager
     async def _client(self) -> AsyncIterator[httpx.AsyncClient]:
-        """A client that nobody else uses meanwhile, the last used first."""
+        """A client that no one else uses meanwhile, the last used first."""
         async with self._slots:
             client = self._idle.pop() if self._idle else self._new_client()
             try:

@@ -133,7 +133,7 @@ def load_encoder() -> Encoder:
 
 class LateInteractionModel:
     """Passages have threads of their own and questions have one, so that
-    nobody who searches waits for what is being stored. The model is loaded by the first call.
+    no one who searches waits for what is being stored. The model is loaded by the first call.
     `pack` makes tokens (n, d) small enough to be stored; without it they are not."""
 
     def __init__(
@@ -203,6 +203,6 @@ class LateInteractionModel:
 
 def passage_threads() -> int:
     """Half of what this process may run on: two processors are often the threads of one core,
-    where two are slower than one, and the pipeline beside this needs some too."""
+    where two are slower than one, and the pipeline alongside this needs some too."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return min(max((usable or 1) // 2, 1), MOST_THREADS)

@@ -32,21 +32,23 @@ class LlmSettings(Section):
         " server) or anthropic",
     )
     base_url: str | None = Field(
-        default=None, description="the provider's address; when not set, the provider's usual one"
+        default=None, description="the provider's URL; when not set, the provider's default"
     )
     model: str | None = Field(
         default=None, description="the model's name; when not set, the provider's default"
     )
     api_key: SecretStr | None = Field(default=None, description="key for the provider; never shown")
     timeout_seconds: float = Field(
-        default=45.0, gt=0, le=3600, description="time-out of one call as a whole, in seconds"
+        default=45.0, gt=0, le=3600, description="timeout of a call, in seconds"
     )
-    concurrency: int = Field(default=4, ge=1, le=256, description="model calls at the same time")
+    concurrency: int = Field(
+        default=4, ge=1, le=256, description="maximum number of concurrent model calls"
+    )
     input_price: float | None = Field(
-        default=None, ge=0, description="of a million tokens that the model reads, in any currency"
+        default=None, ge=0, description="price of a million input tokens, in any currency"
     )
     output_price: float | None = Field(
-        default=None, ge=0, description="of a million tokens that it writes, in the same currency"
+        default=None, ge=0, description="price of a million output tokens, in the same currency"
     )
 
     @property
@@ -67,7 +69,7 @@ class ReplySettings(Section):
     max_megabytes: float = Field(
         default=1_024.0,
         gt=0,
-        description="of the replies that are kept, in megabytes; the oldest go first",
+        description="maximum size of recorded replies, in megabytes; the oldest are deleted first",
     )
 
 
@@ -78,7 +80,7 @@ class EmbeddingSettings(Section):
         " compatible server) or hashing (word counts; for tests and load tests)",
     )
     base_url: str | None = Field(
-        default=None, description="the provider's address; when not set, the provider's usual one"
+        default=None, description="the provider's URL; when not set, the provider's default"
     )
     model: str | None = Field(
         default=None,
@@ -91,18 +93,18 @@ class EmbeddingSettings(Section):
         default=None,
         ge=8,
         le=65_536,
-        description="numbers in a vector; needed for a model that is not known here",
+        description="vector dimensions; required for an unknown model",
     )
     timeout_seconds: float = Field(
-        default=45.0, gt=0, le=3600, description="time-out of one call as a whole, in seconds"
+        default=45.0, gt=0, le=3600, description="timeout of a call, in seconds"
     )
-    batch: int = Field(default=256, ge=1, le=4096, description="texts in one call")
+    batch: int = Field(default=256, ge=1, le=4096, description="maximum number of texts per call")
     query_prefix: str | None = Field(
-        default=None, description="put before a query; when not set, what is known of the model"
+        default=None, description="prefix of a query; when not set, the model's known prefix"
     )
     passage_prefix: str | None = Field(
         default=None,
-        description="put before a stored text; when not set, what is known of the model",
+        description="prefix of a stored text; when not set, the model's known prefix",
     )
 
     @property

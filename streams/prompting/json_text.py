@@ -75,7 +75,7 @@ def without_thoughts(text: str) -> str:
     rest = text[position:]
     closed = _THOUGHTS_END.search(rest)
     if closed is not None and not rest.lstrip().startswith("{"):
-        # Some chat templates write the opening tag themselves, so only the closing one is told.
+        # Some chat templates write the opening tag themselves, so only the closing one is reported.
         rest = rest[closed.end() :]
     return rest
 

@@ -19,7 +19,7 @@ ROUNDS = 8
 ROOM_SECONDS = 0.001
 MAX_GATHER_SECONDS = 0.02
 PATIENCE_SECONDS: Mapping[str, float] = {"decide": 0.2, "graph-persist": 0.5, "audit": 1.0}
-"""How long a stage lets records gather that nobody waits for: a turn can be found once normalize
+"""How long a stage lets records gather that no one waits for: a turn can be found once normalize
 and apply-writes are done with it."""
 MOST_PATIENCE_SECONDS = 3.0
 STORE_SHARE = 0.2
@@ -33,7 +33,7 @@ class FairQueue:
 
     A batch keeps the event loop to itself while it computes and commits. Were all tasks to begin
     as soon as they can, records would hardly arrive between their batches, and each would find
-    only a few. One that waits for a model or a broker holds up nobody.
+    only a few. One that waits for a model or a broker holds up no one.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class FairQueue:
 @dataclass(slots=True)
 class Gathering:
     """How long one stage of one partition lets records gather before it begins a batch. `share` is
-    the part of the time that it may spend in its store where nobody waits for it."""
+    the part of the time that it may spend in its store where no one waits for it."""
 
     queue: FairQueue
     stage: str

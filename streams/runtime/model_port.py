@@ -131,7 +131,7 @@ class ModelPort:
 
     async def embed(self, texts: Sequence[str], required: bool = False) -> Embedded:
         """Embeddings in order; None, with the reason, for a text that the provider refuses, alone
-        and while it takes others: so no text's vector depends on what stands beside it.
+        and while it takes others: so no text's vector depends on what stands alongside it.
 
         Where it does not answer now, or refuses whatever it is given, `required` waits for as
         long as that lasts; else those texts go without too: a turn is not held up, its vector is
@@ -215,7 +215,7 @@ async def _unless_all_refused(
     ask: Callable[[Asked], Awaitable[T]], asked: Asked, harmless: Asked
 ) -> T:
     """The answer to `asked`. Raises PermanentModelError where it is refused while `harmless`, the
-    same with a text that nobody can object to, is not: then it is for what it says. What is
+    same with a text that no one can object to, is not: then it is for what it says. What is
     refused whatever it says will pass once someone sees to it: TransientModelError."""
     try:
         return await ask(asked)

@@ -17,7 +17,7 @@ class Lease(Protocol):
         ...
 
     def sure(self) -> bool:
-        """Whether it was confirmed recently enough that nobody else can have been given the
+        """Whether it was confirmed recently enough that no one else can have been given the
         partition."""
         ...
 

@@ -30,7 +30,7 @@ class Worker:
 
     `make_runner` makes the runner of a task, with the task's edges. `model_stages` are those that
     ask a model which takes its time in this set-up, each with its width (see `pace_of`).
-    `busy` tells whether something beside the stages will still publish.
+    `busy` tells whether something alongside the stages will still publish.
     `on_batch` is awaited after every batch, with the runner that has finished it.
     """
 

@@ -166,7 +166,7 @@ _PAGING: Final = ("page", "next", "sync", "continuation", "cursor", "max", "csrf
 
 
 def find_passwords(text: str, lowered: str) -> Iterator[Span]:
-    """Values beside a word for what they open."""
+    """Values alongside a word for what they open."""
     if any(hint in lowered for hint in _HINTS):
         yield from _named(text, lowered)
         if not text.isascii():
@@ -362,7 +362,7 @@ def _has_the_look(found: str, least: int) -> bool:
 
 
 def _looks_random(found: str) -> bool:
-    """What nobody would write as a word: digits in a word, or long with both cases."""
+    """What no one would write as a word: digits in a word, or long with both cases."""
     if len(found) < 8 or not any(map(str.isalnum, found)) or any(map(str.isspace, found)):
         return False
     alphabetic, digits = any(map(str.isalpha, found)), any(map(str.isdecimal, found))

@@ -159,7 +159,7 @@ class Policy:
 
     def _command(self, raw: JsonValue) -> JsonValue:
         """The body of a command, the command in it, the patches in that: at each of them there
-        are references beside texts."""
+        are references alongside texts."""
         if isinstance(raw, list):
             return [self._command(held) for held in raw]
         if not isinstance(raw, dict):

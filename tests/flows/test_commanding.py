@@ -247,7 +247,7 @@ async def test_a_command_that_fails_has_a_result(tmp_path: Path) -> None:
 
 def test_every_error_of_a_stage_is_a_known_kind() -> None:
     told = set()
-    for path in (ROOT / "streams").glob("*.py"):
+    for path in (ROOT / "streams").rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         told |= set(re.findall(r'(?:Refused\(|return|error =|\()\s*f?"([a-z]+_?[a-z_]*): ', text))
     assert {"frozen", "not_found", "confirm_mismatch", "invalid_request"} <= told

@@ -253,7 +253,7 @@ def test_what_cannot_be_promoted_is_told(made: Lab) -> None:
                 await promote(made.settings, PromoteRequest("better", most_behind=2))
 
         await refused("is not whole", whole=False)
-        await refused("only what was extracted anew", kind="rebuild")
+        await refused("only a re-extraction can be promoted", kind="rebuild")
         await refused("records behind the live log", read_through={})
         with alone(made.settings):
             await refused("another promotion or rollback is under way")
