@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import threading
 from array import array
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +59,7 @@ class ScopeIndex:
         self._rest: dict[int, tuple[int, Vector]] = {}
         self._speakers: tuple[tuple[int, int], list[int]] = ((-1, -1), [])
         self._other_speakers: set[int] = set()
-        self._name_terms: dict[tuple[int, str], frozenset[str]] = {}
+        self._names: tuple[list[int], str, dict[int, list[frozenset[str]]]] = ([], "", {})
 
     @property
     def segments(self) -> tuple[Segment, Segment]:
@@ -250,15 +252,31 @@ class ScopeIndex:
         return lengths
 
     def named_speaker(self, asked: frozenset[str], language: str) -> int | None:
-        """The number of the one speaker of the scope whose name's terms are all asked for; None
+        """The number of the one speaker of the scope who is named by the terms asked for; None
         where it is none or several."""
-        speaking = self._speaking()
-        if len(speaking) < 2:
+        names = self.speaker_names(language)
+        if len(names) < 2:
             return None
-        named = [
-            who for who in speaking if (terms := self.name_terms(who, language)) and terms <= asked
-        ]
+        named = [who for who, ways in names.items() if any(terms <= asked for terms in ways)]
         return named[0] if len(named) == 1 else None
+
+    def speaker_names(self, language: str) -> dict[int, list[frozenset[str]]]:
+        """By a speaker's number, the terms of each name that tells them from the others: the whole,
+        and its first word where no other speaker's name has it."""
+        speaking = self._speaking()
+        if self._names[:2] != (speaking, language):
+            terms = {who: frozenset(query_tokens(self._name(who), language)) for who in speaking}
+            often = Counter(chain.from_iterable(terms.values()))
+            names = {}
+            for who, whole in terms.items():
+                first = frozenset(query_tokens(self._name(who).partition(" ")[0], language))
+                own = [first] if all(often[term] == 1 for term in first) else []
+                names[who] = [each for each in dict.fromkeys((whole, *own)) if each]
+            self._names = (speaking, language, names)
+        return self._names[2]
+
+    def _name(self, who: int) -> str:
+        return self.numbers.names[who]
 
     def _speaking(self) -> list[int]:
         state = (self.turns.places, len(self.turns))
@@ -268,14 +286,6 @@ class ScopeIndex:
             here = np.flatnonzero(counts).tolist()
             self._speakers = (state, sorted(self._other_speakers.union(here)))
         return self._speakers[1]
-
-    def name_terms(self, who: int, language: str) -> frozenset[str]:
-        """The terms of a person's name, by its number."""
-        key = (who, language)
-        if key not in self._name_terms:
-            name = self.numbers.names[who]
-            self._name_terms[key] = frozenset(query_tokens(name, language))
-        return self._name_terms[key]
 
     def bytes_used(self) -> int:
         links = 250 * len(self.drawn_from) + int(self._pairs.nbytes)

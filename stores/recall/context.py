@@ -34,10 +34,11 @@ _WORD: Final = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True)
 class ContextSettings:
-    """The profile takes at most `profile_share` of the budget and `profile_tokens`, and below
-    `full_profile` tokens of budget only what is essential. `whole_share` of the budget goes to the
-    most relevant pieces as they are; all others begin as excerpts of the first of `excerpts`
-    (characters), and the next ones are what these are extended to."""
+    """The profile takes at most `profile_share` of the budget and `profile_tokens`; below
+    `full_profile` tokens of budget only what is essential and, where found pieces leave room, who
+    the persons are. `whole_share` of the budget goes to the most relevant pieces as they are; all
+    others begin as excerpts of the first of `excerpts` (characters), and the next ones are what
+    these are extended to."""
 
     profile_share: float = 0.15
     profile_tokens: int = 300
@@ -69,11 +70,12 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What the persons in question are and need, `essential` first (what would do harm if it were
-    not known), both in order of importance."""
+    """What the persons in question are and need: what would do harm if it were not known
+    (`essential`), who they are (`identity`) and the rest, each in order of importance."""
 
     essential: Sequence[Piece] = ()
     others: Sequence[Piece] = ()
+    identity: Sequence[Piece] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +107,11 @@ def assemble(
 ) -> Context | None:
     """The block; None when nothing is there or fits. It does not hold the question itself, and
     says only once what several pieces say in the same words."""
-    block = _Block(found, budget)
     share = min(int(budget * settings.profile_share), settings.profile_tokens)
-    is_full_profile = budget >= settings.full_profile or not found.pieces
-    block.take_profile((*profile.essential, *(profile.others if is_full_profile else ())), share)
+    block = _Block(found, budget, share)
+    block.take_profile(profile.essential)
+    if budget >= settings.full_profile or not found.pieces:
+        block.take_profile((*profile.identity, *profile.others))
     short, *longer = settings.excerpts
     whole = int(budget * settings.whole_share)
     for piece in found.pieces:
@@ -118,6 +121,7 @@ def assemble(
             block.take(piece, (short,))
     for characters in longer:
         block.extend(characters)
+    block.take_profile(profile.identity)
     for piece in found.neighbors:
         block.take(piece, (short,))
     for characters in longer:
@@ -129,24 +133,27 @@ def assemble(
 class _Block:
     """The lines taken so far, and the tokens left."""
 
-    def __init__(self, found: Found, budget: int) -> None:
+    def __init__(self, found: Found, budget: int, share: int) -> None:
+        """`share` are the tokens that the profile may take."""
         self._found = found
         self._budget = self._left = budget
+        self._share = share
         self._profile: list[tuple[str, str]] = []
         self._taken: dict[str, tuple[Piece, str]] = {}
         self._days: set[date] = set()
         self._said = {same_words(found.question), ""}
 
-    def take_profile(self, pieces: Sequence[Piece], allowed: int) -> None:
-        """Take what fits into the share, each on a line without a date."""
+    def take_profile(self, pieces: Sequence[Piece]) -> None:
+        """Take what fits into the profile's share and is not said yet, each on a line without a
+        date."""
         for piece in pieces:
             line, said = piece.line(folded(piece.text)), same_words(piece.text)
             cost = _cost(line) + (0 if self._profile else _cost(PROFILE_TITLE))
-            if said in self._said or cost > min(allowed, self._left):
+            if said in self._said or cost > min(self._share, self._left):
                 continue
             self._profile.append((piece.id, line))
             self._said.add(said)
-            allowed -= cost
+            self._share -= cost
             self._left -= cost
 
     def take(self, piece: Piece, sizes: Sequence[int | None], allowed: int | None = None) -> int:

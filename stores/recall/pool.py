@@ -321,11 +321,11 @@ class PoolSearch:
             return None
         said = index.turns.meta["who"][turns] == speaker
         about = index.facts.meta["who"][facts] == speaker
-        naming = np.ones(len(facts), dtype=np.bool_)
-        for term in index.name_terms(speaker, self._language):
-            pair = index.facts.postings.get(term)
-            naming &= np.isin(facts, pair[0]) if pair is not None else False
-        about |= naming
+        for terms in index.speaker_names(self._language)[speaker]:
+            pairs = [index.facts.postings.get(term) for term in terms]
+            held = [np.isin(facts, pair[0]) for pair in pairs if pair is not None]
+            if len(held) == len(terms):
+                about |= np.logical_and.reduce(held)
         about[links[said[links[:, 0]], 1]] = True
         return np.concatenate((said, about))
 

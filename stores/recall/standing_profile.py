@@ -20,7 +20,7 @@ from palimpsest.stores.recall.marks import Marks, described
 ESSENTIAL: Final = ("rule", "health", "diet")
 """What does harm where it is not known."""
 IDENTITY: Final = ("name", "home", "work")
-"""Of each of these one line is essential: who the person is, whatever is asked."""
+"""Of each of these one line tells who the person is."""
 ASPECTS: Final = (
     *ESSENTIAL,
     *IDENTITY,
@@ -104,15 +104,13 @@ def standing_profile(
     visible = allowed.among(fact.piece.id for fact in facts)
     chosen = _chosen([fact for fact in facts if fact.piece.id in visible])
     marks = marks_of({fact.piece.id for fact in chosen})
-    first = {fact.aspect: fact for fact in reversed(chosen)}
-    essential: list[Piece] = []
-    others: list[Piece] = []
+    first = {fact.aspect: fact for fact in reversed(chosen) if fact.aspect in IDENTITY}
+    profile: tuple[list[Piece], list[Piece], list[Piece]] = ([], [], [])
     for fact in chosen:
-        is_first = fact.aspect in IDENTITY and fact is first[fact.aspect]
-        is_essential = fact.pinned or fact.aspect in ESSENTIAL or is_first
-        piece = replace(fact.piece, note=_note(marks, fact))
-        (essential if is_essential else others).append(piece)
-    return Profile(essential, others)
+        is_essential = fact.pinned or fact.aspect in ESSENTIAL
+        part = 0 if is_essential else 2 if fact is first.get(fact.aspect) else 1
+        profile[part].append(replace(fact.piece, note=_note(marks, fact)))
+    return Profile(*profile)
 
 
 def _note(marks: Marks, fact: _Fact) -> str:

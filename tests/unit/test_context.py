@@ -93,6 +93,21 @@ def test_the_profile_is_there_where_nothing_is_found() -> None:
     assert made.ids == {"profile": ("p1", "p2"), "lines": ()}
 
 
+def test_who_the_person_is_takes_only_what_found_pieces_leave_of_a_small_block() -> None:
+    profile = Profile(
+        [piece("p1", "Ana is diabetic.")],
+        identity=[piece("p2", "Ana lives in Lima " + "word " * 12)],
+    )
+    near = many("n", 90)
+    full = block(assemble(profile, found(*many("t", 90), neighbors=near), 600))
+    assert full.ids["profile"] == ("p1",)
+    # Before the turns next to found ones, and those that hardly answer.
+    left = block(assemble(profile, found(*many("t", 3), neighbors=near), 600))
+    assert left.ids["profile"] == ("p1", "p2")
+    large = block(assemble(profile, found(*many("t", 90), neighbors=near), 1_500))
+    assert large.ids["profile"] == ("p1", "p2")
+
+
 def test_the_profile_keeps_within_its_share_and_is_essential_in_small_blocks() -> None:
     profile = Profile(many("health", 90), many("hobby", 90))
     small = block(assemble(profile, found(*many("t", 90)), 600))

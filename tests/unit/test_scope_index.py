@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.index.scope_index import ScopeIndex
 from tests.unit.small_store import edge, memory, turn
 
@@ -33,3 +34,28 @@ def test_a_turn_that_is_recovered_has_its_links_again() -> None:
     index.link(edge("drawn", "derived_from", "t1"))
     index.put(turn("t1", "a turn", version=3), {"turn": 1}, None)
     assert index.pairs.tolist() == [[index.turns.place_of["t1"], index.facts.place_of["drawn"]]]
+
+
+@pytest.mark.parametrize(
+    ("names", "asked", "named"),
+    [
+        (("Fahim Khan", "Akib"), "What does Fahim like?", "Fahim Khan"),
+        (("Fahim Khan", "Akib"), "What does Fahim Khan like?", "Fahim Khan"),
+        (("Fahim Khan", "Akib"), "What do Fahim and Akib like?", None),
+        (("Fahim Khan", "Akib"), "What is a khan?", None),
+        (("Ana Ruiz", "Ana Lopez"), "What does Ana like?", None),
+        (("Ana Ruiz", "Ana Lopez"), "What does Ana Lopez like?", "Ana Lopez"),
+        (("Ana", "Ana Lopez"), "What does Ana like?", "Ana"),
+        (("Борис Петров", "Анна"), "Где живёт Борис?", "Борис Петров"),
+        (("The Boss", "Ana"), "What is the time?", None),
+        (("Fahim Khan", "Fahim Khan"), "What does Fahim like?", None),
+    ],
+)
+def test_the_one_speaker_who_is_named(
+    names: tuple[str, ...], asked: str, named: str | None
+) -> None:
+    index = ScopeIndex(4)
+    for number, name in enumerate(names):
+        index.put(turn(f"t{number}", "a turn", who=name), {"turn": 1}, None)
+    found = index.named_speaker(frozenset(query_tokens(asked, "english")), "english")
+    assert (None if found is None else index.numbers.names[found]) == named
