@@ -379,3 +379,8 @@ def test_who_may_change_what(tmp_path_factory: pytest.TempPathFactory) -> None:
             headers = {"Actor-Type": "human"}
             answer = bot.delete(f"/api/memory/{memory_id}", params=asked, headers=headers)
             problem(answer, 403, "forbidden")
+
+
+def test_a_wrong_list_is_told_in_the_words_of_json(client: httpx.Client) -> None:
+    answer = client.post("/api/memory/recall", json={"query": "tea", "types": 5})
+    assert problem(answer, 422, "invalid")["detail"] == "body.types: Input should be a valid array"
