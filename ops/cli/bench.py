@@ -21,11 +21,16 @@ class Provider(StrEnum):
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Measure this machine.", no_args_is_help=True)
+    """Add the group where the benchmarks are: a checkout has them, an installed wheel has not."""
+    benchmarks = Path(__file__).parents[1] / "bench"
+    if not benchmarks.exists():
+        return
+    group = typer.Typer(
+        help="Measure this machine, from a checkout of the project.", no_args_is_help=True
+    )
     command(group)(throughput)
     for name in OTHERS:
-        if (Path(__file__).parents[1] / "bench" / f"{name}.py").exists():
-            importlib.import_module(f"palimpsest.ops.bench.{name}").register(group)
+        importlib.import_module(f"palimpsest.ops.bench.{name}").register(group)
     app.add_typer(group, name="bench")
 
 

@@ -88,7 +88,8 @@ def test_a_wheel_has_one_name_and_all_that_is_needed(wheel: Path) -> None:
         for path in (ROOT / folder).rglob(pattern)
     }
     package = "palimpsest/ops/package/__init__.py"
-    assert tracked - {*names} == {package}
+    benchmarks = {name for name in tracked if name.startswith("palimpsest/ops/bench/")}
+    assert tracked - {*names} == {package, *benchmarks}
     assert {"palimpsest/__init__.py", "palimpsest/py.typed"} <= {*names}
 
 
@@ -101,7 +102,7 @@ def test_every_package_is_listed() -> None:
     }
     # What `palimpsest` itself offers lies in a folder of its own, and is nothing else.
     there = {"palimpsest" if name == "palimpsest.ops.package" else name for name in there}
-    assert sorted(there) == listed
+    assert sorted(there - {"palimpsest.ops.bench"}) == listed
 
 
 def test_it_is_used_from_a_project_with_packages_of_the_same_names(
@@ -121,6 +122,7 @@ def test_it_is_used_from_a_project_with_packages_of_the_same_names(
     ran(python, tmp_path, command, "run", "--once", "--data-dir", data)
     told = ran(python, tmp_path, command, "recall", "Lisbon", "--scope", "ana", "--data-dir", data)
     assert "Ana moved to Lisbon" in told
+    assert "bench" not in ran(python, tmp_path, command, "--help")
 
 
 def ran(python: Path, folder: Path, *arguments: str) -> str:

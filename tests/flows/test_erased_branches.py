@@ -13,7 +13,7 @@ from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.replay.rebuild import RebuildRequest, rebuild
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.schemas.commands import Command, EraseScopeCommand
+from palimpsest.schemas.commands import Command, EraseScopeCommand, ForgetCommand
 from palimpsest.schemas.identity import erase_token
 from palimpsest.schemas.topics import MEMORY_COMMANDS
 from palimpsest.streams.runtime.output import outgoing
@@ -38,20 +38,33 @@ def marks() -> Marks:
     return Marks()
 
 
-@pytest.fixture
-def settings(tmp_path: Path, marks: Marks) -> Settings:
-    """A data folder whose log has all that can be said."""
-    made, data = tmp_path / "made", tmp_path / "data"
-    with opened(made, marks) as running:
-        first, _ = tell_turns(running, marks)
-        tell_broken(running, marks)
-        tell_commands(running, marks, first, but="add-document")
-        tell_import(running, marks)
+def moved(folder: Path) -> Settings:
+    """What a pipeline in `made` has come to, as a data folder."""
+    made, data = folder / "made", folder / "data"
     shutil.copytree(made / "log", data / "log")
     shutil.move(made / "shard", data / "shards" / "0")
     shutil.rmtree(made)
     embedding = {"provider": "hashing", "dimensions": DIMENSIONS}
     return live_settings(data, pipeline=dict(FULL), embedding=embedding)
+
+
+@pytest.fixture
+def settings(tmp_path: Path, marks: Marks) -> Settings:
+    """A data folder whose log has all that can be said."""
+    with opened(tmp_path / "made", marks) as running:
+        first, _ = tell_turns(running, marks)
+        tell_broken(running, marks)
+        tell_commands(running, marks, first, but="add-document")
+        tell_import(running, marks)
+    return moved(tmp_path)
+
+
+@pytest.fixture
+def turns_alone(tmp_path: Path, marks: Marks) -> tuple[Settings, tuple[str, ...]]:
+    """A data folder with two turns and what was drawn from them, and the turns' ids."""
+    with opened(tmp_path / "made", marks) as running:
+        ids = tell_turns(running, marks)
+    return moved(tmp_path), tuple(ids)
 
 
 async def work(
@@ -96,4 +109,19 @@ async def test_of_a_scope_nothing_is_left_in_a_branch(settings: Settings, marks:
     assert left_in(settings.data_dir, marks) == []
     await rebuild(settings, RebuildRequest("after", swap=True, anyway=True))
     await work(settings, marks)
+    assert left_in(settings.data_dir, marks) == []
+
+
+async def test_of_memories_nothing_is_left_in_a_branch(
+    turns_alone: tuple[Settings, tuple[str, ...]], marks: Marks
+) -> None:
+    settings, ids = turns_alone
+    await work(settings, marks)
+    await rebuild(settings, RebuildRequest("then", until=2))
+    await rebuild(settings, RebuildRequest("again", swap=True, anyway=True))
+    await work(settings, marks)
+    await rebuild(settings, RebuildRequest("branch"))
+    assert left_in(settings.data_dir / "branches", marks)
+    forget = ForgetCommand(memory_ids=ids, reason="asked", hard=True, cascade=True)
+    await erase(settings, marks, lambda app: forget)
     assert left_in(settings.data_dir, marks) == []
