@@ -46,7 +46,7 @@ MOST: Final = 1_000
 """Results that a recall may be asked for."""
 FEWEST: Final = 50
 """Results of a recall that a search looks through at least, for items among other memories."""
-AT_ONCE: Final = 64
+AT_ONCE: Final = 16
 """Operations of a batch that are under way at the same time."""
 Namespace = tuple[str, ...]
 

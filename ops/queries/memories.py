@@ -113,10 +113,7 @@ def list_memories(
             values += [value] * condition.count("?")
     if after is not None:
         conditions.append(_AFTER_A_PAGE)
-        at, rest = cursor(after)
-        created_at, named = cursor(rest)
-        in_scope, _, identity = named.rpartition("/")
-        values += [*(at, created_at, in_scope) * 2, identity]
+        values += _place(after)
     matches = from_all(
         sources,
         f"SELECT {COLUMNS} FROM memory_rows WHERE {' AND '.join(conditions)}"
@@ -130,6 +127,14 @@ def list_memories(
     for number, shard in sources.shards.items():
         with_marks(sources, shard, [row for partition, row in matches if partition == number])
     return page(found, limit, "memories", NEWEST, more=False)
+
+
+def _place(after: str) -> list[object]:
+    """The values of _AFTER_A_PAGE. Raises RequestError."""
+    occurred_at, rest = cursor(after)
+    created_at, named = cursor(rest)
+    scope, _, memory_id = named.rpartition("/")
+    return [*(occurred_at, created_at, scope) * 2, memory_id]
 
 
 _WEAK = f"""

@@ -58,19 +58,20 @@ _LEFT: Final = (
     (
         re.compile(
             r" (?:has |have |just )?(?:sold|gave away|got rid of|traded in|traded)"
-            r" (?:the|my|our|his|her|their) (?P<what>[\w-]+(?: [\w-]+)?)(?: for .+)?$"
+            r" (?:the|my|our|his|her|their) (?P<what>[A-Z][\w-]*(?: [\w-]+)?)(?: for .+)?$"
         ),
         ("drive", "own", "have", "ride"),
     ),
     (
         re.compile(
-            r" (?:has |have |just )?(?:left|quit|resigned from) (?P<what>[\w-]+(?: [\w-]+){0,2}?)"
-            r"(?: and (?:has |have )?joined .+| for .+)?$"
+            r" (?:has |have |just )?(?:left|quit|resigned from)"
+            r" (?P<what>[A-Z][\w-]*(?: [\w-]+){0,2}?)(?: and (?:has |have )?joined .+| for .+)?$"
         ),
         ("work at", "work for"),
     ),
 )
-"""What one did with a thing, or where, until one sold or left it."""
+"""What one did with a thing that has a name, or where, until one sold or left it. Of a motorcycle
+that is sold one may have another."""
 _VERB: Final = re.compile(r"(?:ing|es|s|e)$")
 _DOUBLED: Final = re.compile(r"([bdgmnprt])\1$")
 
@@ -115,8 +116,8 @@ def _forms(plain: str, has_speaker: bool) -> tuple[Form, ...]:
         return ()
     ended = _ENDED.search(text)
     if ended is not None:
-        return _ended(text[: ended.start()], ended["verb"], ended["what"]) + _left(text)
-    if left := _left(text):
+        return _ended(text[: ended.start()], ended["verb"], ended["what"]) + _left(plain)
+    if left := _left(plain):
         return left
     return _plain(text.split())
 
@@ -144,12 +145,13 @@ def _ended(subject: str, verb: str, what: str) -> tuple[Form, ...]:
 
 def _left(text: str) -> tuple[Form, ...]:
     """ "sold the Fiat", "left KLM": it is denied that they drive the one, or work at the other."""
-    return tuple(
-        ((*map(base_form, f"{text[: match.start()]} {doing} {match['what']}".split()),), False)
+    denied = (
+        f"{text[: match.start()]} {doing} {match['what']}".casefold().split()
         for pattern, doings in _LEFT
         if (match := pattern.search(text)) is not None
         for doing in doings
     )
+    return tuple((tuple(map(base_form, words)), False) for words in denied)
 
 
 def _readings(words: tuple[str, ...], holds: bool) -> list[Form]:

@@ -238,10 +238,6 @@ _ROWS: Final = (
     _row("possession", "sell", "my|our|his|her|their", EVENTS, "goods", denies=True, news=True),
     _row("possession", "sell", "my|our|his|her|their|the", EVENTS, "title", key="car", denies=True,
          news=True),
-    _row("possession", "give", "away my|away our|away his|away her|away their", EVENTS, "goods",
-         denies=True, news=True),
-    _row("possession", "get", "rid of my|rid of our|rid of his|rid of her|rid of their", EVENTS,
-         "goods", denies=True, news=True),
     _row("possession", "use", "", ("perfect progressive", "progressive"), "named", key="uses"),
     # events
     _row("event", "be", "to", ("perfect",), "place", key="visited"),
