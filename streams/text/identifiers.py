@@ -64,7 +64,7 @@ _LEAD: Final = re.compile(
 _STATEMENT: Final = re.compile(
     r"\s*(?:that|what|where|who|whom|whose|which|when|how|why|if|whether)\b", re.IGNORECASE
 )
-_TAIL: Final = re.compile(r"(?:,? (?:any ?more|any longer|please|now))*[?.!]*\s*$", re.IGNORECASE)
+_TAIL: Final = re.compile(r"(?:,? (?:any ?more|any longer|please|now)){1,3}$", re.IGNORECASE)
 _BARE: Final = re.compile(r"\w+(?:[-.]\w+)*")
 _INFLECTIONS: Final = frozenset("s es d ed ing er r ly n en e ies".split())
 """Endings with which a word is the same still."""
@@ -134,7 +134,7 @@ class Asked(NamedTuple):
 def asked(question: str) -> Asked:
     """Reads a question that asks to forget."""
     lead = _LEAD.match(question.strip())
-    text = question if lead is None else question.strip()[lead.end() :]
+    text = (question.strip() if lead is None else question.strip()[lead.end() :]).rstrip(" ?.!")
     tail = _TAIL.search(text)
     text = text if tail is None else text[: tail.start()]
     is_all = _EVERYTHING.search(question) is not None or (
