@@ -46,7 +46,8 @@ said AS MATERIALIZED (
     SELECT f.turn_memory_id AS id, o.memory_id, f.content AS statement
     FROM changed c JOIN outcomes o ON o.memory_id = c.memory_id AND o.item_kind = 'fact'
         JOIN fact_rows f ON f.item_id = o.item_id
-    WHERE f.scope = $scope AND o.scope = $scope AND o.event IN {SAID_AGAIN}),
+    WHERE f.scope = $scope AND o.scope = $scope AND o.event IN {SAID_AGAIN}
+        AND f.turn_memory_id <> o.memory_id),
 edges AS MATERIALIZED (
     SELECT source_id AS drawn, target_id AS source FROM memory_edges
     WHERE scope = $scope AND relation_type = 'derived_from'

@@ -61,6 +61,7 @@ from palimpsest.streams.apply.remember import EXPLICIT_IMPORTANCE, parse_prefix,
 from palimpsest.streams.apply.rollback import rollback_step
 from palimpsest.streams.apply.session_commands import session_result
 from palimpsest.streams.apply.shadow import refuse_unearned, shadow_step
+from palimpsest.streams.claims.grammar import USER
 from palimpsest.streams.claims.reading import claims_in
 from palimpsest.streams.claims.triples import triples_of
 from palimpsest.streams.memory_rows import (
@@ -267,7 +268,7 @@ def _modify(work: Work, patch: MemoryPatch, reason: str) -> JsonValue:
     if updated.content != row.content and row.type not in SOURCE_TYPES:
         known = work.graph.triples if work.graph is not None else ()
         # The memories that have the names are linked by their texts.
-        told = (*known, *_relations(updated))
+        told = (*known, *_relations(updated, work.intent.actor.id))
         work.graph = GraphWork(memory_ids=(), triples=told) if told else None
     answer: dict[str, JsonValue] = {
         "id": row.memory_id,
@@ -279,9 +280,10 @@ def _modify(work: Work, patch: MemoryPatch, reason: str) -> JsonValue:
     return answer
 
 
-def _relations(row: MemoryRow) -> tuple[Triple, ...]:
-    """What the memory's text relates, as far as it is a claim that the rules know."""
-    speaker = "The user" if row.who in ("", "pipeline") else row.who
+def _relations(row: MemoryRow, actor: str) -> tuple[Triple, ...]:
+    """What the memory's text relates, as far as it is a claim that the rules know. Where no person
+    is named for it, the memory is its actor's, and "I" is the user, as when it was remembered."""
+    speaker = USER if row.who in ("", "pipeline", actor) else row.who
     return tuple(
         Triple(**told._asdict(), confidence=row.confidence)
         for claim in claims_in(row.content, speaker, row.occurred_at.date())

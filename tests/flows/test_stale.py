@@ -190,3 +190,19 @@ def tools_of(memory: AsyncMethods) -> Iterator[Callable[..., Awaitable[Any]]]:
     kinds = {kind.surface.tool: kind for kind in OPERATIONS.values()}
     for name in ("search_memory", "get_context", "get_entity_info"):
         yield tool_of(kinds[name], lambda: memory, WORDS[name])
+
+
+def test_a_remembered_text_that_is_corrected_is_marked_by_nothing_that_it_said(
+    tmp_path: Path,
+) -> None:
+    rules = {"embedding.provider": "hashing", "llm.provider": "rules"}
+    with Memory(tmp_path, scope="ana", settings=rules, wait_seconds=120.0) as memory:
+        kept = memory.remember("My sister Lena lives in Graz")
+        memory.wait_until_processed()
+        memory.correct(kept.id, "My sister Lena lives in Linz")
+        [found] = memory.recall("where does Lena live?").results
+        assert (found.content, found.marks) == ("My sister Lena lives in Linz", ())
+        memory.wait_until_processed()
+        told = {(each["relation"], each["name"]) for each in memory.get_entity("Lena").relations}
+    assert ("lives_in", "Linz") in told
+    assert {name for _, name in told} <= {"Linz", "The user"}  # "I" is no account's name
