@@ -229,7 +229,7 @@ def describe(error: ValidationError, limit: int = 5) -> str:
     """The failures of a validation in one line, with where each lies and without the input."""
     failures = error.errors(include_url=False, include_input=False, include_context=False)
     lines = [
-        f"{'.'.join(map(str, failure['loc'])) or 'record'}: {_as_json_says(failure['msg'])}"
+        f"{'.'.join(map(str, failure['loc'])) or 'record'}: {as_json_says(failure['msg'])}"
         for failure in failures[:limit]
     ]
     if len(failures) > limit:
@@ -237,7 +237,7 @@ def describe(error: ValidationError, limit: int = 5) -> str:
     return "; ".join(lines)
 
 
-def _as_json_says(message: str) -> str:
+def as_json_says(message: str) -> str:
     """A failure in the words of JSON, which has neither tuples nor dictionaries."""
     said = message.removeprefix("Value error, ").replace("valid tuple", "valid array")
     return said.replace("valid dictionary", "valid object")

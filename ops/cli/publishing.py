@@ -85,7 +85,7 @@ SaidSince = Annotated[
 ]
 Zone = Annotated[str, typer.Option(help="Zone of times that name none or are in UTC.")]
 Order = Annotated[DateOrder | None, typer.Option(help="Of day, month, year in a WhatsApp chat.")]
-Session = Annotated[
+SessionId = Annotated[
     str | None, typer.Option(help="Name of the conversation; else the source's own.")
 ]
 Captions = Annotated[
@@ -103,7 +103,7 @@ def ingest(
     since: SaidSince = None,
     timezone: Zone = "UTC",
     date_order: Order = None,
-    session: Session = None,
+    session_id: SessionId = None,
     captions: Captions = False,
     dry_run: DryRun = False,
     json: AsJson = False,
@@ -121,7 +121,7 @@ def ingest(
     settings = cli.settings
     _check(files, scope)
     order = date_order.value if date_order else None
-    choices = _choices(me, timezone, order, session)
+    choices = _choices(me, timezone, order, session_id)
     options = _options(settings, form, scope, since, captions, choices)
     _publish(settings, files, options, Tally(json, dry_run), dry_run)
 
@@ -164,7 +164,7 @@ def _check(files: list[str], scope: str | None) -> None:
         raise wrong_use(f"there is no file {', '.join(missing)}")
 
 
-def _choices(me: str, timezone: str, date_order: str | None, session: str | None) -> Choices:
+def _choices(me: str, timezone: str, date_order: str | None, session_id: str | None) -> Choices:
     from zoneinfo import ZoneInfo
 
     from palimpsest.ops.ingest.base import Choices
@@ -177,7 +177,7 @@ def _choices(me: str, timezone: str, date_order: str | None, session: str | None
             f"there is no time zone {timezone!r}; write it as Europe/Lisbon or UTC"
         ) from None
     order = cast("DateOrderName | None", date_order)
-    return Choices(utc_now(), " ".join(me.split()), zone, order, session)
+    return Choices(utc_now(), " ".join(me.split()), zone, order, session_id)
 
 
 def _options(

@@ -26,6 +26,7 @@ from palimpsest.ops.queries.errors import (
     UnavailableError,
 )
 from palimpsest.ops.service.client import NotThereError
+from palimpsest.schemas.codec import as_json_says
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.streams.logs.base import LogError
 
@@ -167,7 +168,7 @@ def _of_validation(error: RequestValidationError) -> Problem:
         why = str(errors[0].get("ctx", {}).get("error", "it ends too early"))
         return Problem("malformed", f"the body is no JSON: {why}")
     told = [
-        {"where": _where(each["loc"]), "why": WORDS.get(each["type"], _said(each["msg"]))}
+        {"where": _where(each["loc"]), "why": WORDS.get(each["type"], as_json_says(each["msg"]))}
         for each in errors
     ]
     detail = "; ".join(f"{each['where']}: {each['why']}" for each in told[:5])
@@ -176,10 +177,6 @@ def _of_validation(error: RequestValidationError) -> Problem:
 
 WORDS: Final = {"extra_forbidden": "there is no such field", "missing": "is missing"}
 """For errors of pydantic whose text is for programmers."""
-
-
-def _said(message: object) -> str:
-    return str(message).removeprefix("Value error, ")
 
 
 def _where(place: Sequence[object]) -> str:

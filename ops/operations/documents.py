@@ -162,9 +162,10 @@ class Documents(Read[DocumentPage]):
         return list_documents(sources, self.scope, self.status, self.limit, self.cursor)
 
     def merge(self, answers: Sequence[Json]) -> Json:
+        from palimpsest.ops.queries.documents import NEWEST
         from palimpsest.ops.queries.pages import paged
 
-        return paged(answers, self.limit, "documents", "created_at")
+        return paged(answers, self.limit, "documents", NEWEST)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 Force = Annotated[bool, Doc("also pinned ones", option="--force")]
 ConfirmToken = Annotated[str | None, Doc("the `confirm_token` of a preview", option="--confirm")]
 Mode = Annotated[
-    Literal["preview", "execute"],
+    Literal["preview", "execute"] | None,
     Doc(
-        "with `preview`: show what would go, with the token that confirms it, and change nothing",
-        switch=("--preview", "preview"),
+        "`preview` shows what would go, with the token that confirms it, and changes nothing;"
+        " else what ids name or a token confirms is executed, all else is previewed"
     ),
 ]
 
@@ -140,27 +140,32 @@ class Forgetting(Selection, Write[Changes]):
     """What forget and erase share: the command for a selection."""
 
     reason: Reason = ""
-    mode: Mode = "execute"
+    mode: Mode = None
     force: Force = False
     if_version: IfVersion = None
     confirm_token: ConfirmToken = None
     hard: ClassVar[bool] = False
 
+    @property
+    def is_executed(self) -> bool:
+        is_exact = self.is_by_ids or self.confirm_token is not None
+        return self.mode == "execute" or (self.mode is None and is_exact)
+
     def validate(self) -> None:
         self.check_selection()
-        if self.mode == "execute" and not self.reason.strip():
+        if self.is_executed and not self.reason.strip():
             raise RequestError("a reason is needed to forget; it is kept in the history")
         if self.if_version is not None and not (self.is_by_ids and len(self.memory_ids) == 1):
             raise RequestError("if_version is for one memory by its id")
 
     def instead(self) -> PreviewForget | None:
-        if self.mode == "execute":
+        if self.is_executed:
             return None
         return PreviewForget(**self.selected(), hard=self.hard)
 
     def counts_against(self) -> Rate | None:
         is_one = self.is_by_ids and len(self.memory_ids) == 1 and not self.cascade
-        return "delete" if is_one and self.mode == "execute" else Write.counts_against(self)
+        return "delete" if is_one and self.is_executed else Write.counts_against(self)
 
     async def command(self, ask: Ask, settings: Settings) -> Command:
         """For what the selection finds now; it holds only while that is as it is now. Raises
@@ -216,8 +221,9 @@ class Forgetting(Selection, Write[Changes]):
 class Forget(Forgetting):
     """Forget memories: hidden at once, recoverable for a while.
 
-    By ids, or in a scope by a question or by filters. More than 25 at once need the token of a
-    preview; with a token nothing is forgotten unless all is still as the preview showed it.
+    By ids, or in a scope by a question or by filters: what these find is shown, and forgotten with
+    `mode` execute or with the token that was shown. More than 25 at once need the token; with it
+    nothing is forgotten unless all is still as it was shown.
 
     Example: palimpsest forget 1f0c9a52 --reason "Ana took it back"
     """
@@ -303,7 +309,7 @@ class EraseScope(Write[ErasedScope]):
         str, Doc("the memory space", min_length=1, max_length=256, not_blank=True, argument=True)
     ]
     reason: Reason = ""
-    mode: Mode = "execute"
+    mode: Mode = None
     confirm_token: ConfirmToken = None
     memories: Annotated[
         int | None,
@@ -320,8 +326,13 @@ class EraseScope(Write[ErasedScope]):
         rate="batch_forget",
     )
 
+    @property
+    def is_executed(self) -> bool:
+        is_exact = self.confirm_token is not None or self.memories is not None
+        return self.mode == "execute" or (self.mode is None and is_exact)
+
     def validate(self) -> None:
-        if self.mode == "preview":
+        if not self.is_executed:
             return
         if not self.reason.strip():
             raise RequestError("a reason is needed to erase; it is kept in the history")
@@ -332,7 +343,7 @@ class EraseScope(Write[ErasedScope]):
             )
 
     def instead(self) -> PreviewEraseScope | None:
-        return PreviewEraseScope(self.scope) if self.mode == "preview" else None
+        return None if self.is_executed else PreviewEraseScope(self.scope)
 
     async def command(self, ask: Ask, settings: Settings) -> Command:
         from palimpsest.schemas.commands import EraseScopeCommand

@@ -315,9 +315,10 @@ class List(Read[MemoryPage]):
         )
 
     def merge(self, answers: Sequence[Json]) -> Json:
+        from palimpsest.ops.queries.memories import NEWEST
         from palimpsest.ops.queries.pages import paged
 
-        return paged(answers, self.limit, "memories", "occurred_at")
+        return paged(answers, self.limit, "memories", NEWEST)
 
 
 @dataclass(frozen=True, slots=True)

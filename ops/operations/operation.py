@@ -67,9 +67,9 @@ class Doc:
     `min_length` and `max_length` are of a text in characters, of a tuple in items; `item_length` is
     the most characters of each item. `not_blank`: a text of spaces alone is refused.
     `argument`: positional on the command line. `option`: its spelling there where that is not the
-    field's name; `switch`: an option there, and the value that it gives. `header`: the
-    HTTP header that carries it. `surfaces`: where it can be given, None for everywhere. `model`: a
-    class of pydantic, as "module:name", that describes a JSON object further.
+    field's name. `header`: the HTTP header that carries it. `surfaces`: where it can be given,
+    None for everywhere. `model`: a class of pydantic, as "module:name", that describes a JSON
+    object further.
     """
 
     text: str
@@ -81,7 +81,6 @@ class Doc:
     not_blank: bool = False
     argument: bool = False
     option: str | None = None
-    switch: tuple[str, str] | None = None
     metavar: str | None = None
     header: str | None = None
     surfaces: tuple[Literal["http", "command", "library"], ...] | None = None

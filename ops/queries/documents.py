@@ -17,6 +17,8 @@ _DOCUMENT = (
     "SELECT document_id AS id, scope, kind, source, title, status, error, content_type, characters,"
     " chunks, added_by, created_at, updated_at, deleted_at FROM documents"
 )
+NEWEST = ("created_at", "id")
+"""What a page of documents is sorted by."""
 _CHUNKS = """
 SELECT l.position, l.memory_id AS id, m.content, m.is_deleted FROM document_memories l
 JOIN memory_rows m ON m.memory_id = l.memory_id AND m.scope = l.scope
@@ -54,7 +56,7 @@ def list_documents(
         values,
     )
     found = [row for _, row in matches]
-    return page(found, limit, "documents", "created_at", more=False)
+    return page(found, limit, "documents", NEWEST, more=False)
 
 
 def chunks(sources: Sources, document_id: str, limit: int, cursor: int | None) -> JsonObject:

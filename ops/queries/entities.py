@@ -105,7 +105,7 @@ FROM main.entity_aspects a
     JOIN main.entity_attributes t ON t.aspect_id = a.aspect_id AND t.scope = a.scope
     JOIN memory_rows m ON m.memory_id = t.memory_id
 WHERE a.scope = $scope AND a.entity_id = $id AND t.status = 'active' AND NOT m.is_deleted
-ORDER BY a.name, m.occurred_at, m.memory_id
+ORDER BY a.name, m.occurred_at, m.created_at, m.memory_id
 """
 
 
@@ -114,7 +114,7 @@ def _memories(shard: Shard, scope: str, entity_id: str, limit: int) -> list[Json
         shard,
         f"SELECT {COLUMNS} FROM memory_rows WHERE memory_id IN (SELECT memory_id FROM"
         " present_mentions WHERE entity_id = ? AND scope = ?) AND NOT is_deleted"
-        " ORDER BY occurred_at DESC, memory_id DESC LIMIT ?",
+        " ORDER BY occurred_at DESC, created_at DESC, memory_id DESC LIMIT ?",
         [entity_id, scope, limit],
     )
     for row in found:

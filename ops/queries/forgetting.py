@@ -26,7 +26,10 @@ from palimpsest.streams.apply.hiding import hidden_text
 from palimpsest.streams.normalize import FORGOTTEN_UNCONFIRMED
 from palimpsest.streams.store_port import Load, Loaded
 from palimpsest.streams.text.identifiers import (
+    alike,
+    asked,
     has_case,
+    having_words,
     identifiers,
     identifiers_asked,
     naming,
@@ -39,11 +42,6 @@ VECTOR_SHARE: Final = 0.85
 """Of the best, above which something is meant by a question, too. Fitted to the statements of
 tests/data/forgetting.jsonl: other facts of the same person reach .76 and .84 at most, the same in
 other words or another language .84 and .88 at least."""
-_EVERYTHING: Final = re.compile(
-    r"\b(?:everything|anything|whatever|all|alles|todo|tout|tutto|tudo|всё|все)\b"
-    r"|すべて|全て|全部|所有",
-    re.IGNORECASE,
-)
 _COLUMNS = (
     "memory_id AS id, type, content, who, role, session_id, source_type, tags, pinned, version,"
     " occurred_at"
@@ -121,20 +119,22 @@ def _meant(
     """The ids of the texts that a question means; `found` is what a recall found likely."""
     chosen = _having(identifiers(question), texts)
     if not chosen:
-        named = naming(question, texts, ignored)
-        if named.ids and (named.is_all or _EVERYTHING.search(question)):
-            chosen = named.ids
+        about, is_all, is_thing = asked(question)
+        named = naming(about, texts, ignored)
+        whole = having_words(named.rest, {key: texts[key] for key in named.ids or texts})
+        is_exact = is_all or (is_thing and (bool(named.ids) or len(named.rest) > 1))
+        if (whole and is_exact) or (named.ids and not named.rest):
+            chosen = whole
         else:
             pool = [
                 row
                 for row in found
                 if not named.ids or row["id"] in named.ids or not has_case(str(row["content"]))
             ]
-            chosen = {str(row["id"]) for row in pool}
-            if not _EVERYTHING.search(question):
-                chosen = _nearest(pool)
-    asked = identifiers_asked(question, [texts[key] for key in sorted(chosen & texts.keys())])
-    return chosen | _having(asked, texts)
+            chosen = _nearest(pool)
+        chosen -= alike(about, texts)
+    kinds = identifiers_asked(question, [texts[key] for key in sorted(chosen & texts.keys())])
+    return chosen | _having(kinds, texts)
 
 
 def _having(patterns: Sequence[re.Pattern[str]], texts: Mapping[str, str]) -> set[str]:
@@ -232,7 +232,7 @@ def _matching(
     found = rows(
         shard,
         f"SELECT {_COLUMNS} FROM memory_rows WHERE {' AND '.join(conditions)}"
-        f" ORDER BY occurred_at DESC, memory_id LIMIT {limit + 1}",
+        f" ORDER BY occurred_at DESC, created_at DESC, memory_id LIMIT {limit + 1}",
         values,
     )
     return sorted(found, key=lambda row: -scores.get(str(row["id"]), 0.0))

@@ -27,6 +27,12 @@ SAID_AS = _SAID_BY.format(
     )
 )
 """The same by the roles of speakers."""
+NEWEST = ("occurred_at", "created_at", "scope")
+"""What a page of memories is sorted by; those of a scope that are equal in it, by their rows: in
+the order in which they arrived."""
+_AFTER_A_PAGE = """((occurred_at, created_at, scope) < (?::TIMESTAMPTZ, ?::TIMESTAMPTZ, ?)
+    OR (occurred_at, created_at, scope) = (?::TIMESTAMPTZ, ?::TIMESTAMPTZ, ?)
+    AND rowid < (SELECT rowid FROM memory_rows WHERE memory_id = ?))"""
 COLUMNS = (
     "memory_id AS id, scope, type, content, who, role, session_id, source_id, occurred_at,"
     " created_at, updated_at, updated_by, importance, confidence, decay_rate, pinned, tags,"
@@ -106,12 +112,13 @@ def list_memories(
             conditions.append(condition)
             values += [value] * condition.count("?")
     if after is not None:
-        conditions.append("(occurred_at, memory_id) < (?::TIMESTAMPTZ, ?)")
-        values += cursor(after)
+        conditions.append(_AFTER_A_PAGE)
+        values += _place(after)
     matches = from_all(
         sources,
         f"SELECT {COLUMNS} FROM memory_rows WHERE {' AND '.join(conditions)}"
-        f" ORDER BY occurred_at DESC, memory_id DESC LIMIT {int(limit) + 1}",
+        " ORDER BY occurred_at DESC, created_at DESC, scope DESC, rowid DESC"
+        f" LIMIT {int(limit) + 1}",
         values,
     )
     found = [row for _, row in matches]
@@ -119,14 +126,22 @@ def list_memories(
         row["metadata"] = json.loads(str(row["metadata"]))
     for number, shard in sources.shards.items():
         with_marks(sources, shard, [row for partition, row in matches if partition == number])
-    return page(found, limit, "memories", "occurred_at", more=False)
+    return page(found, limit, "memories", NEWEST, more=False)
+
+
+def _place(after: str) -> list[object]:
+    """The values of _AFTER_A_PAGE. Raises RequestError."""
+    occurred_at, rest = cursor(after)
+    created_at, named = cursor(rest)
+    scope, _, memory_id = named.rpartition("/")
+    return [*(occurred_at, created_at, scope) * 2, memory_id]
 
 
 _WEAK = f"""
 SELECT {COLUMNS} FROM memory_rows
 WHERE scope = ? AND NOT is_deleted AND type NOT IN ('episodic', 'document_chunk')
     AND NOT pinned AND decay_rate > 0 AND confidence < ?
-ORDER BY confidence, occurred_at, memory_id LIMIT ?
+ORDER BY confidence, occurred_at, created_at, memory_id LIMIT ?
 """
 
 

@@ -103,7 +103,7 @@ def _related(
         shard,
         f"SELECT {COLUMNS} FROM memory_rows WHERE memory_id IN"
         f" (SELECT {other} FROM memory_edges WHERE {own} = ? AND"
-        " relation_type = 'derived_from') ORDER BY occurred_at, memory_id",
+        " relation_type = 'derived_from') ORDER BY occurred_at, created_at, memory_id",
         [memory_id],
     )
     for memory in related:

@@ -43,7 +43,8 @@ FROM turns t LEFT JOIN (
            max(model) AS model, list_distinct(flatten(list(warnings))) AS warnings
     FROM extractions GROUP BY scope, turn_memory_id
 ) e ON e.scope = t.scope AND e.turn_memory_id = t.memory_id
-WHERE coalesce(e.facts, 0) = 0 ORDER BY t.occurred_at DESC, t.memory_id LIMIT 100""",
+WHERE coalesce(e.facts, 0) = 0
+ORDER BY t.occurred_at DESC, t.created_at DESC, t.memory_id LIMIT 100""",
     ),
     "model-calls": SavedQuery(
         "Model calls by cost, where prices are set, by tokens and by latency in milliseconds.",

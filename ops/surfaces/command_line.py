@@ -50,7 +50,7 @@ def as_function(kind: AnyOperation) -> Callable[..., None]:
     taken = [each for each in parameters(kind) if each.on("command")]
 
     def run(cli: Cli, json: bool = False, **given: Any) -> None:
-        execute(cli, kind, {each.name: _value(each, given) for each in taken}, json)
+        execute(cli, kind, {each.name: given[each.name] for each in taken}, json)
 
     options = [inspect.Parameter("cli", inspect.Parameter.KEYWORD_ONLY, annotation=Cli)]
     options += [_option(each) for each in sorted(taken, key=lambda each: not each.doc.argument)]
@@ -173,11 +173,12 @@ def _option(parameter: Parameter) -> inspect.Parameter:
         about["parser"] = parse_time
         about["metavar"] = "TIME"
     made = typer.Argument(**about) if doc.argument else typer.Option(*_spelling(parameter), **about)
+    default = None if parameter.repeated else parameter.default
     return inspect.Parameter(
         parameter.name,
         inspect.Parameter.KEYWORD_ONLY,
         annotation=Annotated.__class_getitem__((kind, made)),  # type: ignore[attr-defined]
-        default=inspect.Parameter.empty if parameter.required else _default(parameter),
+        default=inspect.Parameter.empty if parameter.required else default,
     )
 
 
@@ -185,29 +186,12 @@ def _option_type(parameter: Parameter) -> Any:
     plain = parameter.plain_type
     if parameter.repeated:
         return list[str] if parameter.required else list[str] | None
-    if parameter.doc.switch is not None:
-        return bool
     return plain if plain is parameter.type else plain | None
 
 
 def _spelling(parameter: Parameter) -> tuple[str, ...]:
     doc = parameter.doc
-    if doc.switch is not None:
-        return (doc.switch[0],)
     if doc.option is None:
         return (f"--{parameter.name.replace('_', '-')}",) if parameter.repeated else ()
     long, _, short = doc.option.partition("/")
     return (long, short) if short.startswith("-") and not short.startswith("--") else (doc.option,)
-
-
-def _default(parameter: Parameter) -> Any:
-    if parameter.doc.switch is not None:
-        return False
-    return None if parameter.repeated else parameter.default
-
-
-def _value(parameter: Parameter, given: dict[str, Any]) -> Any:
-    value = given[parameter.name]
-    if parameter.doc.switch is not None:
-        return parameter.doc.switch[1] if value else parameter.default
-    return value

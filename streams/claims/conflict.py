@@ -68,6 +68,24 @@ _ENDED: Final = re.compile(
 )
 _GIVEN_UP: Final = ("play", "eat", "drink", "do")
 """What one may have done with a thing that one gave up."""
+_LEFT: Final = (
+    (
+        re.compile(
+            r" (?:has |have |just )?(?:sold|gave away|got rid of|traded in|traded)"
+            r" (?:the|my|our|his|her|their) (?P<what>[A-Z][\w-]*(?: [\w-]+)?)(?: for .+)?$"
+        ),
+        ("drive", "own", "have", "ride"),
+    ),
+    (
+        re.compile(
+            r" (?:has |have |just )?(?:left|quit|resigned from)"
+            r" (?P<what>[A-Z][\w-]*(?: [\w-]+){0,2}?)(?: and (?:has |have )?joined .+| for .+)?$"
+        ),
+        ("work at", "work for"),
+    ),
+)
+"""What one did with a thing that has a name, or where, until one sold or left it. Of a motorcycle
+that is sold one may have another."""
 _VERB: Final = re.compile(r"(?:ing|es|s|e)$")
 _DOUBLED: Final = re.compile(r"([bdgmnprt])\1$")
 
@@ -112,7 +130,9 @@ def _forms(plain: str, has_speaker: bool) -> tuple[Form, ...]:
         return ()
     ended = _ENDED.search(text)
     if ended is not None:
-        return _ended(text[: ended.start()], ended["verb"], ended["what"])
+        return _ended(text[: ended.start()], ended["verb"], ended["what"]) + _left(plain)
+    if left := _left(plain):
+        return left
     return _plain(text.split())
 
 
@@ -135,6 +155,17 @@ def _ended(subject: str, verb: str, what: str) -> tuple[Form, ...]:
         return ()
     start = tuple(map(base_form, subject.split()))
     return tuple(((*start, doing, *words), False) for doing in _GIVEN_UP)
+
+
+def _left(text: str) -> tuple[Form, ...]:
+    """ "sold the Fiat", "left KLM": it is denied that they drive the one, or work at the other."""
+    denied = (
+        f"{text[: match.start()]} {doing} {match['what']}".casefold().split()
+        for pattern, doings in _LEFT
+        if (match := pattern.search(text)) is not None
+        for doing in doings
+    )
+    return tuple((tuple(map(base_form, words)), False) for words in denied)
 
 
 def _readings(words: tuple[str, ...], holds: bool) -> list[Form]:

@@ -236,6 +236,8 @@ _ROWS: Final = (
     _row("possession", "buy|purchase", "|myself", EVENTS, "owned", news=True),
     _row("possession", "get", "|myself", EVENTS, "owned", news=True),
     _row("possession", "sell", "my|our|his|her|their", EVENTS, "goods", denies=True, news=True),
+    _row("possession", "sell", "my|our|his|her|their|the", EVENTS, "title", key="car", denies=True,
+         news=True),
     _row("possession", "use", "", ("perfect progressive", "progressive"), "named", key="uses"),
     # events
     _row("event", "be", "to", ("perfect",), "place", key="visited"),
@@ -262,6 +264,7 @@ _ROWS: Final = (
     _row("event", "attend|join|volunteer|adopt|enroll|enrol|publish|inherit|host|donate|book|visit"
          "|earn|tour|organize|organise", "", EVENTS, "deed", key="did"),
     _row("event", "sign", "up for", EVENTS, "deed", key="did"),
+    _row("event", "leave|quit", "", EVENTS, "title", key="did"),
     _row("event", "use", "to", ("past",), "verb", key="used to"),
     _row("possession", "get|buy|purchase", "|myself", EVENTS, "new", news=True),
     _row("event", "attend|join|visit|volunteer|participate|win|travel|fly|host|organize|organise"

@@ -30,6 +30,8 @@ _TAIL: Final = re.compile(
     r"(?:I'm |I am |we're )?(?:so |very |really )?(?:happy|excited|glad|nervous|thrilled|proud))$",
     re.IGNORECASE,
 )
+_AND_THEN: Final = re.compile(r" and (?:then )?(?=(?:joined|started|got|bought|moved|went)\b)")
+"""What someone did next: it takes nothing back of what was said before it."""
 _NOW: Final = re.compile(r"\b(?:now|new)\b", re.IGNORECASE)
 _FIRST_PERSON: Final = re.compile(r"(?:I|My)(?=['\u2019 ])")
 _JOINED: Final = re.compile(r"[,;:?()\"“”„»«「」『』\u2013\u2014]| - |\.\.")
@@ -59,6 +61,7 @@ def as_stated(source: str, fact: str) -> str | None:
     if len(source) > MAX_CHARACTERS:
         return None
     sentences = _SENTENCES.split(source)
+    sentences += [_AND_THEN.split(sentence, 1)[0] for sentence in sentences]
     found = next((sentence for sentence in sentences if _is_only(sentence, fact)), None)
     if found is None or _NOW.search(found) is None or _NOW.search(fact) is not None:
         return None if found is None else fact

@@ -28,9 +28,75 @@ _DATE: Final = re.compile(
     r"(?<!\d)(?:(?P<y>\d{4})[-/.](?P<m>\d{1,2})[-/.](?P<d>\d{1,2})"
     r"|(?P<d2>\d{1,2})\.(?P<m2>\d{1,2})\.(?P<y2>\d{4})|(?P<m3>\d{1,2})/(?P<d3>\d{1,2})/(?P<y3>\d{4}))(?!\d)"
 )
+_MONTHS: Final = tuple(
+    f"{name[:3]}(?:{name[3:]})?"
+    for name in "january february march april may june july august september october november"
+    " december".split()
+)
+_MONTH: Final = "|".join(_MONTHS)
+_DATE_IN_WORDS: Final = re.compile(
+    rf"(?<!\d)(?P<d>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? (?P<m>{_MONTH})\.?,? (?P<y>\d{{4}})(?!\d)"
+    rf"|\b(?P<m2>{_MONTH})\.? (?P<d2>\d{{1,2}})(?:st|nd|rd|th)?,? (?P<y2>\d{{4}})(?!\d)",
+    re.IGNORECASE,
+)
+_MONTHS_BY_NAME: Final = {month[:3]: number for number, month in enumerate(_MONTHS, 1)}
 _ADDRESS: Final = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
 _HANDLE: Final = re.compile(r"(?<![^\W_])@(\w[\w.-]*\w)")
 _ALTERNATIVES: Final = re.compile(r" / |[(),;]|\b(?:aka|alias|a\.k\.a\.)(?!\w)", re.IGNORECASE)
+_EVERYTHING: Final = re.compile(
+    r"\b(?:everything|anything|whatever|all|alles|todo|tout|tutto|tudo|всё|все)\b"
+    r"|すべて|全て|全部|所有",
+    re.IGNORECASE,
+)
+_ALL: Final = r"(?:everything|anything|whatever|all|what)"
+_ABOUT: Final = (
+    r"(?: (?:the )?(?:memories|facts|data))?"
+    r"(?: (?:that )?(?:i|we|you) (?:have |ever )?(?:told you|said|know|remember|stored?|have))?"
+    r" (?:about|of|on|regarding|concerning|(?:that is |that's )?(?:related|relating) to)"
+)
+_LEAD: Final = re.compile(
+    r"(?:please,? )?(?:(?:can|could|would|will) you (?:please )?)?"
+    r"(?:i (?:want|need) you to |i'd like you to |i (?:don['’]t|do not) want you to )?"
+    r"(?:(?:forget|delete|remove|erase|drop|remember|wipe|clear)\b"
+    rf"(?P<about>(?: {_ALL})?{_ABOUT})?|(?P<all>{_ALL}{_ABOUT})) ",
+    re.IGNORECASE,
+)
+_STATEMENT: Final = re.compile(
+    r"\s*(?:that|what|where|who|whom|whose|which|when|how|why|if|whether)\b", re.IGNORECASE
+)
+_TAIL: Final = re.compile(r"(?:,? (?:any ?more|any longer|please|now)){1,3}$", re.IGNORECASE)
+_BARE: Final = re.compile(r"\w+(?:[-.]\w+)*")
+_INFLECTIONS: Final = frozenset("s es d ed ing er r ly n en e ies".split())
+"""Endings with which a word is the same still."""
+_UNCOMPOSED: Final = str.maketrans(
+    {"ł": "l", "ø": "o", "đ": "d", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe", "þ": "th", "ð": "d"}
+)
+_LETTERS: Final = str.maketrans(
+    dict(zip("абвгдезийклмнопрстуфхцыэіў", "abvgdeziiklmnoprstufhcieiu", strict=True))
+    | {"ц": "ts", "ж": "zh", "ч": "ch", "ш": "sh", "щ": "shch", "ъ": "", "ь": "", "ю": "iu"}
+    | {"я": "ia", "є": "ie", "ї": "i", "ґ": "g", "ј": "i", "љ": "l", "њ": "n", "ћ": "c", "џ": "d"}
+    | dict(zip("αβγδεζηικλμνξοπρσςτυφχωϊ", "avgdeziiklmnxoprsstifhoi", strict=True))
+    | {"θ": "th", "ψ": "ps"}
+)
+_SOUNDS: Final = tuple(
+    (re.compile(pattern), sound)
+    for pattern, sound in (
+        ("kh|ch(?=r)", "h"),
+        ("ph", "f"),
+        ("th", "t"),
+        ("ck|c(?!h)|q", "k"),
+        ("t[sz]", "c"),
+        ("x", "ks"),
+        ("w", "v"),
+        ("ou", "u"),
+        ("[yj]", "i"),
+        ("ei$|ii", "i"),
+        ("^ie", "e"),
+        (r"(.)\1+", r"\1"),
+    )
+)
+"""Ways of writing a sound in Latin letters, made one. Names are compared by them across scripts
+only: within one script a name is its letters."""
 _WORD: Final = re.compile(r"[^\W_]+")
 _UNSPACED: Final = re.compile(
     "[\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]{2,}"
@@ -51,8 +117,71 @@ _KINDS: Final[tuple[tuple[re.Pattern[str], str, Callable[[str], Iterable[Span]] 
 
 def folded(text: str) -> str:
     """Without case, width and accents: "Großmann" as "grossmann", "José" as "jose"."""
-    plain = unicodedata.normalize("NFKD", text.casefold())
+    plain = unicodedata.normalize("NFKD", text.casefold().translate(_UNCOMPOSED))
     return "".join(each for each in plain if not unicodedata.combining(each))
+
+
+class Asked(NamedTuple):
+    """What a question that asks to forget names, without the asking ("Please forget what I told you
+    about Ana"); whether it asks for all of it, and whether it names a thing ("erase the trip") and
+    no statement ("forget where I live")."""
+
+    text: str
+    is_all: bool
+    is_thing: bool
+
+
+def asked(question: str) -> Asked:
+    """Reads a question that asks to forget."""
+    lead = _LEAD.match(question.strip())
+    text = (question.strip() if lead is None else question.strip()[lead.end() :]).rstrip(" ?.!")
+    tail = _TAIL.search(text)
+    text = text if tail is None else text[: tail.start()]
+    is_all = _EVERYTHING.search(question) is not None or (
+        lead is not None and (lead["about"] or lead["all"]) is not None
+    )
+    if not text.strip():
+        return Asked(question, is_all, False)
+    return Asked(text, is_all, lead is not None and _STATEMENT.match(text) is None)
+
+
+def having_words(words: Collection[str], texts: Mapping[str, str]) -> set[str]:
+    """The ids of the texts that have all these words (folded), inflected or not."""
+    return {
+        key
+        for key, text in texts.items()
+        if all(
+            any(_is_form(word, each) for each in has)
+            for has in [set(_WORD.findall(folded(text)))]
+            for word in words
+        )
+    }
+
+
+def _is_form(word: str, other: str) -> bool:
+    """Whether they are one word but for its ending: "trip" and "trips"."""
+    short, long = sorted((word, other), key=len)
+    return long.startswith(short) and (long == short or long[len(short) :] in _INFLECTIONS)
+
+
+def alike(question: str, texts: Mapping[str, str]) -> set[str]:
+    """The ids of the texts that only look as if they had what the question names: they have a word
+    that goes on where one of the question ends ("ops2", "redwood"), while another text has all the
+    words of the question."""
+    words = set(_BARE.findall(_UNSPACED.sub(" ", folded(question))))
+    known = {key: set(_BARE.findall(folded(text))) for key, text in texts.items()}
+    said = {word for word in words if any(word in has for has in known.values())}
+    longer = {
+        key
+        for key, has in known.items()
+        if any(_goes_on(word, each) for word in said - has for each in has)
+    }
+    return longer if any(said <= has for has in known.values()) else set()
+
+
+def _goes_on(word: str, longer: str) -> bool:
+    rest = longer[len(word) :]
+    return len(word) > 1 and longer.startswith(word) and rest not in _INFLECTIONS
 
 
 # --- identifiers ------------------------------------------------------------------------------
@@ -90,15 +219,17 @@ Found = Iterator[tuple[int, int, str]]
 
 
 def _dates(text: str) -> Found:
-    for match in _DATE.finditer(text):
-        year, month, day = (
-            int(next(value for name in names if (value := match[name])))
-            for names in (("y", "y2", "y3"), ("m", "m2", "m3"), ("d", "d2", "d3"))
-        )
+    for match in (*_DATE.finditer(text), *_DATE_IN_WORDS.finditer(text)):
+        said = {name[0]: value for name, value in match.groupdict().items() if value}
+        year, day = int(said["y"]), int(said["d"])
+        month = int(said["m"]) if said["m"].isdigit() else _MONTHS_BY_NAME[said["m"][:3].casefold()]
+        named = f"(?:{_MONTHS[month - 1]})" if 1 <= month <= len(_MONTHS) else "(?!)"
         forms = (
             rf"{year}[-/.]0?{month}[-/.]0?{day}",
             rf"0?{day}\.\s?0?{month}\.\s?{year}",
             rf"0?{month}/0?{day}/{year}",
+            rf"0?{day}(?:st|nd|rd|th)?(?: of)? {named}\.?,? {year}",
+            rf"{named}\.? 0?{day}(?:st|nd|rd|th)?,? {year}",
         )
         yield *match.span(), rf"(?<!\d)(?:{'|'.join(forms)})(?!\d)"
 
@@ -169,25 +300,30 @@ def _spread(compact: str) -> str:
 
 
 class Naming(NamedTuple):
-    """The ids of the texts that have the names of a question, and whether it says nothing else."""
+    """The ids of the texts that have the names of a question, and what else it says (folded)."""
 
     ids: set[str]
-    is_all: bool
+    rest: set[str]
 
 
 def naming(question: str, texts: Mapping[str, str], ignored: Collection[str]) -> Naming:
     """The texts that have the names of the question: all its names, or as many as any text has; in
-    any of the forms that it gives ("Ken Sato / 佐藤健"). A name has a capital in both, so Frank is
-    not in "a frank talk"; `ignored` words (folded) are none."""
+    any of the forms that it gives ("Ken Sato / 佐藤健"), and in another script ("Анна" for "Anna").
+    A name has a capital in both, so Frank is not in "a frank talk"; `ignored` words (folded) are
+    none."""
     asked = unicodedata.normalize("NFKC", question[:MAX_CHARACTERS])
-    known = {key: _names(text) for key, text in texts.items()}
+    known = {key: _written(text) for key, text in texts.items()}
     ids: set[str] = set()
-    other = {folded(word) for word in _WORD.findall(_UNSPACED.sub(" ", asked))} - set(ignored)
+    rest = {folded(word) for word in _WORD.findall(_UNSPACED.sub(" ", asked))} - set(ignored)
     for part in _ALTERNATIVES.split(asked):
-        names = _names(part) - set(ignored)
-        most = max((len(names & has) for has in known.values()), default=0)
-        holding = {key for key, has in known.items() if most and len(names & has) == most}
-        other -= {name for name in names if any(name in known[key] for key in holding)}
+        names = {word: _forms(word) for word in _names(part) if folded(word) not in ignored}
+        held = {
+            key: {word for word, forms in names.items() if forms & has}
+            for key, has in known.items()
+        }
+        most = max(map(len, held.values()), default=0)
+        holding = {key for key, has in held.items() if most and len(has) == most}
+        rest -= {folded(word) for key in holding for word in held[key]}
         ids |= holding
     runs = _UNSPACED.findall(asked)
     ids |= {
@@ -195,7 +331,7 @@ def naming(question: str, texts: Mapping[str, str], ignored: Collection[str]) ->
         for key, text in texts.items()
         if any(run in unicodedata.normalize("NFKC", text) for run in runs)
     }
-    return Naming(ids, not {word for word in other if len(word) > 1})
+    return Naming(ids, {word for word in rest if len(word) > 1})
 
 
 def has_case(text: str) -> bool:
@@ -205,4 +341,29 @@ def has_case(text: str) -> bool:
 
 def _names(text: str) -> set[str]:
     plain = text.replace("'s", " ").replace("’s", " ")
-    return {folded(word) for word in _WORD.findall(plain) if word[0].isupper()}
+    return {word for word in _WORD.findall(plain) if word[0].isupper()}
+
+
+def _written(text: str) -> set[str]:
+    """The forms of the names of a text: their letters, and their sound marked by the script."""
+    return {form for word in _names(text) for form in (*_spellings(word), _sound(word))}
+
+
+def _forms(word: str) -> set[str]:
+    """The forms in which a text may have this name: its letters, or its sound in another script."""
+    script, _, sound = _sound(word).partition(" ")
+    return {*_spellings(word), f"{'other' if script == 'latin' else 'latin'} {sound}"}
+
+
+def _spellings(word: str) -> tuple[str, ...]:
+    plain = folded(word)
+    return plain, re.sub("([aou])e", r"\1", plain)
+
+
+def _sound(word: str) -> str:
+    plain = folded(word)
+    sound = plain.replace("ου", "u").translate(_LETTERS)
+    script = "latin" if sound == plain else "other"
+    for pattern, replaced in _SOUNDS:
+        sound = pattern.sub(replaced, sound)
+    return f"{script} {sound}"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from typer.core import TyperGroup
 from typer.main import get_command
 
 from palimpsest.ops.cli.main import app
@@ -26,7 +28,9 @@ from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.topology import STAGE_NAMES
 
 ROOT = Path(__file__).parents[2]
-COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+TEXT = (ROOT / "docker-compose.yml").read_text()
+HEAD = TEXT.split("services:")[0]
+COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
 SERVICES: dict[str, Any] = COMPOSE["services"]
 OWN = sorted(name for name, service in SERVICES.items() if "build" in service)
 WORKERS = sorted(name for name in OWN if SERVICES[name]["command"][0] == "run")
@@ -109,15 +113,25 @@ def test_no_setting_of_the_broker_is_left_to_an_image_that_drops_them() -> None:
     assert {f"KAFKA_{name}" for name in needed} <= SERVICES["kafka"]["environment"].keys()
 
 
+def understood(*words: str) -> None:
+    """Fails where the command line has no such command or option."""
+    command, given = get_command(app), [*words]
+    while isinstance(command, TyperGroup):
+        assert given[0] in command.commands, f"palimpsest {' '.join(words)}"
+        command = command.commands[given.pop(0)]
+    command.make_context(command.name, given)
+
+
 @pytest.mark.parametrize("name", OWN)
-def test_every_command_is_one_that_there_is(name: str) -> None:
-    command = get_command(app)
-    for word in SERVICES[name]["command"]:
-        commands = getattr(command, "commands", None)
-        if commands is None:
-            break
-        assert word in commands, f"{name}: palimpsest {word}"
-        command = commands[word]
+def test_every_command_and_its_options_are_understood(name: str) -> None:
+    understood(*SERVICES[name]["command"])
+
+
+def test_every_command_that_the_head_tells_is_understood() -> None:
+    told = re.findall(r"docker compose run (?:--?\S+ )*serve ([^#<\n]+)", HEAD)
+    assert len(told) == 2
+    for each in told:
+        understood(*shlex.split(each))
 
 
 def test_every_stage_runs_and_roles_are_whole() -> None:
@@ -201,9 +215,8 @@ def test_the_host_reaches_the_service_and_needs_a_token() -> None:
     http = load_settings(environment=environment("serve")).settings.http
     assert http.host == "0.0.0.0"  # so it wants tokens
     assert SERVICES["serve"]["ports"] == [f"127.0.0.1:{http.port}:{http.port}"]
-    head = (ROOT / "docker-compose.yml").read_text().split("services:")[0]
-    assert "serve tokens create host --scope '*'" in head
-    assert f"curl 127.0.0.1:{http.port}/api/turns" in head
-    turn = json.loads(head.split("-d '")[1].split("'")[0])
+    assert "serve tokens create host --scope '*'" in HEAD
+    assert f"curl 127.0.0.1:{http.port}/api/turns" in HEAD
+    turn = json.loads(HEAD.split("-d '")[1].split("'")[0])
     options = RecordOptions(None, 1 << 20, utc_now())
     assert isinstance(turn_of(turn, "the example", options, Watch()), Outgoing)

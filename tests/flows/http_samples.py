@@ -143,7 +143,7 @@ SAMPLES: Final[dict[str, Sample]] = {
     "POST /api/memory/erase-scope": Sample(
         "/api/memory/erase-scope",
         {"scope": "{scope}", "reason": "x", "memories": 0},
-        wrong={"scope": "x"},
+        wrong={"scope": "x", "mode": "execute"},
         status=409,
         asks=False,
     ),

@@ -234,10 +234,10 @@ def test_what_was_drawn_from_a_turn_is_shown_before_it_is_forgotten(program: Pro
     program.ok("ingest", program.turns(text), "--scope", "home")
     program.ok("run", "--once")
     [saved] = (str(row["id"]) for row in memories(program) if row["type"] == "episodic")
-    shown = program.json("forget", saved[:8], "--preview", "--cascade")
+    shown = program.json("forget", saved[:8], "--mode", "preview", "--cascade")
     assert [row["id"] for row in shown["candidates"]] == [saved]
     assert len(shown["cascade"]) == len(memories(program)) - 1 > 1
-    told = program.ok("forget", saved, "--preview")
+    told = program.ok("forget", saved, "--mode", "preview")
     assert "drawn from nothing else" in told
     assert "--confirm" in told
     forget = ("forget", saved, "--cascade", "--reason", "asked for", "--confirm")
@@ -266,7 +266,7 @@ def test_one_memory_is_corrected_and_pinned(program: Program) -> None:
     "arguments",
     [
         ("forget", "--reason", "x"),
-        ("forget", "--query", "x", "--scope", "home"),
+        ("forget", "--query", "x", "--scope", "home", "--mode", "execute"),
         ("forget", "--query", "x", "--scope", "home", "--reason", "x", "--if-version", "1"),
         ("alias", "", "Annie", "--scope", "home"),
     ],

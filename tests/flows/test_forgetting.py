@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,60 @@ import pytest
 
 from palimpsest import Memory
 
-FILE = Path(__file__).parents[1] / "data" / "forgetting.jsonl"
-CASES: list[dict[str, Any]] = [json.loads(line) for line in FILE.read_text("utf-8").splitlines()]
-MIN_SHARE = 0.75
+DATA = Path(__file__).parents[1] / "data"
+PHRASES = (
+    "forget everything about {}",
+    "Please forget what I told you about {}",
+    "delete all memories of {}",
+    "I don't want you to remember {} any more",
+    "everything about {}",
+    "remove anything related to {}",
+    "erase {}",
+    "Can you forget about {}?",
+    "what you know about {}",
+)
+SUBJECTS = (
+    (
+        "Zelda Fink",
+        ("Zelda Fink keeps geese.", "Yesterday Zelda Fink rang about the fence."),
+        ("Zelda Finkel keeps ducks.", "The fence is new."),
+    ),
+    (
+        "the Meridian project",
+        ("The Meridian project ends in May.", "Budget of the Meridian project: 40,000 euros."),
+        ("The Meridian hotel has a pool.", "The Atlas project ends in June."),
+    ),
+    (
+        "my allergy to kiwi",
+        ("I have an allergy to kiwi.", "The allergist confirmed my kiwi allergy."),
+        ("I grow kiwi plants.", "My brother has an allergy to dust."),
+    ),
+    (
+        "Tariq",
+        ("Tariq lives in Fez.", "Tariq's sister is a judge."),
+        ("Fez has old walls.", "Tarik lives in Rabat."),
+    ),
+    (
+        "jon@tide.example",
+        ("Send it to jon@tide.example.", "JON@TIDE.EXAMPLE paid twice."),
+        ("Send it to jon@tides.example.", "The tide is high."),
+    ),
+    (
+        "ticket QX-58",
+        ("Ticket QX-58 is about the lift.", "QX58 was escalated."),
+        ("Ticket QX-580 is about the stairs.", "The lift is old."),
+    ),
+    (
+        "my old flat in Leith",
+        ("My old flat in Leith had damp.", "I paid 700 for my old flat in Leith."),
+        ("My new flat in Perth is dry.", "Leith has a port."),
+    ),
+    (
+        "+31 6 1234 5678",
+        ("Ring Sanne on +31 6 1234 5678.", "Sanne: 06-12345678."),
+        ("Ring Bram on +31 6 1234 5679.", "Sanne rows."),
+    ),
+)
 
 
 def shown(memory: Memory, question: str, scope: str) -> str:
@@ -64,15 +115,38 @@ def memories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Mem
         each.close()
 
 
-def test_hand_written_cases(memories: dict[str, Memory]) -> None:
+def measured(
+    memories: dict[str, Memory], cases: Sequence[Mapping[str, Any]], name: str, least: float
+) -> None:
     right: Counter[str] = Counter()
     wrong: list[str] = []
-    for number, case in enumerate(CASES, 1):
-        found = play(memories[case.get("language", "english")], case, f"case-{number}")
+    for number, case in enumerate(cases, 1):
+        found = play(memories[case.get("language", "english")], case, f"{name}-{number}")
         right[case["kind"]] += not found
         wrong += [f"{case['kind']} {number} {case.get('forget', case.get('say'))}: {found}"] * bool(
             found
         )
-    total = Counter(case["kind"] for case in CASES)
+    total = Counter(case["kind"] for case in cases)
     print(*wrong, *(f"{kind}: {right[kind]} of {count}" for kind, count in total.items()), sep="\n")
-    assert right.total() >= MIN_SHARE * len(CASES), wrong
+    assert right.total() >= least * len(cases), wrong
+
+
+@pytest.mark.parametrize(("name", "least"), [("forgetting", 0.95), ("forgetting.held-out", 0.8)])
+def test_hand_written_cases(memories: dict[str, Memory], name: str, least: float) -> None:
+    lines = (DATA / f"{name}.jsonl").read_text("utf-8").splitlines()
+    measured(memories, [json.loads(line) for line in lines], name, least)
+
+
+def test_phrases_that_ask_to_forget_all_of_something(memories: dict[str, Memory]) -> None:
+    cases = [
+        {
+            "kind": "phrase",
+            "texts": [*gone, *kept],
+            "forget": phrase.format(subject),
+            "gone": gone,
+            "kept": kept,
+        }
+        for phrase in PHRASES
+        for subject, gone, kept in SUBJECTS
+    ]
+    measured(memories, cases, "phrases", 0.97)

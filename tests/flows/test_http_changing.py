@@ -184,17 +184,16 @@ def test_many_are_forgotten_after_a_look(client: httpx.Client) -> None:
     for number in range(30):
         remembered(client, f"Ana saw heron number {number}.", scope="herons")
     body: dict[str, Any] = {"scope": "herons", "types": "fact", "source_type": "manual"}
-    look = {**body, "mode": "preview"}
-    shown = client.post("/api/memory/forget", json=look).json()
+    shown = client.post("/api/memory/forget", json={**body, "reason": "too many"}).json()
     assert len(shown["candidates"]) == 30
     assert shown["needs_confirmation"] is True
-    execute = {**body, "reason": "too many"}
+    execute = {**body, "reason": "too many", "mode": "execute"}
     problem(client.post("/api/memory/forget", json=execute), 409, "confirmation_required")
     confirmed = {**execute, "confirm_token": shown["confirm_token"]}
     remembered(client, "Ana saw one heron more.", scope="herons")
     problem(client.post("/api/memory/forget", json=confirmed), 409, "confirm_mismatch")
-    shown = client.post("/api/memory/forget", json=look).json()
-    confirmed = {**execute, "confirm_token": shown["confirm_token"]}
+    shown = client.post("/api/memory/forget", json=body).json()
+    confirmed = {**body, "reason": "x", "confirm_token": shown["confirm_token"]}
     said = client.post("/api/memory/forget", json=confirmed).json()
     assert {each["status"] for each in said["changes"]} == {"forgotten"}
     problem(client.post("/api/memory/forget", json=execute), 404, "not_found")
@@ -380,3 +379,8 @@ def test_who_may_change_what(tmp_path_factory: pytest.TempPathFactory) -> None:
             headers = {"Actor-Type": "human"}
             answer = bot.delete(f"/api/memory/{memory_id}", params=asked, headers=headers)
             problem(answer, 403, "forbidden")
+
+
+def test_a_wrong_list_is_told_in_the_words_of_json(client: httpx.Client) -> None:
+    answer = client.post("/api/memory/recall", json={"query": "tea", "types": 5})
+    assert problem(answer, 422, "invalid")["detail"] == "body.types: Input should be a valid array"

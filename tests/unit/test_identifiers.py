@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from palimpsest.streams.text.identifiers import identifiers, identifiers_asked, naming
+from palimpsest.streams.text.identifiers import (
+    alike,
+    asked,
+    having_words,
+    identifiers,
+    identifiers_asked,
+    naming,
+)
 
 IGNORED = frozenset({"where", "the", "of", "about"})
 
@@ -62,11 +69,48 @@ def test_the_kind_that_is_asked_for_gives_the_identifiers_of_a_text() -> None:
 
 def test_names_are_told_by_their_capitals_and_all_their_words() -> None:
     texts = {"a": "Frank is a welder.", "b": "We had a frank talk.", "c": "Mia Sternberg"}
-    assert naming("about Frank", texts, IGNORED) == ({"a"}, True)
-    assert naming("where Frank works", texts, IGNORED) == ({"a"}, False)
+    assert naming("about Frank", texts, IGNORED) == ({"a"}, set())
+    assert naming("where Frank works", texts, IGNORED) == ({"a"}, {"works"})
     assert naming("Mia Stern", texts | {"d": "Stern, Mia"}, IGNORED).ids == {"d"}
     assert naming("Ken Sato / 佐藤健", {"a": "佐藤健 came", "b": "Sato Ken"}, IGNORED) == (
         {"a", "b"},
-        True,
+        set(),
     )
     assert naming("where I work", {"a": "We work."}, IGNORED).ids == set()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Anna Belova", "Анна Белова"),
+        ("Sergey Kuznetsov", "Сергей Кузнецов"),
+        ("Dmitri", "Дмитрий"),
+        ("Giorgos Nikolaou", "Γιώργος Νικολάου"),
+        ("Jürgen Groß", "Juergen Gross"),
+    ],
+)
+def test_a_name_is_found_in_another_script(one: str, other: str) -> None:
+    assert naming(one, {"a": other, "b": "Olga"}, IGNORED) == ({"a"}, set())
+    assert naming(other, {"a": one, "b": "Olga"}, IGNORED) == ({"a"}, set())
+    assert naming("Marko", {"a": "Marco"}, IGNORED).ids == set()
+
+
+def test_what_asks_is_told_from_what_is_asked_for() -> None:
+    assert asked("Please forget what I told you about Tariq.") == ("Tariq", True, True)
+    assert asked("I don't want you to remember Tariq any more") == ("Tariq", False, True)
+    assert asked("erase the Meridian project") == ("the Meridian project", False, True)
+    assert asked("forget where I live") == ("where I live", False, False)
+    assert asked("where I live") == ("where I live", False, False)
+
+
+def test_a_longer_word_only_looks_alike() -> None:
+    texts = {"a": "User ops may restart.", "b": "User ops2 may read.", "c": "Users may sing."}
+    assert alike("user ops", texts) == {"b"}
+    assert having_words({"user", "ops"}, texts) == {"a"}
+
+
+def test_a_date_in_words_is_the_date() -> None:
+    [date] = identifiers("the inspection on 8 September 2026")
+    for text in ("2026-09-08", "Sep 8, 2026", "September 8th 2026", "8.9.2026"):
+        assert date.search(text), text
+    assert not date.search("2026-09-09")
