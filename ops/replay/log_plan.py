@@ -58,21 +58,22 @@ _INDEXES: Final = """
 CREATE INDEX by_id ON records(topic, target, id);
 CREATE INDEX by_cause ON records(topic, target, cause)
 """
+# The indexes are named: by the one of times every look-up goes through all records of the topic.
 # By the record of `topic` in the same new partition that is the cause, or was caused.
 _CAUSED_BY: Final = (
-    "(SELECT min(c.clock) FROM records c WHERE c.topic = '{topic}' AND c.target = records.target"
-    " AND c.id = records.cause AND c.id <> '')"
+    "(SELECT min(c.clock) FROM records c INDEXED BY by_id WHERE c.topic = '{topic}'"
+    " AND c.target = records.target AND c.id = records.cause AND c.id <> '')"
 )
 _CAME_OF: Final = (
-    "(SELECT min(c.clock) FROM records c WHERE c.topic = '{topic}' AND c.target = records.target"
-    " AND c.cause = records.id AND c.cause <> '')"
+    "(SELECT min(c.clock) FROM records c INDEXED BY by_cause WHERE c.topic = '{topic}'"
+    " AND c.target = records.target AND c.cause = records.id AND c.cause <> '')"
 )
 _FAILED: Final = (
     "(SELECT f.clock FROM records f WHERE f.topic = records.failed_topic AND f.old = records.old"
     " AND f.log_offset = records.failed_offset AND f.target = records.target)"
 )
 _OF_ITS_TIME: Final = (
-    "coalesce((SELECT w.clock FROM records w WHERE w.topic = 'memory-writes'"
+    "coalesce((SELECT w.clock FROM records w INDEXED BY by_time WHERE w.topic = 'memory-writes'"
     " AND w.target = records.target AND w.at <= records.at"
     " ORDER BY w.at DESC, w.clock DESC LIMIT 1), -1)"
 )
