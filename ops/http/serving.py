@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import importlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -23,7 +23,7 @@ from palimpsest.ops.http.service import Service
 from palimpsest.ops.http.settings import HttpSettings
 from palimpsest.ops.http.tokens import Tokens
 from palimpsest.ops.operations.pipeline import Status
-from palimpsest.ops.parts import SetupError
+from palimpsest.ops.parts import SetupError, utc_now
 from palimpsest.ops.queries.dispatch import DirectQueries, Queries
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.service.connections import ConnectionLimits, with_file_descriptors
@@ -35,6 +35,7 @@ from palimpsest.streams.logs.base import LogReader, Position
 
 if TYPE_CHECKING:
     from palimpsest.streams.kafka.log import KafkaLog
+    from palimpsest.streams.kafka.waiting import Waiting
 
 PATIENCE_SECONDS = 2.0
 """How long a request waits for a partition that is on the move; then it is to be sent again."""
@@ -45,17 +46,27 @@ CLOSING_SECONDS = 5
 @dataclass(slots=True)
 class Serving:
     """A service that answers at `address`. `app` runs the stages; None on Kafka, where workers
-    do."""
+    do, and `reach` returns when their broker answers."""
 
     address: str
     service: Service
     app: Application | None
+    reach: Callable[[], Awaitable[None]]
 
     async def run(self) -> None:
-        """Run the stages, or wait, until `stop`. Raises what a stage or a store ended for."""
+        """Run the stages, or wait, until `stop`. Raises what a stage or a store ended for, and
+        LogError where the broker has not the topics that it needs."""
         if self.app is None:
             self.service.started.set()
-            await self.service.stopping.wait()
+            stopped = asyncio.create_task(self.service.stopping.wait())
+            reached = asyncio.ensure_future(self.reach())
+            try:
+                await asyncio.wait((stopped, reached), return_when=asyncio.FIRST_COMPLETED)
+                if reached.done():
+                    reached.result()
+                await stopped
+            finally:
+                reached.cancel()
             return
         # It takes a second or two, in which requests are answered already.
         await asyncio.to_thread(importlib.import_module, "palimpsest.stores.index.lance")
@@ -78,7 +89,7 @@ async def serving(settings: Settings) -> AsyncIterator[Serving]:
     check_tokens(settings, tokens)
     async with contextlib.AsyncExitStack() as undo:
         listener = undo.enter_context(_listener(settings.http))
-        service, stages = await undo.enter_async_context(_parts(settings, tokens))
+        service, stages, reach = await undo.enter_async_context(_parts(settings, tokens))
         app = create_app(service)
         await undo.enter_async_context(agents(app, service))
         graceful = {"timeout_graceful_shutdown": CLOSING_SECONDS}
@@ -87,7 +98,9 @@ async def serving(settings: Settings) -> AsyncIterator[Serving]:
         await undo.enter_async_context(served(app, listener, granted, **graceful))
         undo.callback(service.stopping.set)
         host, port = settings.http.host, listener.getsockname()[1]
-        yield Serving(f"http://{f'[{host}]' if ':' in host else host}:{port}", service, stages)
+        yield Serving(
+            f"http://{f'[{host}]' if ':' in host else host}:{port}", service, stages, reach
+        )
 
 
 def check_tokens(settings: Settings, tokens: Tokens) -> None:
@@ -112,17 +125,19 @@ def _listener(http: HttpSettings) -> socket.socket:
 @contextlib.asynccontextmanager
 async def _parts(
     settings: Settings, tokens: Tokens
-) -> AsyncIterator[tuple[Service, Application | None]]:
+) -> AsyncIterator[tuple[Service, Application | None, Callable[[], Awaitable[None]]]]:
     rates = Rates(settings.http)
     if settings.log.kind == "kafka":
-        async with _gateway(settings) as (routed, broker):
-            lacks = partial(without_owner, routed, settings.cluster.partitions)
+        from palimpsest.ops.kafka.application import until_reached
+
+        async with _gateway(settings) as (routed, broker, own):
+            lacks = partial(_lacking, own, routed, settings.cluster.partitions)
             polled = partial(_polled, broker)
             metrics = Metrics(partial(pipeline_status, routed))
             service = Service(
                 settings, routed, broker.append, broker, tokens, rates, lacks, polled, metrics
             )
-            yield service, None
+            yield service, None, partial(until_reached, broker, own)
         return
     results = AwaitedResults()
     async with (
@@ -150,7 +165,11 @@ async def _parts(
             metrics,
             results.of,
         )
-        yield service, app
+        yield service, app, _at_once
+
+
+async def _at_once() -> None:
+    """An embedded log is there."""
 
 
 async def pipeline_status(queries: Queries) -> JsonObject:
@@ -158,15 +177,25 @@ async def pipeline_status(queries: Queries) -> JsonObject:
 
 
 @contextlib.asynccontextmanager
-async def _gateway(settings: Settings) -> AsyncIterator[tuple[RoutedQueries, KafkaLog]]:
-    from palimpsest.ops.kafka.application import opened_log
+async def _gateway(
+    settings: Settings,
+) -> AsyncIterator[tuple[RoutedQueries, KafkaLog, Waiting]]:
+    from palimpsest.streams.kafka.log import KafkaLog
+    from palimpsest.streams.kafka.waiting import Waiting
 
     queries = RoutedQueries(settings, settings.cluster.partitions, PATIENCE_SECONDS)
-    with await opened_log(settings.cluster) as log:
+    with KafkaLog(settings.cluster) as log:
         try:
-            yield queries, log
+            yield queries, log, Waiting(settings.kafka.bootstrap_servers, utc_now)
         finally:
             await queries.close()
+
+
+async def _lacking(own: Waiting, queries: RoutedQueries, partitions: int) -> str | None:
+    """As `without_owner`, and that the gateway has not reached the broker yet itself."""
+    if own.now is not None:
+        return own.now.as_json()["text"]
+    return await without_owner(queries, partitions)
 
 
 async def without_owner(queries: RoutedQueries, partitions: int) -> str | None:

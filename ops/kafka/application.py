@@ -312,17 +312,19 @@ class KafkaApplication:
             await self._unless_stopped(DRAINED_SECONDS)
 
 
-async def opened_log(cluster: Cluster) -> KafkaLog:
-    """The log, as soon as its broker answers."""
-    told = False
+async def until_reached(log: KafkaLog, waiting: Waiting) -> None:
+    """Return as soon as the broker answers and has the topics; `waiting` says meanwhile that it is
+    waited for. Raises LogError where the broker answers and waiting mends nothing."""
+    waiting.note("broker")
     while True:
         try:
-            return await asyncio.to_thread(KafkaLog.open, cluster)
-        except LogUnavailable as error:
-            if not told:
-                logger.warning("%s (waiting for it)", error)
-                told = True
+            await asyncio.to_thread(log.check)
+        except LogUnavailable:
             await asyncio.sleep(UNAVAILABLE_SECONDS)
+            waiting.note("broker")
+        else:
+            waiting.note(None)
+            return
 
 
 @contextlib.asynccontextmanager

@@ -112,6 +112,29 @@ def test_a_broker_that_is_killed_ends_no_worker(
         finish(lab, turns, expected)
 
 
+def test_a_gateway_serves_before_its_broker_is_there(tmp_path: Path) -> None:
+    with (
+        Broker(tmp_path / "broker") as own,
+        Lab(tmp_path / "lab", own, "own", PARTITIONS, SESSION_SECONDS) as lab,
+    ):
+        own.kill()
+        url = lab.serve("gateway")
+        told = f"waiting for the broker at {own.bootstrap_servers} since "
+        with httpx.Client(base_url=url, trust_env=False, timeout=60.0) as client:
+            assert client.get("/health").status_code == 200
+            answer = client.get("/ready")
+            assert (answer.status_code, told in answer.text) == (503, True)
+            refused = client.post(
+                "/api/memory/remember", json={"scope": "ana", "content": "Ana lives in Lima"}
+            )
+            assert refused.status_code == 503
+            own.start()
+            lab.start("one")
+            lab.until_owned(1)
+            until(lambda: client.get("/ready").status_code == 200)
+        assert lab.stop("gateway") < 30.0
+
+
 def test_workers_that_are_stopped_without_a_broker_leave_nothing_undone(
     tmp_path: Path, turns: list[Outgoing], expected: States
 ) -> None:
