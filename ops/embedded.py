@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from palimpsest.ops.folder_swap import unexchanged
 from palimpsest.ops.log_folder import log_folder, make_private
+from palimpsest.ops.log_identity import is_of_another, note_log
 from palimpsest.ops.maintenance.erasing import FileErasing
 from palimpsest.ops.maintenance.shadow_deciding import ShadowDeciding
 from palimpsest.ops.parts import (
@@ -29,8 +31,6 @@ from palimpsest.ops.parts import (
     utc_now,
 )
 from palimpsest.ops.recorded_replies import model_port, recorded_replies
-from palimpsest.ops.replay.log_identity import is_of_another, note_log
-from palimpsest.ops.replay.swap import unexchanged
 from palimpsest.ops.settings.folder_settings import keep_index_settings
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_CHANGES

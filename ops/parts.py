@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from palimpsest.ops.replay.swap import unexchanged
+from palimpsest.ops.folder_swap import unexchanged
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.settings import ShardOptions

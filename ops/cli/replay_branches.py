@@ -24,8 +24,8 @@ from palimpsest.ops.cli.ingest_progress import duration
 from palimpsest.ops.cli.replay_progress import shown
 
 if TYPE_CHECKING:
-    from palimpsest.ops.replay.curated import Curated
     from palimpsest.ops.replay.estimates import Estimate
+    from palimpsest.ops.replay.ledger import Curated
     from palimpsest.ops.replay.reextraction import Reextracted, Reextraction
     from palimpsest.ops.settings.sections import Settings
 

@@ -79,7 +79,7 @@ def diff(
 def _write_lines(cli: Cli, request: DiffRequest, out: Path, json: bool) -> None:
     import asyncio
 
-    from palimpsest.ops.replay.difference_lines import write_lines
+    from palimpsest.ops.replay.diff_output import write_lines
 
     if request.questions is not None:
         raise wrong_use("--questions are asked where all is told at once: not with a .jsonl")

@@ -19,12 +19,12 @@ from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.replay.branches import read_branch
 from palimpsest.ops.replay.erased_branches import (
     LiveErasures,
+    count_erasures,
     erase_in_branch,
     live_erasures,
     reached,
     remove_leftovers,
 )
-from palimpsest.ops.replay.erased_stores import count_erasures
 from palimpsest.ops.replay.jobs import forget_told
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import SettingsError

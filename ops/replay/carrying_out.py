@@ -15,10 +15,10 @@ from pydantic import JsonValue, TypeAdapter
 from palimpsest.ops.replay.answers import rebuilt_json, reextracted_json
 from palimpsest.ops.replay.branches import Selection
 from palimpsest.ops.replay.diff import DiffRequest
-from palimpsest.ops.replay.difference_lines import write_lines
+from palimpsest.ops.replay.diff_output import write_lines
 from palimpsest.ops.replay.estimates import estimate
-from palimpsest.ops.replay.jobs import DIFFERENCES_FILE
-from palimpsest.ops.replay.orders import (
+from palimpsest.ops.replay.jobs import (
+    DIFFERENCES_FILE,
     DiffOrder,
     Order,
     PromoteOrder,

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from pydantic import JsonValue
 
 from palimpsest.ops.replay.counterparts import Counterparts, Match
-from palimpsest.ops.replay.curated import Curated, Status
+from palimpsest.ops.replay.ledger import Curated, Status
 from palimpsest.ops.replay.live_log import LiveLog, decoded
 from palimpsest.schemas.commands import (
     ApplyProposalsCommand,

@@ -11,8 +11,7 @@ from palimpsest.ops.replay.branches import Branch, Selection, branch_settings
 from palimpsest.ops.replay.budget import size_of
 from palimpsest.ops.replay.live_log import blocks, decoded
 from palimpsest.ops.replay.recorded import reading_log
-from palimpsest.ops.replay.reextraction import Reextraction
-from palimpsest.ops.replay.selecting import chosen_turns, is_among
+from palimpsest.ops.replay.reextraction import Reextraction, chosen_turns, is_among
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.messages import (
     Fact,

@@ -15,30 +15,229 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
+from typing import Final
+
+import duckdb
+from pydantic_core import from_json
 
 from palimpsest.ops.parts import utc_now
-from palimpsest.ops.replay.decisions import DecisionFold
-from palimpsest.ops.replay.folding import FoldingRunner, SendsNothing
-from palimpsest.ops.replay.outboxes import settle_outbox, unsent_in
+from palimpsest.ops.replay.decisions import DECIDE, DecisionFold, RecordedDecisions
 from palimpsest.ops.replay.progress import Progress, Report, unreported
-from palimpsest.ops.replay.recorded_decisions import DECIDE, RecordedDecisions
-from palimpsest.ops.replay.stored_embeddings import StoredEmbeddings
-from palimpsest.ops.replay.write_sequences import WriteSequences
+from palimpsest.ops.replay.stored_embeddings import StoredEmbeddings, opened, table_in
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.schemas.topics import CONVERSATION_TURNS
+from palimpsest.schemas.rows import MemoryRow
+from palimpsest.schemas.topics import (
+    CACHE_INVALIDATIONS,
+    CONVERSATION_TURNS,
+    MEMORY_HISTORY,
+    MEMORY_WRITES,
+    TURNS_NORMALIZED,
+)
 from palimpsest.stores.shard import Shard
 from palimpsest.stores.writing.erasures import redaction_of, unfinished
 from palimpsest.stores.writing.redacted_tables import redact_tables
-from palimpsest.streams.logs.base import LogReader, Record
+from palimpsest.streams.logs.base import LogReader, Outgoing, Position, Record
 from palimpsest.streams.models.base import EmbeddingModel
 from palimpsest.streams.rules.model import RulesLanguageModel
+from palimpsest.streams.runtime.batch_record import RecordRun
 from palimpsest.streams.runtime.model_port import ModelPort
+from palimpsest.streams.runtime.offload import P, T
+from palimpsest.streams.runtime.output import LOOKED_BACK_RECORDS
+from palimpsest.streams.runtime.runner import StageRunner
 from palimpsest.streams.stage import Stage
+from palimpsest.streams.store_port import Outbound, Put
 from palimpsest.streams.topology import stages
+
+# --- folding --------------------------------------------------------------------------------------
+# A stage run over what is recorded: it changes the store and sends nothing.
+
+
+class SendsNothing:
+    """Where the output goes of a stage that repeats what was done."""
+
+    async def commit(self, outgoing: Sequence[Outgoing], positions: Sequence[Position]) -> None:
+        """Nothing: what a stage sent when it did this first lies in the log."""
+
+
+@dataclass(slots=True)
+class FoldingRunner(StageRunner):
+    """Processes batches as the live runner does, but for what it sends.
+
+    What followed from records before `sent_before` (offsets by topic) is in the log, and is not
+    made again. What follows from later ones stays in the outbox until `settle_outbox`. `noting` is
+    told of all that a batch came to, before it is committed.
+    """
+
+    sent_before: Mapping[str, int] = field(default_factory=dict)
+    noting: Callable[[Sequence[RecordRun]], None] | None = None
+
+    def _output(self, runs: Sequence[RecordRun]) -> list[Outgoing]:
+        if self.noting is not None:
+            self.noting(runs)
+        late = [
+            run for run in runs if run.record.offset >= self.sent_before.get(run.record.topic, 0)
+        ]
+        # By name: a dataclass with slots is another class than the one that `super()` looks for.
+        return StageRunner._output(self, late)
+
+    async def _in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """At once: nobody else waits for the event loop."""
+        return call(*args, **kwargs)
+
+    async def _computed(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return call(*args, **kwargs)
+
+    async def _send(
+        self, records: Sequence[Record], outgoing: Sequence[Outgoing], last: int | None, done: int
+    ) -> None:
+        """Count, and leave the outbox as it is."""
+        self.counts.batches += 1
+        self.counts.records += done
+        self.counts.skipped += len(records) - done
+
+
+# --- write sequences ------------------------------------------------------------------------------
+# Which write sequence the store of a partition had after each record of memory-writes.
+#
+# Decisions name the sequence that they saw. Where records come into another order, as in a log of
+# another number of partitions, it has to be told anew.
+
+
+class WriteSequences:
+    """A file with the offsets of the records that wrote memories, and the highest sequence number
+    that each gave. What is noted twice counts as it was noted last."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    @classmethod
+    @contextlib.contextmanager
+    def opened(cls, file: Path | None) -> Iterator[WriteSequences | None]:
+        """The file, made where there is none; nothing for None."""
+        if file is None:
+            yield None
+            return
+        with contextlib.closing(sqlite3.connect(file)) as connection:
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS sequences(log_offset INTEGER PRIMARY KEY, last INTEGER)"
+            )
+            yield cls(connection)
+
+    def note(self, runs: Sequence[RecordRun]) -> None:
+        """What a batch is about to commit, durably: after a crash all that was committed is
+        noted."""
+        written = [run for run in runs if run.record.topic == MEMORY_WRITES.name]
+        numbers = {run.record.offset: _numbers(run) for run in written}
+        with self._connection as connection:
+            connection.executemany(
+                "DELETE FROM sequences WHERE log_offset = ?", [(offset,) for offset in numbers]
+            )
+            connection.executemany(
+                "INSERT INTO sequences VALUES (?, ?)",
+                [(offset, max(found)) for offset, found in numbers.items() if found],
+            )
+
+
+def _numbers(run: RecordRun) -> list[int]:
+    writes = () if run.step is None else run.step.writes
+    return [
+        write.row.write_seq
+        for write in writes
+        if isinstance(write, Put) and isinstance(write.row, MemoryRow)
+    ]
+
+
+# --- outboxes -------------------------------------------------------------------------------------
+# What stages have committed and not sent: in copies of stores, and after a fold.
+
+
+def unsent_in(files: Sequence[Path], stage: str) -> Iterator[Outbound]:
+    """The outboxes of a stage in copies of stores; of a file that cannot be read none."""
+    for file in files:
+        try:
+            with opened(file) as store:
+                rows = store.execute(
+                    "SELECT seq, topic, scope, record_key, value"
+                    f" FROM {table_in(store, 'outbox')} WHERE stage = ? ORDER BY seq",
+                    [stage],
+                ).fetchall()
+        except duckdb.Error:
+            continue
+        yield from (Outbound(*row) for row in rows)
+
+
+def settle_outbox(shard: Shard, stage: str, log: LogReader, partition: int) -> None:
+    """Take out of a stage's outbox what the log has. What is left was never sent, and will be when
+    a worker starts."""
+    waiting = shard.unsent(stage)
+    sent: list[int] = []
+    for topic in {out.topic for out in waiting}:
+        of_topic = [out for out in waiting if out.topic == topic]
+        names = _NAMES.get(topic, _id_of)
+        known = {
+            names(record.key, record.value)
+            for record in _newest(log, topic, partition, len(of_topic) + LOOKED_BACK_RECORDS)
+        }
+        sent += [out.seq for out in of_topic if names(out.key.encode(), out.value) in known]
+    if sent:
+        with shard.writing() as connection:
+            connection.execute(
+                "DELETE FROM outbox WHERE stage = ? AND seq IN (SELECT unnest(?))", [stage, sent]
+            )
+
+
+def _newest(log: LogReader, topic: str, partition: int, count: int) -> Iterator[Record]:
+    """The last `count` records of a topic."""
+    offset = max(0, log.end_offset(topic, partition) - count)
+    while records := log.read(topic, partition, offset, count):
+        offset = records[-1].offset + 1
+        yield from records
+
+
+def _key_of(key: bytes | None, value: bytes | None) -> bytes | None:
+    """What tells the records of a compacted topic apart: what they said may be erased since."""
+    return key
+
+
+def _id_of(key: bytes | None, value: bytes | None) -> object:
+    """The message's id, not what it says: a dead letter says when it was written."""
+    return _field("id", value)
+
+
+def _cause_of(key: bytes | None, value: bytes | None) -> object:
+    """Whose caches a memory lay in is not known any more once it is erased."""
+    return _field("causation_id", value)
+
+
+def _turn_of(key: bytes | None, value: bytes | None) -> object:
+    """The turn and not the message: of an earlier release its messages had other ids, and who
+    sends a turn again has it extracted from again."""
+    scope, turn = _field("scope", value), _field("body", value)
+    return (scope, turn.get("turn_id")) if isinstance(turn, dict) else None
+
+
+def _field(name: str, value: bytes | None) -> object:
+    try:
+        raw = from_json(value or b"")
+    except ValueError:
+        return None
+    return raw.get(name) if isinstance(raw, dict) else None
+
+
+_NAMES: Final[Mapping[str, Callable[[bytes | None, bytes | None], object]]] = {
+    MEMORY_HISTORY.name: _key_of,
+    CACHE_INVALIDATIONS.name: _cause_of,
+    TURNS_NORMALIZED.name: _turn_of,
+}
+"""How the records of a topic are told apart; by their ids where nothing else is said."""
+
+
+# --- fold -----------------------------------------------------------------------------------------
 
 BATCH_RECORDS = 4_096
 BATCH_BYTES = 64 * 1024 * 1024

@@ -21,10 +21,10 @@ from palimpsest.ops.replay.jobs import (
     Ended,
     Ordered,
     State,
+    order_of,
     settings_from,
     write_whole,
 )
-from palimpsest.ops.replay.orders import order_of
 from palimpsest.ops.replay.progress import Progress
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.lock import FolderLock

@@ -17,19 +17,141 @@ import sys
 import threading
 from datetime import datetime
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field, JsonValue, SecretStr, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    SecretStr,
+    TypeAdapter,
+    ValidationError,
+)
 
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.queries.errors import NotFoundError, RequestError, UnavailableError
 from palimpsest.ops.queries.requests import JsonObject
-from palimpsest.ops.replay.difference_pages import read_page
-from palimpsest.ops.replay.orders import order_of
+from palimpsest.ops.replay.branches import BranchName
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import flattened
-from palimpsest.schemas.envelope import Frozen
+from palimpsest.schemas.codec import describe
+from palimpsest.schemas.envelope import Frozen, UtcTime
 from palimpsest.stores.lock import FolderInUse, FolderLock
+
+# --- orders ---------------------------------------------------------------------------------------
+# What a replay that runs by itself is to do, as programs order it.
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class _Order(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class RebuildOrder(_Order):
+    """Fold the log into new stores, and compare them with the live ones. `name`: that of the branch
+    that they become; `until`: as of this time, or this offset of memory-writes in `partition`."""
+
+    kind: Literal["rebuild"] = "rebuild"
+    name: BranchName = "rebuild"
+    until: UtcTime | Annotated[int, Field(ge=0)] | None = None
+    partition: Annotated[int, Field(ge=0)] | None = None
+
+
+class ReextractOrder(_Order):
+    """Extract from turns anew, into a branch. The model is one of a provider as it is set: an
+    address is given by the operator's settings alone, since keys are sent there."""
+
+    kind: Literal["reextract"] = "reextract"
+    branch: BranchName
+    provider: Literal["rules", "ollama", "openai", "anthropic"] | None = None
+    model: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    scope: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    since: UtcTime | None = None
+    until: UtcTime | None = None
+    sample: Count | None = None
+    rate: Annotated[float, Field(gt=0)] | None = None
+    budget_tokens: Count | None = None
+    dry_run: bool = False
+
+
+class DiffOrder(_Order):
+    """Compare a branch with the live memory."""
+
+    kind: Literal["diff"] = "diff"
+    branch: BranchName
+
+
+class PromoteOrder(_Order):
+    """Carry a branch's differences over into the live memory. `allow_loss`: also where live facts
+    have no counterpart and are forgotten. `catch_up`: it first reads what came in since."""
+
+    kind: Literal["promote"] = "promote"
+    branch: BranchName
+    dry_run: bool = False
+    allow_loss: bool = False
+    catch_up: bool = True
+
+
+class RollbackOrder(_Order):
+    """Take back a promotion."""
+
+    kind: Literal["rollback"] = "rollback"
+    promotion: Annotated[str, Field(min_length=1, max_length=64)]
+
+
+Order = Annotated[
+    RebuildOrder | ReextractOrder | DiffOrder | PromoteOrder | RollbackOrder,
+    Field(discriminator="kind"),
+]
+_ORDERS: TypeAdapter[Order] = TypeAdapter(Order)
+
+
+def order_of(given: JsonObject) -> Order:
+    """Raises RequestError for what is no order."""
+    try:
+        return _ORDERS.validate_python({**given, **_times(given)})
+    except ValidationError as error:
+        raise RequestError(f"this is no replay: {describe(error)}") from error
+
+
+def _times(given: JsonObject) -> dict[str, object]:
+    """Times as programs may give them."""
+    return {name: value for name, value in given.items() if isinstance(value, datetime)}
+
+
+# --- difference pages -----------------------------------------------------------------------------
+# Pages of what a comparison found, from a file with a difference a line.
+
+PAGE_BYTES: Final = 4 * 1024 * 1024
+"""Of the lines of a page; the one that passes it is the last."""
+
+
+def read_page(path: Path, cursor: int, limit: int) -> tuple[list[JsonValue], int | None]:
+    """At most `limit` lines from `cursor` on, which is 0 or what the page before gave; the cursor
+    of the next one, None after the last. Raises RequestError for another cursor, NotFoundError
+    where there is no such file."""
+    page: list[JsonValue] = []
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        raise NotFoundError("it told of no differences, or they were removed") from None
+    with file:
+        end = os.fstat(file.fileno()).st_size
+        if cursor:
+            file.seek(min(cursor, end) - 1)
+            if cursor > end or file.read(1) != b"\n":
+                raise RequestError(f"cursor {cursor}: no page ended there")
+        while len(page) < limit and file.tell() - cursor < PAGE_BYTES:
+            line = file.readline()
+            if not line:
+                break
+            page.append(json.loads(line))
+        return page, file.tell() if file.tell() < end else None
+
+
+# --- jobs -----------------------------------------------------------------------------------------
 
 ORDER_FILE: Final = "order.json"
 PROGRESS_FILE: Final = "progress.json"

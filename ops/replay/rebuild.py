@@ -17,6 +17,8 @@ from pathlib import Path
 
 import duckdb
 
+from palimpsest.ops.folder_swap import Swap, swap_folders
+from palimpsest.ops.log_identity import note_log, number_of
 from palimpsest.ops.parts import (
     embedding_model,
     open_shard,
@@ -46,11 +48,9 @@ from palimpsest.ops.replay.live_stores import (
     live_cursors,
     unreadable,
 )
-from palimpsest.ops.replay.log_identity import note_log, number_of
 from palimpsest.ops.replay.offsets import Offsets, followed, known_to_log, offset_at
 from palimpsest.ops.replay.progress import Progress, Report, unreported
 from palimpsest.ops.replay.recorded import reading_log
-from palimpsest.ops.replay.swap import Swap, swap_folders
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_WRITES
 from palimpsest.stores.database.state_hash import differing_rows, row_count, state_hash

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import heapq
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal
 
 from palimpsest.ops.embedded import Application, application
+from palimpsest.ops.log_identity import number_of
 from palimpsest.ops.parts import SetupError, embedding_model, language_model, utc_now
 from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.ops.recorded_replies import recorded_replies
@@ -32,25 +34,84 @@ from palimpsest.ops.replay.curation import Curation
 from palimpsest.ops.replay.feeding import FedClock, Feeding, Pacing
 from palimpsest.ops.replay.ledger import Ledger, Spent
 from palimpsest.ops.replay.live_embeddings import live_embeddings
-from palimpsest.ops.replay.live_log import LiveLog, check_whole
-from palimpsest.ops.replay.log_identity import check_log, number_of
+from palimpsest.ops.replay.live_log import LiveLog, blocks, check_whole, decoded
 from palimpsest.ops.replay.progress import Report, unreported
 from palimpsest.ops.replay.recorded import reading_log
-from palimpsest.ops.replay.recorded_extraction import Recorded, recorded_extraction
-from palimpsest.ops.replay.selecting import chosen_turns, hashed_order, is_among
-from palimpsest.ops.replay.standing import drop_unused
+from palimpsest.ops.replay.standing import check_log, drop_unused
 from palimpsest.ops.replay.stored_embeddings import StoredEmbeddings
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import with_overrides
-from palimpsest.schemas.messages import NormalizedTurn
+from palimpsest.schemas.messages import FactsExtracted, NormalizedTurn
 from palimpsest.schemas.redaction import is_mark
-from palimpsest.schemas.topics import DEAD_LETTERS, MEMORY_WRITES
+from palimpsest.schemas.topics import DEAD_LETTERS, FACTS_EXTRACTED, MEMORY_WRITES, TURNS_NORMALIZED
 from palimpsest.streams.logs.base import LogReader
 from palimpsest.streams.models.base import EmbeddingModel, LanguageModel, Vector
 from palimpsest.streams.models.recorded import RecordedReplies
 from palimpsest.streams.models.settings import LlmSettings
 from palimpsest.streams.runtime.source import Interrupted
-from palimpsest.streams.stage import Message, Stage
+from palimpsest.streams.stage import Context, Emit, Message, Process, Stage, Step
+
+# --- recorded extraction --------------------------------------------------------------------------
+# extract, for a branch: of turns that are not extracted from anew, what the live memory has.
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What was extracted of a turn: None where nothing was."""
+
+    body: FactsExtracted | None
+
+
+def recorded_extraction(stage: Stage, recorded: Callable[[Message], Recorded | None]) -> Stage:
+    """The stage extract, which asks a model only for turns of which nothing is `recorded`."""
+
+    def process(message: Message, context: Context) -> Process:
+        known = recorded(message)
+        if known is None:
+            return (yield from stage.process(message, context))
+        if known.body is None:
+            return Step()
+        return Step(emits=(Emit(FACTS_EXTRACTED, known.body, "facts"),))
+
+    return replace(stage, process=process)
+
+
+# --- selecting ------------------------------------------------------------------------------------
+# Which turns are extracted from anew.
+
+
+def is_among(message: Message, selection: Selection) -> bool:
+    """Whether a turn is of the scope and the time of the selection."""
+    told = message.occurred_at
+    return (
+        selection.scope in (None, message.scope)
+        and (selection.since is None or told >= selection.since)
+        and (selection.until is None or told < selection.until)
+    )
+
+
+def chosen_turns(reader: LogReader, selection: Selection) -> Iterator[Message]:
+    """All that the live memory gave to a model and that is of the selection's scope and time, a
+    partition after the other. Blocks."""
+    topic = TURNS_NORMALIZED
+    for partition in range(reader.partitions(topic.name)):
+        end = reader.end_offset(topic.name, partition)
+        for records in blocks(reader, topic, partition, 0, end):
+            for record in records:
+                message = decoded(record)
+                body = None if message is None else message.body
+                if message is None or not isinstance(body, NormalizedTurn):
+                    continue
+                if is_among(message, selection) and not is_mark(body.content):
+                    yield message
+
+
+def hashed_order(message_id: str) -> bytes:
+    """The place of a turn in an order that has nothing to do with when or where it was told."""
+    return hashlib.sha256(message_id.encode()).digest()
+
+
+# --- reextraction ---------------------------------------------------------------------------------
 
 UNTOLD: Final = "api_key"
 """How the names of settings end that are never shown."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +20,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+import duckdb
+
 from palimpsest.ops.embedded import open_log
+from palimpsest.ops.folder_swap import Swap, swap_folders
+from palimpsest.ops.log_folder import log_folder
+from palimpsest.ops.log_identity import note_log
+from palimpsest.ops.maintenance.shadow_deciding import STATE as SHADOW_STATE
 from palimpsest.ops.parts import (
     embedding_model,
     open_shard,
@@ -37,21 +44,23 @@ from palimpsest.ops.replay.branches import (
     keep_branch,
     read_branch,
 )
-from palimpsest.ops.replay.dealing_out import DealRequest, deal_out
-from palimpsest.ops.replay.exchanging import without_worker
+from palimpsest.ops.replay.exchanging import (
+    check_log_is_closed,
+    kept_name,
+    shards_locked,
+    without_worker,
+)
 from palimpsest.ops.replay.fold import never
 from palimpsest.ops.replay.fold_processes import FoldJob, fold_jobs
-from palimpsest.ops.replay.live_stores import LiveCopy, copy_live, cursors_in
+from palimpsest.ops.replay.live_stores import LiveCopy, attached, copy_live, cursors_in
 from palimpsest.ops.replay.log_dealing import deal_log
-from palimpsest.ops.replay.log_exchange import FOLDERS, SOURCE_FILE, exchange_log
-from palimpsest.ops.replay.log_identity import note_log
 from palimpsest.ops.replay.offsets import Offsets, offsets
-from palimpsest.ops.replay.processed import as_of, check_processed
 from palimpsest.ops.replay.progress import Progress, Report, unreported
 from palimpsest.ops.replay.rebuild import (
     RebuildRequest,
     Rebuilt,
     RebuiltPartition,
+    make_branch,
     rebuild,
     sequences_file,
     working_on,
@@ -59,6 +68,7 @@ from palimpsest.ops.replay.rebuild import (
 from palimpsest.ops.replay.scopes_compared import StoreFile, compared
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import (
+    ALL_TOPICS,
     CONVERSATION_TURNS,
     DEAD_LETTERS,
     FACTS_EXTRACTED,
@@ -66,9 +76,185 @@ from palimpsest.schemas.topics import (
     MEMORY_CHANGES,
     MEMORY_WRITES,
 )
+from palimpsest.stores.database.splitting import gather_store, scopes_in
 from palimpsest.stores.shard import DATABASE_FILE
+from palimpsest.streams.logs.base import LogError, partition_for
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.logs.view import LogView
+from palimpsest.streams.topology import stages
+
+# --- processed ------------------------------------------------------------------------------------
+# Whether a live memory has nothing left to do, and as of when it is.
+
+_FINISH: Final = "Run `palimpsest run --once`, then this again"
+_UNFINISHED: Final = "SELECT count(*) FROM live.internal.erasures WHERE phase <> 'done'"
+_STATE: Final = "SELECT value FROM live.internal.shard_state WHERE name = ?"
+
+
+def check_processed(settings: Settings, log: LogView) -> None:
+    """While no worker runs. Raises RequestError where records of the log wait for a stage, texts
+    for their erasure, or decisions for further deciders."""
+    for stage in stages(settings):
+        for topic in stage.reads:
+            for partition in range(log.partitions(topic.name)):
+                left = log.end_offset(topic.name, partition) - log.position(
+                    stage.name, topic.name, partition
+                )
+                if left > 0:
+                    raise RequestError(
+                        f"{left} records of {topic.name}[{partition}] wait for {stage.name}, and"
+                        f" only what is processed can be dealt out anew. {_FINISH}"
+                    )
+    partitions = range(log.partitions(MEMORY_WRITES.name))
+    with shards_locked(settings, partitions):
+        for partition in partitions:
+            _check_store(settings, log, partition)
+
+
+def _check_store(settings: Settings, log: LogView, partition: int) -> None:
+    file = shard_folder(settings, partition) / DATABASE_FILE
+    try:
+        with attached({"live": file}) as connection:
+            unfinished = connection.execute(_UNFINISHED).fetchall()
+            state = connection.execute(_STATE, [SHADOW_STATE]).fetchone()
+    except duckdb.Error:
+        return  # who makes the stores anew tells what is wrong with this one
+    if unfinished != [(0,)]:
+        raise RequestError(f"erased texts are still in files of partition {partition}. {_FINISH}")
+    shown = int(state[0]) if state and state[0] else None
+    if shown is not None and shown < log.end_offset(MEMORY_WRITES.name, partition):
+        raise RequestError(
+            f"not all decisions of partition {partition} were shown to the further deciders (or"
+            f" there are none any more). {_FINISH}"
+        )
+
+
+def as_of(log: LogView) -> str:
+    """Another text whenever records have come into the log, or a worker has gone through it."""
+    ends = [
+        (topic.name, partition, log.end_offset(topic.name, partition))
+        for topic in ALL_TOPICS
+        for partition in range(log.partitions(topic.name))
+    ]
+    return hashlib.sha256(repr((log.number(), ends, log.positions())).encode()).hexdigest()
+
+
+# --- log exchange ---------------------------------------------------------------------------------
+# A branch's log with its stores in the place of the live ones, which become a branch like it.
+
+FOLDERS: Final = ("log", "shards")
+SOURCE_FILE: Final = "dealt-from"
+"""In the folder of a log that was never live: as of when the one was that it was written from."""
+
+
+def exchange_log(settings: Settings, name: str, now: str) -> str:
+    """The branch that has from now on what was live, `as_of` then. While no worker runs. Blocks.
+    Raises RequestError and LogError, and then nothing has changed."""
+    branch = read_branch(settings, name)
+    with open_log(branch_settings(settings, branch), "read") as new:
+        numbers = range(branch.partitions)
+        read = {number: new.end_offset(MEMORY_WRITES.name, number) for number in numbers}
+        of_log = new.number()
+    with open_log(settings, "read") as log:
+        partitions = log.partitions(MEMORY_WRITES.name)
+    kept = Branch(
+        name=kept_name(),
+        kind="rebuild",
+        created_at=utc_now(),
+        partitions=partitions,
+        read_through=read,
+        whole=True,
+        of_log=of_log,
+        has_log=True,
+    )
+
+    def check() -> None:
+        _check_unchanged(settings, now)
+        (branch_folder(settings, name) / "log" / SOURCE_FILE).unlink(missing_ok=True)
+
+    keep_branch(settings, kept)
+    try:
+        with shards_locked(settings, range(partitions)):
+            swap = Swap(branch=name, kept=kept.name, folders=FOLDERS)
+            swap_folders(settings.data_dir, swap, check)
+    except (RequestError, LogError):  # before anything was decided
+        drop_branch(settings, kept.name)
+        raise
+    return kept.name
+
+
+def _check_unchanged(settings: Settings, now: str) -> None:
+    """Nobody has the log open, and nobody has appended to it since it was looked at."""
+    check_log_is_closed(settings)
+    # Not by `open_log`, which waits for the end of an exchange.
+    with EmbeddedLog.open(log_folder(settings), None, utc_now, "read") as log:
+        if as_of(log) != now:
+            raise RequestError(
+                "something came into the log meanwhile. Run `palimpsest run --once`, then this"
+                " again"
+            )
+
+
+# --- dealing out ----------------------------------------------------------------------------------
+# The stores of another number of partitions, to be read: made anew from the log as of a moment, or
+# from Kafka's, and then dealt out by scope. What a scope holds is the same in any number of them.
+
+
+@dataclass(frozen=True, slots=True)
+class DealRequest:
+    """`shards` stores in the branch `name`; `until` as of a rebuild."""
+
+    name: str
+    shards: int
+    until: int | datetime | None = None
+
+
+async def deal_out(
+    settings: Settings,
+    request: DealRequest,
+    report: Report = unreported,
+    stopping: Callable[[], bool] = never,
+) -> Rebuilt:
+    """What was made anew and compared, before it was dealt out; where it differs from what is live
+    it is not dealt out. Raises as `rebuild` does, and RequestError for a branch that is there."""
+    if (branch_folder(settings, request.name) / "branch.json").exists():
+        raise RequestError(
+            f"there is a branch {request.name} already; choose another --name, or remove it with"
+            f" `palimpsest replay drop {request.name}`"
+        )
+    parts = f"{request.name}.parts"
+    wanted = RebuildRequest(parts, until=request.until)
+    done = await rebuild(settings, wanted, report, stopping)
+    if done.is_equal and not done.stopped:
+        branch = read_branch(settings, parts)
+        # Nobody erases from half of the stores meanwhile.
+        with working_on(settings, parts), working_on(settings, request.name):
+            await asyncio.to_thread(_deal, settings, branch, request, report)
+        drop_branch(settings, parts)
+        done.name = request.name
+    return done
+
+
+def _deal(settings: Settings, parts: Branch, request: DealRequest, report: Report) -> None:
+    own = branch_settings(settings, parts)
+    files = [shard_folder(own, each) / DATABASE_FILE for each in range(parts.partitions)]
+    branch = Branch(
+        name=request.name, kind="rebuild", created_at=utc_now(), partitions=request.shards
+    )
+    make_branch(settings, branch)
+    dealt: dict[int, list[str]] = {}
+    for scope in sorted(scopes_in(files)):
+        dealt.setdefault(partition_for(scope, request.shards), []).append(scope)
+    target = branch_settings(settings, branch)
+    for partition in range(request.shards):
+        folder = shard_folder(target, partition)
+        folder.mkdir(parents=True, exist_ok=True)
+        gather_store(folder / DATABASE_FILE, files, dealt.get(partition, []))
+        report(Progress("dealing out", partition + 1, request.shards, "shards"))
+    keep_branch(settings, branch.model_copy(update={"whole": True}))
+
+
+# --- resharding -----------------------------------------------------------------------------------
 
 STOP_FIRST: Final = (
     "Stop the worker for the time that this takes, say the same again, and start the worker"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from palimpsest.ops.log_folder import log_lock, worker_runs
+from palimpsest.ops.log_identity import number_of
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.replay.branches import (
     Branch,
@@ -17,13 +18,23 @@ from palimpsest.ops.replay.branches import (
 )
 from palimpsest.ops.replay.erased_branches import reached
 from palimpsest.ops.replay.live_log import blocks, decoded
-from palimpsest.ops.replay.log_identity import number_of
 from palimpsest.ops.replay.recorded import reading_log
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import EraseScopeCommand, ForgetCommand
 from palimpsest.schemas.messages import CommandIntent, MemoryWrite
 from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.streams.logs.base import LogReader, Record
+
+
+def check_log(branch: Branch, log: LogReader) -> None:
+    """Raises RequestError for a branch whose offsets are those of another log."""
+    if (branch.partitions, branch.of_log) != (log.partitions(MEMORY_WRITES.name), number_of(log)):
+        raise RequestError(
+            f"the branch {branch.name} was made of another log than the live one is now, with"
+            f" {branch.partitions} partitions: it can be read and compared, and nothing else."
+            f" Remove it with `palimpsest replay drop {branch.name}` and make it again; what models"
+            " replied is recorded"
+        )
 
 
 @dataclass(frozen=True, slots=True)

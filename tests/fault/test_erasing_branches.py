@@ -19,7 +19,7 @@ import pytest
 
 from palimpsest.ops.embedded import application
 from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.replay import erased_branches, erased_stores
+from palimpsest.ops.replay import erased_branches
 from palimpsest.ops.replay.branches import WORKING, branch_folder, readable_branch
 from palimpsest.ops.replay.rebuild import RebuildRequest, rebuild
 from palimpsest.ops.replay.standing import standings
@@ -228,9 +228,9 @@ async def test_a_store_that_cannot_be_read_any_more_is_removed(tmp_path: Path) -
 
 STEPS: tuple[tuple[Any, str], ...] = (
     (erased_branches, "keep_branch"),
-    (erased_stores, "_forget_in_graph"),
-    (erased_stores, "_erase"),
-    (erased_stores, "carry_out_in"),
+    (erased_branches, "_forget_in_graph"),
+    (erased_branches, "_erase"),
+    (erased_branches, "carry_out_in"),
     (Shard, "rewrite"),
     (erased_branches, "_write"),
 )

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from palimpsest.ops.embedded import open_log
+from palimpsest.ops.folder_swap import SWAP_FILE
 from palimpsest.ops.replay.progress import Progress
 from palimpsest.ops.replay.resharding import ReshardRequest, reshard
-from palimpsest.ops.replay.swap import SWAP_FILE
 from tests.fault.driver import processes
 from tests.fault.dying import die_at_write
 from tests.resharding import goes_on, partitions_of, resharded, settings_of, states

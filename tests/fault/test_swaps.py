@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.replay import swap
-from palimpsest.ops.replay.swap import Swap, finish_swap, swap_folders, unexchanged
+from palimpsest.ops import folder_swap as swap
+from palimpsest.ops.folder_swap import Swap, finish_swap, swap_folders, unexchanged
 from tests.fault.dying import die_at_write
 
 FOLDERS = ("shards/0", "shards/1", "shards/2")

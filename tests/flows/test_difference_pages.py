@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from palimpsest.ops.queries.errors import NotFoundError, RequestError
-from palimpsest.ops.replay import difference_pages, jobs
+from palimpsest.ops.replay import jobs
 from palimpsest.ops.replay.diff import DiffRequest, diff
-from palimpsest.ops.replay.diff_output import diff_json
-from palimpsest.ops.replay.difference_lines import write_lines
+from palimpsest.ops.replay.diff_output import diff_json, write_lines
 from palimpsest.ops.settings.sections import Settings
 from tests.branches_by_hand import Lab
 from tests.flows.http_fresh import COMPARED, keep_comparison
@@ -81,7 +80,7 @@ def test_a_page_is_bounded_in_bytes_and_begins_where_one_ended(
     keep_comparison(tmp_path)
     file = tmp_path / "replays" / COMPARED / "differences.jsonl"
     file.write_text("".join(json.dumps({"text": "x" * 100}) + "\n" for _ in range(50)))
-    monkeypatch.setattr(difference_pages, "PAGE_BYTES", 1_000)
+    monkeypatch.setattr(jobs, "PAGE_BYTES", 1_000)
     assert {len(page) for page in pages(settings, 1000)} <= {9, 10, 5}
     for cursor in (3, file.stat().st_size + 1, 1 << 40):
         with pytest.raises(RequestError, match="no page ended there"):

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from palimpsest.ops.maintenance.embedding_tracker import catch_up
+from palimpsest.ops.maintenance.upkeep import catch_up
 from palimpsest.ops.operations.documents import DocumentChunks, Documents, GetDocument
 from palimpsest.ops.operations.forgetting import PreviewForget
 from palimpsest.ops.operations.memories import Context, Recall, Weak

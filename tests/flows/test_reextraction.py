@@ -6,8 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from palimpsest.ops.replay.branches import Selection, branch_folder
-from palimpsest.ops.replay.curated import Curated
-from palimpsest.ops.replay.ledger import Ledger
+from palimpsest.ops.replay.ledger import Curated, Ledger
 from palimpsest.schemas.commands import (
     ConfirmCommand,
     ForgetCommand,

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.ops.replay.matching import Comparison, Likeness, word_overlap
+from palimpsest.ops.replay.counterparts import Comparison, Likeness, word_overlap
 from palimpsest.streams.models.hashing import hashed
 
 TEXTS = st.text(alphabet=st.sampled_from("abcdeé日 .'-"), min_size=0, max_size=24)

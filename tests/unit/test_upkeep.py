@@ -13,13 +13,13 @@ import pytest
 
 from palimpsest.ops.embedded import application
 from palimpsest.ops.maintenance import upkeep
-from palimpsest.ops.maintenance.embedding_tracker import missing_count
 from palimpsest.ops.maintenance.upkeep import (
     LOOK_SECONDS,
     MOST_SECONDS,
     SHARE,
     Expiry,
     Upkeep,
+    missing_count,
     pause_after,
 )
 from palimpsest.ops.settings.sections import Settings

@@ -13,7 +13,7 @@ import lancedb
 import numpy as np
 import pytest
 
-from palimpsest.ops.maintenance.embedding_tracker import catch_up, missing_count
+from palimpsest.ops.maintenance.upkeep import catch_up, missing_count
 from palimpsest.schemas.rows import embedding_key, embedding_text
 from palimpsest.stores.index import lance as vectors
 from palimpsest.stores.index.lance import Synced, VectorTable

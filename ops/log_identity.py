@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.replay.branches import Branch
-from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogReader
 from palimpsest.streams.logs.view import LogView
@@ -18,17 +15,6 @@ def number_of(log: LogReader) -> int:
     """The number of an embedded log, which another one has once it is dealt out again. What was
     noted of offsets is true of one number only. 0 on Kafka, where partitions stay."""
     return log.number() if isinstance(log, LogView) else 0
-
-
-def check_log(branch: Branch, log: LogReader) -> None:
-    """Raises RequestError for a branch whose offsets are those of another log."""
-    if (branch.partitions, branch.of_log) != (log.partitions(MEMORY_WRITES.name), number_of(log)):
-        raise RequestError(
-            f"the branch {branch.name} was made of another log than the live one is now, with"
-            f" {branch.partitions} partitions: it can be read and compared, and nothing else."
-            f" Remove it with `palimpsest replay drop {branch.name}` and make it again; what models"
-            " replied is recorded"
-        )
 
 
 def note_log(shard: Shard, log: LogReader) -> None:
