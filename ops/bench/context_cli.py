@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import tempfile
 from pathlib import Path
@@ -40,6 +39,8 @@ def context(
 
     Example: palimpsest bench context --data locomo --data realtalk --budget 500 --budget 1000
     """
+    import asyncio
+
     from palimpsest.ops.bench.context import BUDGETS, measure_context
     from palimpsest.ops.bench.retrieval import DataSet
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import tempfile
 from collections.abc import Sequence
@@ -73,6 +72,8 @@ def latency(
 def _of_texts(
     cli: Cli, sizes: Sequence[int], data: Sequence[Path], folder: Path | None
 ) -> list[JsonObject]:
+    import asyncio
+
     from palimpsest.ops.bench.latency_texts import TextLoad, measure
 
     results = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import tempfile
 from collections.abc import Sequence
@@ -39,6 +38,8 @@ def peers(
 
     Example: palimpsest bench peers --data locomo --environments peers
     """
+    import asyncio
+
     from palimpsest.ops.bench.peer_runs import measure_all
     from palimpsest.ops.bench.retrieval import DataSet
 

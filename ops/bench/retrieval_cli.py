@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import tempfile
 from collections.abc import Sequence
@@ -60,6 +59,8 @@ def retrieval(
 
     Example: palimpsest bench retrieval --data locomo --data realtalk --ablation --plot recall.png
     """
+    import asyncio
+
     from palimpsest.ops.bench.retrieval import DataSet, measure
     from palimpsest.ops.bench.variants import ABLATIONS, METHODS
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import tempfile
 from pathlib import Path
@@ -36,6 +35,8 @@ def service(
 
     Example: palimpsest bench service --minutes 1 --clients 4
     """
+    import asyncio
+
     from palimpsest.ops.bench.service_load import ServiceLoad, measure
 
     load = ServiceLoad(60 * minutes, clients, scopes, kills)
@@ -67,6 +68,8 @@ def attack(
 
     Example: palimpsest bench attack --minutes 1 --clients 4
     """
+    import asyncio
+
     from palimpsest.ops.bench.attack import Attack, measure
 
     with contextlib.ExitStack() as undo:

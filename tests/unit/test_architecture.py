@@ -150,17 +150,28 @@ def test_operations_stand_between_what_answers_and_the_surfaces() -> None:
     )
 
 
-def test_the_catalogue_needs_the_standard_library_only() -> None:
-    """So that `palimpsest --help` is instant."""
+def loaded_by(name: str) -> set[str]:
+    """The top-level modules that importing `name` loads, in a new process."""
     program = (
-        "import sys; import palimpsest; before = {*sys.modules}\n"
-        "import palimpsest.ops.operations.catalogue\n"
+        f"import sys; import palimpsest; before = {{*sys.modules}}\nimport {name}\n"
         "print(*sorted({name.partition('.')[0] for name in {*sys.modules} - before}))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert {*done.stdout.split()} - sys.stdlib_module_names == {INSTALLED}
+    return {*done.stdout.split()}
+
+
+def test_the_catalogue_needs_the_standard_library_only() -> None:
+    """So that `palimpsest --help` is instant."""
+    loaded = loaded_by("palimpsest.ops.operations.catalogue")
+    assert loaded - sys.stdlib_module_names == {INSTALLED}
+
+
+def test_the_program_loads_what_a_command_needs_with_the_command() -> None:
+    """So that `palimpsest --version` is instant."""
+    heavy = {"asyncio", "ssl", "numpy", "pydantic", "httpx", "fastapi", "duckdb"}
+    assert loaded_by("palimpsest.ops.cli.main") & heavy == set()
 
 
 def imports_of(module: Module) -> set[str]:
