@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -226,7 +226,7 @@ async def _with_drawn(erased: Erased, counterparts: Counterparts, live: LiveLog)
     others = await counterparts.unaccounted(scope, erased.memory_ids, end)
     ids |= dict.fromkeys(each.branch_id for each in others)
     ids |= dict.fromkeys(_forgotten(counterparts.shard, erased))
-    return Erased(erased.erasure_id, scope, tuple(ids))
+    return replace(erased, memory_ids=tuple(ids))
 
 
 def _forgotten(shard: Shard, erased: Erased) -> list[str]:
