@@ -44,9 +44,9 @@ MOMENT_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """A command to be given. `key`: the same actor may give it again under the same key, and it
-    is executed once."""
+class CommandRequest:
+    """A command to submit. The same actor may submit it again under the same `key`: it is executed
+    once."""
 
     scope: str
     command: Command
@@ -55,9 +55,8 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """A command that is in the log. `answer` is its stored result; None until it is carried
-    out."""
+class SubmittedCommand:
+    """A command that is in the log. `answer` is its stored result, None until it is executed."""
 
     command_id: str
     answer: JsonObject | None
@@ -101,10 +100,10 @@ class Commands:
 
     async def submit(
         self,
-        order: Order,
+        order: CommandRequest,
         seconds: float = 0.0,
         on_waiting: Callable[[], None] | None = None,
-    ) -> Given:
+    ) -> SubmittedCommand:
         """Append the command and wait up to `seconds` for its result; `on_waiting` is called when
         that takes longer than a moment.
 
@@ -122,7 +121,7 @@ class Commands:
         if order.key is not None:
             command_id, known = await self._under_key(order, order.key)
             if known is not None:
-                return Given(command_id, _of(order, command_id, known))
+                return SubmittedCommand(command_id, _of(order, command_id, known))
         records = [self._record(order, command_id)]
         for text in texts:
             own = text.model_copy(update={"document_id": document_id(order.scope, command_id)})
@@ -131,7 +130,9 @@ class Commands:
             self._check_size(record)
         await in_thread_of("append", self._append, records)
         answer = await self.result(command_id, seconds, on_waiting)
-        return Given(command_id, None if answer is None else _of(order, command_id, answer))
+        return SubmittedCommand(
+            command_id, None if answer is None else _of(order, command_id, answer)
+        )
 
     async def result(
         self,
@@ -139,7 +140,7 @@ class Commands:
         seconds: float,
         on_waiting: Callable[[], None] | None = None,
     ) -> JsonObject | None:
-        """The command's stored result once it is executed; None when no one does that now, or
+        """The command's stored result once it is executed; None when no worker does that now, or
         after `seconds`."""
         if seconds <= 0 or not self._works():
             return None
@@ -176,7 +177,7 @@ class Commands:
             if not self._is_kafka:
                 raise
 
-    async def _under_key(self, order: Order, key: str) -> tuple[str, JsonObject | None]:
+    async def _under_key(self, order: CommandRequest, key: str) -> tuple[str, JsonObject | None]:
         """The id of the command under the key, with its result so far. What was refused because
         memory was frozen is requested again: freezing ends."""
         attempt = 0
@@ -196,7 +197,7 @@ class Commands:
                 return cast("JsonObject | None", await asked.answer(CommandResult(command_id)))
         return None
 
-    def _without_secrets(self, order: Order) -> Order:
+    def _without_secrets(self, order: CommandRequest) -> CommandRequest:
         """The order as it may be given: also what is stored under its key follows from that."""
         try:
             body = self._policy.command(_body(order))
@@ -206,7 +207,7 @@ class Commands:
             raise CommandError("invalid_request", describe(error)) from None
         return replace(order, command=body.command, actor=body.actor)
 
-    def _record(self, order: Order, command_id: str) -> Outgoing:
+    def _record(self, order: CommandRequest, command_id: str) -> Outgoing:
         try:
             message = Envelope[Frozen](
                 id=command_id,
@@ -239,11 +240,11 @@ class Commands:
             )
 
 
-def _body(order: Order) -> MemoryCommand:
+def _body(order: CommandRequest) -> MemoryCommand:
     return MemoryCommand(command=order.command, actor=order.actor)
 
 
-def _of(order: Order, command_id: str, answer: JsonObject) -> JsonObject:
+def _of(order: CommandRequest, command_id: str, answer: JsonObject) -> JsonObject:
     """The result, if it is that of the order. Raises CommandError for that of another one."""
     digest = answer["digest"]
     if digest is not None and digest != command_digest(order.scope, _body(order)):

@@ -14,7 +14,7 @@ from typing import Final
 from pydantic import TypeAdapter, ValidationError
 
 from palimpsest.ops.command_kinds import CommandError
-from palimpsest.ops.commanding import Commands, Given, Order
+from palimpsest.ops.commanding import CommandRequest, Commands, SubmittedCommand
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.schemas.codec import describe
@@ -148,7 +148,7 @@ class Importer:
         if not self._batch:
             return
         command = ImportCommand(from_scope=self._from_scope, lines=tuple(self._batch))
-        given = await self.commands.submit(Order(self.scope, command, self.actor))
+        given = await self.commands.submit(CommandRequest(self.scope, command, self.actor))
         self._given.append((given.command_id, self._batch[0].number, self._batch[-1].number))
         self._batch, self._size = [], 0
         while len(self._given) > UNDER_WAY:
@@ -164,7 +164,7 @@ class Importer:
             self.imported.pending.append(command_id)
             return
         try:
-            result = Given(command_id, answer).result()
+            result = SubmittedCommand(command_id, answer).result()
         except CommandError as error:
             raise CommandError(
                 error.kind,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import typer
 
-from palimpsest.ops.cli.common import Cli, command, complain, not_done
+from palimpsest.ops.cli.common import Cli, command, not_done, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,4 +117,4 @@ def _guard(memory: AsyncMemory, settings: Settings) -> Guard:
 
 
 def _tell_where(address: str) -> None:
-    complain(f"serving {address}")
+    warn(f"serving {address}")

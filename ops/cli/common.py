@@ -241,7 +241,9 @@ def _joined(function: Callable[..., None], reads: bool) -> Callable[..., None]:
     ) -> None:
         asked_json.set(bool(given.get("json")))
         if read_branch is not None and not reads:
-            raise wrong_use("--branch is for commands that only read; this one is for what is live")
+            raise usage_error(
+                "--branch is for commands that only read; this one is for what is live"
+            )
         with explained():
             function(cli=Cli(data_dir, config, tuple(overrides or ()), read_branch), **given)
 
@@ -295,26 +297,26 @@ def _text_of(error: Exception) -> str | None:
     return None
 
 
-def complain(text: str) -> None:
+def warn(text: str) -> None:
     """Print an error or a warning to stderr."""
     typer.echo(f"palimpsest: {visible(text)}", err=True)
 
 
-def wrong_use(text: str) -> typer.Exit:
-    """Report wrong use; raise the returned Exit."""
+def usage_error(text: str) -> typer.Exit:
+    """Report incorrect usage and return the Exit to raise."""
     failed(text)
     return typer.Exit(2)
 
 
 def not_done(text: str) -> typer.Exit:
-    """Report why there is no answer; raise the returned Exit."""
+    """Report why there is no answer and return the Exit to raise."""
     failed(text)
     return typer.Exit(1)
 
 
 def failed(text: str) -> None:
     """Print why the command failed to stderr; with --json also to stdout, as `{"error": …}`."""
-    complain(text)
+    warn(text)
     if asked_json.get():
         print_json({"error": text})
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from palimpsest.ops.cli.common import Cli, command, complain, wrong_use
+from palimpsest.ops.cli.common import Cli, command, usage_error, warn
 
 if TYPE_CHECKING:
     from palimpsest.ops.settings.sections import Settings
@@ -30,7 +30,7 @@ def gateway(cli: Cli) -> None:
 
     settings = cli.settings
     if settings.log.kind != "kafka":
-        raise wrong_use("the gateway is for workers on Kafka; add --set log.kind=kafka")
+        raise usage_error("the gateway is for workers on Kafka; add --set log.kind=kafka")
     asyncio.run(_serve(settings))
 
 
@@ -39,7 +39,7 @@ async def _serve(settings: Settings) -> None:
 
     from palimpsest.ops.service.local import local_interface
     from palimpsest.ops.service.routing import RoutedQueries
-    from palimpsest.ops.service.running import place_of
+    from palimpsest.ops.service.running import listen_address
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -49,8 +49,8 @@ async def _serve(settings: Settings) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     routed = RoutedQueries(settings, settings.cluster.partitions)
     try:
-        async with local_interface(routed, folder, place_of(settings)) as announced:
-            complain(f"the gateway listens at {settings.kafka.listen}:{announced.port}")
+        async with local_interface(routed, folder, listen_address(settings)) as announced:
+            warn(f"the gateway listens at {settings.kafka.listen}:{announced.port}")
             await stop.wait()
     finally:
         await routed.close()

@@ -51,7 +51,7 @@ PANEL_OF: Final[dict[str, Panel]] = {
 
 
 class Program(TyperGroup):
-    """All commands, by heading. With --json, wrong use is reported as JSON, too."""
+    """All commands, by heading. With --json, incorrect usage is reported as JSON, too."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         names = super().list_commands(ctx)
@@ -136,7 +136,7 @@ what stages leave behind is freed without it."""
 
 
 def main() -> None:
-    """Entry point. Exit code 0 ok, 1 failed, 2 wrong use."""
+    """Entry point. Exit code 0 ok, 1 failed, 2 incorrect usage."""
     gc.set_threshold(*GARBAGE_AFTER)
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character gets its number, and no traceback.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from palimpsest.ops.cli.common import Cli, complain, echo, print_json
+from palimpsest.ops.cli.common import Cli, echo, print_json, warn
 from palimpsest.ops.cli.provenance import print_provenance
 from palimpsest.ops.cli.tables import (
     console,
@@ -133,7 +133,7 @@ def _counted(_: Any, answer: Json, __: Cli) -> None:
 @prints("command_result")
 def _result(_: Any, answer: Json, __: Cli) -> None:
     if answer["error"] is not None:
-        complain(str(answer["error"]))
+        warn(str(answer["error"]))
         return
     result = answer["result"]
     told = {name: answer[name] for name in ("erasure", "left") if name in answer}
@@ -297,7 +297,7 @@ def _dead_letter(_: Any, answer: Json, __: Cli) -> None:
 def _redrive(_: Any, answer: Json, __: Cli) -> None:
     echo(f"{len(answer.get('redriven', ()))} sent again")
     for refused in answer.get("refused", ()):
-        complain(f"{refused['id']} cannot be sent again: {refused['reason']}")
+        warn(f"{refused['id']} cannot be sent again: {refused['reason']}")
 
 
 @prints("discard")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 
 import typer
 
-from palimpsest.ops.cli.common import AsJson, Cli, command, echo, wrong_use
+from palimpsest.ops.cli.common import AsJson, Cli, command, echo, usage_error
 from palimpsest.ops.cli.tally import Tally
 
 if TYPE_CHECKING:
@@ -156,12 +156,12 @@ def _publish(
 
 def _check(files: list[str], scope: str | None) -> None:
     if scope is not None and not scope.strip():
-        raise wrong_use("--scope is empty; name the memory space that the turns belong to")
+        raise usage_error("--scope is empty; name the memory space that the turns belong to")
     if scope is not None and len(scope) > 256:
-        raise wrong_use("--scope is longer than 256 characters")
+        raise usage_error("--scope is longer than 256 characters")
     missing = [name for name in files if name != "-" and not Path(name).exists()]
     if missing:
-        raise wrong_use(f"there is no file {', '.join(missing)}")
+        raise usage_error(f"there is no file {', '.join(missing)}")
 
 
 def _choices(me: str, timezone: str, date_order: str | None, session_id: str | None) -> Choices:
@@ -173,7 +173,7 @@ def _choices(me: str, timezone: str, date_order: str | None, session_id: str | N
     try:
         zone = ZoneInfo(timezone)
     except (ValueError, OSError, LookupError):
-        raise wrong_use(
+        raise usage_error(
             f"there is no time zone {timezone!r}; write it as Europe/Lisbon or UTC"
         ) from None
     order = cast("DateOrderName | None", date_order)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from palimpsest.ops.cli import replay_branches, replay_promotion
-from palimpsest.ops.cli.common import AsJson, Cli, command, complain, echo, print_json, wrong_use
+from palimpsest.ops.cli.common import AsJson, Cli, command, echo, print_json, usage_error, warn
 
 if TYPE_CHECKING:
     from palimpsest.ops.replay.rebuild import Rebuilt, RebuiltPartition
@@ -66,9 +66,9 @@ def rebuild(
     from palimpsest.ops.replay.resharding import ReshardRequest, reshard
 
     if anyway and not swap:
-        raise wrong_use("--anyway is for --swap")
+        raise usage_error("--anyway is for --swap")
     if shards is not None and partition is not None:
-        raise wrong_use("--shards is of all partitions")
+        raise usage_error("--shards is of all partitions")
     moment = _moment(until)
     with replaying() as (report, stopping):
         if shards is None:
@@ -84,7 +84,7 @@ def rebuild(
         _tell(done, swap, "stores" if shards is None else "log and stores")
     configured = cli.settings.log.partitions
     if shards is not None and done.kept is not None and configured not in (None, shards):
-        complain(f"log.partitions is set to {configured}; set it to {shards} before anything else")
+        warn(f"log.partitions is set to {configured}; set it to {shards} before anything else")
     if done.stopped or not (done.is_equal or anyway):
         raise typer.Exit(1)
 
@@ -97,11 +97,11 @@ def _moment(until: str | None) -> int | datetime | None:
     try:
         moment = datetime.fromisoformat(until)
     except ValueError:
-        raise wrong_use(
+        raise usage_error(
             f"--until {until}: neither an offset nor a time like 2026-03-01T10:00:00Z"
         ) from None
     if moment.tzinfo is None:
-        raise wrong_use(f"--until {until}: a time needs its zone, as 2026-03-01T10:00:00Z")
+        raise usage_error(f"--until {until}: a time needs its zone, as 2026-03-01T10:00:00Z")
     return moment
 
 
@@ -111,14 +111,14 @@ def _tell(done: Rebuilt, swap: bool, made: str) -> None:
     rate = f", {done.turns / done.seconds:,.0f} turns a second" if done.records else ""
     echo(f"{done.records} records folded in {done.seconds:.1f} s{rate}")
     if done.stopped:
-        complain("interrupted: the same command goes on from here")
+        warn("interrupted: the same command goes on from here")
     elif done.kept is not None:
         echo(
             f"the new {made} are live; those of before are the branch {done.kept}, which"
             f" `palimpsest replay drop {done.kept}` removes"
         )
     elif swap:
-        complain(
+        warn(
             "not swapped, because they differ: the live stores are not what this program makes of"
             f" the log. Where an earlier release wrote them that may be so. Look at the branch"
             f" {done.name} (`--branch {done.name}` with list, sql and others); --swap --anyway puts"

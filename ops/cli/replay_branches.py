@@ -14,11 +14,11 @@ from palimpsest.ops.cli.common import (
     Cli,
     OfScope,
     command,
-    complain,
     echo,
     print_json,
     time_option,
-    wrong_use,
+    usage_error,
+    warn,
 )
 from palimpsest.ops.cli.ingest_progress import duration
 from palimpsest.ops.cli.replay_progress import shown
@@ -109,7 +109,7 @@ async def _reextract(settings: Settings, asked: Reextraction) -> Reextracted:
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
-        complain("stopping: what is under way is finished first")
+        warn("stopping: what is under way is finished first")
         stopping.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -145,16 +145,16 @@ def _tell_done(done: Reextracted, json: bool) -> None:
             f" tokens read and {done.spent.output_tokens:,} written"
         )
     if done.dead:
-        complain(f"the branch has {done.dead:,} dead letters; `dead-letters list` shows them")
+        warn(f"the branch has {done.dead:,} dead letters; `dead-letters list` shows them")
     if done.waiting:
-        complain(
+        warn(
             f"{done.waiting:,} records of the live memory are not finished there; feed the branch"
             " again when they are"
         )
     if done.ended == "budget":
-        complain("the budget of tokens is used up; the same command with a larger one goes on")
+        warn("the budget of tokens is used up; the same command with a larger one goes on")
     if done.ended == "stopped":
-        complain("stopped; the same command goes on from there")
+        warn("stopped; the same command goes on from there")
     if done.ended != "done":
         raise typer.Exit(1)
 
@@ -190,7 +190,7 @@ def branches(cli: Cli, json: AsJson = False) -> None:
     ]
     console().print(table(columns, rows))
     if any(each.erasures for each in found):
-        complain(
+        warn(
             "what was erased live is still in a branch. The worker of an embedded log takes it out"
             " as soon as no process works on the branch; else feed it again with `palimpsest replay"
             " reextract --branch NAME`, or remove it with `palimpsest replay drop NAME`"
@@ -218,7 +218,7 @@ def curation(
 
     branch = read_branch(cli.settings, name)
     if branch.kind != "reextraction":
-        raise wrong_use(f"{name} is no re-extraction: what people did was done again as it was")
+        raise usage_error(f"{name} is no re-extraction: what people did was done again as it was")
     with Ledger.opened(branch_folder(cli.settings, name)) as ledger:
         rows = ledger.curated() if status is None else ledger.curated("status = ?", status)
     if json:

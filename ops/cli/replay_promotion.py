@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from palimpsest.ops.cli.common import AsJson, Cli, command, echo, print_json, wrong_use
+from palimpsest.ops.cli.common import AsJson, Cli, command, echo, print_json, usage_error
 from palimpsest.ops.cli.replay_progress import shown
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def diff(
     from palimpsest.ops.replay.diff_output import diff_json, write_parquet
 
     if questions is not None and not questions.is_file():
-        raise wrong_use(f"there is no file {questions}")
+        raise usage_error(f"there is no file {questions}")
     request = DiffRequest(name, tuple(scope or ()), questions)
     if out is not None and out.suffix == ".jsonl":
         _write_lines(cli, request, out, json)
@@ -82,7 +82,7 @@ def _write_lines(cli: Cli, request: DiffRequest, out: Path, json: bool) -> None:
     from palimpsest.ops.replay.diff_output import write_lines
 
     if request.questions is not None:
-        raise wrong_use("--questions are asked where all is told at once: not with a .jsonl")
+        raise usage_error("--questions are asked where all is told at once: not with a .jsonl")
     with shown() as report:
         told = asyncio.run(write_lines(cli.settings, request, out, report))
     if json:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from palimpsest.ops.cli.common import AsJson, Cli, command, complain, on_terminal, print_json
+from palimpsest.ops.cli.common import AsJson, Cli, command, on_terminal, print_json, warn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -69,7 +69,7 @@ def run(
     if result["stopped"]:
         left = _told(cast("dict[str, int]", result["left"]))
         goes_on = f"left: {left}. `palimpsest run` goes on from there"
-        complain(f"stopped; {goes_on if left else 'everything that was published is processed'}")
+        warn(f"stopped; {goes_on if left else 'everything that was published is processed'}")
         if once:
             raise typer.Exit(1)
 
@@ -88,9 +88,9 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
     is_patient = settings.log.kind == "kafka" and not once
     async with _begun_again(is_patient), running(settings, only, patient=is_patient) as app:
         if (is_new or app.warnings) and (choice := embedding_choice(settings)) is not None:
-            complain(f"embedding model {app.embedding.model}, {choice}")
+            warn(f"embedding model {app.embedding.model}, {choice}")
         for warning in app.warnings:
-            complain(warning)
+            warn(warning)
         if app.gate.unusable is not None:
             if once:
                 raise SetupError(
@@ -98,7 +98,7 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
                     "Nothing was processed. All but extraction runs with --stages"
                     " normalize,apply-writes,graph-persist,audit"
                 )
-            complain(f"extraction waits, all else runs: {app.gate.unusable}")
+            warn(f"extraction waits, all else runs: {app.gate.unusable}")
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, _stop, app)
@@ -135,7 +135,7 @@ async def _begun_again(is_patient: bool) -> AsyncIterator[None]:
     except LogUnavailable as error:
         if not is_patient:
             raise
-        complain(f"{error}; the worker begins again")
+        warn(f"{error}; the worker begins again")
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().remove_signal_handler(number)
         await asyncio.sleep(AGAIN_SECONDS)
@@ -149,10 +149,10 @@ def _on_outage(app: AnyApplication, once: bool) -> Callable[[str, Outage], None]
 
     def told(name: str, outage: Outage) -> None:
         if outage.tries == 1:
-            complain(f"waiting for {name}, which is tried again: {outage.reason}")
+            warn(f"waiting for {name}, which is tried again: {outage.reason}")
         waits = {stage for stage, left in app.left().items() if left} <= ASKING_STAGES
         if once and outage.tries >= ONCE_TRIES and waits and not app.gate.stopping:
-            complain(f"given up for now after {outage.tries} tries: {outage.reason}")
+            warn(f"given up for now after {outage.tries} tries: {outage.reason}")
             app.stop()
 
     return told
@@ -161,10 +161,10 @@ def _on_outage(app: AnyApplication, once: bool) -> Callable[[str, Outage], None]
 def _stop(app: AnyApplication) -> None:
     """Stop, and tell which work is finished first."""
     if app.gate.stopping:
-        complain("stopping at once: the next run does the unfinished work again")
+        warn("stopping at once: the next run does the unfinished work again")
     else:
         doing = _told(app.under_way())
-        complain(f"stopping: finishing {doing or 'nothing'}; Ctrl-C again stops at once")
+        warn(f"stopping: finishing {doing or 'nothing'}; Ctrl-C again stops at once")
     app.stop()
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from palimpsest.ops.cli.common import AsJson, Cli, command, complain, echo, print_json, wrong_use
+from palimpsest.ops.cli.common import AsJson, Cli, command, echo, print_json, usage_error, warn
 
 if TYPE_CHECKING:
     from palimpsest.ops.http.callers import Permission as PermissionName
@@ -95,10 +95,10 @@ async def _serve(settings: Settings) -> None:
             loop.add_signal_handler(number, stop)
         if up.app is not None:
             for warning in up.app.warnings:
-                complain(warning)
+                warn(warning)
             if up.app.gate.unusable is not None:
-                complain(f"extraction waits, all else runs: {up.app.gate.unusable}")
-        complain(f"serving at {up.address}; Ctrl-C stops")
+                warn(f"extraction waits, all else runs: {up.app.gate.unusable}")
+        warn(f"serving at {up.address}; Ctrl-C stops")
         try:
             await up.run()
         finally:
@@ -148,11 +148,11 @@ def create(
     from palimpsest.ops.parts import utc_now
 
     if not name.strip() or not all(each.strip() for each in scope):
-        raise wrong_use("name and scopes must not be empty")
+        raise usage_error("name and scopes must not be empty")
     chosen = permission or [Permission.recall, Permission.remember]
     of_all = [each.value for each in chosen if each in (Permission.sql, Permission.admin)]
     if of_all and "*" not in scope:
-        raise wrong_use(
+        raise usage_error(
             f"{' and '.join(of_all)} reach over all scopes: give --scope '*', or leave them out"
         )
     allowed = cast("list[PermissionName]", [each.value for each in chosen])
@@ -163,7 +163,7 @@ def create(
     if json:
         print_json({**_told(token), "token": secret})
         return
-    complain(f"token {name} for {', '.join(scope)} may {', '.join(allowed)}; it is shown only now")
+    warn(f"token {name} for {', '.join(scope)} may {', '.join(allowed)}; it is shown only now")
     echo(secret)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from palimpsest.ops.cli.common import AsJson, Cli, command, echo, print_json, wrong_use
+from palimpsest.ops.cli.common import AsJson, Cli, command, echo, print_json, usage_error
 
 
 class Kind(StrEnum):
@@ -50,7 +50,7 @@ def snapshot(
     async def taking(queries: Queries) -> list[int]:
         count = partitions_of(settings)
         if partition is not None and partition >= count:
-            raise wrong_use(f"there is no partition {partition}; there are {count}")
+            raise usage_error(f"there is no partition {partition}; there are {count}")
         numbers = [*range(count)] if partition is None else [partition]
         await take_snapshot(queries, numbers, count, out.absolute(), kind is Kind.parquet)
         return numbers
@@ -66,9 +66,9 @@ def snapshot(
 def _kind(given: Kind | None, out: Path) -> Kind:
     named = Kind.duckdb if out.suffix == ".duckdb" else None
     if given is None and named is None and out.suffix:
-        raise wrong_use(f"{out.name} is neither a .duckdb nor a folder; add --format")
+        raise usage_error(f"{out.name} is neither a .duckdb nor a folder; add --format")
     if given is Kind.parquet and named is not None:
-        raise wrong_use(f"{out.name} is named as a DuckDB file, but --format says parquet")
+        raise usage_error(f"{out.name} is named as a DuckDB file, but --format says parquet")
     return given or named or Kind.parquet
 
 
@@ -88,7 +88,7 @@ def restore(
     from palimpsest.ops.maintenance.snapshots import restore_snapshot
 
     if not snapshot.exists():
-        raise wrong_use(f"there is no {snapshot}")
+        raise usage_error(f"there is no {snapshot}")
     shards = restore_snapshot(cli.settings, snapshot)
     if json:
         listed = [

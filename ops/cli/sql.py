@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from palimpsest.ops.cli.common import Cli, command, wrong_use
+from palimpsest.ops.cli.common import Cli, command, usage_error
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,7 +86,7 @@ def sql(
     form = _form(Form.json if json else format, output)
     binary = form in (Form.arrow, Form.parquet)
     if binary and output is None and sys.stdout.isatty():
-        raise wrong_use(f"{form} is no text: name a file with --output, or pipe it on")
+        raise usage_error(f"{form} is no text: name a file with --output, or pipe it on")
     statement = _statement(sys.stdin.read() if query == "-" else query)
 
     async def asking(queries: Queries) -> pa.Table:
@@ -111,9 +111,9 @@ def _form(given: Form | None, output: Path | None) -> Form:
         return given
     if named is None:
         known = ", ".join(SUFFIXES)
-        raise wrong_use(f"what format is {output.name}? End it in {known}, or add --format")
+        raise usage_error(f"what format is {output.name}? End it in {known}, or add --format")
     if given is not None:
-        raise wrong_use(f"{output.name} is named as {named}, but --format says {given}")
+        raise usage_error(f"{output.name} is named as {named}, but --format says {given}")
     return named
 
 
@@ -131,7 +131,7 @@ def _statement(query: str) -> str:
         if name and name not in VIEWS:
             near = difflib.get_close_matches(name, VIEWS, n=1)
             meant = f"; did you mean {near[0]}?" if near else "; .tables lists them"
-            raise wrong_use(f"there is no view {name}{meant}")
+            raise usage_error(f"there is no view {name}{meant}")
         named = f' WHERE "view" = {quoted(name)}' if name else ""
         return COLUMNS.format(partition=PARTITION, named=named)
     if command == ".queries":
@@ -142,10 +142,10 @@ def _statement(query: str) -> str:
         return f"FROM (VALUES {rows}) AS saved(query, meaning, sql)"
     if command == ".run":
         if name not in SAVED_QUERIES:
-            raise wrong_use(f"there is no query {name}; there are {', '.join(SAVED_QUERIES)}")
+            raise usage_error(f"there is no query {name}; there are {', '.join(SAVED_QUERIES)}")
         return SAVED_QUERIES[name].sql
     if command.startswith("."):
-        raise wrong_use(f"there is no {command} here; there are {COMMANDS}")
+        raise usage_error(f"there is no {command} here; there are {COMMANDS}")
     return query
 
 

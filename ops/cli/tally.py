@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from palimpsest.ops.cli.common import complain, echo, print_json
+from palimpsest.ops.cli.common import echo, print_json, warn
 
 if TYPE_CHECKING:
     from palimpsest.ops.ingest.known import Published, Standing
@@ -54,7 +54,7 @@ class Tally:
         """The item at `place` is refused."""
         self._bad.append({"place": place, "reason": reason})
         if len(self._bad) <= MAX_TOLD:
-            complain(f"{place}: {reason}")
+            warn(f"{place}: {reason}")
 
     def add(self, batch: Sequence[Outgoing], standings: Sequence[Standing]) -> None:
         """A batch is on the log."""
@@ -71,7 +71,7 @@ class Tally:
         turn_id = str(_body(record)["turn_id"])
         self._conflicts.append({"scope": record.scope, "turn_id": turn_id})
         if len(self._conflicts) <= MAX_TOLD:
-            complain(
+            warn(
                 f"turn_id {turn_id} of scope {record.scope} was published before with another"
                 " content; the pipeline keeps the first and refuses this one: give it an id of its"
                 " own"
@@ -79,11 +79,11 @@ class Tally:
 
     def stopped(self) -> None:
         """Ctrl-C: report how many turns are durable."""
-        complain(f"stopped: {self._durable()}")
+        warn(f"stopped: {self._durable()}")
 
     def failed(self) -> None:
         """Report how many turns are durable; the error itself follows."""
-        complain(self._durable())
+        warn(self._durable())
 
     def _durable(self) -> str:
         return (
@@ -95,7 +95,7 @@ class Tally:
         """The result. Raises Exit with code 1 when anything was bad."""
         for kind, told in (("bad lines", self._bad), ("conflicts", self._conflicts)):
             if len(told) > MAX_TOLD:
-                complain(f"… and {len(told) - MAX_TOLD} more {kind}")
+                warn(f"… and {len(told) - MAX_TOLD} more {kind}")
         if self._as_json:
             print_json(self._json())
         else:

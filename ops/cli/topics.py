@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from palimpsest.ops.cli.common import AsJson, Cli, command, complain, echo, print_json, wrong_use
+from palimpsest.ops.cli.common import AsJson, Cli, command, echo, print_json, usage_error, warn
 
 if TYPE_CHECKING:
     from palimpsest.ops.kafka.topics import TopicState
@@ -83,7 +83,7 @@ def _options(cli: Cli) -> Cluster:
 
     settings = cli.settings
     if settings.log.kind != "kafka":
-        raise wrong_use(
+        raise usage_error(
             "the embedded log makes its topics by itself; for Kafka add --set log.kind=kafka"
         )
     return settings.cluster
@@ -113,6 +113,6 @@ def _tell(states: list[TopicState], json: bool) -> None:
             )
     for state in states:
         for difference in state.differences:
-            complain(f"{state.name} {difference}")
+            warn(f"{state.name} {difference}")
     if any(state.differences for state in states):
         raise typer.Exit(1)

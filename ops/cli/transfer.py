@@ -15,10 +15,10 @@ from palimpsest.ops.cli.common import (
     Scope,
     Wait,
     command,
-    complain,
     echo,
     print_json,
-    wrong_use,
+    usage_error,
+    warn,
 )
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def export(
     from palimpsest.ops.queries.requests import ExportRequest
 
     if file.exists():
-        raise wrong_use(f"{file} is there already; name another file, or remove it")
+        raise usage_error(f"{file} is there already; name another file, or remove it")
     partial = file.with_name(f".{file.name}.partial")
 
     async def exporting(queries: Queries) -> None:
@@ -93,7 +93,7 @@ def import_scope(
     if str(file) == "-":
         imported = asyncio.run(_taken(cli, sys.stdin.buffer, scope, wait or 0.0))
     elif not file.is_file():
-        raise wrong_use(f"there is no file {file}")
+        raise usage_error(f"there is no file {file}")
     else:
         with file.open("rb") as opened:
             imported = asyncio.run(_taken(cli, opened, scope, wait or 0.0))
@@ -124,7 +124,7 @@ def _tell(imported: Imported, json: bool) -> None:
         print_json(imported.as_json())
     else:
         for line in imported.refused:
-            complain(f"line {line.number}: {line.why}")
+            warn(f"line {line.number}: {line.why}")
         if imported.taken or imported.refused_lines or not imported.pending:
             echo(
                 f"{imported.taken} lines taken, {imported.memories} new memories,"

@@ -34,7 +34,7 @@ from palimpsest.ops.queries.selection import Selection
 from palimpsest.schemas.codec import describe
 
 if TYPE_CHECKING:
-    from palimpsest.ops.commanding import Commands, Given
+    from palimpsest.ops.commanding import Commands, SubmittedCommand
     from palimpsest.ops.queries.dispatch import Queries
     from palimpsest.ops.settings.sections import Settings
 
@@ -93,7 +93,7 @@ class Executor:
             return await queries.answer(cast("Read[Any]", operation))
 
     async def _write(self, operation: Write[Any], access: Access) -> Json:
-        from palimpsest.ops.commanding import Order
+        from palimpsest.ops.commanding import CommandRequest
 
         async def ask(asked: AnyOperation) -> Json:
             return await self.read(asked, access)
@@ -108,7 +108,7 @@ class Executor:
             raise RequestError(describe(error)) from None
         usual = max(self.seconds, operation.patience)
         seconds = usual if operation.wait is None else operation.wait
-        order = Order(scope, command, access.actor, operation.key)
+        order = CommandRequest(scope, command, access.actor, operation.key)
         given = await self.commands.submit(order, seconds, self.on_waiting)
         if given.answer is None:
             raise NotYetAppliedError(
@@ -122,7 +122,7 @@ class Executor:
             given = await self._erased(given, seconds)
         return outcome(type(operation), given.command_id, given.answer)
 
-    async def _erased(self, given: Given, seconds: float) -> Given:
+    async def _erased(self, given: SubmittedCommand, seconds: float) -> SubmittedCommand:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while given.answer is not None and given.answer.get("erasure") == "pending":

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final, cast
 
 from palimpsest.ops.bootstrap import publisher
-from palimpsest.ops.commanding import Commands, Order, commands_of
+from palimpsest.ops.commanding import CommandRequest, Commands, commands_of
 from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.queries.access import queries
 from palimpsest.ops.queries.dispatch import Queries
@@ -330,6 +330,6 @@ async def _give(
     given = ""
     limit = settings.log.max_record_bytes
     for command in plan.commands(promotion_id, request.branch, request.reason, limit):
-        order = Order(plan.scope, command, request.actor)
+        order = CommandRequest(plan.scope, command, request.actor)
         given = (await commands.submit(order)).command_id
     return given

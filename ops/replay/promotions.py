@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from palimpsest.ops.bootstrap import publisher
-from palimpsest.ops.commanding import Commands, Order, commands_of
+from palimpsest.ops.commanding import CommandRequest, Commands, commands_of
 from palimpsest.ops.queries.access import queries
 from palimpsest.ops.queries.dispatch import Queries
 from palimpsest.ops.queries.errors import NotFoundError, RequestError
@@ -151,7 +151,7 @@ async def _rolled_back(
             command = RollbackPromotionCommand(
                 promotion_id=str(row["promotion_id"]), reason=request.reason
             )
-            order = Order(str(row["scope"]), command, request.actor)
+            order = CommandRequest(str(row["scope"]), command, request.actor)
             given.append((order.scope, (await commands.submit(order)).command_id))
         ends = []
         for number, (scope, command_id) in enumerate(given):

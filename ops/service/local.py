@@ -59,9 +59,8 @@ class _RefusedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where an interface listens: port 0 is any that is free, and a token of its own is made
-    unless one is given."""
+class ListenAddress:
+    """Where an interface listens: port 0 picks any free one; without a token, one is generated."""
 
     host: str = HOST
     port: int = 0
@@ -72,7 +71,7 @@ class Place:
 async def local_interface(
     queries: Queries,
     folder: Path,
-    place: Place = Place(),
+    place: ListenAddress = ListenAddress(),
     partitions: Callable[[], Sequence[int]] = tuple,
     shown: Shown | None = None,
     waiting: Waiting = lambda: None,

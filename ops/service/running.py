@@ -15,7 +15,7 @@ from palimpsest.ops.queries.dispatch import DirectQueries
 from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources
-from palimpsest.ops.service.local import Place, Shown, local_interface
+from palimpsest.ops.service.local import ListenAddress, Shown, local_interface
 from palimpsest.ops.service.workers import own_folder
 from palimpsest.ops.settings.sections import Settings
 
@@ -65,7 +65,7 @@ async def _answering(app: AnyApplication, sources: Sources) -> AsyncIterator[Non
         async with local_interface(
             queries,
             folder,
-            place_of(app.settings),
+            listen_address(app.settings),
             lambda: [*sources.shards],
             shown,
             sources.waiting,
@@ -95,7 +95,7 @@ def _shown(app: AnyApplication, queries: DirectQueries) -> Shown:
     return shown
 
 
-def place_of(settings: Settings) -> Place:
+def listen_address(settings: Settings) -> ListenAddress:
     """Where a worker on Kafka listens. Raises SetupError for an open address without a secret."""
     kafka = settings.kafka
     if kafka.worker_token is None:
@@ -104,5 +104,5 @@ def place_of(settings: Settings) -> Place:
                 f"kafka.listen is {kafka.listen}: others than this machine could read the memory;"
                 " set kafka.worker_token, the same for all workers and readers"
             )
-        return Place(kafka.listen, kafka.listen_port)
-    return Place(kafka.listen, kafka.listen_port, kafka.worker_token.get_secret_value())
+        return ListenAddress(kafka.listen, kafka.listen_port)
+    return ListenAddress(kafka.listen, kafka.listen_port, kafka.worker_token.get_secret_value())

@@ -14,11 +14,11 @@ from palimpsest.ops.cli.common import (
     AsJson,
     Cli,
     command,
-    complain,
     not_done,
     parse_time,
     print_json,
-    wrong_use,
+    usage_error,
+    warn,
 )
 from palimpsest.ops.operations.operation import Operation, Parameter, Write, parameters
 
@@ -76,7 +76,7 @@ def execute(cli: Cli, kind: AnyOperation, given: dict[str, Any], as_json: bool) 
     try:
         operation = checked(kind, {k: v for k, v in given.items() if k not in unset})
     except RequestError as error:
-        raise wrong_use(str(error)) from None
+        raise usage_error(str(error)) from None
     try:
         answer = cli.execute(operation)
     except NotYetAppliedError as pending:
@@ -85,7 +85,7 @@ def execute(cli: Cli, kind: AnyOperation, given: dict[str, Any], as_json: bool) 
     except CommandError as refused:
         told = {"command_id": refused.command_id, "applied": False, "error": str(refused)}
         if as_json and refused.command_id is not None:
-            complain(str(refused))
+            warn(str(refused))
             print_json(told)
             raise typer.Exit(1) from None
         raise
@@ -132,7 +132,7 @@ def warn_if_unknown(cli: Cli, scope: str) -> None:
         return
     near = difflib.get_close_matches(scope, known, n=1, cutoff=0.5)
     meant = f"; did you mean {near[0]}?" if near else "."
-    complain(f"there is no scope {scope} yet{meant} `palimpsest scopes` lists them all")
+    warn(f"there is no scope {scope} yet{meant} `palimpsest scopes` lists them all")
 
 
 def _is_failure(kind: AnyOperation, answer: Json) -> bool:

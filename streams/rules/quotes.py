@@ -17,7 +17,6 @@ MAX_QUOTATIONS: Final = 4_096
 _OPEN: Final = 0xF0000
 _ENDED: Final = 0xF8000
 _PRIVATE: Final = re.compile("[\U000f0000-\U000fffff]")
-ENDED_MARK: Final = "[\U000f8000-\U000fffff]"
 
 _LENGTH: Final = f"{{1,{MAX_QUOTATION_CHARACTERS}}}"
 QUOTED: Final = re.compile(

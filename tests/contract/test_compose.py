@@ -21,7 +21,7 @@ from palimpsest.ops.kafka.application import roles_of
 from palimpsest.ops.kafka.broker import kafka_version
 from palimpsest.ops.kafka.topics import configuration
 from palimpsest.ops.parts import SetupError, utc_now
-from palimpsest.ops.service.running import place_of
+from palimpsest.ops.service.running import listen_address
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.topics import ALL_TOPICS
 from palimpsest.streams.logs.base import Outgoing
@@ -70,13 +70,13 @@ def test_every_setting_is_one_that_there_is(name: str) -> None:
     assert settings.kafka.bootstrap_servers == "kafka:9092"
     assert settings.cluster.partitions == 8
     assert str(settings.data_dir) == "/data"
-    place_of(settings)  # would refuse an open address without a secret
+    listen_address(settings)  # would refuse an open address without a secret
 
 
 def test_the_secret_must_be_given() -> None:
     without = environment("worker-store") | {"PALIMPSEST_KAFKA__WORKER_TOKEN": ""}
     with pytest.raises(SetupError, match="worker_token"):
-        place_of(load_settings(environment=without).settings)
+        listen_address(load_settings(environment=without).settings)
     assert ":?" in SERVICES["worker-store"]["environment"]["PALIMPSEST_KAFKA__WORKER_TOKEN"]
 
 

@@ -10,9 +10,9 @@ import httpx
 from palimpsest.ops.embedded import application, open_log
 from palimpsest.ops.kafka import topics
 from palimpsest.ops.parts import SetupError
-from palimpsest.ops.service.local import Place, local_interface
+from palimpsest.ops.service.local import ListenAddress, local_interface
 from palimpsest.ops.service.routing import RoutedQueries
-from palimpsest.ops.service.running import place_of
+from palimpsest.ops.service.running import listen_address
 from palimpsest.streams.kafka.faust_client import application as faust_application
 from palimpsest.streams.kafka.role import Role
 from palimpsest.streams.logs.base import Outgoing
@@ -160,7 +160,7 @@ async def replicas_asked_for(lab: Lab) -> object:
 async def partitions_found(lab: Lab) -> object:
     """What a reader finds of a worker on another machine, which has partition 3."""
     settings = lab.settings
-    place = Place(port=lab.port, token="secret")
+    place = ListenAddress(port=lab.port, token="secret")
     nothing: Any = None
     async with local_interface(nothing, lab.folder, place, lambda: [3]):
         routed = RoutedQueries(settings, 8)
@@ -172,7 +172,7 @@ async def partitions_found(lab: Lab) -> object:
 async def hosts_that_answer(lab: Lab) -> object:
     nothing: Any = None
     answering = []
-    async with local_interface(nothing, lab.folder, place_of(lab.settings)) as said:
+    async with local_interface(nothing, lab.folder, listen_address(lab.settings)) as said:
         for host in ("127.0.0.1", "127.0.0.2"):
             async with httpx.AsyncClient(trust_env=False) as client:
                 try:
@@ -185,7 +185,7 @@ async def hosts_that_answer(lab: Lab) -> object:
 
 async def listens_there(lab: Lab) -> object:
     nothing: Any = None
-    async with local_interface(nothing, lab.folder, place_of(lab.settings)) as said:
+    async with local_interface(nothing, lab.folder, listen_address(lab.settings)) as said:
         return said.port == lab.port
 
 

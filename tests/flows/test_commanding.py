@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from palimpsest.ops.command_kinds import KINDS, CommandError, kind_of
-from palimpsest.ops.commanding import Commands, Given, Order
+from palimpsest.ops.commanding import CommandRequest, Commands, SubmittedCommand
 from palimpsest.ops.operations.forgetting import Forget, PreviewForget
 from palimpsest.ops.operations.memories import Recall
 from palimpsest.ops.operations.operation import Operation, Read
@@ -75,9 +75,9 @@ class Desk:
     async def ask(self, operation: Operation[Any]) -> Any:
         return await self.queries.answer(cast("Read[Any]", operation))
 
-    async def give(self, command: Command, **fields: Any) -> Given:
+    async def give(self, command: Command, **fields: Any) -> SubmittedCommand:
         """The command with its result."""
-        order = Order(fields.pop("scope", "ana"), command, **fields)
+        order = CommandRequest(fields.pop("scope", "ana"), command, **fields)
         self.appended.clear()
         submitting = asyncio.create_task(self.commands.submit(order, 30))
         appended = asyncio.create_task(self.appended.wait())
@@ -112,13 +112,13 @@ async def test_a_recall_after_an_answered_write_sees_it(desk: Desk) -> None:
 
 
 async def test_what_is_not_waited_for_can_be_asked_later(desk: Desk) -> None:
-    given = await desk.commands.submit(Order("ana", TEA))
+    given = await desk.commands.submit(CommandRequest("ana", TEA))
     assert (given.answer, given.result()) == (None, None)
     assert await desk.commands.result(given.command_id, 0.01) is None
     await desk.pipeline.drain()
     answer = await desk.commands.result(given.command_id, 1)
     assert answer is not None
-    assert Given(given.command_id, answer).result() == {
+    assert SubmittedCommand(given.command_id, answer).result() == {
         "id": command_memory_id("ana", given.command_id),
         "deduped": False,
         "version": 1,
@@ -134,7 +134,7 @@ async def test_a_key_makes_a_retry_safe(desk: Desk) -> None:
     assert desk.count == 1
     # Not yet known: both are in the log, one is carried out.
     other = RememberCommand(content="Ana has a boat")
-    given = [await desk.commands.submit(Order("ana", other, key="k2")) for _ in range(2)]
+    given = [await desk.commands.submit(CommandRequest("ana", other, key="k2")) for _ in range(2)]
     assert desk.count == 3
     await desk.pipeline.drain()
     assert given[0] == given[1]
@@ -155,7 +155,7 @@ async def test_a_key_is_for_one_command(desk: Desk) -> None:
 
 async def test_a_key_that_two_use_at_once_is_for_the_first(desk: Desk) -> None:
     """Both look before either is carried out; who waits is told."""
-    await desk.commands.submit(Order("ana", TEA, key="k"))
+    await desk.commands.submit(CommandRequest("ana", TEA, key="k"))
     other = RememberCommand(content="Ana has a boat")
     assert await desk.refused(other, key="k") == "idempotency_conflict"
     assert desk.pipeline.memories() == ["Ana likes green tea"]

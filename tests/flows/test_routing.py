@@ -35,7 +35,7 @@ from palimpsest.ops.queries.requests import SqlRequest
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.service import routing
 from palimpsest.ops.service.client import NotThereError, RemoteQueries
-from palimpsest.ops.service.local import Place, local_interface
+from palimpsest.ops.service.local import ListenAddress, local_interface
 from palimpsest.ops.service.routing import RoutedQueries
 from palimpsest.ops.service.workers import own_folder
 from palimpsest.ops.settings.sections import Settings
@@ -179,7 +179,7 @@ async def test_a_worker_that_dies_while_all_are_asked_is_waited_out(
 
 async def test_sql_and_copies_come_from_all_workers(tmp_path: Path) -> None:
     said = ("I work at Globex in Lima.", "I live in Oslo.")
-    place = Place(token="shared")
+    place = ListenAddress(token="shared")
     async with contextlib.AsyncExitStack() as undo:
         addresses = []
         for number, content in enumerate(said):

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from palimpsest.ops.commanding import Order, commands_of
+from palimpsest.ops.commanding import CommandRequest, commands_of
 from palimpsest.ops.maintenance.doctor import examine
 from palimpsest.schemas.commands import ForgetCommand, RememberCommand
 from tests.soak.lab import Lab, MakeLab
@@ -28,7 +28,9 @@ def test_a_command_is_answered_by_the_owner_and_doctor_sees_its_stores(lab: Lab)
         return found.found
 
     commands = commands_of(lab.settings)
-    saved = Order("ana", RememberCommand(content="I live in Lima. I am allergic to nuts."), key="k")
+    saved = CommandRequest(
+        "ana", RememberCommand(content="I live in Lima. I am allergic to nuts."), key="k"
+    )
     # Nobody is there to do it: told at once, and done by whoever comes, once.
     for _ in range(2):
         began = time.monotonic()
@@ -44,7 +46,7 @@ def test_a_command_is_answered_by_the_owner_and_doctor_sees_its_stores(lab: Lab)
     lab.until_drained()
     # It is the one memory of what it says.
     forget = ForgetCommand(memory_ids=(str(memory["id"]),), reason="private", cascade=True)
-    gone = asyncio.run(commands.submit(Order("ana", forget), 30.0)).result()
+    gone = asyncio.run(commands.submit(CommandRequest("ana", forget), 30.0)).result()
     assert isinstance(gone, list)
     assert [row["status"] for row in gone if isinstance(row, dict)] == ["forgotten"]
     lab.until_drained()

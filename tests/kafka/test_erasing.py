@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from palimpsest.ops.cli.main import app
-from palimpsest.ops.commanding import Order, commands_of
+from palimpsest.ops.commanding import CommandRequest, commands_of
 from palimpsest.schemas.commands import ForgetCommand, RememberCommand
 from palimpsest.schemas.topics import ALL_TOPICS, MEMORY_HISTORY
 from tests.erased_bytes import where
@@ -50,14 +50,14 @@ def test_erased_texts_leave_stores_files_and_with_a_command_the_broker(lab: Lab)
     lab.until_owned(1)
     kept = []
     for text in (SECRET, OTHER):
-        order = Order("ana", RememberCommand(content=text))
+        order = CommandRequest("ana", RememberCommand(content=text))
         kept.append(asyncio.run(commands.submit(order, 30.0)).result())
     lab.until_drained()
     assert isinstance(kept[0], dict)
     erase = ForgetCommand(
         memory_ids=(str(kept[0]["id"]),), reason="asked for", cascade=True, hard=True
     )
-    given = asyncio.run(commands.submit(Order("ana", erase), 30.0))
+    given = asyncio.run(commands.submit(CommandRequest("ana", erase), 30.0))
     result = given.result()
     assert isinstance(result, list)
     assert {row["status"] for row in result if isinstance(row, dict)} == {"erased"}
@@ -87,7 +87,9 @@ def test_erased_texts_leave_stores_files_and_with_a_command_the_broker(lab: Lab)
     delete_records(lab, "--yes")
     assert topics_with(lab, SECRET) <= {MEMORY_HISTORY.name}
     # What is remembered is untouched, and the stages go on.
-    again = asyncio.run(commands.submit(Order("ana", RememberCommand(content=OTHER)), 30.0))
+    again = asyncio.run(
+        commands.submit(CommandRequest("ana", RememberCommand(content=OTHER)), 30.0)
+    )
     assert isinstance(again.result(), dict)
     assert again.result()["deduped"] is True  # type: ignore[call-overload, index]
     lab.until_drained()

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from palimpsest.ops.commanding import Order, commands_of
+from palimpsest.ops.commanding import CommandRequest, commands_of
 from palimpsest.ops.kafka.topics import delete_records, processed
 from palimpsest.ops.replay.branches import branch_folder, branch_settings, read_branch
 from palimpsest.ops.replay.ledger import Ledger
@@ -49,7 +49,7 @@ def test_a_branch_is_fed_beside_the_worker(lab: Lab) -> None:
     known = facts(own)
     walnuts = next(key for text, key in known.items() if "walnuts" in text)
     forget = ForgetCommand(memory_ids=(walnuts,), reason="private")
-    given = asyncio.run(commands.submit(Order("ana", forget), 30.0))
+    given = asyncio.run(commands.submit(CommandRequest("ana", forget), 30.0))
     assert given.result()
     say(lab, "I play the violin.", scope="ana", first=7)
     lab.until_drained()
