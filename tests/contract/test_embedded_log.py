@@ -283,7 +283,7 @@ def test_places_come_in_the_order_of_the_records(log: EmbeddedLog) -> None:
 
 @pytest.mark.asyncio
 async def test_a_position_past_the_end_is_refused_with_its_records(log: EmbeddedLog) -> None:
-    with pytest.raises(LogError, match="log older than the store"):
+    with pytest.raises(LogError, match="log older than its store"):
         await log.commit([outgoing("a", topic=WRITES)], [ann(7)])
     assert log.end_offset(WRITES, ANN) == 0
     with pytest.raises(LogError, match="negative"):

@@ -31,6 +31,7 @@ ALPHABET = (
     "streams/models/hashing.py",
     "streams/models/wordpiece.py",
     "streams/prompting/json_text.py",
+    "streams/text/identifiers.py",
     "streams/text/linker.py",
     "tests/flows/test_languages.py",
     "tests/schema_values.py",

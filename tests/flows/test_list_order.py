@@ -1,4 +1,4 @@
-"""Lists have what was said at the same moment in the order in which it arrived."""
+"""Lists show what was said at the same moment in the order of the log."""
 
 from __future__ import annotations
 
