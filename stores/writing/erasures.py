@@ -348,6 +348,23 @@ def scrub_tables(
         if row_type is PrivacyRow:
             texts.append("person_key")
         _scrub_table(connection, row_type, texts, scrub, caused)
+    _scrub_outboxes(connection, scrub, caused)
+
+
+def _scrub_outboxes(
+    connection: duckdb.DuckDBPyConnection, scrub: Scrub, caused: Collection[str]
+) -> None:
+    """Of stages that have written nothing since, as in a store that no worker opens."""
+    rows = connection.execute(
+        "SELECT stage, seq, value FROM outbox WHERE scope = ? AND value IS NOT NULL", [scrub.scope]
+    ).fetchall()
+    for stage, seq, value in rows:
+        cause = json.loads(value).get("correlation_id")
+        if cause in caused and cause not in scrub.own:
+            connection.execute(
+                "UPDATE outbox SET value = ? WHERE stage = ? AND seq = ?",
+                [scrub.value(value), stage, seq],
+            )
 
 
 def scrub_results(connection: duckdb.DuckDBPyConnection, scope: str) -> None:

@@ -65,14 +65,6 @@ def settings(tmp_path: Path, marks: Marks) -> Settings:
     return moved(tmp_path)
 
 
-@pytest.fixture
-def turns_alone(tmp_path: Path, marks: Marks) -> tuple[Settings, tuple[str, ...]]:
-    """A data folder with two turns and what was drawn from them, and the turns' ids."""
-    with opened(tmp_path / "made", marks) as running:
-        ids = tell_turns(running, marks)
-    return moved(tmp_path), tuple(ids)
-
-
 async def work(
     settings: Settings, marks: Marks, read: Callable[[Application], Command] | None = None
 ) -> Command | None:
@@ -166,16 +158,18 @@ async def test_of_single_memories_no_more_is_left_in_a_branch_than_live(
     assert marks.left([line for line in left if line.split("'")[1] not in kept]) == []
 
 
-async def test_of_memories_nothing_is_left_in_a_branch(
-    turns_alone: tuple[Settings, tuple[str, ...]], marks: Marks
+async def test_of_a_scope_nothing_is_left_in_what_a_second_model_drew(
+    settings: Settings, marks: Marks
 ) -> None:
-    settings, ids = turns_alone
-    await work(settings, marks)
-    await rebuild(settings, RebuildRequest("then", until=2))
-    await rebuild(settings, RebuildRequest("again", swap=True, anyway=True))
-    await work(settings, marks)
-    await rebuild(settings, RebuildRequest("branch"))
-    assert left_in(settings.data_dir / "branches", marks)
-    forget = ForgetCommand(memory_ids=ids, reason="asked", hard=True, cascade=True)
-    await erase(settings, marks, lambda app: forget)
+    async with ScriptedProvider(models=["old", "new"], refusing=drawing(marks)) as server:
+        llm = {"provider": "openai", "base_url": f"{server.url}/v1", "model": "old"}
+        live = Live(Settings.model_validate(settings.model_dump() | {"llm": llm}), commands=900)
+        await live.run()
+        assert (await live.branch()).ended == "done"
+        assert left_in(settings.data_dir / "branches", marks)
+        [(count,)] = live.rows("SELECT count(*) FROM memory_rows WHERE content_hash <> ''")
+        live.command(EraseScopeCommand(reason="asked", confirm_token=erase_token("ana", count)))
+        for _ in range(2):
+            async with application(live.settings) as app:
+                await app.run(until_drained=True)
     assert left_in(settings.data_dir, marks) == []
