@@ -131,7 +131,7 @@ SLOW_BODY = (
 SLOW = {"query": "SELECT sum(a.range * b.range) FROM range(100000) a, range(500) b"}
 LONG = {"query": "tea " * 1_000}
 TURN = {"turn_id": "t1", "content": "tea " * 500}
-FORGET = {"types": ["rule"], "reason": "x"}
+FORGET = {"types": ["rule"], "reason": "x", "mode": "execute"}
 
 LINES = {"Content-Type": "application/x-ndjson"}
 
