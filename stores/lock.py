@@ -1,9 +1,15 @@
-"""One owner of a folder at a time, by a lock that the kernel drops with the process."""
+"""Locks: one process at a time owns a folder, by a lock that the kernel drops with the process; one
+stage of it at a time uses a store."""
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
+import heapq
+import itertools
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 
@@ -47,3 +53,47 @@ class FolderLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+class StoreLock:
+    """A `PriorityLock` of `streams/store_port.py`."""
+
+    def __init__(self) -> None:
+        self._is_held = False
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._numbers = itertools.count()
+
+    async def __aenter__(self) -> None:
+        await self._acquire(1)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._release()
+
+    @asynccontextmanager
+    async def ahead(self) -> AsyncIterator[None]:
+        await self._acquire(0)
+        try:
+            yield
+        finally:
+            self._release()
+
+    async def _acquire(self, rank: int) -> None:
+        if not self._is_held:
+            self._is_held = True
+            return
+        place = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (rank, next(self._numbers), place))
+        try:
+            await place
+        except asyncio.CancelledError:
+            if not place.cancelled():
+                self._release()  # it was handed over just before
+            raise
+
+    def _release(self) -> None:
+        while self._waiting:
+            *_, place = heapq.heappop(self._waiting)
+            if not place.done():
+                place.set_result(None)
+                return
+        self._is_held = False

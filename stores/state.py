@@ -25,11 +25,12 @@ from palimpsest.stores.database.tables import Tables, select
 from palimpsest.stores.index.cache import IndexCache, most_resident
 from palimpsest.stores.index.stored_scopes import StoredScopes
 from palimpsest.stores.index.token_reader import CopiedTokens, TokenReader
+from palimpsest.stores.lock import StoreLock
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.writing.known_names import NameCache
 from palimpsest.stores.writing.newest_facts import NewestFacts
 from palimpsest.stores.writing.short_term_sweep import ShortTermSweep
-from palimpsest.streams.store_port import Outbound, Progress, StoreLock
+from palimpsest.streams.store_port import Outbound, Progress
 
 if TYPE_CHECKING:
     from palimpsest.stores.index.lance import VectorTable

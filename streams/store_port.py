@@ -5,11 +5,8 @@ Plain data, and the store as the runner sees it. A store imports nothing else of
 
 from __future__ import annotations
 
-import asyncio
-import heapq
-import itertools
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, TypeAlias
@@ -379,56 +376,22 @@ class CommittedButNotShown(Exception):
     the store again makes the two agree."""
 
 
-class StoreLock:
+class PriorityLock(Protocol):
     """Held by one at a time, in the order of asking; `ahead` lets a holder in before all others
     that wait."""
 
-    def __init__(self) -> None:
-        self._is_held = False
-        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._numbers = itertools.count()
+    async def __aenter__(self) -> None: ...
 
-    async def __aenter__(self) -> None:
-        await self._acquire(1)
+    async def __aexit__(self, *_: object) -> None: ...
 
-    async def __aexit__(self, *_: object) -> None:
-        self._release()
-
-    @asynccontextmanager
-    async def ahead(self) -> AsyncIterator[None]:
-        await self._acquire(0)
-        try:
-            yield
-        finally:
-            self._release()
-
-    async def _acquire(self, rank: int) -> None:
-        if not self._is_held:
-            self._is_held = True
-            return
-        place = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (rank, next(self._numbers), place))
-        try:
-            await place
-        except asyncio.CancelledError:
-            if not place.cancelled():
-                self._release()  # it was handed over just before
-            raise
-
-    def _release(self) -> None:
-        while self._waiting:
-            *_, place = heapq.heappop(self._waiting)
-            if not place.done():
-                place.set_result(None)
-                return
-        self._is_held = False
+    def ahead(self) -> AbstractAsyncContextManager[None]: ...
 
 
 class StorePort(Protocol):
     """One partition's stores as the runner sees them."""
 
     @property
-    def lock(self) -> StoreLock:
+    def lock(self) -> PriorityLock:
         """Held by whoever reads and then writes."""
         ...
 

@@ -33,8 +33,8 @@ from palimpsest.schemas.commands import (
 )
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.stores.database.state_hash import table_hashes
+from palimpsest.stores.lock import StoreLock
 from palimpsest.stores.shard import DATABASE_FILE
-from palimpsest.streams.store_port import StoreLock
 from palimpsest.streams.topology import STAGE_NAMES, stages
 from tests.documents import added, deleted, sentences
 from tests.harness import CAREFUL, Clock, Pipeline, pipeline_settings

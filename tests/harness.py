@@ -31,6 +31,7 @@ from palimpsest.schemas.topics import (
 )
 from palimpsest.stores.database.balance import Balance, read_balance
 from palimpsest.stores.database.state_hash import state_hash, table_hashes
+from palimpsest.stores.lock import StoreLock
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.in_flight import items_in_flight
@@ -47,7 +48,6 @@ from palimpsest.streams.runtime.worker import Worker
 from palimpsest.streams.sensitive.policy import Policy
 from palimpsest.streams.settings import DecisionSettings, Flags, PipelineSettings, WorkerSettings
 from palimpsest.streams.stage import Message, Stage
-from palimpsest.streams.store_port import StoreLock
 from palimpsest.streams.topology import stages
 from tests.messages import BEGIN, HUMAN, commanded, published, topic_of, turn
 

@@ -46,33 +46,38 @@ CLOSING_SECONDS = 5
 @dataclass(slots=True)
 class Serving:
     """A service that answers at `address`. `app` runs the stages; None on Kafka, where workers
-    do, and `reach` returns when their broker answers."""
+    do. `reach` returns when their broker answers; None where the log is embedded."""
 
     address: str
     service: Service
     app: Application | None
-    reach: Callable[[], Awaitable[None]]
+    reach: Callable[[], Awaitable[None]] | None
 
     async def run(self) -> None:
         """Run the stages, or wait, until `stop`. Raises what a stage or a store ended for, and
         LogError where the broker has not the topics that it needs."""
         if self.app is None:
             self.service.started.set()
-            stopped = asyncio.create_task(self.service.stopping.wait())
-            reached = asyncio.ensure_future(self.reach())
-            try:
-                await asyncio.wait((stopped, reached), return_when=asyncio.FIRST_COMPLETED)
-                if reached.done():
-                    reached.result()
-                await stopped
-            finally:
-                reached.cancel()
+            await self._until_stopped()
             return
         # It takes a second or two, in which requests are answered already.
         await asyncio.to_thread(importlib.import_module, "palimpsest.stores.index.lance")
         if not self.service.stopping.is_set():
             self.service.started.set()
             await self.app.run(until_drained=False)
+
+    async def _until_stopped(self) -> None:
+        assert self.reach is not None
+        stopped = asyncio.ensure_future(self.service.stopping.wait())
+        reached = asyncio.ensure_future(self.reach())
+        try:
+            await asyncio.wait((stopped, reached), return_when=asyncio.FIRST_COMPLETED)
+            if reached.done():
+                reached.result()
+            await stopped
+        finally:
+            stopped.cancel()
+            reached.cancel()
 
     def stop(self) -> None:
         """Finish batches and requests under way, then end `run`."""
@@ -125,7 +130,7 @@ def _listener(http: HttpSettings) -> socket.socket:
 @contextlib.asynccontextmanager
 async def _parts(
     settings: Settings, tokens: Tokens
-) -> AsyncIterator[tuple[Service, Application | None, Callable[[], Awaitable[None]]]]:
+) -> AsyncIterator[tuple[Service, Application | None, Callable[[], Awaitable[None]] | None]]:
     rates = Rates(settings.http)
     if settings.log.kind == "kafka":
         from palimpsest.ops.kafka.application import until_reached
@@ -165,11 +170,7 @@ async def _parts(
             metrics,
             results.of,
         )
-        yield service, app, _at_once
-
-
-async def _at_once() -> None:
-    """An embedded log is there."""
+        yield service, app, None
 
 
 async def pipeline_status(queries: Queries) -> JsonObject:

@@ -45,7 +45,7 @@ from palimpsest.streams.models.base import (
     TransientModelError,
     embeddings,
 )
-from palimpsest.streams.store_port import KeepVector, StoreLock
+from palimpsest.streams.store_port import KeepVector, PriorityLock
 
 # --- embedding tracker ----------------------------------------------------------------------------
 # Catching up on vectors: memories without one of the model in use get it.
@@ -72,7 +72,7 @@ class TrackedShard(Readable, Protocol):
     @property
     def known(self) -> KnownKeys: ...
     @property
-    def lock(self) -> StoreLock: ...
+    def lock(self) -> PriorityLock: ...
     @property
     def tables(self) -> Tables: ...
 

@@ -55,7 +55,6 @@ from palimpsest.streams.logs.view import LogView
 
 FOLLOWED: Final = (MEMORY_HISTORY, CACHE_INVALIDATIONS)
 """Topics that only programs beside the stages read, which keep their own offsets."""
-SCANNED_AT_ONCE: Final = 5_000
 
 _TABLES: Final = """
 CREATE TABLE records(

@@ -48,8 +48,6 @@ KIN_MODIFIER: Final = (
     r"|orange|tabby|primary care|piano|guitar|yoga|personal|business|dear)\s+){0,3}"
 )
 NAME: Final = r"[^\W\d_a-z][\w'’.-]*[\w]|[^\W\d_a-z]"
-_FIRST: Final = r"(?P<first>I|We|we)"
-_OWNER: Final = r"(?P<my>My|my|Our|our)"
 _NO_SUBJECT: Final = frozenset(
     """it this that these those there here he she they what who which where when why how the a an
     his her their its your you everyone everybody someone somebody nobody anyone one some many

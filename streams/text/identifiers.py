@@ -147,21 +147,19 @@ def asked(question: str) -> Asked:
 
 def having_words(words: Collection[str], texts: Mapping[str, str]) -> set[str]:
     """The ids of the texts that have all these words (folded), inflected or not."""
-    return {
-        key
-        for key, text in texts.items()
-        if all(
-            any(_is_form(word, each) for each in has)
-            for has in [set(_WORD.findall(folded(text)))]
-            for word in words
-        )
-    }
+    asked = {word: {word, *_without_ending((word,))} for word in words}
+    found = set()
+    for key, text in texts.items():
+        has = set(_WORD.findall(folded(text)))
+        short = _without_ending(has)
+        if all(word in short or not forms.isdisjoint(has) for word, forms in asked.items()):
+            found.add(key)
+    return found
 
 
-def _is_form(word: str, other: str) -> bool:
-    """Whether they are one word but for its ending: "trip" and "trips"."""
-    short, long = sorted((word, other), key=len)
-    return long.startswith(short) and (long == short or long[len(short) :] in _INFLECTIONS)
+def _without_ending(words: Iterable[str]) -> set[str]:
+    """What these words may be inflected from: "trip" of "trips"."""
+    return {word[: -len(end)] for word in words for end in _INFLECTIONS if word.endswith(end)}
 
 
 def alike(question: str, texts: Mapping[str, str]) -> set[str]:
@@ -171,17 +169,19 @@ def alike(question: str, texts: Mapping[str, str]) -> set[str]:
     words = set(_BARE.findall(_UNSPACED.sub(" ", folded(question))))
     known = {key: set(_BARE.findall(folded(text))) for key, text in texts.items()}
     said = {word for word in words if any(word in has for has in known.values())}
-    longer = {
-        key
-        for key, has in known.items()
-        if any(_goes_on(word, each) for word in said - has for each in has)
-    }
+    longer = {key for key, has in known.items() if _goes_on(said - has, has)}
     return longer if any(said <= has for has in known.values()) else set()
 
 
-def _goes_on(word: str, longer: str) -> bool:
-    rest = longer[len(word) :]
-    return len(word) > 1 and longer.startswith(word) and rest not in _INFLECTIONS
+def _goes_on(words: set[str], has: set[str]) -> bool:
+    """Whether one of the words is the beginning of another word, and no inflection of it."""
+    # By the lengths that there are, which are few: not each word with each.
+    lengths = {len(word) for word in words if len(word) > 1}
+    return any(
+        each[:length] in words and each[length:] not in _INFLECTIONS
+        for each in has
+        for length in lengths
+    )
 
 
 # --- identifiers ------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from palimpsest.streams.store_port import StoreLock
+from palimpsest.stores.lock import StoreLock
 from tests.harness import Pipeline
 
 Stop = tuple[str, str, int]

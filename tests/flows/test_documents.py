@@ -32,10 +32,11 @@ from palimpsest.schemas.document_commands import (
     DeleteDocumentCommand,
     DocumentTextCommand,
 )
+from palimpsest.stores.lock import StoreLock
 from palimpsest.streams.document_intents import texts_of
 from palimpsest.streams.models.base import TransientModelError
 from palimpsest.streams.models.hashing import HashingEmbeddingModel
-from palimpsest.streams.store_port import StoreLock, Vector
+from palimpsest.streams.store_port import Vector
 from palimpsest.streams.text.chunks import chunks
 from tests.documents import active_chunks, added, deleted, documents, run, sentences, statuses
 from tests.harness import DIMENSIONS, FULL, Pipeline, pipeline_settings

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from palimpsest.stores.lock import StoreLock
 from palimpsest.streams.logs.base import Outgoing, Position, Record
 from palimpsest.streams.stage import Answer
 from palimpsest.streams.store_port import (
@@ -16,7 +17,6 @@ from palimpsest.streams.store_port import (
     Progress,
     Put,
     StoreAsk,
-    StoreLock,
     Write,
 )
 from tests.messages import BEGIN

@@ -74,8 +74,6 @@ EFFECTS = {
 }
 PURE_PACKAGES = {"pydantic", "pydantic_core", "numpy", "stdnum", "dateparser", "Stemmer"}
 """Third-party packages that a stage or a helper of one may use; numpy.random is refused below."""
-EXCUSED = {("streams.store_port", "asyncio"): "names the type of a store's lock in a Protocol"}
-"""(module, import) to why it is no effect."""
 ALLOWED_BELOW = {
     "schemas": {"schemas"},
     "streams": {"schemas", "streams"},
@@ -258,7 +256,7 @@ def impure(module: Module) -> list[str]:
     names: dict[str, str] = {}
     for name, line in module.imports():
         top = name.partition(".")[0]
-        if top in PACKAGES or (module.name, name) in EXCUSED:
+        if top in PACKAGES:
             continue
         if top not in PURE_STDLIB | PURE_PACKAGES or name.startswith("numpy.random"):
             kind = "standard library" if top in sys.stdlib_module_names else "third-party"

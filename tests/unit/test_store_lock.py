@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AbstractAsyncContextManager
 
-from palimpsest.streams.store_port import StoreLock
+from palimpsest.stores.lock import StoreLock
 
 
 async def test_what_is_ahead_comes_before_all_that_wait() -> None:
