@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 
-from palimpsest.ops.queries.command_results import command_results
-from palimpsest.ops.queries.errors import NotOpenError
-from palimpsest.ops.queries.requests import JsonObject
-from palimpsest.ops.queries.sources import Sources
+from palimpsest.ops.errors import NotOpenError
+from palimpsest.ops.operations.results import command_results
+from palimpsest.ops.requests import JsonObject
+from palimpsest.ops.sources import Sources
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.streams.runtime.runner import StageRunner
 

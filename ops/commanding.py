@@ -19,13 +19,12 @@ from pydantic import JsonValue, ValidationError
 from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.command_kinds import CommandError, kind_of
 from palimpsest.ops.documents.records import fitted, text_record
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.log_folder import has_log, log_lock, worker_runs
-from palimpsest.ops.operations.changing import CommandResult
+from palimpsest.ops.operations.results import CommandResult
 from palimpsest.ops.parts import utc_now
-from palimpsest.ops.queries.access import queries
-from palimpsest.ops.queries.dispatch import Queries
-from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.requests import JsonObject
+from palimpsest.ops.service.queries import Queries, queries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.threads import in_thread_of
 from palimpsest.schemas.codec import InvalidRecord, describe, refuse_depth

@@ -22,11 +22,11 @@ from palimpsest.ops.bench.retrieval import DataSet, remembering
 from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.embedded import application
 from palimpsest.ops.ingest.records import in_batches
-from palimpsest.ops.queries.recall import context, retrieved
-from palimpsest.ops.queries.requests import JsonObject
-from palimpsest.ops.queries.sources import Sources
+from palimpsest.ops.operations.recalling import context, retrieved
+from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.running import sources_of
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.sources import Sources
 from palimpsest.stores.recall.query import Query
 
 BUDGETS: Final = (500, 1_000, 2_000, 4_000)

@@ -18,11 +18,11 @@ from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.embedded import application, open_log
 from palimpsest.ops.ingest.records import in_batches, turn_id_of_message
 from palimpsest.ops.parts import shard_folder
-from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.replay.fold import Ends
 from palimpsest.ops.replay.fold_processes import FoldedPartition, FoldJob, fold_partitions
 from palimpsest.ops.replay.progress import Report, unreported
 from palimpsest.ops.replay.stored_embeddings import opened
+from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.envelope import Envelope, Frozen

@@ -22,8 +22,8 @@ from palimpsest.ops.http.unprocessed import Append, UnprocessedBytes
 from palimpsest.ops.ingest.records import in_batches
 from palimpsest.ops.operations.executing import Executor, NotYetAppliedError
 from palimpsest.ops.operations.operation import Json, Operation, Surface, Write
-from palimpsest.ops.queries.dispatch import Queries
-from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.requests import JsonObject
+from palimpsest.ops.service.queries import Queries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.threads import in_thread_of
 from palimpsest.streams.logs.base import LogReader, Outgoing, Position

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from palimpsest.ops.maintenance.partition_timer import PartitionTimer
-from palimpsest.ops.queries.sessions import short_term_of
+from palimpsest.ops.operations.short_term import short_term_of
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import Actor, MemoryCommand, UpdateShortTermCommand
 from palimpsest.schemas.envelope import Envelope, Frozen, derived_id

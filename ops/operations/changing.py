@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.operations.answers import Change, Changes
 from palimpsest.ops.operations.operation import (
     AnyScope,
     Ask,
     Doc,
     IfVersion,
-    Json,
     MemoryId,
-    Read,
     Reason,
     RequiredReason,
     Scope,
@@ -23,10 +21,8 @@ from palimpsest.ops.operations.operation import (
     Texts,
     Write,
 )
-from palimpsest.ops.queries.errors import NotFoundError, RequestError
 
 if TYPE_CHECKING:
-    from palimpsest.ops.queries.sources import Sources
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.schemas.commands import Command, MemoryPatch
 
@@ -367,52 +363,3 @@ class Recover(Write[Change]):
         return RecoverCommand(
             memory_id=self.memory_id, reason=self.reason, if_version=self.if_version
         )
-
-
-# ---- the results of commands ----
-@dataclass(frozen=True, slots=True)
-class CommandState:
-    """What became of a command. `applied` is false while it is pending, and where it was refused:
-    then `error` begins with why, and a colon. Where it erased texts, `erasure` says whether files
-    may still hold them."""
-
-    command_id: str
-    scope: str
-    applied: bool
-    command: str | None = None
-    error: str | None = None
-    result: Any = None
-    recorded_at: datetime | None = None
-    erasure: Literal["pending", "done"] | None = None
-    left: tuple[str, ...] = ()
-    digest: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CommandResult(Read[CommandState | None]):
-    """Show the result of a command, given here or published by another program; null while it is
-    pending.
-
-    Example: palimpsest result 0b9e7c1a-6a53-4c0e-9f3e-5d1f6b0c7a11
-    """
-
-    command_id: Annotated[
-        str, Doc("the command's id", min_length=1, max_length=256, argument=True, metavar="ID")
-    ]
-    scope: ScopeOfId = None
-
-    surface: ClassVar = Surface(
-        ("GET", "/api/commands/{command_id}"),
-        tag="commands",
-        command="result",
-        panel="Explain and review",
-        routing="any",
-    )
-
-    def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.command_results import command_result
-
-        return command_result(sources, self.command_id)
-
-    def merge(self, answers: Any) -> Json:
-        return next((answer for answer in answers if answer is not None), None)

@@ -1,15 +1,18 @@
-"""Replays and the branches that they make; answered from the data folder alone."""
+"""Replays and the branches that they make, answered from the data folder alone; deciders."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from palimpsest.ops.operations.operation import Doc, Json, Read, Surface
+from palimpsest.ops.operations.operation import AnyScope, Doc, Json, Read, Surface
+from palimpsest.ops.operations.rows import rows_of
 
 if TYPE_CHECKING:
     from palimpsest.ops.settings.sections import Settings
+    from palimpsest.ops.sources import Sources
 
 Kind = Literal["rebuild", "reextract", "diff", "promote", "rollback"]
 
@@ -254,3 +257,80 @@ class DropBranch(Read[Dropped]):
 
         drop_unused(settings, self.branch)
         return {"dropped": self.branch}
+
+
+@dataclass(frozen=True, slots=True)
+class DeciderAgreement:
+    """Of the `proposals` that a decider was asked for in a scope, how many failed, named the same
+    action as the live one, and also the same memory; of those that a person judged, how many it had
+    with people. `earned`: whether the scope has earned to update and delete."""
+
+    scope: str
+    decider: str
+    proposals: int
+    failed: int
+    same_action: int
+    agrees: int
+    judged: int
+    with_people: int
+    earned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Agreements:
+    """Deciders of each scope."""
+
+    deciders: tuple[DeciderAgreement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement(Read[Agreements]):
+    """Show how often deciders agree with the live one, and with what people did afterwards.
+
+    Further deciders are named in pipeline.shadow_deciders.
+
+    Example: palimpsest replay agreement --scope support
+    """
+
+    scope: AnyScope = None
+
+    surface: ClassVar = Surface(
+        ("GET", "/api/replay/agreement"),
+        tag="replays",
+        command="replay agreement",
+        panel="Run and operate",
+        overview=True,
+    )
+
+    def read(self, sources: Sources) -> Json:
+        found = rows_of(sources, self.scope, _AGREEMENT, {"scope": self.scope})
+        return self.merge([{"deciders": found}])
+
+    def merge(self, answers: Sequence[Json]) -> Json:
+        found = [row for answer in answers for row in answer["deciders"]]
+        found.sort(key=lambda row: (row["scope"], row["decider"] != "live", row["decider"]))
+        return {"deciders": found}
+
+
+_AGREEMENT = """
+WITH shown AS (
+    SELECT s.*, v.is_right FROM main.shadow_proposals s
+    LEFT JOIN main.decision_verdicts v ON v.scope = s.scope AND v.item_id = s.item_id
+        AND s.round = (SELECT max(round) FROM internal.proposals p WHERE p.item_id = s.item_id)
+    WHERE coalesce(s.scope = $scope, true))
+SELECT scope, decider, count(*) AS proposals, count(*) FILTER (action IS NULL) AS failed,
+    count(*) FILTER (same_action) AS same_action, count(*) FILTER (agrees) AS agrees,
+    count(*) FILTER (action IS NOT NULL AND is_right IS NOT NULL) AS judged,
+    count(*) FILTER (agrees = is_right) AS with_people, false AS earned
+FROM shown GROUP BY scope, decider
+UNION ALL
+SELECT p.scope, 'live', count(*), 0, count(*), count(*), count(v.is_right),
+    count(*) FILTER (v.is_right),
+    coalesce((SELECT earned_update_delete FROM internal.scope_flags f WHERE f.scope = p.scope),
+        false)
+FROM internal.proposals p
+LEFT JOIN main.decision_verdicts v ON v.scope = p.scope AND v.item_id = p.item_id
+WHERE coalesce(p.scope = $scope, true)
+  AND p.round = (SELECT max(round) FROM internal.proposals l WHERE l.item_id = p.item_id)
+GROUP BY p.scope
+"""

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
-from palimpsest.ops.queries.access import queries
-from palimpsest.ops.queries.errors import NotFoundError
+from palimpsest.ops.errors import NotFoundError
 from palimpsest.ops.replay.branches import Branch, Selection, branch_settings, read_branch
 from palimpsest.ops.replay.differences import (
     Decision,
@@ -39,6 +38,7 @@ from palimpsest.ops.replay.pairing import (
 from palimpsest.ops.replay.progress import Progress, Report, unreported
 from palimpsest.ops.replay.reading import Record, Side
 from palimpsest.ops.replay.recall_difference import Question, recall_differences
+from palimpsest.ops.service.queries import queries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.promotion_commands import KeptWhy

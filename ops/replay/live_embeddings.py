@@ -11,13 +11,13 @@ from typing import Final
 
 import duckdb
 
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.log_folder import log_lock, worker_runs
 from palimpsest.ops.parts import shard_folder
-from palimpsest.ops.queries.access import queries
-from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.replay.branches import COPIES, Branch, branch_folder, branch_settings
 from palimpsest.ops.replay.live_stores import attached
 from palimpsest.ops.replay.stored_embeddings import table_in
+from palimpsest.ops.service.queries import queries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.stores.database.view_columns import quoted

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palimpsest.ops.operations.memories import Embeddings
-from palimpsest.ops.queries.dispatch import Queries
-from palimpsest.ops.queries.requests import JsonObject, SqlRequest
+from palimpsest.ops.requests import JsonObject, SqlRequest
+from palimpsest.ops.service.queries import Queries
 from palimpsest.schemas.document_rows import SOURCE_TYPES
 from palimpsest.schemas.promotion_rows import PROMOTION
 from palimpsest.stores.database.view_columns import quoted

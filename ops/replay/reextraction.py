@@ -16,9 +16,9 @@ from functools import partial
 from typing import Final, Literal
 
 from palimpsest.ops.embedded import Application, application
+from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.log_identity import number_of
 from palimpsest.ops.parts import SetupError, embedding_model, language_model, utc_now
-from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.ops.recorded_replies import recorded_replies
 from palimpsest.ops.replay.branches import (
     Branch,

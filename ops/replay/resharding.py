@@ -23,6 +23,7 @@ from typing import Final
 import duckdb
 
 from palimpsest.ops.embedded import open_log
+from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.folder_swap import Swap, swap_folders
 from palimpsest.ops.log_folder import log_folder
 from palimpsest.ops.log_identity import note_log
@@ -34,7 +35,6 @@ from palimpsest.ops.parts import (
     shard_options,
     utc_now,
 )
-from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.ops.replay.branches import (
     COPIES,
     Branch,

@@ -26,7 +26,6 @@ from palimpsest.ops.http.service import (
     permitted,
 )
 from palimpsest.ops.operations.catalogue import OPERATIONS
-from palimpsest.ops.operations.changing import CommandResult
 from palimpsest.ops.operations.checking import Strict, built, checked, field_type, model_of
 from palimpsest.ops.operations.executing import NotYetAppliedError, refusal
 from palimpsest.ops.operations.operation import (
@@ -39,6 +38,7 @@ from palimpsest.ops.operations.operation import (
     parameters,
     without_none,
 )
+from palimpsest.ops.operations.results import CommandResult
 from palimpsest.schemas.commands import ActorType
 
 Kind = type[Operation[Any]]

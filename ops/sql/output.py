@@ -13,15 +13,14 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, parquet
-from pydantic import JsonValue
 
-from palimpsest.ops.queries.requests import JsonObject
-from palimpsest.ops.queries.sources import plain
+from palimpsest.ops.operations.operation import Json
+from palimpsest.ops.operations.rows import Row, plain
 
 ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
 
 
-def json_rows(table: pa.Table) -> list[JsonObject]:
+def json_rows(table: pa.Table) -> list[Row]:
     """The rows as JSON objects. Times are RFC 3339, whole decimals integers, other decimals
     floats, bytes base64; NaN and infinity, which JSON has not, are null."""
     named = table.rename_columns(_apart(table.column_names))
@@ -103,7 +102,7 @@ def _apart(names: list[str]) -> list[str]:
     return found
 
 
-def json_value(value: object) -> JsonValue:
+def json_value(value: object) -> Json:
     """A value of a result as JSON has it, as `json_rows` tells."""
     if isinstance(value, Decimal):
         whole = value.is_finite() and value == value.to_integral_value()

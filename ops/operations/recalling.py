@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, cast
 
 from pydantic import JsonValue, TypeAdapter
 
-from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.requests import JsonObject
-from palimpsest.ops.queries.sources import Sources, plain
+from palimpsest.ops.operations.rows import plain
+from palimpsest.ops.requests import JsonObject
+from palimpsest.ops.sources import Sources
 from palimpsest.stores.recall.query import Query
 from palimpsest.streams.models.base import ModelError, TokenEmbeddingModel
 from palimpsest.streams.rules.explicit_intent import asks_to_remember
@@ -32,8 +32,7 @@ WIDER = 3
 
 async def recall(sources: Sources, request: Query) -> JsonValue:
     """The answer in the shape of `recall --json`, with what the question's intent adds (`related`)
-    and, for `explain`, how the question was understood. Raises RequestError for what cannot be
-    asked."""
+    and, for `explain`, how the question was understood."""
     found = await retrieved(sources, request)
     told = _told(found.answer)
     told["related"] = [
@@ -62,10 +61,9 @@ def _told(answer: RecallAnswer) -> JsonObject:
 
 
 async def search(sources: Sources, query: Query) -> JsonObject:
-    """As a recall, by keywords alone. Raises RequestError for what cannot be asked."""
+    """As a recall, by keywords alone."""
     from palimpsest.stores.recall.retriever import Retriever
 
-    _check(query.scope, query.query)
     settings = sources.settings.recall.model_copy(update={"fusion": "keyword", "rerank": "off"})
     wider = replace(query, limit=query.limit * WIDER)
     found = await Retriever(sources.shard_of(query.scope), settings).retrieve(wider, None)
@@ -108,7 +106,7 @@ async def _session_part(
     sources: Sources, query: Query, session_id: str | None, budget: int
 ) -> tuple[SessionBlock | None, bool]:
     """The part about the session, and whether a model should be asked for a summary."""
-    from palimpsest.ops.queries.sessions import short_term
+    from palimpsest.ops.operations.short_term import short_term
     from palimpsest.stores.recall.context import same_words
     from palimpsest.stores.recall.short_term import session_block
 
@@ -131,8 +129,7 @@ async def retrieved(
     sources: Sources, query: Query, constants: RetrievalConstants | None = None
 ) -> Retrieval:
     """What every recall comes from, also what `bench retrieval` measures, which tries other
-    constants. Raises RequestError for
-    what cannot be asked."""
+    constants."""
     retriever, embedding = await _retriever(sources, query, constants)
     return await retriever.retrieve(query, embedding)
 
@@ -145,7 +142,7 @@ async def _retriever(
     from palimpsest.stores.recall.intent import by_keyword
     from palimpsest.stores.recall.retriever import Retriever
 
-    embedding = await _embedding(sources, query.scope, query.query)
+    embedding = await _embedding(sources, query.query)
     exemplars = None
     settings = sources.settings
     by_exemplars = settings.recall.intent == "exemplars"
@@ -163,17 +160,9 @@ async def _retriever(
     return retriever, embedding
 
 
-def _check(scope: str, text: str) -> None:
-    if not scope.strip():
-        raise RequestError("the scope is empty; name the memory space to search (--scope)")
-    if not text.strip():
-        raise RequestError("the question is empty")
-
-
-async def _embedding(sources: Sources, scope: str, text: str) -> QueryEmbedding | None:
+async def _embedding(sources: Sources, text: str) -> QueryEmbedding | None:
     from palimpsest.stores.recall.token_leg import QueryEmbedding
 
-    _check(scope, text)
     model = sources.embedding
     text = redacted(text, Policy.of(sources.settings.pii).kinds)  # the model may be another's
     try:

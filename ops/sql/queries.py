@@ -7,10 +7,14 @@ that only.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
+import os
+import shutil
+import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -18,8 +22,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from palimpsest.ops.queries.copy_folders import CopyFolder
-from palimpsest.ops.queries.errors import (
+from palimpsest.ops.errors import (
     RequestError,
     SqlInvalidError,
     SqlRefusedError,
@@ -27,9 +30,9 @@ from palimpsest.ops.queries.errors import (
     SqlTooSlowError,
     UnavailableError,
 )
-from palimpsest.ops.queries.requests import SqlRequest
-from palimpsest.ops.queries.sources import Sources
-from palimpsest.ops.queries.sql_processes import QueryProcess, QueryProcesses
+from palimpsest.ops.requests import SqlRequest
+from palimpsest.ops.sources import Sources
+from palimpsest.ops.sql.processes import QueryProcess, QueryProcesses
 from palimpsest.stores.database.balance import progress_of
 from palimpsest.stores.database.sql import AS_OF_NOW, QueryLimits, QueryTooLarge, QueryTooSlow
 from palimpsest.stores.database.sql_check import MAX_CHARACTERS, QueryInvalid, QueryRefused
@@ -110,7 +113,7 @@ def rest(limits: QueryLimits, deadline: float) -> QueryLimits:
     return replace(limits, seconds=max(LEAST_SECONDS, deadline - time.monotonic()))
 
 
-@contextmanager
+@contextlib.contextmanager
 def refusals_told(seconds: float) -> Iterator[None]:
     """Turns a refused query into a RequestError of its kind; it had so many seconds in all."""
     try:
@@ -121,10 +124,59 @@ def refusals_told(seconds: float) -> Iterator[None]:
         raise _KINDS.get(type(error), SqlRefusedError)(str(error)) from error
 
 
-# --- copies -----------------------------------------------------------------------------------
+# ---- copies ----
+# The process that uses a folder of copies holds its lock, so that what a killed process left is
+# known by a lock that no one holds.
+PREFIX: Final = "sql-"
+"""In a data folder."""
+TEMPORARY_PREFIX: Final = "palimpsest-sql-"
+"""Where the system has its temporary files, with those of others."""
 
 
-@asynccontextmanager
+class CopyFolder:
+    """A new folder in the data folder, or with None where the system has its temporary files, until
+    `cleanup`. Raises OSError."""
+
+    def __init__(self, data_dir: Path | None) -> None:
+        while True:
+            prefix = TEMPORARY_PREFIX if data_dir is None else PREFIX
+            self._folder = tempfile.TemporaryDirectory(prefix=prefix, dir=data_dir)
+            self.path = Path(self._folder.name)
+            with contextlib.suppress(FileNotFoundError):
+                self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                _lock(self._lock)
+                if self.path.exists():
+                    return
+                os.close(self._lock)  # removed as abandoned before it was locked
+
+    def cleanup(self) -> None:
+        self._folder.cleanup()
+        os.close(self._lock)
+
+
+def remove_abandoned(data_dir: Path) -> None:
+    """Remove the folders of processes that are no longer there."""
+    temporary = Path(tempfile.gettempdir()).glob(f"{TEMPORARY_PREFIX}*")
+    for folder in (*data_dir.glob(f"{PREFIX}*"), *temporary):
+        with contextlib.suppress(OSError):
+            held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                if os.fstat(held).st_uid == os.getuid() and _lock(held):
+                    shutil.rmtree(folder)
+            finally:
+                os.close(held)
+
+
+def _lock(descriptor: int) -> bool:
+    """Whether the lock was free. A file system without locks has none that are."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+@contextlib.asynccontextmanager
 async def _copied(
     sources: Sources, process: QueryProcess, shards: dict[int, Shard], query: str
 ) -> AsyncIterator[list[dict[str, Any]]]:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from pydantic import JsonValue
-
-from palimpsest.ops.queries.errors import NotOpenError, RequestError
-from palimpsest.ops.queries.requests import JsonObject
-from palimpsest.ops.queries.sql_processes import QueryProcesses
+from palimpsest.ops.errors import NotOpenError
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.sql.processes import QueryProcesses
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.kafka.waiting import Wait
 from palimpsest.streams.logs.base import LogReader, Outgoing, Record, partition_for
@@ -89,72 +85,3 @@ class Sources:
         if found is None:
             raise NotOpenError(f"partition {partition} is not open in this process; try again")
         return found
-
-
-Parameters = Sequence[object] | Mapping[str, object]
-"""For `?` in a query in order, or for `$name`."""
-
-
-def rows(shard: Shard, query: str, parameters: Parameters = ()) -> list[JsonObject]:
-    """The rows of a query as JSON objects; times as RFC 3339 in UTC."""
-    with shard.reading() as reader:
-        given = parameters if isinstance(parameters, Mapping) else list(parameters)
-        result = reader.execute(query, given)
-        names = [column[0] for column in result.description or ()]
-        return [
-            {name: plain(value) for name, value in zip(names, row, strict=True)}
-            for row in result.fetchall()
-        ]
-
-
-def from_all(
-    sources: Sources, query: str, parameters: Parameters = ()
-) -> list[tuple[int, JsonObject]]:
-    """The rows of a query on every partition, with the partition's number."""
-    return [
-        (number, row)
-        for number, shard in sources.shards.items()
-        for row in rows(shard, query, parameters)
-    ]
-
-
-SHORTEST_ID = 8
-"""Characters of an id that are enough to name it."""
-
-
-def by_id(
-    sources: Sources, select: str, column: str, named: str, unknown: Exception
-) -> tuple[int, JsonObject]:
-    """The row whose id, in this column of what is selected, is or begins with what is named; with
-    its partition. Raises `unknown`, and RequestError where several begin so."""
-    matches = from_all(
-        sources,
-        f"{select} WHERE {column} = $id"
-        f" OR (len($id) >= {SHORTEST_ID} AND starts_with({column}, $id)) ORDER BY {column} LIMIT 2",
-        {"id": named},
-    )
-    if not matches:
-        raise unknown
-    if len(matches) > 1:
-        raise RequestError(f"more than one id begins with {named}; write more of it")
-    return matches[0]
-
-
-def plain(value: object) -> JsonValue:
-    """A value of the database as JSON."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None  # JSON has no name for it
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, datetime):
-        return rfc3339(value)
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, dict):
-        return {str(name): plain(item) for name, item in value.items()}
-    return str(value)
-
-
-def rfc3339(value: datetime) -> str:
-    """UTC, with a Z, in as few digits as the time needs."""
-    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -1,21 +1,93 @@
-"""Reaching a folder's memory for reading: the stores themselves, or the worker that holds them."""
+"""Who answers reads for a folder: its stores themselves, the worker that holds them, or the workers
+of a cluster."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import time
-from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
-from palimpsest.ops.queries.errors import RequestError
+import pyarrow as pa
+
+from palimpsest.ops import exporting
+from palimpsest.ops.errors import NotOpenError, RequestError
+from palimpsest.ops.operations.operation import Json, Read
+from palimpsest.ops.requests import ExportRequest, SqlRequest
+from palimpsest.ops.sql.queries import sql
+from palimpsest.ops.threads import in_thread_of
+from palimpsest.stores.database.cursors import StoreClosed
+from palimpsest.stores.database.damage import StoreDamaged
+from palimpsest.stores.database.snapshot import copy_shard
 from palimpsest.stores.lock import FolderInUse
+from palimpsest.streams.logs.base import LogError, LogUnavailable
 
 if TYPE_CHECKING:
-    from palimpsest.ops.queries.dispatch import Queries
     from palimpsest.ops.settings.sections import Settings
+    from palimpsest.ops.sources import Sources
     from palimpsest.streams.logs.base import Outgoing
 
+
+class Queries(Protocol):
+    """Answers to reads. All methods raise RequestError with what is wrong."""
+
+    async def answer(self, operation: Read[Any]) -> Json: ...
+
+    async def table(self, request: SqlRequest) -> pa.Table: ...
+
+    async def copy_shard(self, partition: int, path: Path) -> None:
+        """Write the tables of a partition's store to a new file, as of one moment."""
+        ...
+
+    async def export_scope(self, request: ExportRequest, path: Path) -> None:
+        """Write a scope as lines to a new file, as of one moment."""
+        ...
+
+
+class DirectQueries:
+    """Answers from open stores. Reads that block run in a thread, each with a cursor of its own."""
+
+    def __init__(self, sources: Sources) -> None:
+        self.sources = sources
+
+    async def answer(self, operation: Read[Any]) -> Json:
+        with _as_request_errors():
+            if operation.surface.routing == "folder":
+                return await asyncio.to_thread(operation.read_folder, self.sources.settings)
+            if inspect.iscoroutinefunction(operation.read):
+                return await operation.read(self.sources)
+            if operation.surface.overview:
+                return await in_thread_of("overview", operation.read, self.sources)
+            return await asyncio.to_thread(operation.read, self.sources)
+
+    async def table(self, request: SqlRequest) -> pa.Table:
+        with _as_request_errors():
+            return await sql(self.sources, request)
+
+    async def copy_shard(self, partition: int, path: Path) -> None:
+        with _as_request_errors():
+            shard = self.sources.shard(partition)
+            await in_thread_of("export", copy_shard, shard, partition, path)
+
+    async def export_scope(self, request: ExportRequest, path: Path) -> None:
+        with _as_request_errors():
+            await in_thread_of("export", exporting.export_scope, self.sources, request, path)
+
+
+@contextlib.contextmanager
+def _as_request_errors() -> Iterator[None]:
+    try:
+        yield
+    except (StoreClosed, LogUnavailable) as error:
+        raise NotOpenError(str(error)) from error
+    except (LogError, StoreDamaged) as error:
+        raise RequestError(str(error)) from error
+
+
+# ---- opening it ----
 PATIENCE_SECONDS = 10.0
 """How long a reader waits for a worker that is starting, or for another reader to finish."""
 LOOK_AGAIN_SECONDS = 0.05
@@ -90,8 +162,7 @@ async def _of_folder(
     settings: Settings, undo: contextlib.AsyncExitStack, late: bool
 ) -> Queries | None:
     from palimpsest.ops.embedded import open_log, readers
-    from palimpsest.ops.queries.dispatch import DirectQueries
-    from palimpsest.ops.queries.sources import Sources
+    from palimpsest.ops.sources import Sources
 
     try:
         opened = await undo.enter_async_context(readers(settings))

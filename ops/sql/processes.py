@@ -18,7 +18,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 import pyarrow as pa
 from pyarrow import ipc
 
-from palimpsest.ops.queries.errors import RequestError, UnavailableError
+from palimpsest.ops.errors import RequestError, UnavailableError
 from palimpsest.stores.database.query_process import IDLE_SECONDS
 from palimpsest.stores.database.sql import QueryTooLarge, QueryTooSlow
 from palimpsest.stores.database.sql_check import QueryInvalid, QueryRefused

@@ -11,10 +11,11 @@ from typing import Any, Final
 import duckdb
 
 from palimpsest.ops.distribution import program_version
+from palimpsest.ops.errors import NotFoundError
+from palimpsest.ops.operations.rows import plain, rfc3339
 from palimpsest.ops.parts import utc_now
-from palimpsest.ops.queries.errors import NotFoundError
-from palimpsest.ops.queries.requests import ExportRequest
-from palimpsest.ops.queries.sources import Sources, plain, rfc3339
+from palimpsest.ops.requests import ExportRequest
+from palimpsest.ops.sources import Sources
 from palimpsest.schemas.portable import FORMAT, FORMAT_VERSION, PortableMemory
 
 FETCHED_ROWS: Final = 500

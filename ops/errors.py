@@ -25,6 +25,12 @@ def no_memory(memory_id: str) -> NotFoundError:
     )
 
 
+def no_document(document_id: str) -> NotFoundError:
+    return NotFoundError(
+        f"there is no document {document_id}; `palimpsest documents list` shows what there is"
+    )
+
+
 class NotOpenError(RequestError):
     """The partition is not open in the process that was asked; another may have it."""
 
