@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from palimpsest.ops.errors import NotFoundError, RequestError
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from palimpsest.ops.operations.rows import Row
     from palimpsest.ops.sources import Sources
     from palimpsest.streams.logs.base import Outgoing
+
+_SURFACE = partial(
+    Surface, tag="dead letters", panel="Run and operate", permission="admin", sees_all=True
+)
 
 Mark = Literal["redriven", "dropped"]
 Status = Literal["dead", "redriven", "dropped", "all"]
@@ -68,14 +73,8 @@ class DeadLetters(Read[DeadLetterList]):
     stage: Annotated[str | None, Doc("only of this stage", max_length=64)] = None
     limit: LongLimit = 50
 
-    surface: ClassVar = Surface(
-        ("GET", "/api/dead-letters"),
-        tag="dead letters",
-        command="dead-letters list",
-        panel="Run and operate",
-        permission="admin",
-        sees_all=True,
-        routing="all",
+    surface: ClassVar = _SURFACE(
+        ("GET", "/api/dead-letters"), command="dead-letters list", routing="all"
     )
 
     def read(self, sources: Sources) -> Json:
@@ -134,14 +133,8 @@ class GetDeadLetter(Read[DeadLetter]):
 
     dead_letter_id: Id
 
-    surface: ClassVar = Surface(
-        ("GET", "/api/dead-letters/{dead_letter_id}"),
-        tag="dead letters",
-        command="dead-letters show",
-        panel="Run and operate",
-        permission="admin",
-        sees_all=True,
-        routing="id",
+    surface: ClassVar = _SURFACE(
+        ("GET", "/api/dead-letters/{dead_letter_id}"), command="dead-letters show", routing="id"
     )
 
     def read(self, sources: Sources) -> Json:
@@ -207,14 +200,8 @@ class Redrive(Read[Redriven]):
     ids: Ids = ()
     all: Annotated[bool, Doc("all that are dead", option="--all")] = False
 
-    surface: ClassVar = Surface(
-        ("POST", "/api/dead-letters/redrive"),
-        tag="dead letters",
-        command="dead-letters redrive",
-        panel="Run and operate",
-        permission="admin",
-        sees_all=True,
-        routing="all",
+    surface: ClassVar = _SURFACE(
+        ("POST", "/api/dead-letters/redrive"), command="dead-letters redrive", routing="all"
     )
 
     def validate(self) -> None:
@@ -274,14 +261,8 @@ class Discard(Read[Discarded]):
         ),
     ]
 
-    surface: ClassVar = Surface(
-        ("POST", "/api/dead-letters/discard"),
-        tag="dead letters",
-        command="dead-letters discard",
-        panel="Run and operate",
-        permission="admin",
-        sees_all=True,
-        routing="id",
+    surface: ClassVar = _SURFACE(
+        ("POST", "/api/dead-letters/discard"), command="dead-letters discard", routing="id"
     )
 
     async def read(self, sources: Sources) -> Json:

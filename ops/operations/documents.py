@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from palimpsest.ops.errors import RequestError, no_document
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.ops.sources import Sources
     from palimpsest.schemas.commands import Command
+
+_SURFACE = partial(Surface, tag="documents", panel="Data in and out")
 
 DocumentId = Annotated[
     str,
@@ -151,12 +154,7 @@ class Documents(Read[DocumentPage]):
     limit: Limit = 20
     cursor: Cursor = None
 
-    surface: ClassVar = Surface(
-        ("GET", "/api/documents"),
-        tag="documents",
-        command="documents list",
-        panel="Data in and out",
-    )
+    surface: ClassVar = _SURFACE(("GET", "/api/documents"), command="documents list")
 
     def read(self, sources: Sources) -> Json:
         conditions = ["status = ?" if self.status else "status <> ?"]
@@ -202,12 +200,8 @@ class GetDocument(Read[Document]):
     document_id: DocumentId
     scope: ScopeOfId = None
 
-    surface: ClassVar = Surface(
-        ("GET", "/api/documents/{document_id}"),
-        tag="documents",
-        command="documents show",
-        panel="Data in and out",
-        routing="id",
+    surface: ClassVar = _SURFACE(
+        ("GET", "/api/documents/{document_id}"), command="documents show", routing="id"
     )
 
     def read(self, sources: Sources) -> Json:
@@ -247,12 +241,8 @@ class DocumentChunks(Read[ChunkPage]):
         None
     )
 
-    surface: ClassVar = Surface(
-        ("GET", "/api/documents/{document_id}/chunks"),
-        tag="documents",
-        command="documents chunks",
-        panel="Data in and out",
-        routing="id",
+    surface: ClassVar = _SURFACE(
+        ("GET", "/api/documents/{document_id}/chunks"), command="documents chunks", routing="id"
     )
 
     def read(self, sources: Sources) -> Json:
@@ -296,11 +286,9 @@ class DeleteDocument(Write[DeletedDocument]):
     reason: RequiredReason = "deleted by hand"
     scope: ScopeOfId = None
 
-    surface: ClassVar = Surface(
+    surface: ClassVar = _SURFACE(
         ("DELETE", "/api/documents/{document_id}"),
-        tag="documents",
         command="documents delete",
-        panel="Data in and out",
         permission="forget",
         routing="id",
         rate="delete",

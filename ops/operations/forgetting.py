@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, cast
 
 from palimpsest.ops.errors import RequestError
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.ops.sources import Sources
     from palimpsest.schemas.commands import Command
+
+_FORGET = partial(Surface, panel="Change", permission="forget", rate="batch_forget")
 
 Force = Annotated[bool, Doc("also pinned ones", option="--force")]
 ConfirmToken = Annotated[str | None, Doc("the `confirm_token` of a preview", option="--confirm")]
@@ -163,13 +166,7 @@ class Forget(Forgetting):
     Example: palimpsest forget 1f0c9a52 --reason "Ana took it back"
     """
 
-    surface: ClassVar = Surface(
-        ("POST", "/api/memory/forget"),
-        command="forget",
-        panel="Change",
-        permission="forget",
-        rate="batch_forget",
-    )
+    surface: ClassVar = _FORGET(("POST", "/api/memory/forget"), command="forget")
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,13 +182,7 @@ class Erase(Forgetting):
     hard: ClassVar[bool] = True
     patience: ClassVar[float] = 60.0
 
-    surface: ClassVar = Surface(
-        ("POST", "/api/memory/erase"),
-        command="erase",
-        panel="Change",
-        permission="forget",
-        rate="batch_forget",
-    )
+    surface: ClassVar = _FORGET(("POST", "/api/memory/erase"), command="erase")
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,13 +243,8 @@ class EraseScope(Write[ErasedScope]):
     ] = None
     patience: ClassVar[float] = 60.0
 
-    surface: ClassVar = Surface(
-        ("POST", "/api/memory/erase-scope"),
-        command="erase-scope",
-        panel="Change",
-        permission="forget",
-        also="admin",
-        rate="batch_forget",
+    surface: ClassVar = _FORGET(
+        ("POST", "/api/memory/erase-scope"), command="erase-scope", also="admin"
     )
 
     @property

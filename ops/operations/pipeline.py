@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     from palimpsest.ops.operations.rows import Row
     from palimpsest.ops.sources import Sources
 
+_SURFACE = partial(
+    Surface,
+    tag="operation",
+    panel="Run and operate",
+    permission="admin",
+    sees_all=True,
+    routing="all",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class StageState:
@@ -49,15 +58,7 @@ class Status(Read[PipelineStatus]):
     Example: palimpsest status
     """
 
-    surface: ClassVar = Surface(
-        ("GET", "/api/pipeline/status"),
-        tag="operation",
-        command="status",
-        panel="Run and operate",
-        permission="admin",
-        sees_all=True,
-        routing="all",
-    )
+    surface: ClassVar = _SURFACE(("GET", "/api/pipeline/status"), command="status")
 
     async def read(self, sources: Sources) -> Json:
         """Raises UnavailableError while the broker is away, in whose log all is counted."""
@@ -227,16 +228,7 @@ class Diagnostics(Read[Health]):
         str | None, Doc("only this domain, as `queue`", max_length=64, argument=True)
     ] = None
 
-    surface: ClassVar = Surface(
-        ("GET", "/api/diagnostics"),
-        tag="operation",
-        command="diagnostics",
-        panel="Run and operate",
-        permission="admin",
-        sees_all=True,
-        routing="all",
-        overview=True,
-    )
+    surface: ClassVar = _SURFACE(("GET", "/api/diagnostics"), command="diagnostics", overview=True)
 
     def read(self, sources: Sources) -> Json:
         domains = DOMAINS if self.domain is None else (self.domain,)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from palimpsest.ops.errors import NotFoundError, RequestError
@@ -27,6 +28,15 @@ if TYPE_CHECKING:
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.ops.sources import Sources
     from palimpsest.schemas.commands import Command
+
+_REVIEW = partial(
+    Surface,
+    tag="proposals",
+    panel="Explain and review",
+    permission="modify",
+    routing="any",
+    rate="modify",
+)
 
 MOST = 200
 """Proposals that one command names."""
@@ -185,15 +195,7 @@ class ApplyProposals(Reviewing):
     reason: RequiredReason = "applied by hand"
     force: Annotated[bool, Doc("also to pinned memories", option="--force")] = False
 
-    surface: ClassVar = Surface(
-        ("POST", "/api/proposals/apply"),
-        tag="proposals",
-        command="proposals apply",
-        panel="Explain and review",
-        permission="modify",
-        routing="any",
-        rate="modify",
-    )
+    surface: ClassVar = _REVIEW(("POST", "/api/proposals/apply"), command="proposals apply")
 
     async def command(self, ask: Ask, settings: Settings) -> Command:
         from palimpsest.schemas.commands import ApplyProposalsCommand
@@ -211,15 +213,7 @@ class DismissProposals(Reviewing):
 
     reason: RequiredReason = "dismissed by hand"
 
-    surface: ClassVar = Surface(
-        ("POST", "/api/proposals/dismiss"),
-        tag="proposals",
-        command="proposals dismiss",
-        panel="Explain and review",
-        permission="modify",
-        routing="any",
-        rate="modify",
-    )
+    surface: ClassVar = _REVIEW(("POST", "/api/proposals/dismiss"), command="proposals dismiss")
 
     async def command(self, ask: Ask, settings: Settings) -> Command:
         from palimpsest.schemas.commands import DismissProposalsCommand

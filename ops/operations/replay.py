@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from palimpsest.ops.operations.operation import AnyScope, Doc, Json, Read, Surface
@@ -13,6 +14,8 @@ from palimpsest.ops.operations.rows import rows_of
 if TYPE_CHECKING:
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.ops.sources import Sources
+
+_FOLDER = partial(Surface, tag="replays", permission="admin", sees_all=True, routing="folder")
 
 Kind = Literal["rebuild", "reextract", "diff", "promote", "rollback"]
 
@@ -81,14 +84,7 @@ class StartReplay(Read[Replay]):
     catch_up: Annotated[bool | None, Doc("promote what came in since, too; else true")] = None
     promotion: Annotated[str | None, Doc("the promotion to take back", max_length=64)] = None
 
-    surface: ClassVar = Surface(
-        ("POST", "/api/replays"),
-        status=201,
-        tag="replays",
-        permission="admin",
-        sees_all=True,
-        routing="folder",
-    )
+    surface: ClassVar = _FOLDER(("POST", "/api/replays"), status=201)
 
     def read_folder(self, settings: Settings) -> Json:
         from palimpsest.ops.replay import jobs
@@ -108,9 +104,7 @@ class ReplayList:
 class Replays(Read[ReplayList]):
     """List the replays that were started, the newest first."""
 
-    surface: ClassVar = Surface(
-        ("GET", "/api/replays"), tag="replays", permission="admin", sees_all=True, routing="folder"
-    )
+    surface: ClassVar = _FOLDER(("GET", "/api/replays"))
 
     def read_folder(self, settings: Settings) -> Json:
         from palimpsest.ops.replay import jobs
@@ -127,13 +121,7 @@ class GetReplay(Read[Replay]):
 
     replay_id: ReplayId
 
-    surface: ClassVar = Surface(
-        ("GET", "/api/replays/{replay_id}"),
-        tag="replays",
-        permission="admin",
-        sees_all=True,
-        routing="folder",
-    )
+    surface: ClassVar = _FOLDER(("GET", "/api/replays/{replay_id}"))
 
     def read_folder(self, settings: Settings) -> Json:
         from palimpsest.ops.replay import jobs
@@ -147,13 +135,7 @@ class StopReplay(Read[Replay]):
 
     replay_id: ReplayId
 
-    surface: ClassVar = Surface(
-        ("POST", "/api/replays/{replay_id}/stop"),
-        tag="replays",
-        permission="admin",
-        sees_all=True,
-        routing="folder",
-    )
+    surface: ClassVar = _FOLDER(("POST", "/api/replays/{replay_id}/stop"))
 
     def read_folder(self, settings: Settings) -> Json:
         from palimpsest.ops.replay import jobs
@@ -178,13 +160,7 @@ class ReplayDifferences(Read[DifferencePage]):
     limit: Annotated[int, Doc("maximum number of differences", ge=1, le=1_000)] = 200
     cursor: Annotated[int, Doc("the `next_cursor` of the page before", ge=0)] = 0
 
-    surface: ClassVar = Surface(
-        ("GET", "/api/replays/{replay_id}/differences"),
-        tag="replays",
-        permission="admin",
-        sees_all=True,
-        routing="folder",
-    )
+    surface: ClassVar = _FOLDER(("GET", "/api/replays/{replay_id}/differences"))
 
     def read_folder(self, settings: Settings) -> Json:
         from palimpsest.ops.replay import jobs
@@ -221,9 +197,7 @@ class Branches(Read[BranchList]):
     Example: palimpsest replay branches
     """
 
-    surface: ClassVar = Surface(
-        ("GET", "/api/branches"), tag="replays", permission="admin", sees_all=True, routing="folder"
-    )
+    surface: ClassVar = _FOLDER(("GET", "/api/branches"))
 
     def read_folder(self, settings: Settings) -> Json:
         from palimpsest.ops.replay.branches import branches
@@ -244,13 +218,7 @@ class DropBranch(Read[Dropped]):
 
     branch: Annotated[str, Doc("the branch", min_length=1, max_length=64, argument=True)]
 
-    surface: ClassVar = Surface(
-        ("DELETE", "/api/branches/{branch}"),
-        tag="replays",
-        permission="admin",
-        sees_all=True,
-        routing="folder",
-    )
+    surface: ClassVar = _FOLDER(("DELETE", "/api/branches/{branch}"))
 
     def read_folder(self, settings: Settings) -> Json:
         from palimpsest.ops.replay.standing import drop_unused
