@@ -28,8 +28,13 @@ from palimpsest.ops.service.queries import Queries, queries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.threads import in_thread_of
 from palimpsest.schemas.codec import InvalidRecord, describe, refuse_depth
-from palimpsest.schemas.commands import Actor, Command, MemoryCommand
-from palimpsest.schemas.document_commands import AddDocumentCommand, DocumentTextCommand
+from palimpsest.schemas.commands import (
+    Actor,
+    AddDocumentCommand,
+    Command,
+    DocumentTextCommand,
+    MemoryCommand,
+)
 from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
 from palimpsest.schemas.identity import command_digest, document_id
 from palimpsest.schemas.topics import MEMORY_COMMANDS

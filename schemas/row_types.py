@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from palimpsest.schemas.audit_rows import AcceptedRow, DeadLetterRow, HistoryRow
-from palimpsest.schemas.category_rows import CategoriesRow
-from palimpsest.schemas.document_rows import DocumentMemoryRow, DocumentRow
 from palimpsest.schemas.privacy import PrivacyRow
 from palimpsest.schemas.promotion_rows import PromotionItemRow, PromotionPartRow, PromotionRow
 from palimpsest.schemas.rows import (
     ArchiveRow,
     AspectRow,
     AttributeRow,
+    CategoriesRow,
     CommandRow,
+    DocumentMemoryRow,
+    DocumentRow,
     EdgeRow,
     ExtractionRow,
     FactRow,
@@ -20,13 +21,15 @@ from palimpsest.schemas.rows import (
     MemoryRow,
     MentionRow,
     NameRow,
+    OpenSessionsRow,
     OutcomeRow,
     ProposalRow,
     RelationRow,
     Row,
+    SessionRow,
+    ShadowProposalRow,
+    ShortTermRow,
 )
-from palimpsest.schemas.session_rows import OpenSessionsRow, SessionRow, ShortTermRow
-from palimpsest.schemas.shadow_rows import ShadowProposalRow
 
 ROW_TYPES: tuple[type[Row], ...] = (
     MemoryRow,

@@ -36,8 +36,8 @@ from palimpsest.schemas.rows import (
     OutcomeRow,
     ProposalRow,
     Row,
+    SessionRow,
 )
-from palimpsest.schemas.session_rows import SessionRow
 from palimpsest.streams.memory_rows import state_of, with_content
 
 

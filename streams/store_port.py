@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palimpsest.schemas.audit_rows import DeadLetterRow
-from palimpsest.schemas.document_rows import DocumentRow
 from palimpsest.schemas.messages import ScoredCandidate
 from palimpsest.schemas.privacy import Levels
 from palimpsest.schemas.promotion_rows import PromotionItemRow, PromotionPartRow, PromotionRow
 from palimpsest.schemas.rows import (
     ArchiveRow,
     CommandRow,
+    DocumentRow,
     FactRow,
     FlagsRow,
     HeldRow,
@@ -29,8 +29,9 @@ from palimpsest.schemas.rows import (
     NameRow,
     RelationRow,
     Row,
+    SessionRow,
+    ShortTermRow,
 )
-from palimpsest.schemas.session_rows import SessionRow, ShortTermRow
 from palimpsest.schemas.sources import Source
 
 Vector = NDArray[np.float32]

@@ -42,15 +42,8 @@ from palimpsest.ops.settings.sources import load_settings
 from palimpsest.ops.sources import Sources
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.identity import entity_id
-from palimpsest.schemas.rows import (
-    MONTHS,
-    EdgeRow,
-    MemoryRow,
-    NameRow,
-    RelationRow,
-    Row,
-    embedding_text,
-)
+from palimpsest.schemas.memory_texts import MONTHS, embedding_text
+from palimpsest.schemas.rows import EdgeRow, MemoryRow, NameRow, RelationRow, Row
 from palimpsest.stores.database.tables import select
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.shard import Shard

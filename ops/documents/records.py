@@ -5,8 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from palimpsest.schemas.commands import Actor, MemoryCommand
-from palimpsest.schemas.document_commands import AddDocumentCommand, DocumentTextCommand
+from palimpsest.schemas.commands import (
+    Actor,
+    AddDocumentCommand,
+    DocumentTextCommand,
+    MemoryCommand,
+)
 from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
 from palimpsest.schemas.topics import MEMORY_COMMANDS
 from palimpsest.streams.document_intents import BATCH_CHARACTERS, texts_of

@@ -25,7 +25,7 @@ from palimpsest.ops.maintenance.own_commands import own_command
 from palimpsest.ops.parts import language_model
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import InvalidRecord, decode
-from palimpsest.schemas.commands import Actor
+from palimpsest.schemas.commands import Actor, RecordShadowProposalsCommand, ShadowProposal
 from palimpsest.schemas.messages import (
     Action,
     Fact,
@@ -34,7 +34,6 @@ from palimpsest.schemas.messages import (
     ProposalsIntent,
     ScoredCandidate,
 )
-from palimpsest.schemas.shadow_commands import RecordShadowProposalsCommand, ShadowProposal
 from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.stores.database.damage import StoreDamaged

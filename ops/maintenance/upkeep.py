@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from palimpsest.stores.index.lance import VectorTable
 from contextlib import AbstractContextManager
 
-from palimpsest.schemas.rows import embedding_key, embedding_text, linked_text
+from palimpsest.schemas.memory_texts import embedding_key, embedding_text, linked_text
 from palimpsest.stores.database.cursors import Readable
 from palimpsest.stores.database.membership import KnownKeys
 from palimpsest.stores.database.tables import Tables

@@ -295,6 +295,6 @@ class DeleteDocument(Write[DeletedDocument]):
     )
 
     async def command(self, ask: Ask, settings: Settings) -> Command:
-        from palimpsest.schemas.document_commands import DeleteDocumentCommand
+        from palimpsest.schemas.commands import DeleteDocumentCommand
 
         return DeleteDocumentCommand(document_id=self.document_id, reason=self.reason)

@@ -298,7 +298,7 @@ def _preview(
 
 def _hides(shard: Shard, scope: str, ids: Sequence[str]) -> list[Row]:
     """The texts that these were drawn from, and that would be changed."""
-    from palimpsest.schemas.document_rows import DOCUMENT_CHUNK
+    from palimpsest.schemas.rows import DOCUMENT_CHUNK
     from palimpsest.streams.apply.hiding import hidden_text
     from palimpsest.streams.store_port import Load, Loaded
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from palimpsest.ops.sources import Sources
-from palimpsest.schemas.session_rows import ShortTermRow
+from palimpsest.schemas.rows import ShortTermRow
 from palimpsest.stores.database.tables import select
 from palimpsest.stores.recall.marks import marks_of
 from palimpsest.stores.recall.short_term import KeptTurn, ShortTerm, within

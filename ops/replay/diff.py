@@ -40,8 +40,8 @@ from palimpsest.ops.replay.reading import Record, Side
 from palimpsest.ops.replay.recall_difference import Question, recall_differences
 from palimpsest.ops.service.queries import queries
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.schemas.commands import KeptWhy
 from palimpsest.schemas.normal_forms import content_hash, storage_content
-from palimpsest.schemas.promotion_commands import KeptWhy
 
 # --- decision differences -------------------------------------------------------------------------
 # Facts about which two memories decided in different ways.

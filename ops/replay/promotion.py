@@ -36,9 +36,8 @@ from palimpsest.ops.replay.standing import check_log
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.queries import Queries, queries
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.schemas.commands import Actor
-from palimpsest.schemas.envelope import derived_id
-from palimpsest.schemas.promotion_commands import (
+from palimpsest.schemas.commands import (
+    Actor,
     GainChange,
     KeepChange,
     LoseChange,
@@ -47,6 +46,7 @@ from palimpsest.schemas.promotion_commands import (
     PromotionChange,
     ReplaceChange,
 )
+from palimpsest.schemas.envelope import derived_id
 
 # --- promotion plan -------------------------------------------------------------------------------
 # From the differences of a scope to the commands that promote them.

@@ -21,8 +21,7 @@ from palimpsest.ops.replay.reading import ROWS, SECONDS, Record
 from palimpsest.ops.requests import SqlRequest
 from palimpsest.ops.service.queries import Queries, queries
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.schemas.commands import Actor
-from palimpsest.schemas.promotion_commands import RollbackPromotionCommand
+from palimpsest.schemas.commands import Actor, RollbackPromotionCommand
 from palimpsest.stores.durable_files import write_whole
 
 LOCK: Final = ".promoting"

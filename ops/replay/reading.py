@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from palimpsest.ops.operations.memories import Embeddings
 from palimpsest.ops.requests import JsonObject, SqlRequest
 from palimpsest.ops.service.queries import Queries
-from palimpsest.schemas.document_rows import SOURCE_TYPES
 from palimpsest.schemas.promotion_rows import PROMOTION
+from palimpsest.schemas.rows import SOURCE_TYPES
 from palimpsest.stores.database.view_columns import quoted
 
 SECONDS: Final = 600.0

@@ -14,9 +14,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from palimpsest.schemas.document_rows import DOCUMENT_CHUNK, SOURCE_TYPES
 from palimpsest.schemas.messages import ScoredCandidate
-from palimpsest.schemas.rows import MemoryRow
+from palimpsest.schemas.rows import DOCUMENT_CHUNK, SOURCE_TYPES, MemoryRow
 from palimpsest.stores.index.analysis import query_tokens, tokens
 from palimpsest.stores.index.cache import IndexCache
 from palimpsest.stores.index.fulltext import terms_of

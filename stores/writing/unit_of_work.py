@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, cast
 import duckdb
 
 from palimpsest.schemas.audit_rows import DeadLetterRow
-from palimpsest.schemas.category_rows import CategoriesRow
-from palimpsest.schemas.document_rows import DocumentMemoryRow, DocumentRow
 from palimpsest.schemas.privacy import PrivacyRow
 from palimpsest.schemas.rows import (
+    CategoriesRow,
     CommandRow,
+    DocumentMemoryRow,
+    DocumentRow,
     EdgeRow,
     FactRow,
     FlagsRow,
@@ -27,11 +28,13 @@ from palimpsest.schemas.rows import (
     MemoryRow,
     MentionRow,
     NameRow,
+    OpenSessionsRow,
     OutcomeRow,
     RelationRow,
     Row,
+    SessionRow,
+    ShortTermRow,
 )
-from palimpsest.schemas.session_rows import OpenSessionsRow, SessionRow, ShortTermRow
 from palimpsest.stores.database.derivations import (
     SAID_AGAIN,
     Pairs,

@@ -20,17 +20,15 @@ from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.sources import Sources
 from palimpsest.schemas.commands import (
     Actor,
+    AddDocumentCommand,
     ConfirmCommand,
+    DeleteDocumentCommand,
+    DocumentTextCommand,
     ForgetCommand,
     MemoryPatch,
     ModifyCommand,
     RecoverCommand,
     RememberCommand,
-)
-from palimpsest.schemas.document_commands import (
-    AddDocumentCommand,
-    DeleteDocumentCommand,
-    DocumentTextCommand,
 )
 from palimpsest.stores.lock import StoreLock
 from palimpsest.streams.document_intents import texts_of

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from palimpsest.ops.http.unprocessed import UnprocessedBytes
+from palimpsest.ops.http.service import UnprocessedBytes
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.portable import Line
 from tests.flows.http_server import Served, problem, server

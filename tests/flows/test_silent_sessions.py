@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.ops.maintenance.session_timers import SilenceTimer
+from palimpsest.ops.maintenance.publishing import SilenceTimer
 from palimpsest.schemas.commands import SessionEndCommand, SetFlagsCommand
 from palimpsest.schemas.topics import MEMORY_COMMANDS, MEMORY_WRITES
 from palimpsest.stores.shard import Shard

@@ -10,6 +10,7 @@ import numpy as np
 
 from palimpsest.schemas.envelope import Frozen
 from palimpsest.schemas.identity import turn_memory_id
+from palimpsest.schemas.memory_texts import dedup_key, embedding_key
 from palimpsest.schemas.messages import (
     Fact,
     MemoryChange,
@@ -21,15 +22,7 @@ from palimpsest.schemas.messages import (
     TurnReference,
 )
 from palimpsest.schemas.normal_forms import content_hash, normalized_content
-from palimpsest.schemas.rows import (
-    FlagsRow,
-    HeldRow,
-    MemoryRow,
-    Row,
-    dedup_key,
-    embedding_key,
-)
-from palimpsest.schemas.session_rows import SessionRow, ShortTermRow
+from palimpsest.schemas.rows import FlagsRow, HeldRow, MemoryRow, Row, SessionRow, ShortTermRow
 from palimpsest.schemas.sources import Source
 from palimpsest.schemas.topics import MEMORY_WRITES, Topic
 from palimpsest.streams.logs.base import Record
