@@ -35,11 +35,11 @@ from palimpsest.schemas.commands import (
     DocumentTextCommand,
     MemoryCommand,
 )
-from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
+from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.identity import command_digest, document_id
 from palimpsest.schemas.topics import MEMORY_COMMANDS
 from palimpsest.streams.logs.base import Outgoing
-from palimpsest.streams.runtime.output import outgoing
+from palimpsest.streams.runtime.output import published
 from palimpsest.streams.sensitive.policy import PiiRejected, Policy
 
 POLL_SECONDS = 0.05
@@ -213,22 +213,12 @@ class Commands:
 
     def _record(self, order: CommandRequest, command_id: str) -> Outgoing:
         try:
-            message = Envelope[Frozen](
-                id=command_id,
-                schema=MEMORY_COMMANDS.schemas[0],
-                scope=order.scope,
-                occurred_at=utc_now(),
-                correlation_id=command_id,
-                body=_body(order),
-            )
+            return published(MEMORY_COMMANDS, command_id, order.scope, utc_now(), _body(order))
         except ValidationError as error:
             raise CommandError("invalid_request", describe(error)) from None
-        try:
-            record = outgoing(MEMORY_COMMANDS, message)
         except (UnicodeEncodeError, ValueError) as error:
             text = f"the command has characters that are no text: {error}"
             raise CommandError("invalid_request", text) from None
-        return record
 
     def _check_size(self, record: Outgoing) -> None:
         try:

@@ -12,10 +12,9 @@ import ipaddress
 import logging
 import socket
 import zlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import httpx
@@ -24,13 +23,12 @@ from palimpsest.ops.documents.reading import NotReadError, charset_of, media_typ
 from palimpsest.ops.documents.records import text_record, texts_that_fit
 from palimpsest.ops.documents.settings import DocumentSettings
 from palimpsest.ops.maintenance.partition_timer import PartitionTimer
-from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import Actor, AddDocumentCommand, DocumentTextCommand
 from palimpsest.schemas.rows import DocumentRow
 from palimpsest.stores.database.tables import select
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.document_intents import why_no_address
-from palimpsest.streams.logs.base import LogError, LogReader, Outgoing
+from palimpsest.streams.logs.base import LogError, Outgoing
 from palimpsest.streams.sensitive.policy import REFUSED, WHY_REFUSED, Policy
 
 logger = logging.getLogger(__name__)
@@ -44,26 +42,14 @@ _QUEUED = (
 )
 
 
+@dataclass(eq=False)
 class Fetcher(PartitionTimer):
     """Fetches for all shards that `shards` tells as open, which may change at any time."""
 
     what = "documents"
     seconds = 0.5
 
-    def __init__(
-        self,
-        shards: Callable[[], Mapping[int, Shard]],
-        log: LogReader,
-        append: Callable[[Sequence[Outgoing]], object],
-        settings: Settings,
-        clock: Callable[[], datetime],
-    ) -> None:
-        super().__init__(shards, log)
-        self._append = append
-        self._settings = settings
-        self._clock = clock
-        self._policy = Policy.of(settings.pii)
-        self._published: set[str] = set()
+    _published: set[str] = field(default_factory=set, init=False)
 
     def waits(self, shard: Shard) -> bool:
         """Whether some document waits for its text."""
@@ -84,12 +70,13 @@ class Fetcher(PartitionTimer):
         return [row for row in queued if row.document_id not in self._published]
 
     def _records(self, scope: str, texts: Sequence[DocumentTextCommand]) -> list[Outgoing]:
-        return [text_record(scope, text, self._clock(), FETCHER) for text in texts]
+        return [text_record(scope, text, self.clock(), FETCHER) for text in texts]
 
     def _without_secrets(self, text: str) -> str:
         """Before it is cut: a secret may lie across the edge of two chunks."""
-        cleaned = self._policy.text(text)
-        if self._policy.refuses and cleaned == REFUSED:
+        policy = Policy.of(self.settings.pii)
+        cleaned = policy.text(text)
+        if policy.refuses and cleaned == REFUSED:
             raise NotReadError(WHY_REFUSED)
         return cleaned
 
@@ -97,14 +84,14 @@ class Fetcher(PartitionTimer):
         """Fetch, and append what came of it."""
         assert row.source is not None
         try:
-            found = await fetch(row.source, self._settings.documents)
+            found = await fetch(row.source, self.settings.documents)
             asked = AddDocumentCommand(
                 kind="url",
                 content_type=found.content_type,
                 chunk_characters=row.chunk_characters,
                 chunk_overlap=row.chunk_overlap,
             )
-            most = self._settings.log.max_record_bytes
+            most = self.settings.log.max_record_bytes
             text = await asyncio.to_thread(self._without_secrets, found.text)
             title = self._without_secrets(found.title)
             texts = await asyncio.to_thread(
@@ -120,7 +107,7 @@ class Fetcher(PartitionTimer):
             failed = DocumentTextCommand(document_id=row.document_id, error=why)
             records = self._records(row.scope, [failed])
         try:
-            await asyncio.to_thread(self._append, records)
+            await asyncio.to_thread(self.append, records)
         except LogError as error:
             logger.warning("document %s, to be fetched again: %s", row.document_id, error)
         else:

@@ -14,12 +14,12 @@ from pydantic_core import PydanticSerializationError
 
 from palimpsest.ops.ingest.base import Bad, Said, with_offset
 from palimpsest.schemas.codec import describe, refuse_depth
-from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
+from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.schemas.withheld import withheld_turn
 from palimpsest.streams.logs.base import Outgoing
-from palimpsest.streams.runtime.output import outgoing
+from palimpsest.streams.runtime.output import published
 from palimpsest.streams.sensitive.policy import Policy
 from palimpsest.streams.settings import PiiSettings
 
@@ -95,15 +95,7 @@ def checked(
     message_id = message_id or turn_id_of_message(scope, turn)
     if turn.privacy == "full":
         turn = withheld_turn(scope, turn)
-    message = Envelope[Frozen](
-        id=message_id,
-        schema=CONVERSATION_TURNS.schemas[0],
-        scope=scope,
-        occurred_at=at,
-        correlation_id=message_id,
-        body=turn,
-    )
-    record = outgoing(CONVERSATION_TURNS, message)
+    record = published(CONVERSATION_TURNS, message_id, scope, at, turn)
     refuse_depth(record.value or b"")
     size = len(record.value or b"")
     if size > options.max_bytes:

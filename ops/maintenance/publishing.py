@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from palimpsest.ops.maintenance.partition_timer import PartitionTimer
 from palimpsest.ops.maintenance.session_summaries import SummaryTimer
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import Actor, MemoryCommand, SessionEndCommand
-from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
+from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.rows import SessionRow
 from palimpsest.schemas.topics import MEMORY_COMMANDS
 from palimpsest.stores.database.tables import select
@@ -22,7 +23,7 @@ from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogReader, Outgoing
 from palimpsest.streams.memory_rows import effective
 from palimpsest.streams.runtime.model_port import ModelPort
-from palimpsest.streams.runtime.output import outgoing
+from palimpsest.streams.runtime.output import published
 from palimpsest.streams.settings import Flags
 
 
@@ -70,6 +71,7 @@ _SILENT = (
 )
 
 
+@dataclass(eq=False)
 class SilenceTimer(PartitionTimer):
     """Publishes a `session-end` for every session that has been silent for `silence_minutes`. It
     names the newest turn, so a turn that is on its way lets the session go on, and its id is made
@@ -79,35 +81,22 @@ class SilenceTimer(PartitionTimer):
     what = "silent sessions"
     seconds = 5.0
 
-    def __init__(
-        self,
-        shards: Callable[[], Mapping[int, Shard]],
-        log: LogReader,
-        append: Callable[[Sequence[Outgoing]], object],
-        settings: Settings,
-        clock: Callable[[], datetime],
-        wait: Callable[[float], Awaitable[object]] = asyncio.sleep,
-    ) -> None:
-        super().__init__(shards, log, wait)
-        self._append = append
-        self._flags: Flags = settings.pipeline
-        self._silence = timedelta(minutes=settings.sessions.silence_minutes)
-        self._clock = clock
-        self._published: dict[Path, set[str]] = {}
+    _published: dict[Path, set[str]] = field(default_factory=dict, init=False)
 
     def waits(self, shard: Shard) -> bool:
         return bool(self._silent(shard))
 
     async def act(self, shard: Shard) -> None:
         silent = await asyncio.to_thread(self._silent, shard)
-        records = [_end(session, self._clock()) for session in silent]
+        records = [_end(session, self.clock()) for session in silent]
         if records:
-            await asyncio.to_thread(self._append, records)
+            await asyncio.to_thread(self.append, records)
             self._published.setdefault(shard.folder, set()).update(map(_command_id, silent))
 
     def _silent(self, shard: Shard) -> list[SessionRow]:
         """Those that are not being ended; one whose end was refused is not ended again."""
-        known = [self._clock() - self._silence, *exceptions(shard, self._flags)]
+        silence = timedelta(minutes=self.settings.sessions.silence_minutes)
+        known = [self.clock() - silence, *exceptions(shard, self.settings.pipeline)]
         with shard.reading() as reader:
             found = {_command_id(row): row for row in select(reader, SessionRow, _SILENT, known)}
         published = self._published[shard.folder] = self._published.get(
@@ -139,12 +128,5 @@ def _end(session: SessionRow, at: datetime) -> Outgoing:
     command = SessionEndCommand(
         session_id=session.session_id, reason="silence", after_turn=session.last_turn
     )
-    message = Envelope[Frozen](
-        id=_command_id(session),
-        schema=MEMORY_COMMANDS.schemas[0],
-        scope=session.scope,
-        occurred_at=at,
-        correlation_id=_command_id(session),
-        body=MemoryCommand(command=command, actor=SILENCE),
-    )
-    return outgoing(MEMORY_COMMANDS, message)
+    body = MemoryCommand(command=command, actor=SILENCE)
+    return published(MEMORY_COMMANDS, _command_id(session), session.scope, at, body)

@@ -167,7 +167,7 @@ def test_a_partition_that_comes_back_is_waited_for_anew(pipeline: Pipeline) -> N
     say(pipeline, "b", "in another scope", scope="ben")
     shards: dict[int, Shard] = {0: pipeline.shard}
     known = (pipeline.log, pipeline.log.append, pipeline.settings, pipeline.clock)
-    silence = SilenceTimer(lambda: shards, *known, once)
+    silence = SilenceTimer(lambda: shards, *known, wait=once)
 
     def looks() -> None:
         with pytest.raises(Once):
