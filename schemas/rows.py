@@ -274,7 +274,7 @@ class ProposalRow(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldRow(Row):
+class PendingProposalRow(Row):
     """A change that was held back, with all that is needed to carry it out later. It is held for
     as long as the outcome of its fact is `blocked`. `occurred_at` is when the fact was stated."""
 

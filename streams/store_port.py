@@ -24,9 +24,9 @@ from palimpsest.schemas.rows import (
     DocumentRow,
     FactRow,
     FlagsRow,
-    HeldRow,
     MemoryRow,
     NameRow,
+    PendingProposalRow,
     RelationRow,
     Row,
     SessionRow,
@@ -128,7 +128,7 @@ class Loaded:
     settled: frozenset[str]
     write_seq: int
     command: CommandRow | None = None
-    held: Mapping[str, HeldRow] = field(default_factory=dict)
+    held: Mapping[str, PendingProposalRow] = field(default_factory=dict)
     facts: Mapping[str, FactRow] = field(default_factory=dict)
     derived: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     open_sessions: tuple[SessionRow, ...] = ()

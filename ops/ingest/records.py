@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from palimpsest.ops.ingest.base import Bad, Said, with_offset
+from palimpsest.ops.ingest.base import Bad, Utterance, with_offset
 from palimpsest.schemas.codec import describe, refuse_depth
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.messages import ConversationTurn
@@ -50,7 +50,9 @@ def turn_id_of_message(scope: str, turn: ConversationTurn) -> str:
     return derived_id("ingest", scope, turn.turn_id, turn.content)
 
 
-def record_of(said: Said, at: datetime, source_type: str, options: RecordOptions) -> Outgoing | Bad:
+def record_of(
+    said: Utterance, at: datetime, source_type: str, options: RecordOptions
+) -> Outgoing | Bad:
     """An utterance as a turn's record, told at `at`."""
     try:
         turn = ConversationTurn(

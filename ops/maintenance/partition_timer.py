@@ -19,7 +19,7 @@ from typing import ClassVar
 
 import duckdb
 
-from palimpsest.ops.maintenance.background import beside
+from palimpsest.ops.maintenance.background import background_task
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
 from palimpsest.stores.database.cursors import StoreClosed
@@ -107,9 +107,9 @@ class PartitionTimer(ABC):
     async def act(self, shard: Shard) -> None:
         """Do what is to be done, now that the store knows all that was in the log."""
 
-    def going_on(self, stop: Callable[[], None]) -> AbstractAsyncContextManager[None]:
-        """In the background, until the block ends; as `beside` tells."""
-        return beside(self._run(), stop)
+    def running(self, stop: Callable[[], None]) -> AbstractAsyncContextManager[None]:
+        """In the background, until the block ends; as `background_task` tells."""
+        return background_task(self._run(), stop)
 
     def busy(self) -> bool:
         """Whether there is something to do in some partition."""

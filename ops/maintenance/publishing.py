@@ -51,11 +51,11 @@ class Publishing:
         return any(timer.busy() for timer in self._awaited)
 
     @contextlib.asynccontextmanager
-    async def going_on(self, stop: Callable[[], None]) -> AsyncIterator[None]:
+    async def running(self, stop: Callable[[], None]) -> AsyncIterator[None]:
         """In the background, until the block ends; a failure ends it by `stop` and is raised."""
         async with contextlib.AsyncExitStack() as running:
             for timer in (*self._awaited, *self._others):
-                await running.enter_async_context(timer.going_on(stop))
+                await running.enter_async_context(timer.running(stop))
             yield
 
 

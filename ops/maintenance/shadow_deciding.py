@@ -20,7 +20,7 @@ from typing import Final, Protocol
 
 import duckdb
 
-from palimpsest.ops.maintenance.background import beside
+from palimpsest.ops.maintenance.background import background_task
 from palimpsest.ops.maintenance.own_commands import own_command
 from palimpsest.ops.parts import language_model
 from palimpsest.ops.settings.sections import Settings
@@ -244,7 +244,7 @@ class ShadowDeciding:
         self._next: dict[int, tuple[Shard, int]] = {}
 
     @contextlib.asynccontextmanager
-    async def going_on(self, stop: Callable[[], None]) -> AsyncIterator[None]:
+    async def running(self, stop: Callable[[], None]) -> AsyncIterator[None]:
         """In the background, until the block ends. What it fails for is raised at the end of the
         block, which `stop` brings about."""
         for partition, shard in self._shards().items():
@@ -252,7 +252,7 @@ class ShadowDeciding:
         if not self._deciders:
             yield
             return
-        async with beside(self._run(), stop):
+        async with background_task(self._run(), stop):
             yield
 
     async def close(self) -> None:

@@ -251,7 +251,7 @@ class Upkeep:
         self._kept: dict[int, _Kept] = {}
 
     @contextlib.asynccontextmanager
-    async def going_on(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncIterator[None]:
         """In the background, until the block ends."""
         task = asyncio.create_task(self._run())
         try:
@@ -384,7 +384,7 @@ class Expiry:
             return 0
 
     @contextlib.asynccontextmanager
-    async def going_on(self, unless: bool = False) -> AsyncIterator[None]:
+    async def running(self, unless: bool = False) -> AsyncIterator[None]:
         """At once, then in the background until the block ends; not at all `unless`."""
         if unless:
             yield
@@ -413,7 +413,7 @@ async def expiring(
     """Expiry of all of these that there are, until the block ends; none of it `unless`."""
     async with contextlib.AsyncExitStack() as going_on:
         for each in filter(None, kept):
-            await going_on.enter_async_context(Expiry(each, clock, seconds).going_on(unless))
+            await going_on.enter_async_context(Expiry(each, clock, seconds).running(unless))
         yield
 
 

@@ -108,7 +108,7 @@ SELECT promotion_id, status FROM promotions WHERE scope = {scope} ORDER BY numbe
 
 
 @dataclass(slots=True)
-class Side:
+class ComparedStore:
     """One memory: whoever answers for it, and the partitions of its scopes."""
 
     queries: Queries

@@ -297,7 +297,7 @@ async def reshard(
     live = settings.model_copy(update={"log": log})
     began = time.monotonic()
     with working_on(settings, request.name):
-        done = await _Resharding(live, request, report, stopping).carry_out()
+        done = await _Resharding(live, request, report, stopping).execute()
     done.seconds = time.monotonic() - began
     return done
 
@@ -322,7 +322,7 @@ class _Resharding:
     def _log(self) -> AbstractContextManager[EmbeddedLog]:
         return open_log(self.settings, "read")
 
-    async def carry_out(self) -> Rebuilt:
+    async def execute(self) -> Rebuilt:
         with without_worker(self.settings, STOP_FIRST), self._log() as log:
             check_processed(self.settings, log)
             is_there = self._is_there(log)

@@ -22,7 +22,7 @@ from palimpsest.schemas.sources import HIDDEN
 from palimpsest.stores.database.cursors import Readable
 from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.index.cache import IndexCache
-from palimpsest.stores.index.need import EVERYTHING, Need
+from palimpsest.stores.index.search_plan import EVERYTHING, SearchPlan
 from palimpsest.stores.index.segment import microseconds
 from palimpsest.stores.index.vector_column import Vector
 from palimpsest.stores.recall.answers import (
@@ -33,17 +33,17 @@ from palimpsest.stores.recall.answers import (
     TimesUsed,
 )
 from palimpsest.stores.recall.asked_speaker import asked_speaker
-from palimpsest.stores.recall.centring import Side
+from palimpsest.stores.recall.centring import CenteredQuery
 from palimpsest.stores.recall.context import Context, assemble
 from palimpsest.stores.recall.context_lines import found_pieces
-from palimpsest.stores.recall.filters import Allowed
+from palimpsest.stores.recall.filters import VisibilityMask
 from palimpsest.stores.recall.graph_boost import GraphBoost, Milliseconds, StoredGraph, graph_boost
 from palimpsest.stores.recall.intent import Exemplars, classify, complexity
 from palimpsest.stores.recall.marks import Marks, marks_of, marks_of_index
 from palimpsest.stores.recall.pool import PoolSearch
 from palimpsest.stores.recall.query import Fusion, Legs, Query, RecallAnswer, RecallResult
 from palimpsest.stores.recall.ranking import RankingParameters
-from palimpsest.stores.recall.ranking_steps import SECOND_LOOK, STEPS, Ranking, RankingContext, run
+from palimpsest.stores.recall.ranking_steps import RERANK_STEPS, STEPS, Ranking, RankingContext, run
 from palimpsest.stores.recall.rerank import (
     PairScoring,
     SecondLook,
@@ -88,7 +88,7 @@ class _Ranked:
 
     query: Query
     method: Legs
-    allowed: Allowed
+    allowed: VisibilityMask
     rows: Ranking | None = None
     context: RankingContext | None = None
     times: TimeFilter = TimeFilter()
@@ -110,7 +110,7 @@ class _Ranked:
         if self.rows is None or self.context is None or not self.rows.results:
             return ""
         context = replace(self.context, limit=limit, look=look, least_score=least_score)
-        run(SECOND_LOOK, self.rows, context)
+        run(RERANK_STEPS, self.rows, context)
         varied = "+mmr" if self.context.settings.mmr else ""
         return (f"+{look.by}" if look.scores else "") + varied
 
@@ -364,10 +364,10 @@ class Retriever:
         terms = query_tokens(text, language)[:MAX_QUERY_TERMS]
         vector = None if embedding is None else embedding.vector
         index = self._shard.indexes.search(
-            need_of(query, terms, vector, boost.strengths, settings, parameters)
+            search_plan_of(query, terms, vector, boost.strengths, settings, parameters)
         )
         if not text.strip():
-            return _Ranked(query, "none", Allowed.by(index, query))
+            return _Ranked(query, "none", VisibilityMask.by(index, query))
         tokens = token_leg(
             options.embedding_model, embedding, self._shard.packed_tokens, parameters
         )
@@ -434,8 +434,7 @@ def _method(has_terms: bool, has_vectors: bool, fusion: Fusion) -> Legs:
 
 
 # What a query needs of a scope that is not resident. Its filters are here a condition on stored
-# rows, which chooses what is looked at; what is shown passes `stores.recall.filters.Allowed` in
-# any case.
+# rows, which chooses what is looked at; what is shown passes a VisibilityMask in any case.
 
 _SAID_BY: Final = (
     "({0} OR m.memory_id IN (SELECT e.source_id FROM memory_edges e"
@@ -462,22 +461,22 @@ _CONDITIONS: Final = {
 }
 
 
-def need_of(
+def search_plan_of(
     query: Query,
     terms: Sequence[str],
     vector: Vector | None,
     ids: Collection[str],
     settings: RecallSettings,
     parameters: RankingParameters,
-) -> Need:
+) -> SearchPlan:
     """For a search by these terms and this vector, which `ids` are found by, too."""
     passes, values = _passing(query)
 
-    def side(mean: Vector, count: int) -> Side:
+    def side(mean: Vector, count: int) -> CenteredQuery:
         assert vector is not None
-        return Side.of(vector, mean, count, parameters)
+        return CenteredQuery.of(vector, mean, count, parameters)
 
-    return Need(
+    return SearchPlan(
         query.scope,
         terms=terms,
         vector=vector,
@@ -494,7 +493,7 @@ def need_of(
 
 
 def _passing(query: Query) -> tuple[str, Mapping[str, object]]:
-    """As `stores.index.need.Need` has `passes` and `values`."""
+    """As `stores.index.search_plan.SearchPlan` has `passes` and `values`."""
     given = {name: getattr(query, name) for name in _CONDITIONS}
     values = {
         name: list(value) if isinstance(value, tuple) else value

@@ -24,12 +24,12 @@ from palimpsest.schemas.rows import (
     EdgeRow,
     FactRow,
     FlagsRow,
-    HeldRow,
     MemoryRow,
     MentionRow,
     NameRow,
     OpenSessionsRow,
     OutcomeRow,
+    PendingProposalRow,
     RelationRow,
     Row,
     SessionRow,
@@ -123,7 +123,7 @@ class UnitOfWork:
         items = [key for load in loads for key in _item_keys(load)]
         items += [("fact", item_id) for load in loads for item_id in load.held_ids]
         self._stored.fetch(OutcomeRow, items)
-        self._stored.fetch(HeldRow, [(key,) for load in loads for key in load.held_ids])
+        self._stored.fetch(PendingProposalRow, [(key,) for load in loads for key in load.held_ids])
         self._stored.fetch(FactRow, [(item_id,) for load in loads for item_id in load.fact_ids])
         self._stored.fetch(CategoriesRow, [(load.scope,) for load in loads if load.categories])
         # New facts are searched for next; loading a scope's index is not for the event loop.
@@ -192,8 +192,8 @@ class UnitOfWork:
     def _row(self, row_type: type[RowT], key: str | None) -> RowT | None:
         return None if key is None else self._rows.get(row_type, (key,))
 
-    def _held(self, scope: str, item_id: str) -> HeldRow | None:
-        row = self._rows.get(HeldRow, (item_id,))
+    def _held(self, scope: str, item_id: str) -> PendingProposalRow | None:
+        row = self._rows.get(PendingProposalRow, (item_id,))
         end = self._rows.get(OutcomeRow, ("fact", item_id))
         is_held = row is not None and end is not None and end.event == "blocked"
         return row if is_held and row is not None and row.scope == scope else None
@@ -502,7 +502,7 @@ def note_in_indexes(
             shard.indexes.change(memory.scope, change)
     for edge in rows.staged(EdgeRow):
         shard.indexes.change(edge.scope, partial(ScopeIndex.link, edge=edge))
-    for held in rows.staged(HeldRow):
+    for held in rows.staged(PendingProposalRow):
         shard.indexes.change(held.scope, ScopeIndex.note_changes)
     settled = (row for row in rows.staged(OutcomeRow) if row.item_kind == "fact")
     for scope in {row.scope for row in settled if row.event != "created"}:

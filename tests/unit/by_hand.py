@@ -22,7 +22,14 @@ from palimpsest.schemas.messages import (
     TurnReference,
 )
 from palimpsest.schemas.normal_forms import content_hash, normalized_content
-from palimpsest.schemas.rows import FlagsRow, HeldRow, MemoryRow, Row, SessionRow, ShortTermRow
+from palimpsest.schemas.rows import (
+    FlagsRow,
+    MemoryRow,
+    PendingProposalRow,
+    Row,
+    SessionRow,
+    ShortTermRow,
+)
 from palimpsest.schemas.sources import Source
 from palimpsest.schemas.topics import MEMORY_WRITES, Topic
 from palimpsest.streams.logs.base import Record
@@ -85,7 +92,7 @@ class Store:
     derived: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     sources: Mapping[str, Source] = field(default_factory=dict)
     known_facts: Mapping[str, Any] = field(default_factory=dict)
-    held: Mapping[str, HeldRow] = field(default_factory=dict)
+    held: Mapping[str, PendingProposalRow] = field(default_factory=dict)
     graph: Graph = field(default_factory=lambda: Graph({}, {}, {}, {}))
     replies: list[str | Exception | None] = field(default_factory=list)
     without_vectors: bool = False

@@ -37,7 +37,7 @@ Carried: TypeAlias = Callable[[Settings, Any, Report, asyncio.Event], Awaitable[
 _PLAIN: Final[TypeAdapter[object]] = TypeAdapter(object)
 
 
-async def carry_out(
+async def execute(
     settings: Settings, order: Order, folder: Path, report: Report, stopping: asyncio.Event
 ) -> JsonValue:
     """Raises what the replay raises, each saying what to do. It ends early once `stopping` is set,

@@ -24,7 +24,7 @@ class Centred(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class SearchPlan:
     """The memories that a search will look at, for an index that need not hold all of a scope:
     the best `count` by `terms` and by `vector` (and where `reach` is given and these are fewer, the
     newest), those of `ids`, facts `written_after` a write
