@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from palimpsest.ops.cli.common import Cli, echo, print_json, warn
+from palimpsest.ops.cli.common import echo, print_json, warn
 from palimpsest.ops.cli.provenance import print_provenance
 from palimpsest.ops.cli.tables import (
     console,
@@ -23,8 +23,42 @@ from palimpsest.ops.operations.operation import Json, Operation, Write
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Printer: TypeAlias = Callable[[Any, Json, Cli], None]
-PRINTERS: Final[dict[str, Printer]] = {}
+PRINTERS: Final[dict[str, Callable[[Json], None]]] = {
+    "recall": print_recall,
+    "search": print_recall,
+    "get": print_memory,
+    "history": lambda answer: print_events(answer["events"]),
+    "explain": print_provenance,
+    "get_entity": print_entity,
+    "status": print_status,
+}
+_COUNTED: Final = ("proposals", "failed", "same_action", "agrees", "judged", "with_people")
+LISTS: Final[dict[str, tuple[str, tuple[str, ...], str]]] = {
+    "weak": (
+        "memories",
+        ("id", "confidence", "type", "content"),
+        "no memory is under {0.below:g}",
+    ),
+    "entities": ("entities", ("name", "type", "mentions"), "no entity has such a name"),
+    "documents": (
+        "documents",
+        ("id", "status", "scope", "kind", "title", "chunks", "created_at", "error"),
+        "there are no documents",
+    ),
+    "document_chunks": ("chunks", ("position", "id", "is_deleted", "content"), "no chunks yet"),
+    "proposals": (
+        "proposals",
+        ("id", "state", "scope", "action", "memory", "fact", "occurred_at"),
+        "nothing waits for review",
+    ),
+    "agreement": ("deciders", ("scope", "decider", *_COUNTED, "earned"), "nothing was decided yet"),
+    "dead_letters": (
+        "dead_letters",
+        ("id", "status", "stage", "scope", "topic", "offset", "reason"),
+        "no dead letters",
+    ),
+}
+"""What is printed as a table: the name of the list, its columns, and what an empty one prints."""
 
 IN_NO_FILE = "no file of the stores has it any more"
 STILL_IN_FILES = "files of the stores still have it; a worker that starts begins with erasing that"
@@ -32,22 +66,25 @@ RECORD_CHARACTERS = 200
 """Of a dead letter's record; `--json` shows all of it."""
 
 
-def prints(*slugs: str) -> Callable[[Printer], Printer]:
-    def register(printer: Printer) -> Printer:
-        PRINTERS.update(dict.fromkeys(slugs, printer))
+def prints(slug: str) -> Callable[[Callable[[Json], None]], Callable[[Json], None]]:
+    def register(printer: Callable[[Json], None]) -> Callable[[Json], None]:
+        PRINTERS[slug] = printer
         return printer
 
     return register
 
 
-def print_answer(operation: Operation[Any], answer: Json, cli: Cli) -> None:
+def print_answer(operation: Operation[Any], answer: Json) -> None:
     """Print an answer for a person."""
     if answer is None:
         return
-    meant = operation.instead() if isinstance(operation, Write) else None
-    printer = PRINTERS.get((meant or operation).slug)
-    if printer is not None:
-        printer(meant or operation, answer, cli)
+    shown = (operation.instead() if isinstance(operation, Write) else None) or operation
+    if shown.slug in LISTS:
+        name, columns, empty = LISTS[shown.slug]
+        print_listed(columns, answer[name], empty.format(shown))
+        _print_next(answer)
+    elif shown.slug in PRINTERS:
+        PRINTERS[shown.slug](answer)
     elif isinstance(operation, Write):
         _print_change(answer)
     else:
@@ -67,49 +104,23 @@ def _print_change(answer: Json) -> None:
 
 
 def _print_next(page: Json) -> None:
-    if page["next_cursor"] is not None:
+    if page.get("next_cursor") is not None:
         echo(f"\nmore: --cursor '{page['next_cursor']}'")
 
 
-@prints("recall", "search")
-def _recall(_: Any, answer: Json, __: Cli) -> None:
-    print_recall(answer)
-
-
 @prints("context")
-def _context(_: Any, answer: Json, __: Cli) -> None:
+def _context(answer: Json) -> None:
     echo("nothing is known about that" if answer["text"] is None else str(answer["text"]))
 
 
-@prints("get")
-def _memory(_: Any, answer: Json, __: Cli) -> None:
-    print_memory(answer)
-
-
 @prints("list")
-def _list(_: Any, answer: Json, __: Cli) -> None:
+def _list(answer: Json) -> None:
     print_memories(answer["memories"])
     _print_next(answer)
 
 
-@prints("history")
-def _history(_: Any, answer: Json, __: Cli) -> None:
-    print_events(answer["events"])
-
-
-@prints("explain")
-def _explain(_: Any, answer: Json, __: Cli) -> None:
-    print_provenance(answer)
-
-
-@prints("weak")
-def _weak(asked: Any, answer: Json, _: Cli) -> None:
-    columns = ("id", "confidence", "type", "content")
-    print_listed(columns, answer["memories"], f"no memory is under {asked.below:g}")
-
-
 @prints("preview_forget")
-def _preview(_: Any, answer: Json, __: Cli) -> None:
+def _preview(answer: Json) -> None:
     names = ("id", "score", "type", "pinned", "version", "content")
     print_listed(names, answer["candidates"], "nothing matches")
     if answer["cascade"]:
@@ -125,13 +136,13 @@ def _preview(_: Any, answer: Json, __: Cli) -> None:
 
 
 @prints("preview_erase_scope")
-def _counted(_: Any, answer: Json, __: Cli) -> None:
+def _counted(answer: Json) -> None:
     echo(f"the scope {answer['scope']} holds {answer['memories']} memories")
     echo(f"to confirm: the same with --reason and --confirm {answer['confirm_token']}")
 
 
 @prints("command_result")
-def _result(_: Any, answer: Json, __: Cli) -> None:
+def _result(answer: Json) -> None:
     if answer["error"] is not None:
         warn(str(answer["error"]))
         return
@@ -141,19 +152,8 @@ def _result(_: Any, answer: Json, __: Cli) -> None:
     _print_change({"changes": changes, **told})
 
 
-@prints("entities")
-def _entities(_: Any, answer: Json, __: Cli) -> None:
-    print_listed(("name", "type", "mentions"), answer["entities"], "no entity has such a name")
-    _print_next(answer)
-
-
-@prints("get_entity")
-def _entity(_: Any, answer: Json, __: Cli) -> None:
-    print_entity(answer)
-
-
 @prints("sessions")
-def _sessions(_: Any, answer: Json, __: Cli) -> None:
+def _sessions(answer: Json) -> None:
     if not answer["sessions"]:
         echo("no sessions yet; they begin with turns that name one")
         return
@@ -172,7 +172,7 @@ def _sessions(_: Any, answer: Json, __: Cli) -> None:
 
 
 @prints("session_memory")
-def _session_memory(_: Any, answer: Json, __: Cli) -> None:
+def _session_memory(answer: Json) -> None:
     kept = answer["short_term"]
     if kept is not None:
         summary = kept["summary"]
@@ -187,27 +187,14 @@ def _session_memory(_: Any, answer: Json, __: Cli) -> None:
     _print_next(answer)
 
 
-@prints("documents")
-def _documents(_: Any, answer: Json, __: Cli) -> None:
-    names = ("id", "status", "scope", "kind", "title", "chunks", "created_at", "error")
-    print_listed(names, answer["documents"], "there are no documents")
-    _print_next(answer)
-
-
 @prints("get_document")
-def _document(_: Any, answer: Json, __: Cli) -> None:
+def _document(answer: Json) -> None:
     for name, value in answer.items():
         echo(f"{name:13} {'' if value is None else value}")
 
 
-@prints("document_chunks")
-def _chunks(_: Any, answer: Json, __: Cli) -> None:
-    print_listed(("position", "id", "is_deleted", "content"), answer["chunks"], "no chunks yet")
-    _print_next(answer)
-
-
 @prints("privacy")
-def _privacy(_: Any, answer: Json, __: Cli) -> None:
+def _privacy(answer: Json) -> None:
     rows: list[tuple[object, ...]] = [
         (
             row["person"] or "(the whole scope)",
@@ -221,33 +208,22 @@ def _privacy(_: Any, answer: Json, __: Cli) -> None:
     console().print(table(("person", "level", "since", "by", "reason"), rows))
 
 
-@prints("proposals")
-def _proposals(_: Any, answer: Json, __: Cli) -> None:
-    names = ("id", "state", "scope", "action", "memory", "fact", "occurred_at")
-    print_listed(names, answer["proposals"], "nothing waits for review")
-
-
 @prints("flags")
-def _flags(_: Any, answer: Json, __: Cli) -> None:
+def _flags(answer: Json) -> None:
     flags = answer["flags"]
     rows: list[tuple[object, ...]] = [(row["flag"], row["value"], row["from"]) for row in flags]
     console().print(table(("flag", "value", "from"), rows))
 
 
-@prints("status")
-def _status(_: Any, answer: Json, __: Cli) -> None:
-    print_status(answer)
-
-
 @prints("diagnostics")
-def _diagnostics(_: Any, answer: Json, __: Cli) -> None:
+def _diagnostics(answer: Json) -> None:
     for name, found in answer["domains"].items():
         counts = ", ".join(f"{label} {count}" for label, count in found["counts"].items())
         echo(f"{name}: {found['status']} {found['score']} ({counts})")
 
 
 @prints("stats")
-def _stats(_: Any, answer: Json, __: Cli) -> None:
+def _stats(answer: Json) -> None:
     types = cast("Mapping[str, int]", answer["types"])
     shown = {**answer, "types": ", ".join(f"{name} {types[name]}" for name in types)}
     for name, value in shown.items():
@@ -256,7 +232,7 @@ def _stats(_: Any, answer: Json, __: Cli) -> None:
 
 
 @prints("scopes")
-def _scopes(_: Any, answer: Json, __: Cli) -> None:
+def _scopes(answer: Json) -> None:
     if not answer["scopes"]:
         echo("no scopes yet; `palimpsest run` makes them from published turns")
         return
@@ -268,20 +244,8 @@ def _scopes(_: Any, answer: Json, __: Cli) -> None:
     console().print(table(tuple(name.replace("_", " ") for name in names), rows))
 
 
-@prints("agreement")
-def _agreement(_: Any, answer: Json, __: Cli) -> None:
-    measured = ("proposals", "failed", "same_action", "agrees", "judged", "with_people", "earned")
-    print_listed(("scope", "decider", *measured), answer["deciders"], "nothing was decided yet")
-
-
-@prints("dead_letters")
-def _dead_letters(_: Any, answer: Json, __: Cli) -> None:
-    names = ("id", "status", "stage", "scope", "topic", "offset", "reason")
-    print_listed(names, answer["dead_letters"], "no dead letters")
-
-
 @prints("get_dead_letter")
-def _dead_letter(_: Any, answer: Json, __: Cli) -> None:
+def _dead_letter(answer: Json) -> None:
     short = {
         name: value
         for name, value in answer.items()
@@ -294,12 +258,12 @@ def _dead_letter(_: Any, answer: Json, __: Cli) -> None:
 
 
 @prints("redrive")
-def _redrive(_: Any, answer: Json, __: Cli) -> None:
+def _redrive(answer: Json) -> None:
     echo(f"{len(answer.get('redriven', ()))} sent again")
     for refused in answer.get("refused", ()):
         warn(f"{refused['id']} cannot be sent again: {refused['reason']}")
 
 
 @prints("discard")
-def _discard(_: Any, answer: Json, __: Cli) -> None:
+def _discard(answer: Json) -> None:
     echo(f"{len(answer['discarded'])} discarded")

@@ -101,7 +101,7 @@ def _print(cli: Cli, operation: Operation[Any], answer: Json, as_json: bool) -> 
     else:
         from palimpsest.ops.cli.printing import print_answer
 
-        print_answer(operation, answer, cli)
+        print_answer(operation, answer)
     scope = getattr(operation, "scope", None)
     meant = operation.instead() if isinstance(operation, Write) else operation
     if scope and meant is not None and (is_empty(answer) or meant.slug in SAME_WHEN_EMPTY):
