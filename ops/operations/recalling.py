@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict, replace
 from functools import cache
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from pydantic import JsonValue, TypeAdapter
 
@@ -15,6 +15,7 @@ from palimpsest.ops.sources import Sources
 from palimpsest.stores.recall.query import Query
 from palimpsest.streams.models.base import ModelError, TokenEmbeddingModel
 from palimpsest.streams.rules.explicit_intent import asks_to_remember
+from palimpsest.streams.runtime.offload import computed
 from palimpsest.streams.sensitive.detection import redacted
 from palimpsest.streams.sensitive.policy import Policy
 
@@ -28,13 +29,16 @@ if TYPE_CHECKING:
 
 WIDER = 3
 """How many more than asked for are looked at by words alone: neighbours of hits are left out."""
+MAX_QUESTION_CHARACTERS: Final = 10_000
+"""A longer question is searched by its beginning: more words find no more, and cost everybody who
+asks at the same time."""
 
 
 async def recall(sources: Sources, request: Query) -> JsonValue:
     """The answer in the shape of `recall --json`, with what the question's intent adds (`related`)
     and, for `explain`, how the question was understood."""
     found = await retrieved(sources, request)
-    told = _told(found.answer)
+    told = await computed(_told, found.answer) | {"query": request.query}
     told["related"] = [
         {
             "id": each.id,
@@ -80,6 +84,7 @@ async def context(
     remember something for good."""
     from palimpsest.stores.recall.intent import complexity
 
+    asked, query = query.query, _bounded(query)
     retriever, embedding = await _retriever(sources, query)
     budget = complexity(query.query).budget if budget is None else budget
     block, offers = await _session_part(sources, query, session_id, budget)
@@ -89,7 +94,7 @@ async def context(
     made = await retriever.context(query, embedding, rest, shown)
     parts = [part for part in (block, made) if part is not None]
     told: JsonObject = {
-        "query": query.query,
+        "query": asked,
         "text": "\n\n".join(part.text for part in parts) or None,
         "tokens": sum(part.tokens for part in parts) + 2 * (len(parts) - 1) if parts else 0,
         "ids": {},
@@ -130,6 +135,7 @@ async def retrieved(
 ) -> Retrieval:
     """What every recall comes from, also what `bench retrieval` measures, which tries other
     constants."""
+    query = _bounded(query)
     retriever, embedding = await _retriever(sources, query, constants)
     return await retriever.retrieve(query, embedding)
 
@@ -160,11 +166,21 @@ async def _retriever(
     return retriever, embedding
 
 
+def _bounded(query: Query) -> Query:
+    """The query with what is searched by of its question, to the end of a word where it has one."""
+    text = query.query.strip()
+    if len(text) > MAX_QUESTION_CHARACTERS:
+        text = text[: MAX_QUESTION_CHARACTERS + 1].rsplit(None, 1)[0][:MAX_QUESTION_CHARACTERS]
+        return replace(query, query=text)
+    return query
+
+
 async def _embedding(sources: Sources, text: str) -> QueryEmbedding | None:
     from palimpsest.stores.recall.token_leg import QueryEmbedding
 
     model = sources.embedding
-    text = redacted(text, Policy.of(sources.settings.pii).kinds)  # the model may be another's
+    kinds = Policy.of(sources.settings.pii).kinds
+    text = await computed(redacted, text, kinds)  # the model may be another's
     try:
         if isinstance(model, TokenEmbeddingModel):
             found = await model.embed_query_tokens(text)
