@@ -326,7 +326,11 @@ class Upkeep:
         """Recall does not need LanceDB's copy, and the next sync makes again what is damaged: an
         error ends nothing. It is reported once."""
         try:
-            await asyncio.to_thread(kept.table.sync)
+            syncing = asyncio.get_running_loop().run_in_executor(None, kept.table.sync)
+        except RuntimeError:
+            return  # the interpreter is ending, and begins nothing in a thread any more
+        try:
+            await syncing
         except StoreClosed:
             raise
         except Exception as error:
