@@ -17,6 +17,7 @@ from palimpsest.ops.operations.operation import (
     Json,
     Limit,
     MemoryId,
+    MetadataFilter,
     MinScore,
     Question,
     Read,
@@ -80,6 +81,7 @@ class Recall(Read[Recalled]):
     tags: Tags = ()
     all_tags: Annotated[Texts, Doc("with all of these tags", max_length=50, item_length=256)] = ()
     categories: Categories = ()
+    metadata: MetadataFilter = ()
     who: Who = None
     roles: Roles = ()
     pinned: Annotated[bool | None, Doc("only pinned ones, or only others")] = None
@@ -281,6 +283,7 @@ class List(Read[MemoryPage]):
     who: Who = None
     roles: Roles = ()
     categories: Categories = ()
+    metadata: MetadataFilter = ()
     temporal: Annotated[
         bool | None,
         Doc("only what ends by itself, or only all else", option="--temporal/--persistent"),
@@ -306,6 +309,7 @@ class List(Read[MemoryPage]):
             who=self.who,
             roles=self.roles,
             categories=self.categories,
+            metadata=tuple(self.metadata),
             temporal=self.temporal,
             valid_at=self.valid_at,
             deleted=self.deleted,

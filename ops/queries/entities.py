@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 
 from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.ops.queries.memories import COLUMNS, with_marks
@@ -110,13 +109,10 @@ ORDER BY a.name, m.occurred_at, m.created_at, m.memory_id
 
 
 def _memories(shard: Shard, scope: str, entity_id: str, limit: int) -> list[JsonObject]:
-    found = rows(
+    return rows(
         shard,
         f"SELECT {COLUMNS} FROM memory_rows WHERE memory_id IN (SELECT memory_id FROM"
         " present_mentions WHERE entity_id = ? AND scope = ?) AND NOT is_deleted"
         " ORDER BY occurred_at DESC, created_at DESC, memory_id DESC LIMIT ?",
         [entity_id, scope, limit],
     )
-    for row in found:
-        row["metadata"] = json.loads(str(row["metadata"]))
-    return found

@@ -11,6 +11,7 @@ from palimpsest.ops.queries.errors import RequestError, no_memory
 from palimpsest.ops.queries.pages import cursor, page
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, by_id, from_all, plain, rows
+from palimpsest.stores.recall.query import METADATA_PASSES
 from palimpsest.stores.shard import Shard
 
 _SAID_BY = (
@@ -49,11 +50,12 @@ def get(sources: Sources, memory_id: str) -> JsonObject:
 
 
 def with_marks(sources: Sources, shard: Shard, found: list[JsonObject]) -> list[JsonObject]:
-    """Rows of `COLUMNS`, each with `marks` for what of it no longer holds."""
+    """Rows of `COLUMNS` as they are shown, each with `marks` for what of it no longer holds."""
     from palimpsest.stores.recall.marks import marks_of
 
     by_scope: dict[str, list[JsonObject]] = {}
     for row in found:
+        row["metadata"] = json.loads(str(row["metadata"]))
         by_scope.setdefault(str(row["scope"]), []).append(row)
     with shard.reading() as reader:
         for scope, rows_of in by_scope.items():
@@ -67,7 +69,6 @@ def found(sources: Sources, memory_id: str) -> tuple[int, JsonObject]:
     """The memory by its id or the beginning of it, with its partition."""
     select, unknown = f"SELECT {COLUMNS} FROM memory_rows", no_memory(memory_id)
     partition, row = by_id(sources, select, "memory_id", memory_id, unknown)
-    row["metadata"] = json.loads(str(row["metadata"]))
     return partition, row
 
 
@@ -86,6 +87,7 @@ def list_memories(
     who: str | None = None,
     roles: Sequence[str] = (),
     categories: Sequence[str] = (),
+    metadata: Sequence[str] = (),
     temporal: bool | None = None,
     valid_at: datetime | None = None,
     deleted: bool = False,
@@ -106,6 +108,7 @@ def list_memories(
         ("(valid_until IS NULL OR valid_until > ?)", valid_at),
         ("type IN (SELECT unnest(?))", list(types) or None),
         ("list_has_any(categories, ?)", list(categories) or None),
+        (METADATA_PASSES.format(wanted="?", memory=""), list(metadata) or None),
         ("memory_id IN (SELECT unnest(?))", list(memory_ids) or None),
     ):
         if value is not None:
@@ -122,8 +125,6 @@ def list_memories(
         values,
     )
     found = [row for _, row in matches]
-    for row in found:
-        row["metadata"] = json.loads(str(row["metadata"]))
     for number, shard in sources.shards.items():
         with_marks(sources, shard, [row for partition, row in matches if partition == number])
     return page(found, limit, "memories", NEWEST, more=False)
@@ -152,6 +153,4 @@ def weak(sources: Sources, scope: str, below: float, limit: int) -> JsonObject:
         raise RequestError("the scope is empty")
     shard = sources.shard_of(scope)
     found = rows(shard, _WEAK, [scope, below, limit])
-    for row in found:
-        row["metadata"] = json.loads(str(row["metadata"]))
     return {"memories": [*with_marks(sources, shard, found)]}

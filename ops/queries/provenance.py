@@ -106,8 +106,6 @@ def _related(
         " relation_type = 'derived_from') ORDER BY occurred_at, created_at, memory_id",
         [memory_id],
     )
-    for memory in related:
-        memory["metadata"] = json.loads(str(memory["metadata"]))
     return [*with_marks(sources, shard, related)]
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from palimpsest.stores.index.need import EVERYTHING, Need
 from palimpsest.stores.index.vector_column import Vector
 from palimpsest.stores.recall.centring import Side
-from palimpsest.stores.recall.query import Query
+from palimpsest.stores.recall.query import METADATA_PASSES, Query
 from palimpsest.stores.recall.ranking import RankingParameters
 from palimpsest.stores.settings import RecallSettings
 
@@ -36,6 +36,7 @@ _CONDITIONS: Final = {
     "tags": "list_has_any(m.tags, $tags)",
     "all_tags": "list_has_all(m.tags, $all_tags)",
     "categories": "list_has_any(m.categories, $categories)",
+    "metadata": METADATA_PASSES.format(wanted="$metadata", memory="m."),
     "valid_at": "(m.valid_until IS NULL OR m.valid_until > $valid_at)",
     "as_of": "m.created_at <= $as_of",
 }
