@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 
 import typer
 
-from palimpsest.ops.cli.common import AsJson, Cli, command, echo, usage_error
+from palimpsest.ops.cli.common import AsJson, Cli, command, echo, usage_error, warn
 from palimpsest.ops.cli.tally import Tally
 
 if TYPE_CHECKING:
@@ -91,6 +91,10 @@ SessionId = Annotated[
 Captions = Annotated[
     bool, typer.Option("--captions", help="LoCoMo: append captions of images to the text.")
 ]
+Wait = Annotated[
+    float,
+    typer.Option(min=0, max=3600, help="Seconds to wait until the turns are stored or refused."),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be published.")]
 
 
@@ -106,15 +110,16 @@ def ingest(
     session_id: SessionId = None,
     captions: Captions = False,
     dry_run: DryRun = False,
+    wait: Wait = 0.0,
     json: AsJson = False,
 ) -> None:
     """Publish conversation turns from files to the log.
 
     Reads turns as JSON lines; messages with role and content; exports of ChatGPT, Claude, Slack
     (zip or folder) and WhatsApp; SRT and VTT transcripts; LoCoMo files. The format is detected.
-    Turns are durable when the command ends; `palimpsest run` makes memories of them. Invalid lines
-    are reported with their number and skipped. Publishing a file again, also a longer version of
-    it, creates no duplicates.
+    Turns are durable when the command ends; `palimpsest run` makes memories of them, which `--wait`
+    waits for. Invalid lines are reported with their number and skipped. Publishing a file again,
+    also a longer version of it, creates no duplicates.
 
     Example: palimpsest ingest conversation.jsonl --scope support
     """
@@ -123,13 +128,17 @@ def ingest(
     order = date_order.value if date_order else None
     choices = _choices(me, timezone, order, session_id)
     options = _options(settings, form, scope, since, captions, choices)
-    _publish(settings, files, options, Tally(json, dry_run), dry_run)
+    tally = Tally(json, dry_run, keeps_keys=wait > 0 and not dry_run)
+    before = _publish(settings, files, options, tally, dry_run)
+    if tally.keys:
+        _settle(cli, tally, wait)
+    tally.tell(before)
 
 
 def _publish(
     settings: Settings, files: list[str], options: IngestOptions, tally: Tally, dry_run: bool
-) -> None:
-    """Append what the files hold, batch by batch, and tell the result. Raises Exit."""
+) -> Published:
+    """Append what the files hold, batch by batch; what was there before. Raises Exit."""
     from palimpsest.ops.cli.ingest_progress import IngestProgress, Stoppable
 
     with ExitStack() as undo:
@@ -151,7 +160,24 @@ def _publish(
         except Exception:
             tally.failed()
             raise
-    tally.tell(before)
+    return before
+
+
+def _settle(cli: Cli, tally: Tally, seconds: float) -> None:
+    """Wait until what was published is settled, where a worker runs."""
+    from palimpsest.ops.awaited_turns import settled
+    from palimpsest.ops.commanding import worker_is_there
+    from palimpsest.ops.queries.errors import RequestError
+
+    if not worker_is_there(cli.settings):
+        warn("no worker runs; the next `palimpsest run` makes memories of the turns")
+        return
+    try:
+        found = cli.with_queries(lambda asked: settled(asked, tally.keys, seconds))
+    except RequestError as error:
+        warn(f"what becomes of the turns is not known: {error}")
+        return
+    tally.settle(found)
 
 
 def _check(files: list[str], scope: str | None) -> None:

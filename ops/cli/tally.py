@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -11,11 +11,14 @@ import typer
 from palimpsest.ops.cli.common import echo, print_json, warn
 
 if TYPE_CHECKING:
+    from palimpsest.ops.awaited_turns import TurnKey
     from palimpsest.ops.ingest.known import Published, Standing
+    from palimpsest.ops.queries.requests import JsonObject
     from palimpsest.streams.logs.base import Outgoing
 
 MAX_TOLD = 100
 """Bad lines told one by one; the rest is counted."""
+STANDINGS = ("stored", "rejected", "dead_letter", "pending")
 SHOWN_TURNS = 3
 """Turns shown of a dry run."""
 
@@ -23,9 +26,13 @@ SHOWN_TURNS = 3
 class Tally:
     """Counts turns as they become durable; reports bad lines and notes at once."""
 
-    def __init__(self, as_json: bool, dry_run: bool) -> None:
+    def __init__(self, as_json: bool, dry_run: bool, keeps_keys: bool = False) -> None:
         self._as_json = as_json
         self._dry_run = dry_run
+        self._keeps_keys = keeps_keys
+        self.keys: list[TurnKey] = []
+        """What the published turns are waited for by."""
+        self._settled: dict[str, int] = {}
         self.published = 0
         self._standings: Counter[Standing] = Counter()
         self._scopes: Counter[str] = Counter()
@@ -66,6 +73,19 @@ class Tally:
             if self._dry_run and self.published < SHOWN_TURNS and not self._as_json:
                 echo(_shown(record))
             self.published += 1
+        if self._keeps_keys:
+            from palimpsest.ops.awaited_turns import key_of
+
+            self.keys += [key_of(record)[0] for record in batch]
+
+    def settle(self, found: Mapping[TurnKey, JsonObject]) -> None:
+        """What became of the published turns by now; each reason is told once."""
+        standings = [found.get(key, {"status": "pending"}) for key in self.keys]
+        counts = Counter(str(each["status"]) for each in standings)
+        self._settled = {name: counts[name] for name in STANDINGS}
+        refused = (each for each in standings if each["status"] in ("rejected", "dead_letter"))
+        for reason in [*dict.fromkeys(str(each["reason"]) for each in refused)][:MAX_TOLD]:
+            warn(reason)
 
     def _conflict(self, record: Outgoing) -> None:
         turn_id = str(_body(record)["turn_id"])
@@ -100,7 +120,7 @@ class Tally:
             print_json(self._json())
         else:
             echo(self._line(before))
-        if self._bad or self._conflicts:
+        if self._bad or self._conflicts or self._settled.get("dead_letter"):
             raise typer.Exit(1)
 
     def _line(self, before: Published) -> str:
@@ -113,7 +133,8 @@ class Tally:
             line += f": {self._standings['new']} new, {known} known before"
             line += f", {conflicts} in conflict" if conflicts else ""
             line += "" if before.complete else " (of the newest 200,000 published)"
-        return line
+        told = (f"{count} {name.replace('_', ' ')}" for name, count in self._settled.items())
+        return f"{line}; {', '.join(told)}" if self._settled else line
 
     def _json(self) -> dict[str, object]:
         return {
@@ -125,6 +146,7 @@ class Tally:
             "scopes": dict(self._scopes),
             "files": self._files,
             "notes": self._notes,
+            **({"settled": self._settled} if self._settled else {}),
         }
 
 

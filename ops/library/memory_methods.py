@@ -21,6 +21,7 @@ from palimpsest.ops.operations.changing import (
     Pin,
     Recover,
     Remember,
+    TurnResults,
     Unpin,
 )
 from palimpsest.ops.operations.checking import checked
@@ -190,6 +191,7 @@ class MemoryMethods:
     confirm = method(Confirm)
     alias = method(Alias)
     command_result = method(CommandResult)
+    turn_results = method(TurnResults)
     erase = method(Erase)
     preview_erase_scope = method(PreviewEraseScope)
     erase_scope = method(EraseScope)

@@ -416,3 +416,39 @@ class CommandResult(Read[CommandState | None]):
 
     def merge(self, answers: Any) -> Json:
         return next((answer for answer in answers if answer is not None), None)
+
+
+# ---- what became of turns ----
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """What became of a published turn: it was stored as the memory `memory_id`, rejected, or is a
+    dead letter, for this `reason`."""
+
+    item_id: str
+    status: Literal["stored", "rejected", "dead_letter"]
+    memory_id: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SettledTurns:
+    """Those of the turns that are settled."""
+
+    turns: tuple[TurnResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResults(Read[SettledTurns]):
+    """Return what became of published turns; those that are pending are left out."""
+
+    item_ids: Annotated[
+        Texts, Doc("their ids in the balance (view `pipeline_items`)", max_length=1_000)
+    ]
+    scope: Scope = ""
+
+    surface: ClassVar = Surface()
+
+    def read(self, sources: Sources) -> Json:
+        from palimpsest.ops.queries.turn_results import turn_results
+
+        return turn_results(sources, self.scope, self.item_ids)
