@@ -136,7 +136,7 @@ class PreviewEraseScope(Read[Counted]):
 
 
 @dataclass(frozen=True, slots=True)
-class Forgetting(Selection, Write[Changes]):
+class Forgetting(Selection, Write[Changes | ForgetPreview]):
     """What forget and erase share: the command for a selection."""
 
     reason: Reason = ""
@@ -299,7 +299,7 @@ class ErasedScope(Applied):
 
 
 @dataclass(frozen=True, slots=True)
-class EraseScope(Write[ErasedScope]):
+class EraseScope(Write[ErasedScope | Counted]):
     """Erase all that a scope holds, for good; it needs the token of a preview of it.
 
     Example: palimpsest erase-scope support --confirm scope-3f9c21 --reason "she left"

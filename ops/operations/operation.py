@@ -198,7 +198,8 @@ class Write(Operation[R_co]):
     """The least seconds that it waits unless `wait` is given."""
 
     def instead(self) -> Read[Any] | None:
-        """What is read instead of changing anything, as a preview; None for a change."""
+        """What is read instead of changing anything, as a preview; None for a change. The answer to
+        it is one of the types of `R`."""
         return None
 
     def counts_against(self) -> Rate | None:

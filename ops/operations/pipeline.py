@@ -298,7 +298,7 @@ class FlagsSet(Applied):
 
 
 @dataclass(frozen=True, slots=True)
-class SetFlags(Write[FlagsSet]):
+class SetFlags(Write[FlagsSet | ScopeFlags]):
     """Show the flags of a scope, or set some over those of the settings; a change is audited.
 
     Example: palimpsest flags support --allow-update-delete
