@@ -56,9 +56,13 @@ def with_marks(sources: Sources, shard: Shard, found: list[JsonObject]) -> list[
     by_scope: dict[str, list[JsonObject]] = {}
     for row in found:
         row["metadata"] = json.loads(str(row["metadata"]))
+        row["marks"] = []
         by_scope.setdefault(str(row["scope"]), []).append(row)
     with shard.reading() as reader:
         for scope, rows_of in by_scope.items():
+            index = shard.indexes.resident(scope)
+            if index is not None and not index.has_changes:
+                continue
             marks = marks_of(reader, scope, [str(row["id"]) for row in rows_of], sources.now())
             for row in rows_of:
                 row["marks"] = [plain(asdict(mark)) for mark in marks.get(str(row["id"]), ())]
