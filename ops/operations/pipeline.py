@@ -174,7 +174,8 @@ class Stats(Read[Counts]):
 
 @dataclass(frozen=True, slots=True)
 class ScopeRow:
-    """A memory space with how much is in it."""
+    """A memory space with how much is in it: turns and other memories that are not forgotten;
+    `facts` are all that were extracted, whatever became of them."""
 
     scope: str
     turns: int
