@@ -7,13 +7,13 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from palimpsest.ops.queries.errors import NotOpenError
-from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.errors import NotOpenError
+from palimpsest.ops.requests import JsonObject
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.streams.runtime.runner import StageRunner
 
 K = TypeVar("K")
-CARRY_OUT = frozenset({"apply-writes", "graph-persist", "audit"})
+EXECUTING_STAGES = frozenset({"apply-writes", "graph-persist", "audit"})
 """Stages after whose batches there may be a result; audit stores dead letters."""
 LOOK_SECONDS = 0.25
 """After which it is looked anyhow: a result may have come before it was waited for."""
@@ -34,7 +34,7 @@ class AwaitedResults(Generic[K]):
 
     async def note(self, runner: StageRunner) -> None:
         """Call after every batch, where the stages run in this process."""
-        if runner.stage.name in CARRY_OUT:
+        if runner.stage.name in EXECUTING_STAGES:
             self._batch_ended.set()
 
     async def of(self, key: K) -> JsonObject:

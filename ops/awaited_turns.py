@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
 from palimpsest.ops.awaited_results import LOOK_SECONDS
-from palimpsest.ops.operations.changing import TurnResults
-from palimpsest.ops.queries.dispatch import Queries
-from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.operations.results import TurnResults
+from palimpsest.ops.requests import JsonObject
+from palimpsest.ops.service.queries import Queries
 from palimpsest.schemas.codec import decode
 from palimpsest.schemas.identity import items_of
 from palimpsest.schemas.messages import ConversationTurn

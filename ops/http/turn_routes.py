@@ -12,6 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from palimpsest.ops.awaited_turns import key_of
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.http import answers
 from palimpsest.ops.http.callers import Caller
 from palimpsest.ops.http.problems import Problem
@@ -29,8 +30,7 @@ from palimpsest.ops.ingest.base import Bad
 from palimpsest.ops.ingest.lines import FIELDS, Watch, near_miss, turn_of
 from palimpsest.ops.ingest.records import RecordOptions
 from palimpsest.ops.parts import utc_now
-from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.threads import in_thread_of
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.messages import ConversationTurn

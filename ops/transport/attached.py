@@ -11,13 +11,11 @@ from palimpsest.ops.awaited_results import AwaitedResults
 from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.commanding import POLL_SECONDS
 from palimpsest.ops.embedded import Application, application
-from palimpsest.ops.operations.changing import CommandResult
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.operations.pipeline import Status
-from palimpsest.ops.queries.access import queries
-from palimpsest.ops.queries.command_results import command_results
-from palimpsest.ops.queries.dispatch import DirectQueries, Queries
-from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.operations.results import CommandResult, command_results
+from palimpsest.ops.requests import JsonObject
+from palimpsest.ops.service.queries import DirectQueries, Queries, queries
 from palimpsest.ops.service.running import serving_reads
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_WRITES

@@ -11,10 +11,10 @@ import duckdb
 import pytest
 
 from palimpsest.ops.awaited_results import AwaitedResults
-from palimpsest.ops.queries.command_results import command_results
-from palimpsest.ops.queries.errors import NotOpenError
-from palimpsest.ops.queries.requests import JsonObject
-from palimpsest.ops.queries.sources import Sources
+from palimpsest.ops.errors import NotOpenError
+from palimpsest.ops.operations.results import command_results
+from palimpsest.ops.requests import JsonObject
+from palimpsest.ops.sources import Sources
 from palimpsest.schemas.commands import RememberCommand
 from tests.harness import Pipeline
 
