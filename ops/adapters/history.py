@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from palimpsest.ops.adapters.whole import packed, unpacked
 from palimpsest.ops.library.memory_methods import AsyncMethods, BlockingMethods, asynchronous
-from palimpsest.ops.operations.answers import MemoryChange, StoredMemory
+from palimpsest.ops.operations.answers import Changes, MemoryChange, StoredMemory
 from palimpsest.ops.parts import utc_now
 from palimpsest.schemas.messages import Role
 
@@ -125,5 +125,7 @@ async def forget(memory: AsyncMethods, ids: list[str], **how: Any) -> list[Memor
     """Forget memories, however many; `how` as in the method of the memory."""
     done: list[MemoryChange] = []
     for start in range(0, len(ids), AT_ONCE):
-        done += (await memory.forget(ids[start : start + AT_ONCE], **how)).changes
+        answer = await memory.forget(ids[start : start + AT_ONCE], **how)
+        assert isinstance(answer, Changes)  # what ids name is not only shown
+        done += answer.changes
     return done

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from enum import StrEnum
@@ -15,11 +15,13 @@ import typer
 from palimpsest.ops.cli.common import AsJson, Cli, command, echo, print_json, usage_error, warn
 
 if TYPE_CHECKING:
+    from palimpsest.ops.awaited_turns import TurnKey
     from palimpsest.ops.cli.ingest_progress import IngestProgress
     from palimpsest.ops.ingest.base import Choices
     from palimpsest.ops.ingest.base import DateOrder as DateOrderName
     from palimpsest.ops.ingest.known import Published
     from palimpsest.ops.ingest.opening import Found, IngestOptions
+    from palimpsest.ops.requests import JsonObject
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.streams.logs.base import Outgoing
 
@@ -94,6 +96,10 @@ SessionId = Annotated[
 Captions = Annotated[
     bool, typer.Option("--captions", help="LoCoMo: append captions of images to the text.")
 ]
+Wait = Annotated[
+    float,
+    typer.Option(min=0, max=3600, help="Seconds to wait until the turns are stored or refused."),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be published.")]
 
 
@@ -109,15 +115,16 @@ def ingest(
     session_id: SessionId = None,
     captions: Captions = False,
     dry_run: DryRun = False,
+    wait: Wait = 0.0,
     json: AsJson = False,
 ) -> None:
     """Publish conversation turns from files to the log.
 
     Reads turns as JSON lines; messages with role and content; exports of ChatGPT, Claude, Slack
     (zip or folder) and WhatsApp; SRT and VTT transcripts; LoCoMo files. The format is detected.
-    Turns are durable when the command ends; `palimpsest run` makes memories of them. Invalid lines
-    are reported with their number and skipped. Publishing a file again, also a longer version of
-    it, creates no duplicates.
+    Turns are durable when the command ends; `palimpsest run` makes memories of them, which `--wait`
+    waits for. Invalid lines are reported with their number and skipped. Publishing a file again,
+    also a longer version of it, creates no duplicates.
 
     Example: palimpsest ingest conversation.jsonl --scope support
     """
@@ -126,13 +133,17 @@ def ingest(
     order = date_order.value if date_order else None
     choices = _choices(me, timezone, order, session_id)
     options = _options(settings, form, scope, since, captions, choices)
-    _publish(settings, files, options, Tally(json, dry_run), dry_run)
+    tally = Tally(json, dry_run, keeps_keys=wait > 0 and not dry_run)
+    before = _publish(settings, files, options, tally, dry_run)
+    if tally.keys:
+        _settle(cli, tally, wait)
+    tally.tell(before)
 
 
 def _publish(
     settings: Settings, files: list[str], options: IngestOptions, tally: Tally, dry_run: bool
-) -> None:
-    """Append what the files hold, batch by batch, and tell the result. Raises Exit."""
+) -> Published:
+    """Append what the files hold, batch by batch; what was there before. Raises Exit."""
     from palimpsest.ops.cli.ingest_progress import IngestProgress, Stoppable
 
     with ExitStack() as undo:
@@ -154,7 +165,24 @@ def _publish(
         except Exception:
             tally.failed()
             raise
-    tally.tell(before)
+    return before
+
+
+def _settle(cli: Cli, tally: Tally, seconds: float) -> None:
+    """Wait until what was published is settled, where a worker runs."""
+    from palimpsest.ops.awaited_turns import settled
+    from palimpsest.ops.commanding import worker_is_there
+    from palimpsest.ops.errors import RequestError
+
+    if not worker_is_there(cli.settings):
+        warn("no worker runs; the next `palimpsest run` makes memories of the turns")
+        return
+    try:
+        found = cli.with_queries(lambda asked: settled(asked, tally.keys, seconds))
+    except RequestError as error:
+        warn(f"what becomes of the turns is not known: {error}")
+        return
+    tally.settle(found)
 
 
 def _check(files: list[str], scope: str | None) -> None:
@@ -266,6 +294,7 @@ def _good(items: Iterator[Found], tally: Tally, progress: IngestProgress) -> Ite
 
 MAX_TOLD = 100
 """Bad lines told one by one; the rest is counted."""
+STANDINGS = ("stored", "rejected", "dead_letter", "pending")
 SHOWN_TURNS = 3
 """Turns shown of a dry run."""
 
@@ -273,9 +302,13 @@ SHOWN_TURNS = 3
 class Tally:
     """Counts turns as they become durable; reports bad lines and notes at once."""
 
-    def __init__(self, as_json: bool, dry_run: bool) -> None:
+    def __init__(self, as_json: bool, dry_run: bool, keeps_keys: bool = False) -> None:
         self._as_json = as_json
         self._dry_run = dry_run
+        self._keeps_keys = keeps_keys
+        self.keys: list[TurnKey] = []
+        """What the published turns are waited for by."""
+        self._settled: dict[str, int] = {}
         self.published = 0
         self._standings: Counter[Standing] = Counter()
         self._scopes: Counter[str] = Counter()
@@ -316,6 +349,19 @@ class Tally:
             if self._dry_run and self.published < SHOWN_TURNS and not self._as_json:
                 echo(_shown(record))
             self.published += 1
+        if self._keeps_keys:
+            from palimpsest.ops.awaited_turns import key_of
+
+            self.keys += [key_of(record)[0] for record in batch]
+
+    def settle(self, found: Mapping[TurnKey, JsonObject]) -> None:
+        """What became of the published turns by now; each reason is told once."""
+        standings = [found.get(key, {"status": "pending"}) for key in self.keys]
+        counts = Counter(str(each["status"]) for each in standings)
+        self._settled = {name: counts[name] for name in STANDINGS}
+        refused = (each for each in standings if each["status"] in ("rejected", "dead_letter"))
+        for reason in [*dict.fromkeys(str(each["reason"]) for each in refused)][:MAX_TOLD]:
+            warn(reason)
 
     def _conflict(self, record: Outgoing) -> None:
         turn_id = str(_body(record)["turn_id"])
@@ -350,7 +396,7 @@ class Tally:
             print_json(self._json())
         else:
             echo(self._line(before))
-        if self._bad or self._conflicts:
+        if self._bad or self._conflicts or self._settled.get("dead_letter"):
             raise typer.Exit(1)
 
     def _line(self, before: Published) -> str:
@@ -363,7 +409,8 @@ class Tally:
             line += f": {self._standings['new']} new, {known} known before"
             line += f", {conflicts} in conflict" if conflicts else ""
             line += "" if before.complete else " (of the newest 200,000 published)"
-        return line
+        told = (f"{count} {name.replace('_', ' ')}" for name, count in self._settled.items())
+        return f"{line}; {', '.join(told)}" if self._settled else line
 
     def _json(self) -> dict[str, object]:
         return {
@@ -375,6 +422,7 @@ class Tally:
             "scopes": dict(self._scopes),
             "files": self._files,
             "notes": self._notes,
+            **({"settled": self._settled} if self._settled else {}),
         }
 
 

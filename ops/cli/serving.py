@@ -152,9 +152,8 @@ def create(
     chosen = permission or [Permission.recall, Permission.remember]
     of_all = [each.value for each in chosen if each in (Permission.sql, Permission.admin)]
     if of_all and "*" not in scope:
-        raise usage_error(
-            f"{' and '.join(of_all)} reach over all scopes: give --scope '*', or leave them out"
-        )
+        named = " and ".join(of_all)
+        raise usage_error(f"for all scopes only: {named}; give --scope '*', or leave it out")
     allowed = cast("list[PermissionName]", [each.value for each in chosen])
     ends = None if days is None else utc_now() + timedelta(days=days)
     token, secret = Tokens(cli.settings.data_dir).create(

@@ -131,10 +131,13 @@ def _tell(imported: Imported, json: bool) -> None:
                 f" {imported.refused_lines} refused"
             )
         if imported.pending:
+            waiting = "batch waits" if len(imported.pending) == 1 else "batches wait"
             echo(
-                f"{len(imported.pending)} batches wait for the next `palimpsest run`; import"
-                " the file again to see what becomes of them"
+                f"{len(imported.pending)} {waiting} for the next `palimpsest run`; after it,"
+                " `palimpsest result ID` shows what became of:"
             )
+            for command_id in imported.pending:
+                echo(f"  {command_id}")
     if imported.refused_lines:
         raise typer.Exit(1)
 

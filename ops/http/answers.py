@@ -37,11 +37,24 @@ class Wrong(BaseModel):
     why: str
 
 
+class TurnStanding(BaseModel):
+    """What became of a turn. `reason` is empty while it is pending, and for a token without the
+    permission `recall`."""
+
+    scope: str
+    turn_id: str
+    memory_id: str
+    status: Literal["stored", "rejected", "dead_letter", "pending"]
+    reason: str
+
+
 class TurnsAccepted(BaseModel):
-    """How many turns are in the log now, and what was wrong with the others."""
+    """How many turns are in the log now, and what was wrong with the others. With `wait`, what
+    became of each by then."""
 
     accepted: int
     refused: list[Wrong]
+    turns: list[TurnStanding] | None = None
 
 
 class Accepted(BaseModel):

@@ -14,6 +14,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 from fastapi import Depends, Header, Query, Request
 
+from palimpsest.ops.awaited_results import AwaitedResults
+from palimpsest.ops.awaited_turns import TurnKey, results_of
 from palimpsest.ops.commanding import Commands
 from palimpsest.ops.http.callers import Caller, CallerAccess
 from palimpsest.ops.http.metrics import Metrics
@@ -172,7 +174,8 @@ class Streams:
 class Service:
     """`append` adds records to the log; `lacks` tells what is missing for an answer, or None;
     `wait` returns whether a record can be read at a position within so many seconds; `result_of`
-    waits for the result of a command where the stages run in this process. `streams` counts
+    waits for the result of a command where the stages run in this process, `turns` for what becomes
+    of turns. `streams` counts
     the answers that take long, by caller, `pending` the scopes of commands that had no result in
     time. `started` is set when the stages run, `stopping` when the service ends."""
 
@@ -186,6 +189,7 @@ class Service:
     wait: Callable[[Position, float], Awaitable[bool]]
     metrics: Metrics
     result_of: Callable[[str], Awaitable[JsonObject]] | None = None
+    turns: AwaitedResults[TurnKey] = field(default_factory=AwaitedResults)
     commands: Commands = field(init=False)
     streams: Streams = field(init=False)
     unprocessed: UnprocessedBytes = field(init=False)
@@ -194,6 +198,7 @@ class Service:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
+        self.turns.find = partial(results_of, self.queries)
         limits = self.settings.http
         self.streams = Streams(limits.streams_per_token)
         limit = limits.unprocessed_bytes_per_token

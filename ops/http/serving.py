@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from palimpsest.ops.awaited_results import AwaitedResults
+from palimpsest.ops.awaited_turns import TurnKey
 from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.http.agents import agents
 from palimpsest.ops.http.application import create_app
@@ -23,6 +24,7 @@ from palimpsest.ops.http.service import Service
 from palimpsest.ops.http.settings import HttpSettings
 from palimpsest.ops.http.tokens import Tokens
 from palimpsest.ops.operations.pipeline import Status
+from palimpsest.ops.operations.results import command_results
 from palimpsest.ops.parts import SetupError, utc_now
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.connections import ConnectionLimits, with_file_descriptors
@@ -32,6 +34,7 @@ from palimpsest.ops.service.running import serving_reads
 from palimpsest.ops.service.server import listening, served
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.streams.logs.base import LogReader, Position
+from palimpsest.streams.runtime.runner import StageRunner
 
 if TYPE_CHECKING:
     from palimpsest.streams.kafka.log import KafkaLog
@@ -127,10 +130,11 @@ def _listener(http: HttpSettings) -> socket.socket:
         ) from error
 
 
+_Parts = tuple[Service, Application | None, Callable[[], Awaitable[None]] | None]
+
+
 @contextlib.asynccontextmanager
-async def _parts(
-    settings: Settings, tokens: Tokens
-) -> AsyncIterator[tuple[Service, Application | None, Callable[[], Awaitable[None]] | None]]:
+async def _parts(settings: Settings, tokens: Tokens) -> AsyncIterator[_Parts]:
     rates = Rates(settings.http)
     if settings.log.kind == "kafka":
         from palimpsest.ops.kafka.application import until_reached
@@ -144,12 +148,23 @@ async def _parts(
             )
             yield service, None, partial(until_reached, broker, own)
         return
-    results = AwaitedResults()
-    async with (
-        application(settings, on_batch=results.note) as app,
-        serving_reads(app) as sources,
-    ):
-        queries, log, results.sources = DirectQueries(sources), app.log, sources
+    async with _embedded(settings, tokens, rates) as (service, app):
+        yield service, app, None
+
+
+@contextlib.asynccontextmanager
+async def _embedded(
+    settings: Settings, tokens: Tokens, rates: Rates
+) -> AsyncIterator[tuple[Service, Application]]:
+    results, turns = AwaitedResults[str](), AwaitedResults[TurnKey]()
+
+    async def note(runner: StageRunner) -> None:
+        await results.note(runner)
+        await turns.note(runner)
+
+    async with application(settings, on_batch=note) as app, serving_reads(app) as sources:
+        queries, log = DirectQueries(sources), app.log
+        results.find = lambda ids: asyncio.to_thread(command_results, sources, ids)
 
         waits: dict[Position, asyncio.Task[bool]] = {}
 
@@ -175,8 +190,9 @@ async def _parts(
             wait,
             metrics,
             results.of,
+            turns,
         )
-        yield service, app, None
+        yield service, app
 
 
 async def pipeline_status(queries: Queries) -> JsonObject:

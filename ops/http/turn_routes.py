@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
+from palimpsest.ops.awaited_turns import key_of
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.http import answers
 from palimpsest.ops.http.callers import Caller
@@ -28,12 +30,17 @@ from palimpsest.ops.ingest.base import Bad
 from palimpsest.ops.ingest.lines import FIELDS, Watch, near_miss, turn_of
 from palimpsest.ops.ingest.records import RecordOptions
 from palimpsest.ops.parts import utc_now
+from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.threads import in_thread_of
+from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.sensitive.policy import PII_REJECTED, Policy
 
 routes: APIRouter = router("turns")
+WaitForTurns = Annotated[
+    float, Query(ge=0, le=60, description="seconds to wait until the turns are settled")
+]
 
 _TURN = {
     **ConversationTurn.model_json_schema(),
@@ -57,14 +64,20 @@ _BODY = {
     "/turns",
     status_code=202,
     response_model=answers.TurnsAccepted,
-    responses=errors(*WITH_BODY, "not_found", "pii_rejected"),
+    responses={
+        200: {"model": answers.TurnsAccepted, "description": "All are settled, with `wait`"},
+        **errors(*WITH_BODY, "not_found", "pii_rejected"),
+    },
     openapi_extra=_BODY,
 )
-async def turns(service: ServiceOf, caller: Rememberer, request: Request) -> Response:
+async def turns(
+    service: ServiceOf, caller: Rememberer, request: Request, wait: WaitForTurns = 0.0
+) -> Response:
     """Publish turns: durable when this answers, remembered shortly after.
 
     Invalid turns are listed with their index, and the others are accepted. Sending a turn again has
-    no effect.
+    no effect. With `wait`, the answer comes when all are settled (200), or after so many seconds
+    (202), with what became of each turn: `stored`, `rejected`, `dead_letter` or `pending`.
     """
     form = media_type(request, JSON_TYPE, NDJSON_TYPE)
     await service.check_room(caller)
@@ -77,8 +90,45 @@ async def turns(service: ServiceOf, caller: Rememberer, request: Request) -> Res
     if not read.records:
         raise Problem("invalid", "there is no turn in it that can be taken", errors=read.refused)
     await in_thread_of("append", service.append_of, caller, read.records)
-    accepted = len(read.records)
-    return JSONResponse({"accepted": accepted, "refused": read.refused}, 202)
+    answer = {"accepted": len(read.records), "refused": read.refused}
+    if not wait:
+        return JSONResponse(answer, 202)
+    standings = await _standings(service, caller, read.records, wait)
+    settled = all(each["status"] != "pending" for each in standings)
+    return JSONResponse({**answer, "turns": standings}, 200 if settled else 202)
+
+
+async def _standings(
+    service: Service, caller: Caller, records: Sequence[Outgoing], seconds: float
+) -> list[dict[str, str]]:
+    """What became of each turn within the time."""
+    keys = await in_thread_of("body", lambda: [*map(key_of, records)])
+    tasks = {key: asyncio.ensure_future(service.turns.of(key)) for key, _ in keys}
+    try:
+        await asyncio.wait(tasks.values(), timeout=seconds)
+        found = {key: task.result() for key, task in tasks.items() if _has_result(task)}
+    finally:
+        for task in tasks.values():
+            task.cancel()
+    may_read = "recall" in caller.permissions
+    return [
+        {
+            "scope": key.scope,
+            "turn_id": turn.turn_id,
+            "memory_id": turn_memory_id(key.scope, turn.turn_id),
+            "status": str(found[key]["status"]) if key in found else "pending",
+            "reason": str(found[key]["reason"]) if key in found and may_read else "",
+        }
+        for key, turn in keys
+    ]
+
+
+def _has_result(task: asyncio.Future[JsonObject]) -> bool:
+    """Where no worker can tell, a turn is pending: it is in the log. Raises what else reading
+    raises."""
+    if not task.done() or task.cancelled():
+        return False
+    return not isinstance(task.exception(), RequestError)
 
 
 @dataclass(slots=True)

@@ -135,6 +135,10 @@ True
     "command_result": """
 >>> await memory.command_result("0b9e7c1a-6a53-4c0e-9f3e-5d1f6b0c7a11")
 """,
+    "turn_results": """
+>>> (await memory.turn_results("0b9e7c1a-6a53-4c0e-9f3e-5d1f6b0c7a11")).turns
+()
+""",
     "erase": """
 >>> _ = await memory.remember("The spare key is under the flowerpot")
 >>> spare = (await memory.recall("spare key")).results[0]

@@ -68,7 +68,7 @@ from palimpsest.ops.operations.replay import (
     StartReplay,
     StopReplay,
 )
-from palimpsest.ops.operations.results import CommandResult
+from palimpsest.ops.operations.results import CommandResult, TurnResults
 from palimpsest.ops.operations.scopes import Flags, Scopes, SetFlags, Stats
 from palimpsest.ops.operations.selection import PreviewForget
 from palimpsest.ops.operations.sessions import (
@@ -183,6 +183,7 @@ class MemoryMethods:
     confirm = method(Confirm)
     alias = method(Alias)
     command_result = method(CommandResult)
+    turn_results = method(TurnResults)
     erase = method(Erase)
     preview_erase_scope = method(PreviewEraseScope)
     erase_scope = method(EraseScope)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -53,6 +53,7 @@ class Told:
     role: str = ""
     unlikely: bool = False
     no_longer: tuple[str, ...] = ()
+    metadata: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -209,6 +210,7 @@ WORDS: Final[Mapping[str, Words]] = {
             "before": Argument("Stated before this time.", "until"),
             "categories": Argument("Only of these, as family, work, food."),
             "valid_at": Argument("Without what was true only until then."),
+            "metadata": Argument("Only with these, each key=value."),
             "roles": Argument("Only what these said: user, assistant …"),
             "asked_at": ASKED_AT,
             "min_score": Argument("Least score of a result."),

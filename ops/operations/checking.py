@@ -6,6 +6,7 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
+import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
@@ -41,6 +42,25 @@ def _listed(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
+def _paired(value: object) -> object:
+    """An object as `key=value` each."""
+    if not isinstance(value, Mapping):
+        return _listed(value)
+    for key, each in value.items():
+        if "=" in str(key):
+            raise ValueError(f"{key!r} has a =, so it cannot be asked for")
+        if not isinstance(each, str | int | float):
+            raise ValueError(f"{key}: give a text, a number, true or false")
+    texts = ((k, v if isinstance(v, str) else json.dumps(v)) for k, v in value.items())
+    return tuple(f"{key}={text}" for key, text in texts)
+
+
+def _is_pair(text: str) -> str:
+    if text.find("=") < 1:
+        raise ValueError(f"{text!r} must be key=value")
+    return text
+
+
 def field_type(parameter: Parameter) -> Any:
     """The type of a parameter with its bounds, as pydantic checks it."""
     doc: Any = parameter.doc
@@ -53,10 +73,12 @@ def field_type(parameter: Parameter) -> Any:
     bounds = {name: getattr(doc, name) for name in ("ge", "le")}
     if parameter.repeated and doc.model is None:
         item = _annotated(get_args(plain)[0], Field(max_length=doc.item_length))
+        read, taken = _listed, str | list[str]
+        if doc.pairs:
+            item = _annotated(item, AfterValidator(_is_pair))
+            read, taken = _paired, taken | dict[str, str | float | bool]
         several: Any = tuple.__class_getitem__((item, ...))
-        plain = _annotated(
-            several, BeforeValidator(_listed, json_schema_input_type=str | list[str])
-        )
+        plain = _annotated(several, BeforeValidator(read, json_schema_input_type=taken))
     if plain is str or parameter.repeated or get_origin(plain) is tuple:
         bounds |= {"min_length": doc.min_length, "max_length": doc.max_length}
     given = {name: value for name, value in bounds.items() if value is not None}

@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from pydantic import ValidationError
 
@@ -248,7 +248,8 @@ def outcome(kind: type[Write[Any]], command_id: str, stored: Json) -> Json:
 
 
 def _has_many(kind: type[Write[Any]]) -> bool:
-    return any(each.name == "changes" for each in fields(answer_type(kind)))
+    kinds = get_args(answer_type(kind)) or (answer_type(kind),)
+    return any(each.name == "changes" for kind in kinds for each in fields(kind))
 
 
 def refusal(answer: Json, operation: AnyOperation | None = None) -> CommandError | None:

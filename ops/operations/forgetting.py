@@ -24,7 +24,7 @@ from palimpsest.ops.operations.operation import (
     Write,
 )
 from palimpsest.ops.operations.rows import rows
-from palimpsest.ops.operations.selection import PreviewForget, Selection
+from palimpsest.ops.operations.selection import ForgetPreview, PreviewForget, Selection
 
 if TYPE_CHECKING:
     from palimpsest.ops.settings.sections import Settings
@@ -74,7 +74,7 @@ class PreviewEraseScope(Read[Counted]):
 
 
 @dataclass(frozen=True, slots=True)
-class Forgetting(Selection, Write[Changes]):
+class Forgetting(Selection, Write[Changes | ForgetPreview]):
     """What forget and erase share: the command for a selection."""
 
     reason: Reason = ""
@@ -225,7 +225,7 @@ class ErasedScope(Applied):
 
 
 @dataclass(frozen=True, slots=True)
-class EraseScope(Write[ErasedScope]):
+class EraseScope(Write[ErasedScope | Counted]):
     """Erase all that a scope holds, for good; it needs the token of a preview of it.
 
     Example: palimpsest erase-scope support --confirm scope-3f9c21 --reason "she left"

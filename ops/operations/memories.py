@@ -19,6 +19,7 @@ from palimpsest.ops.operations.operation import (
     Json,
     Limit,
     MemoryId,
+    MetadataFilter,
     MinScore,
     Question,
     Read,
@@ -36,7 +37,7 @@ from palimpsest.ops.operations.operation import (
     Who,
 )
 from palimpsest.ops.operations.rows import by_id, cursor, page, paged, plain, rows
-from palimpsest.stores.recall.query import Mark, RecallAnswer
+from palimpsest.stores.recall.query import METADATA_PASSES, Mark, RecallAnswer
 
 if TYPE_CHECKING:
     from palimpsest.ops.operations.rows import Row
@@ -85,6 +86,7 @@ class Recall(Read[Recalled]):
     tags: Tags = ()
     all_tags: Annotated[Texts, Doc("with all of these tags", max_length=50, item_length=256)] = ()
     categories: Categories = ()
+    metadata: MetadataFilter = ()
     who: Who = None
     roles: Roles = ()
     pinned: Annotated[bool | None, Doc("only pinned ones, or only others")] = None
@@ -262,7 +264,10 @@ def with_marks(sources: Sources, shard: Shard, found: list[Row]) -> list[Row]:
         by_scope.setdefault(row["scope"], []).append(row)
     with shard.reading() as reader:
         for scope, rows_of in by_scope.items():
-            marks = marks_of(reader, scope, [row["id"] for row in rows_of], sources.now())
+            index = shard.indexes.resident(scope)
+            unchanged = index is not None and not index.has_changes
+            ids = [] if unchanged else [row["id"] for row in rows_of]
+            marks = marks_of(reader, scope, ids, sources.now()) if ids else {}
             for row in rows_of:
                 row["marks"] = [plain(asdict(mark)) for mark in marks.get(row["id"], ())]
     return found
@@ -319,6 +324,7 @@ class List(Read[MemoryPage]):
     who: Who = None
     roles: Roles = ()
     categories: Categories = ()
+    metadata: MetadataFilter = ()
     temporal: Annotated[
         bool | None,
         Doc("only what ends by itself, or only all else", option="--temporal/--persistent"),
@@ -346,6 +352,7 @@ class List(Read[MemoryPage]):
             ("(valid_until IS NULL OR valid_until > ?)", self.valid_at),
             ("type IN (SELECT unnest(?))", list(self.types) or None),
             ("list_has_any(categories, ?)", list(self.categories) or None),
+            (METADATA_PASSES.format(wanted="?", memory=""), list(self.metadata) or None),
             ("memory_id IN (SELECT unnest(?))", list(self.memory_ids) or None),
         ):
             if value is not None:

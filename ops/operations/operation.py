@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from datetime import datetime
 from typing import (
@@ -38,8 +38,10 @@ if TYPE_CHECKING:
     Texts: TypeAlias = Sequence[str]
     """Several texts: a program may pass any sequence of them, or a single one; a checked request
     has a tuple."""
+    Pairs: TypeAlias = Sequence[str] | Mapping[str, str | float | bool]
+    """Texts `key=value`, which a program may pass as a mapping; a checked request has a tuple."""
 else:
-    Texts = tuple[str, ...]
+    Texts = Pairs = tuple[str, ...]
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -65,7 +67,8 @@ class Doc:
     MCP and the reference pages.
 
     `min_length` and `max_length` are of a text in characters, of a tuple in items; `item_length` is
-    the most characters of each item. `not_blank`: a text of spaces alone is refused.
+    the most characters of each item. `not_blank`: a text of spaces alone is refused. `pairs`: each
+    item is `key=value`, and an object of such is taken, too.
     `argument`: positional on the command line. `option`: its spelling there where that is not the
     field's name. `header`: the HTTP header that carries it. `surfaces`: where it can be given,
     None for everywhere. `model`: a class of pydantic, as "module:name", that describes a JSON
@@ -79,6 +82,7 @@ class Doc:
     max_length: int | None = None
     item_length: int | None = None
     not_blank: bool = False
+    pairs: bool = False
     argument: bool = False
     option: str | None = None
     metavar: str | None = None
@@ -194,7 +198,8 @@ class Write(Operation[R_co]):
     """The least seconds that it waits unless `wait` is given."""
 
     def instead(self) -> Read[Any] | None:
-        """What is read instead of changing anything, as a preview; None for a change."""
+        """What is read instead of changing anything, as a preview; None for a change. The answer to
+        it is one of the types of `R`."""
         return None
 
     def counts_against(self) -> Rate | None:
@@ -294,6 +299,16 @@ Roles = Annotated[
     ),
 ]
 Who = Annotated[str | None, Doc("said by this person, or extracted from it", max_length=256)]
+MetadataFilter = Annotated[
+    Pairs,
+    Doc(
+        "whose own metadata has all of these top-level keys with these values, as key=value",
+        max_length=20,
+        item_length=1_024,
+        pairs=True,
+        metavar="KEY=VALUE",
+    ),
+]
 SessionId = Annotated[str | None, Doc("of this session", max_length=256)]
 Since = Annotated[datetime | None, Doc("stated at this time or later")]
 Until = Annotated[datetime | None, Doc("stated before this time")]

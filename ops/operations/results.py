@@ -1,4 +1,4 @@
-"""What became of commands."""
+"""What became of commands, and of published turns."""
 
 from __future__ import annotations
 
@@ -8,8 +8,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from palimpsest.ops.operations.operation import Doc, Json, Read, ScopeOfId, Surface
-from palimpsest.ops.operations.rows import all_rows
+from palimpsest.ops.operations.operation import (
+    Doc,
+    Json,
+    Read,
+    Scope,
+    ScopeOfId,
+    Surface,
+    Texts,
+)
+from palimpsest.ops.operations.rows import all_rows, rows
 
 if TYPE_CHECKING:
     from palimpsest.ops.operations.rows import Row
@@ -101,3 +109,51 @@ def _not_reached(is_kafka: bool) -> Iterator[str]:
             " until their retention ends or `palimpsest topics delete-records` removes them"
         )
     yield "snapshots, exports and backups that were made before: delete them where they lie"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """What became of a published turn: it was stored as the memory `memory_id`, rejected, or is a
+    dead letter, for this `reason`."""
+
+    item_id: str
+    status: Literal["stored", "rejected", "dead_letter"]
+    memory_id: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SettledTurns:
+    """Those of the turns that are settled."""
+
+    turns: tuple[TurnResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResults(Read[SettledTurns]):
+    """Return what became of published turns; those that are pending are left out."""
+
+    item_ids: Annotated[
+        Texts, Doc("their ids in the balance (view `pipeline_items`)", max_length=1_000)
+    ]
+    scope: Scope = ""
+
+    surface: ClassVar = Surface()
+
+    def read(self, sources: Sources) -> Json:
+        # A turn that was stored has no dead letter that counts: those come first.
+        given = {"scope": self.scope, "ids": [*self.item_ids]}
+        found = rows(sources.shard_of(self.scope), _TURNS, given)
+        return {"turns": [*{row["item_id"]: row for row in found}.values()]}
+
+
+_TURNS = """
+SELECT * EXCLUDE rank FROM (
+    SELECT unnest(item_ids) AS item_id, 'dead_letter' AS status, NULL AS memory_id, reason,
+        0 AS rank
+    FROM dead_letter_rows WHERE item_kind = 'turn' AND scope = $scope AND status <> 'redriven'
+        AND list_has_any(item_ids, $ids)
+    UNION ALL
+    SELECT item_id, if(event = 'created', 'stored', 'rejected'), memory_id, reason, 1
+    FROM outcomes WHERE item_kind = 'turn' AND scope = $scope
+) WHERE list_contains($ids, item_id) ORDER BY rank"""

@@ -97,7 +97,8 @@ WHERE NOT is_deleted AND coalesce(scope = $scope, true) GROUP BY type ORDER BY t
 
 @dataclass(frozen=True, slots=True)
 class ScopeRow:
-    """A memory space with how much is in it."""
+    """A memory space with how much is in it: turns and other memories that are not forgotten;
+    `facts` are all that were extracted, whatever became of them."""
 
     scope: str
     turns: int
@@ -184,7 +185,7 @@ class FlagsSet(Applied):
 
 
 @dataclass(frozen=True, slots=True)
-class SetFlags(Write[FlagsSet]):
+class SetFlags(Write[FlagsSet | ScopeFlags]):
     """Show the flags of a scope, or set some over those of the settings; a change is audited.
 
     Example: palimpsest flags support --allow-update-delete

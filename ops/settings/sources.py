@@ -260,6 +260,8 @@ def _nested(values: Flat) -> dict[str, object]:
 
 
 def _explained(error: ValidationError, origins: Mapping[str, str]) -> str:
+    from palimpsest.schemas.codec import as_json_says  # with all messages: only for an error
+
     lines = []
     for failure in error.errors(include_url=False, include_input=True):
         key = next(
@@ -272,7 +274,7 @@ def _explained(error: ValidationError, origins: Mapping[str, str]) -> str:
         )
         value = "" if "key" in key else f" = {failure['input']!r}"
         source = origins.get(key, "default")
-        lines.append(f"setting {key}{value} (from {source}): {failure['msg']}")
+        lines.append(f"setting {key}{value} (from {source}): {as_json_says(failure['msg'])}")
     return "\n".join(lines)
 
 

@@ -7,7 +7,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
-from typing import Annotated, Any, Final, get_type_hints
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request, Response
 from pydantic import BaseModel, create_model
@@ -70,18 +70,9 @@ def _add(api: APIRouter, kind: Kind, method: str, path: str) -> None:
         name=kind.slug,
         operation_id=kind.slug,
         description=description(kind),
-        response_model=_answer_model(kind),
+        response_model=without_none(answer_type(kind)),
         responses=_responses(kind, method, path),
     )
-
-
-def _answer_model(kind: Kind) -> Any:
-    """What the document says of the answer, also of one that is read instead of a change."""
-    answer = without_none(answer_type(kind))
-    if not issubclass(kind, Write) or kind.instead is Write.instead:
-        return answer
-    instead = without_none(get_type_hints(kind.instead)["return"])
-    return answer | answer_type(instead)
 
 
 def _responses(kind: Kind, method: str, path: str) -> dict[int | str, dict[str, Any]]:

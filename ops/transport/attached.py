@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Protocol, TypeAlias, cast
+from typing import NoReturn, Protocol, TypeAlias, cast
 
+from palimpsest.ops.awaited_results import AwaitedResults
 from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.commanding import POLL_SECONDS
 from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.operations.pipeline import Status
+from palimpsest.ops.operations.results import CommandResult, command_results
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.queries import DirectQueries, Queries, queries
 from palimpsest.ops.service.running import serving_reads
@@ -42,6 +44,11 @@ class Attached(Protocol):
         """Append to the log, durably. Blocks."""
         ...
 
+    async def result_of(self, command_id: str) -> JsonObject:
+        """The stored result of a command, once there is one. Raises RequestError when the stages
+        have ended, and NotThereError when the worker that was asked has gone."""
+        ...
+
     def storing(self, turns: Positions) -> Check:
         """Whether apply-writes has settled the turns at these positions, by storing or refusing."""
         ...
@@ -59,8 +66,11 @@ class Attached(Protocol):
 class OwnStages:
     """Stages that run in this process; others may ask them, as they may ask a worker."""
 
-    def __init__(self, app: Application, own: Queries, batches: Batches) -> None:
+    def __init__(
+        self, app: Application, own: Queries, batches: Batches, results: AwaitedResults[str]
+    ) -> None:
         self.queries = own
+        self._results = results
         self.warnings: Sequence[str] = app.warnings
         if app.gate.unusable is not None:
             waits = f"extraction waits, all else runs: {app.gate.unusable}"
@@ -72,6 +82,18 @@ class OwnStages:
 
     def append(self, records: Sequence[Outgoing]) -> Positions:
         return self._app.log.append(records)
+
+    async def result_of(self, command_id: str) -> JsonObject:
+        result = asyncio.ensure_future(self._results.of(command_id))
+        try:
+            await asyncio.wait((result, self._working), return_when=asyncio.FIRST_COMPLETED)
+            if not result.done():
+                # The last batch may have been the command's.
+                found = await self._results.find([command_id])
+                return found[command_id] if command_id in found else self._raise_ended()
+            return result.result()
+        finally:
+            result.cancel()
 
     def storing(self, turns: Positions) -> Check:
         app, topic = self._app, CONVERSATION_TURNS.name
@@ -100,9 +122,12 @@ class OwnStages:
 
     async def moment(self, since: int) -> None:
         if self._working.done():
-            error = self._working.exception()
-            raise RequestError(f"the stages of this memory have ended: {error}") from error
+            self._raise_ended()
         await self._batches.more(since, MOMENT_SECONDS)
+
+    def _raise_ended(self) -> NoReturn:
+        error = self._working.exception()
+        raise RequestError(f"the stages of this memory have ended: {error}") from error
 
     async def finish(self) -> None:
         """Finish the batches under way. Raises what the stages raised."""
@@ -116,9 +141,6 @@ class Batches:
     def __init__(self) -> None:
         self.count = 0
         self._event = asyncio.Event()
-
-    async def note(self, _: StageRunner) -> None:
-        self.ended()
 
     def ended(self) -> None:
         self.count += 1
@@ -142,6 +164,13 @@ class OtherStages:
     def __init__(self, other: Queries, append: Callable[[Sequence[Outgoing]], Positions]) -> None:
         self.queries = other
         self.append = append
+
+    async def result_of(self, command_id: str) -> JsonObject:
+        while True:
+            found = await self.queries.answer(CommandResult(command_id))
+            if found is not None:
+                return cast("JsonObject", found)
+            await asyncio.sleep(POLL_SECONDS)
 
     def storing(self, turns: Positions) -> Check:
         partitions = {partition for partition, _ in turns}
@@ -194,10 +223,16 @@ async def attached(settings: Settings) -> AsyncIterator[Attached]:
 
 
 async def _by_itself(settings: Settings, undo: contextlib.AsyncExitStack) -> OwnStages:
-    batches = Batches()
-    app = await undo.enter_async_context(application(settings, on_batch=batches.note))
+    batches, results = Batches(), AwaitedResults[str]()
+
+    async def note(runner: StageRunner) -> None:
+        batches.ended()
+        await results.note(runner)
+
+    app = await undo.enter_async_context(application(settings, on_batch=note))
     sources = await undo.enter_async_context(serving_reads(app))
-    own = OwnStages(app, DirectQueries(sources), batches)
+    results.find = lambda ids: asyncio.to_thread(command_results, sources, ids)
+    own = OwnStages(app, DirectQueries(sources), batches, results)
     undo.push_async_callback(own.finish)
     return own
 

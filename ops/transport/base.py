@@ -18,7 +18,7 @@ from palimpsest.ops.errors import RequestError
 from palimpsest.ops.operations.answers import MemoryChange
 from palimpsest.ops.operations.checking import typed
 from palimpsest.ops.operations.executing import refusal
-from palimpsest.ops.operations.operation import Json, Operation, Write, answer_type
+from palimpsest.ops.operations.operation import Json, Operation, answer_type
 from palimpsest.ops.requests import SqlRequest
 
 if TYPE_CHECKING:
@@ -80,8 +80,7 @@ class Transport(ABC):
                 raise refused
         except CommandError as error:
             raise NotDoneError.of(error) from error
-        instead = operation.instead() if isinstance(operation, Write) else None
-        result: R = typed(answer_type(type(instead or operation)), answer)
+        result: R = typed(answer_type(type(operation)), answer)
         return result
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:

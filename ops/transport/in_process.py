@@ -16,7 +16,6 @@ from palimpsest.ops.commanding import Commands
 from palimpsest.ops.operations.access import OneScope
 from palimpsest.ops.operations.executing import Executor, NotYetAppliedError
 from palimpsest.ops.operations.operation import Json, Operation, Read
-from palimpsest.ops.operations.results import CommandResult
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.requests import ExportRequest, JsonObject, SqlRequest
 from palimpsest.ops.service.client import NotThereError
@@ -72,14 +71,12 @@ class InProcess(BackgroundTransport):
 
     async def _result(self, command_id: str) -> JsonObject:
         """The stored result of a command, once there is one."""
-        found: list[Json] = []
-
-        async def executed() -> bool:
-            found.append(await self.answer(CommandResult(command_id)))
-            return found[-1] is not None
-
-        await self._until(lambda _: executed)
-        return cast("JsonObject", found[-1])
+        while True:
+            reached = await self.open()
+            try:
+                return await reached.result_of(command_id)
+            except NotThereError:
+                await self._lost(reached)
 
     # --- queries: those of the worker that has the folder ----------------------------------------
 
@@ -133,7 +130,7 @@ class InProcess(BackgroundTransport):
         await self._until(lambda found: found.idle, seconds, "what was published is")
 
     async def _until(
-        self, checking: Callable[[Attached], Check], seconds: float = float("inf"), what: str = ""
+        self, checking: Callable[[Attached], Check], seconds: float, what: str
     ) -> None:
         deadline = time.monotonic() + seconds
         reached, check = None, None

@@ -15,13 +15,11 @@ from pydantic import ValidationError
 
 from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.operations.executing import NotYetAppliedError, outcome
-from palimpsest.ops.operations.memories import Get
 from palimpsest.ops.operations.operation import Json, Operation, Write
 from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.operations.results import CommandResult
 from palimpsest.ops.requests import SqlRequest
 from palimpsest.ops.transport.base import BackgroundTransport
-from palimpsest.ops.transport.problems import ForbiddenError
 from palimpsest.ops.transport.sending import Call, RetryPolicy, connected, send
 
 if TYPE_CHECKING:
@@ -37,6 +35,8 @@ LONGEST_WAIT_SECONDS: Final = 60.0
 BODY_BYTES: Final = 512 * 1024
 """Of turns that are sent at once, unless one is larger; half of what a service accepts."""
 NOT_OURS: Final = "the answer is not one of this service; check the base_url"
+SETTLED: Final = 200
+"""The status where all turns of a request are settled."""
 LARGEST_TURN: Final = 2**40
 """The service knows what is too large for it."""
 
@@ -160,36 +160,35 @@ class Service(BackgroundTransport):
 
         now = datetime.now(UTC)
         records, ids = turn_records(turns, scope, LARGEST_TURN, now, defaults, Policy(frozenset()))
-        for lines in _bodies([record.value or b"" for record in records]):
+        bodies = [*_bodies([record.value or b"" for record in records])]
+        for lines in bodies[:-1]:
             await self._publish_lines(lines)
-        if ids and seconds is not None:
-            await self._recallable(ids[-1], scope, seconds)
+        if bodies:
+            # Turns of a scope are settled in their order: the last ones are waited for.
+            await self._settled(bodies[-1], seconds or 0.0)
         return ids
 
-    async def _publish_lines(self, lines: Sequence[bytes]) -> None:
-        """A turn that is sent again is the same turn."""
+    async def _publish_lines(self, lines: Sequence[bytes], wait: float = 0.0) -> bool:
+        """Whether all are settled. A turn that is sent again is the same turn."""
         headers = {"Content-Type": "application/x-ndjson"}
-        call = Call("POST", "/api/turns", content=b"\n".join(lines), headers=headers)
-        refused = _json(await self._send(call), "refused")["refused"]
+        path, content = f"/api/turns?wait={wait:g}", b"\n".join(lines)
+        call = Call("POST", path, content=content, headers=headers, seconds=wait)
+        answer = await self._send(call)
+        refused = _json(answer, "refused")["refused"]
         if refused:
             why = "; ".join(f"{each['where']}: {each['why']}" for each in refused[:5])
             raise RequestError(f"the service refused some of the turns: {why}")
+        return answer.status_code == SETTLED
 
-    async def _recallable(self, memory_id: str, scope: str, seconds: float) -> None:
-        """Turns of a scope are stored in their order: the last one is waited for."""
-
-        async def found() -> Json:
-            try:
-                return await self.execute(Get(memory_id, scope), 0.0)
-            except NotFoundError:
-                return None
-            except ForbiddenError:
-                return True  # what this token may not read cannot be waited for
-
-        if await _polled(found, time.monotonic() + seconds) is None:
-            raise NotYetAppliedError(
-                f"the turns are durable, and cannot be recalled yet after {seconds:g} s"
-            )
+    async def _settled(self, lines: Sequence[bytes], seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        left = seconds
+        while not await self._publish_lines(lines, min(left, LONGEST_WAIT_SECONDS)) and seconds:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise NotYetAppliedError(
+                    f"the turns are durable, and cannot be recalled yet after {seconds:g} s"
+                )
 
     async def processed(self, seconds: float) -> None:
         """Needs a token with the permission `admin`: it reads the state of the pipeline."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -33,7 +34,8 @@ ROWS = (
     " epoch_us(m.occurred_at) AS occurred, epoch_us(m.created_at) AS created,"
     f" coalesce(epoch_us(m.valid_until), {NEVER}) AS ends, m.access_count, m.importance, m.who,"
     " m.role, m.session_id, coalesce(m.project, '') AS project, m.pinned, m.tags, m.categories,"
-    " d.length, m.embedding_key FROM memory_rows m JOIN fts_docs d ON d.memory_id = m.memory_id"
+    " m.metadata, d.length, m.embedding_key FROM memory_rows m"
+    " JOIN fts_docs d ON d.memory_id = m.memory_id"
     " WHERE m.scope = $scope AND d.scope = $scope AND NOT m.is_deleted{}"
     " ORDER BY m.write_seq, m.memory_id"
 )
@@ -168,6 +170,7 @@ def _block(rows: pa.Table, segment: Segment, kept: Sequence[pa.Table], dimension
         has_vector=has_vector,
         tags=_tuples(rows["tags"]),
         categories=_tuples(rows["categories"]),
+        metadata=[sys.intern(text) for text in rows["metadata"].to_pylist()],
     )
 
 

@@ -8,6 +8,7 @@ up to the places that it knows.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -98,6 +99,7 @@ class Block:
     has_vector: Mask
     tags: list[tuple[str, ...]]
     categories: list[tuple[str, ...]]
+    metadata: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,8 @@ class Segment:
         self.source_ids: list[str | None] = []
         self.tags: list[tuple[str, ...]] = []
         self.categories: list[tuple[str, ...]] = []
+        self.metadata: list[str] = []
+        """JSON objects, one text for all that are the same: most are empty."""
         self.place_of: dict[str, int] = {}
         self.postings = Postings()
         self._meta = np.zeros(16, dtype=META)
@@ -134,6 +138,7 @@ class Segment:
         self._codes = np.zeros((16, dimensions), dtype=np.int8)
         self._code_scales = np.zeros(16, dtype=np.float32)
         self._uncoded: list[int] = []
+        self._metadata_bytes = 0
         self.total_length = 0.0
         self.newest_write = -1
         """The largest write sequence of any document that ever was here."""
@@ -188,7 +193,7 @@ class Segment:
     def bytes_used(self) -> int:
         """A close estimate of resident bytes."""
         columns = self._vectors.resident_bytes + self._codes.nbytes + self._meta.nbytes
-        columns += 14 * len(self._alive)
+        columns += 14 * len(self._alive) + self._metadata_bytes
         return int(columns) + 550 * self.places + self.postings.bytes_used()
 
     def put(
@@ -207,6 +212,8 @@ class Segment:
         self.source_ids.append(row.source_id)
         self.tags.append(row.tags)
         self.categories.append(row.categories)
+        self.metadata.append(sys.intern(row.metadata))
+        self._metadata_bytes += len(row.metadata)
         self._meta[place] = meta_of(row, self.numbers, position)
         self.newest_write = max(self.newest_write, row.write_seq)
         self.place_of[row.memory_id] = place
@@ -234,6 +241,8 @@ class Segment:
         self.source_ids += block.source_ids
         self.tags += block.tags
         self.categories += block.categories
+        self.metadata += block.metadata
+        self._metadata_bytes += sum(map(len, block.metadata))
         self.place_of.update(zip(block.ids, range(first, first + count), strict=True))
         self.total_length += float(block.lengths.sum())
         self.newest_write = max(self.newest_write, int(block.meta["write_seq"].max(initial=-1)))
@@ -265,6 +274,8 @@ class Segment:
         self.newest_write = max(self.newest_write, row.write_seq)
         self.tags[place] = row.tags
         self.categories[place] = row.categories
+        self._metadata_bytes += len(row.metadata) - len(self.metadata[place])
+        self.metadata[place] = sys.intern(row.metadata)
         if vector is not None and not self._has_vector[place]:
             self._set_vector(place, vector)
 

@@ -8,15 +8,18 @@ neither words nor score.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 import numpy as np
 
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.segment import Mask, Segment, microseconds
 from palimpsest.stores.recall.query import Query
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,8 @@ def _wanted(index: ScopeIndex, segment: Segment, query: Query, places: int) -> M
         masks.append(_lists(segment.tags[:places], set(query.all_tags).issubset))
     if query.categories:
         masks.append(_lists(segment.categories[:places], _shares_one(query.categories)))
+    if query.metadata:
+        masks.append(_lists(segment.metadata[:places], _has_all(query.metadata)))
     return np.logical_and.reduce(masks) if masks else None
 
 
@@ -149,5 +154,27 @@ def _shares_one(asked: Sequence[str]) -> Callable[[tuple[str, ...]], bool]:
     return lambda found: not wanted.isdisjoint(found)
 
 
-def _lists(lists: Sequence[tuple[str, ...]], test: Callable[[tuple[str, ...]], bool]) -> Mask:
+def _has_all(wanted: Sequence[str]) -> Callable[[str], bool]:
+    """As `METADATA_PASSES`, of metadata as it is stored."""
+    pairs = [each.partition("=")[::2] for each in wanted]
+    # ASCII is written the same in all JSON: what does not hold it need not be read.
+    parts = [json.dumps(text)[1:-1] for pair in pairs for text in pair if text.isascii()]
+
+    def test(metadata: str) -> bool:
+        if not all(part in metadata for part in parts):
+            return False
+        found = json.loads(metadata)
+        return all(key in found and _written(found[key]) == value for key, value in pairs)
+
+    return test
+
+
+def _written(value: object) -> str | None:
+    """A value as a filter names it; None for null."""
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _lists(lists: Sequence[T], test: Callable[[T], bool]) -> Mask:
     return np.fromiter(map(test, lists), dtype=np.bool_, count=len(lists))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Any, Final, Literal
 
 Legs = Literal["hybrid", "keyword", "vector", "none"]
 """Which legs took part in a search; `none` where there was nothing to search by."""
@@ -34,6 +34,13 @@ class Mark:
     since: datetime | None = None
 
 
+METADATA_PASSES: Final = """list_bool_and(list_transform({wanted}, lambda pair: coalesce(
+    ({memory}metadata::JSON::MAP(VARCHAR, JSON))[pair[:strpos(pair, '=') - 1]] ->> '$'
+    = pair[strpos(pair, '=') + 1:], false)))"""
+"""Whether a memory's own metadata has each of the `key=value` that are wanted, in SQL: a top-level
+key whose text is the value, or whose number, truth or structure is so written in JSON."""
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """A question to one scope, up to `limit` results.
@@ -41,9 +48,10 @@ class Query:
     Filters, applied before the search; whatever is shown passes all of them, also neighbours, what
     the intent adds and evidence: any of `types`; any of `tags`, all of `all_tags`, any of
     `categories`; `who` said it, or said what it was drawn from (case ignored); `pinned`;
-    `min_importance` and more; `project` and `session_id` (empty: of none); told at or after `since`
-    and before `until`. `as_of` leaves out what was not yet stored then; what is found has its
-    present text; `valid_at` what was so only until then. Times have a zone.
+    `min_importance` and more; `project` and `session_id` (empty: of none); every `key=value` of
+    `metadata` (as `METADATA_PASSES` has it); told at or after `since` and before `until`. `as_of`
+    leaves out what was not yet stored then; what is found has its text of then; `valid_at` what
+    was so only until then. Times have a zone.
 
     `group`: a turn and the facts drawn from it are one result. `explain` tells the parts of each
     score. `neighbours`: turns of the session on each side, given with a result that is a turn.
@@ -75,6 +83,7 @@ class Query:
     asked_at: datetime | None = None
     min_score: float | None = None
     roles: tuple[str, ...] = ()
+    metadata: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +161,7 @@ class RecallResult:
     role: str = ""
     unlikely: bool = False
     marks: tuple[Mark, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
@@ -127,6 +128,7 @@ def _result(
         explanation=_explanation(rows, head, others, ranks) if ranks else None,
         role=segment.numbers.name(int(meta["role"])),
         unlikely=bool(rows.scores[head] < unlikely),
+        metadata=json.loads(segment.metadata[place]),
     )
 
 

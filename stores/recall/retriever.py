@@ -41,7 +41,14 @@ from palimpsest.stores.recall.graph_boost import GraphBoost, Milliseconds, Store
 from palimpsest.stores.recall.intent import Exemplars, classify, complexity
 from palimpsest.stores.recall.marks import Marks, marks_of, marks_of_index
 from palimpsest.stores.recall.pool import PoolSearch
-from palimpsest.stores.recall.query import Fusion, Legs, Query, RecallAnswer, RecallResult
+from palimpsest.stores.recall.query import (
+    METADATA_PASSES,
+    Fusion,
+    Legs,
+    Query,
+    RecallAnswer,
+    RecallResult,
+)
 from palimpsest.stores.recall.ranking import RankingParameters
 from palimpsest.stores.recall.ranking_steps import RERANK_STEPS, STEPS, Ranking, RankingContext, run
 from palimpsest.stores.recall.rerank import (
@@ -456,6 +463,7 @@ _CONDITIONS: Final = {
     "tags": "list_has_any(m.tags, $tags)",
     "all_tags": "list_has_all(m.tags, $all_tags)",
     "categories": "list_has_any(m.categories, $categories)",
+    "metadata": METADATA_PASSES.format(wanted="$metadata", memory="m."),
     "valid_at": "(m.valid_until IS NULL OR m.valid_until > $valid_at)",
     "as_of": "m.created_at <= $as_of",
 }

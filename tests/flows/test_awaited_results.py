@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -11,7 +12,8 @@ import pytest
 
 from palimpsest.ops.awaited_results import AwaitedResults
 from palimpsest.ops.errors import NotOpenError
-from palimpsest.ops.operations import results as queries
+from palimpsest.ops.operations.results import command_results
+from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.sources import Sources
 from palimpsest.schemas.commands import RememberCommand
 from tests.harness import Pipeline
@@ -26,10 +28,13 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
         yield made
 
 
-def sources_of(pipeline: Pipeline) -> Sources:
-    return Sources(
+def results_of(pipeline: Pipeline) -> AwaitedResults[str]:
+    sources = Sources(
         pipeline.settings, pipeline.log, {0: pipeline.shard}, 1, pipeline.embedding, lambda _: None
     )
+    results = AwaitedResults[str]()
+    results.find = partial(asyncio.to_thread, command_results, sources)
+    return results
 
 
 def carried_out(pipeline: Pipeline) -> list[str]:
@@ -46,15 +51,14 @@ async def test_all_who_wait_are_answered_by_one_query(
 ) -> None:
     known = await asyncio.to_thread(carried_out, pipeline)
     asked: list[list[str]] = []
-    real = queries.command_results
+    results = results_of(pipeline)
+    real = results.find
 
-    def counted(sources: Sources, command_ids: list[str]) -> object:
+    async def counted(command_ids: Sequence[str]) -> Mapping[str, JsonObject]:
         asked.append([*command_ids])
-        return real(sources, command_ids)
+        return await real(command_ids)
 
-    monkeypatch.setattr("palimpsest.ops.awaited_results.command_results", counted)
-    results = AwaitedResults()
-    results.sources = sources_of(pipeline)
+    monkeypatch.setattr(results, "find", counted)
     async with asyncio.timeout(PATIENCE_S):
         found = await asyncio.gather(*(results.of(each) for each in (*known, known[0])))
     assert [each["command_id"] for each in found] == [*known, known[0]]
@@ -63,8 +67,7 @@ async def test_all_who_wait_are_answered_by_one_query(
 
 async def test_who_gives_up_hinders_nobody(pipeline: Pipeline) -> None:
     [known, *_] = await asyncio.to_thread(carried_out, pipeline)
-    results = AwaitedResults()
-    results.sources = sources_of(pipeline)
+    results = results_of(pipeline)
     never = asyncio.create_task(results.of("no such command"))
     async with asyncio.timeout(PATIENCE_S):
         assert (await results.of(known))["error"] is None
@@ -78,8 +81,7 @@ async def test_a_batch_wakes_who_waits(pipeline: Pipeline, monkeypatch: pytest.M
     monkeypatch.setattr("palimpsest.ops.awaited_results.LOOK_SECONDS", 10 * PATIENCE_S)
     [known, *_] = await asyncio.to_thread(carried_out, pipeline)
     [apply_writes] = pipeline.worker("apply-writes").runners
-    results = AwaitedResults()
-    results.sources = sources_of(pipeline)
+    results = results_of(pipeline)
     waiting = asyncio.create_task(results.of(known))
     await results.note(apply_writes)
     async with asyncio.timeout(PATIENCE_S):
@@ -87,8 +89,7 @@ async def test_a_batch_wakes_who_waits(pipeline: Pipeline, monkeypatch: pytest.M
 
 
 async def test_a_store_that_is_closed_is_told(pipeline: Pipeline) -> None:
-    results = AwaitedResults()
-    results.sources = sources_of(pipeline)
+    results = results_of(pipeline)
     waiting = asyncio.create_task(results.of("a command"))
     await asyncio.to_thread(pipeline.shard.close)
     with pytest.raises(NotOpenError, match="closed"):
@@ -99,14 +100,13 @@ async def test_a_store_that_is_closed_is_told(pipeline: Pipeline) -> None:
 async def test_a_store_that_cannot_be_read_leaves_nobody_waiting(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(*_: object) -> None:
+    async def fails(*_: object) -> None:
         raise duckdb.IOException("the disk is gone")
 
-    results = AwaitedResults()
-    results.sources = sources_of(pipeline)
+    results = results_of(pipeline)
     [known, *_] = await asyncio.to_thread(carried_out, pipeline)
     with monkeypatch.context() as broken:
-        broken.setattr("palimpsest.ops.awaited_results.command_results", fails)
+        broken.setattr(results, "find", fails)
         async with asyncio.timeout(PATIENCE_S):
             found = await asyncio.gather(
                 *(results.of(known) for _ in range(2)), return_exceptions=True

@@ -41,6 +41,13 @@ def test_a_wrong_list_is_told_in_the_words_of_json() -> None:
     assert "tags: Input should be a valid array" in describe(found.value)
 
 
+def test_a_wrong_list_of_a_setting_is_told_so_too(tmp_path: Path) -> None:
+    (tmp_path / "palimpsest.toml").write_text("[intent]\nmore_phrases = 5\n")
+    told = Program(tmp_path).fails("status")
+    assert "intent.more_phrases = 5" in told
+    assert "Input should be a valid array" in told
+
+
 def test_the_embedding_model_is_told_when_the_stores_are_made(tmp_path: Path) -> None:
     program = Program(tmp_path)
     del program.environment["PALIMPSEST_EMBEDDING__PROVIDER"]
@@ -56,4 +63,7 @@ def test_an_import_that_waits_does_not_say_that_nothing_was_taken(tmp_path: Path
     program.ok("export", "ana", "ana.jsonl")
     told = program.ok("import", "ana.jsonl", "--scope", "ben")
     assert "lines taken" not in told
-    assert "wait for the next `palimpsest run`" in told
+    assert "1 batch waits for the next `palimpsest run`" in told
+    program.ok("run", "--once")
+    command_id = told.split()[-1]
+    assert program.json("result", command_id)["applied"] is True

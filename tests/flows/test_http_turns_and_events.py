@@ -53,6 +53,42 @@ def test_the_same_turn_again_is_the_same_turn(served: Served, client: httpx.Clie
     assert contents(client, "again") == ["I drink tea."]
 
 
+def test_to_wait_is_answered_when_all_are_settled(client: httpx.Client) -> None:
+    """Stored, rejected or a dead letter; also those that were settled before."""
+    first = said(1, "I live in Oslo.", scope="waits")
+    answer = client.post("/api/turns?wait=60", json=first)
+    [turn] = answer.json()["turns"]
+    assert (answer.status_code, turn["status"], turn["turn_id"]) == (200, "stored", "t1")
+    [found] = client.get("/api/memories?scope=waits&types=episodic").json()["memories"]
+    assert found["id"] == turn["memory_id"]
+    others = [first, said(1, "I live in Rome.", scope="waits"), said(2, " ", scope="waits"), {}]
+    answer = client.post("/api/turns?wait=60", json=others)
+    assert (answer.status_code, answer.json()["accepted"]) == (200, 3)
+    told = [(each["status"], each["reason"]) for each in answer.json()["turns"]]
+    assert [status for status, _ in told] == ["stored", "dead_letter", "rejected"]
+    assert "turn_id_conflict" in told[1][1]
+    assert "empty" in told[2][1]
+
+
+def test_to_wait_ends_with_its_time(client: httpx.Client) -> None:
+    """The stages need longer than a microsecond."""
+    answer = client.post("/api/turns?wait=0.000001", json=said(3, "I live in Oslo."))
+    assert answer.status_code == 202
+    assert [each["status"] for each in answer.json()["turns"]] == ["pending"]
+    for wait in ("-1", "61", "soon", "nan"):
+        problem(client.post(f"/api/turns?wait={wait}", json=said(4)), 422, "invalid")
+
+
+def test_why_a_turn_is_refused_may_quote_what_is_remembered(tmp_path: Path) -> None:
+    with server(tmp_path) as served:
+        writes = served.token("writes", "*", may=["remember"])
+        with served.client(writes) as client:
+            client.post("/api/turns?wait=60", json=said(1, "I live in Oslo."))
+            answer = client.post("/api/turns?wait=60", json=said(1, "I live in Rome."))
+        [turn] = answer.json()["turns"]
+        assert (turn["status"], turn["reason"]) == ("dead_letter", "")
+
+
 def test_of_many_the_good_ones_are_taken(served: Served, client: httpx.Client) -> None:
     many = [said(1, "A. one", scope="many"), {"content": "no id"}, 7, said(2, "B", scope=5)]
     answer = client.post("/api/turns", json=many)

@@ -58,6 +58,20 @@ def test_the_same_words_with_other_spaces_are_no_conflict(program: Program) -> N
     assert (told["known"], told["conflicts"]) == (1, [])
 
 
+def test_to_wait_tells_what_became_of_the_turns(program: Program) -> None:
+    said = ("--scope", "ana", "--wait", "60")
+    done = program.run("ingest", program.turns("I live in Oslo.", " "), *said)
+    assert "no worker runs" in done.stderr
+    with program.worker():
+        line = program.ok("ingest", program.turns("I live in Oslo.", " "), *said)
+        assert "; 1 stored, 1 rejected, 0 dead letter, 0 pending" in line
+        done = program.run("ingest", program.turns("I live in Rome."), *said, "--json")
+        assert done.returncode == 1
+        settled = json.loads(done.stdout)["settled"]
+        assert settled == {"stored": 0, "rejected": 0, "dead_letter": 1, "pending": 0}
+        assert "turn_id_conflict" in done.stderr
+
+
 def test_a_near_miss_of_a_field_is_warned_of(program: Program) -> None:
     line = {"turn_id": "1", "content": "I bake.", "ocurred_at": "2026-03-02T09:00:00Z"}
     (program.folder / "t.jsonl").write_text(json.dumps(line))

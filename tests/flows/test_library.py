@@ -18,7 +18,9 @@ import pytest
 import palimpsest
 from palimpsest import Actor, AsyncMemory, Memory, NotDoneError, NotFoundError, RequestError
 from palimpsest.ops.library.memory_methods import MemoryMethods
+from palimpsest.ops.operations.answers import Changes
 from palimpsest.ops.operations.executing import NotYetAppliedError
+from palimpsest.ops.operations.forgetting import ForgetPreview
 from palimpsest.streams.runtime.runner import StageRunner
 from tests.flows.program import PATIENCE_S, Program
 
@@ -230,6 +232,15 @@ def test_what_is_not_done_raises_and_tells_why(memory: Memory) -> None:
     with pytest.raises(NotDoneError, match="deleted"):
         memory.modify(pinned.id, content="Ring Nora last", reason="test")
     assert memory.forget([pinned.id], reason="test").changes[0].status == "deleted"
+
+
+def test_what_a_question_would_forget_is_shown(memory: Memory) -> None:
+    made = memory.remember("The spare key lies under the flowerpot.")
+    shown = memory.forget(query="spare key flowerpot")
+    assert isinstance(shown, ForgetPreview)
+    assert made.id in shown.ids
+    done = memory.forget(shown.ids, reason="moved", confirm_token=shown.confirm_token)
+    assert isinstance(done, Changes)
 
 
 def test_a_machine_may_not_change_what_a_person_protects(memory: Memory) -> None:

@@ -70,6 +70,8 @@ class Agent:
 def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     program = Program(tmp_path_factory.mktemp("mcp"))
     program.ok("ingest", program.turns(*SAID), "--scope", "ana")
+    note = {"turn_id": "n", "content": "Coffee costs 3 euros.", "metadata": {"page": 2}}
+    program.ok("ingest", "-", "--scope", "ana", stdin=json.dumps(note).encode())
     program.ok("ingest", program.turns("The quokka is mine.", name="b.jsonl"), "--scope", "ben")
     program.ok("run", "--once")
     program.ok("flags", "ana", "--self-teaching-enabled")
@@ -181,13 +183,16 @@ async def explains(agent: Agent) -> None:
     assert only["memories"]
     assert all("Lisbon" in each["content"] for each in only["memories"])
     facts = await agent.use("search_memory", query="coffee", types=["fact", "preference"], limit=1)
+    assert facts["memories"][0]["metadata"] == {}
+    about = await agent.use("search_memory", query="coffee", metadata=["page=2"])
+    assert [each["metadata"] for each in about["memories"]] == [{"page": 2}]
     explained = await agent.use("explain_fact", memory_id=facts["memories"][0]["id"])
     assert [each["content"] for each in explained["drawn_from"]] == [SAID[1]]
     assert explained["decisions"][0]["action"] == "ADD"
     assert (await agent.use("weak_facts"))["memories"] == []
     weak = await agent.use("weak_facts", below=1.0)
     assert any("Lisbon" in each["content"] for each in weak["memories"])
-    assert (await agent.use("memory_stats"))["turns"] == len(SAID)
+    assert (await agent.use("memory_stats"))["turns"] == len(SAID) + 1
 
 
 async def test_errors_say_what_to_do(program: Program) -> None:

@@ -54,6 +54,7 @@ def rows() -> list[Row]:
             turn(
                 f"t{n:04}", f"{text} {n}", 2 * n + 1, who=SPEAKERS[n % 3], session_id=session,
                 occurred_at=at, created_at=at, tags=("odd",) if n % 2 else (),
+                metadata=f'{{"n": {n % 100}, "of": "t"}}',
             )
         )  # fmt: skip
         if n % 25:
@@ -147,6 +148,8 @@ FILTERS: list[dict[str, object]] = [
     {"project": ""},
     {"pinned": True},
     {"categories": ("none",)},
+    {"metadata": ("n=7", "of=t")},
+    {"metadata": ("n=7", "of=tt")},
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -40,6 +41,10 @@ Passes = Callable[[MemoryRow, str], bool]
 """Whether a memory may be shown, who said it or what it was drawn from being told apart."""
 
 
+SEVEN = {"ticket": 7, "customer": "Åsa & Sons"}
+METADATA = (SEVEN, {**SEVEN, "ticket": 77}, {"customer": SEVEN})
+
+
 def at(seconds: float) -> timedelta:
     return timedelta(seconds=seconds)
 
@@ -54,6 +59,10 @@ FILTERS: dict[str, tuple[dict[str, object], Passes]] = {
         lambda row, by: {"work", "home"} <= set(row.tags),
     ),
     "categories": ({"categories": ("tools",)}, lambda row, by: "tools" in row.categories),
+    "metadata": (
+        {"metadata": ("ticket=7", "customer=Åsa & Sons")},
+        lambda row, by: json.loads(row.metadata) == SEVEN,
+    ),
     "pinned": ({"pinned": True}, lambda row, by: row.pinned),
     "unpinned": ({"pinned": False}, lambda row, by: not row.pinned),
     "min_importance": ({"min_importance": 0.7}, lambda row, by: row.importance >= 0.7),
@@ -110,6 +119,7 @@ def _rows() -> list[Row]:
             "pinned": number % 4 < 2,
             "importance": (0.9, 0.7, 0.3)[number % 3],
             "project": ("boats", None)[number // 3 % 2],
+            "metadata": json.dumps(METADATA[number % 3], ensure_ascii=number % 2 == 0),
             "valid_until": (None, BEGIN + at(number), None)[number % 3],
         }
         text = f"the ferry harbour engine broke on trip {number}"
