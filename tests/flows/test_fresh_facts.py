@@ -42,6 +42,16 @@ def test_a_memory_that_is_dated_in_the_future_is_updated(memory: Memory) -> None
     assert "Ana lives in Oslo." in facts(memory)
 
 
+def test_what_was_said_later_is_shown_before_what_is_dated_in_the_future(memory: Memory) -> None:
+    say(memory, "I work at Nokia.", occurred_at="2099-01-01T10:00:00Z")
+    say(memory, "I work at Ericsson.")
+    block = memory.context("Where does Ana work?", budget=400)
+    assert block is not None
+    profile = block.text.partition("\n## ")[0]
+    assert "Ana works at Ericsson." in profile
+    assert "Nokia" not in profile
+
+
 @pytest.mark.parametrize("guard", ["pin", "confirm"])
 def test_a_new_statement_against_a_guarded_memory_waits_for_a_person(
     memory: Memory, guard: str
