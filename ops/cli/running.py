@@ -81,7 +81,7 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
     from palimpsest.ops.cli.run_progress import watched
     from palimpsest.ops.parts import SetupError, embedding_choice
     from palimpsest.ops.queries.status import balance as balance_of
-    from palimpsest.ops.queries.status import without_facts
+    from palimpsest.ops.queries.status import not_drawn
     from palimpsest.ops.service.running import serving_reads
 
     is_new = not (settings.data_dir / "shards").exists()
@@ -110,7 +110,7 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
                 # Finding the rest of a long log takes time, and a stop must be quick.
                 if not app.gate.stopping or not app.left():
                     balance.update(await asyncio.to_thread(balance_of, sources))
-                    balance["without_facts"] = [*await asyncio.to_thread(without_facts, sources)]
+                    balance.update(await asyncio.to_thread(not_drawn, sources))
 
             app.on_drained = weigh
             app.models.on_outage = _on_outage(app, once)

@@ -84,11 +84,21 @@ SELECT count(*) AS turns, count(*) FILTER (memory_id NOT IN (
 FROM memory_rows WHERE type = 'episodic' AND role = 'user' AND NOT is_deleted"""
 
 
-def without_facts(sources: Sources) -> tuple[int, int]:
-    """How many turns of people no fact was drawn from, and how many there are."""
-    counted = [row for _, row in from_all(sources, _WITHOUT_FACTS, {})]
-    without, turns = (sum(int(str(row[name])) for row in counted) for name in ("without", "turns"))
-    return without, turns
+_OVER_LIMIT = """
+SELECT coalesce(sum(CAST(regexp_extract(warning, '^\\d+') AS BIGINT)), 0) AS facts
+FROM (SELECT unnest(warnings) AS warning FROM extractions)
+WHERE warning LIKE '% facts over the limit of %'"""
+
+
+def not_drawn(sources: Sources) -> JsonObject:
+    """How many turns of people no fact was drawn from, of how many, and how many facts were left
+    out as too many for one turn."""
+
+    def total(query: str, name: str) -> int:
+        return sum(int(str(row[name])) for _, row in from_all(sources, query, {}))
+
+    without = [total(_WITHOUT_FACTS, name) for name in ("without", "turns")]
+    return {"without_facts": [*without], "facts_over_limit": total(_OVER_LIMIT, "facts")}
 
 
 def balance_json(total: Balance) -> JsonObject:

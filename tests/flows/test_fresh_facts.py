@@ -128,3 +128,11 @@ def test_run_tells_of_how_many_turns_no_fact_was_drawn(program: Program) -> None
     told = program.ok("run", "--once")
     assert "2 of 3 turns of people gave no fact; they are found as they were said" in told
     assert program.json("run", "--once")["balance"]["without_facts"] == [2, 3]
+
+
+def test_run_tells_how_many_facts_of_one_turn_were_too_many(program: Program) -> None:
+    many = " ".join(f"I visited Porto in {year}." for year in range(1990, 2020))
+    program.ok("ingest", program.turns(many, "I live in Lisbon."))
+    told = program.ok("run", "--once")
+    assert "10 facts were left out: of one turn at most 20 are kept" in told
+    assert program.json("run", "--once")["balance"]["facts_over_limit"] == 10
