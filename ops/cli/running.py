@@ -148,7 +148,7 @@ def _on_outage(app: AnyApplication, once: bool) -> Callable[[str, Outage], None]
     """Tell of a provider that fails; with `once` stop when all that is left waits for it."""
 
     def told(name: str, outage: Outage) -> None:
-        if outage.tries == 1:
+        if outage.is_new:
             warn(f"waiting for {name}, which is tried again: {outage.reason}")
         waits = {stage for stage, left in app.left().items() if left} <= ASKING_STAGES
         if once and outage.tries >= ONCE_TRIES and waits and not app.gate.stopping:
