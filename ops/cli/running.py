@@ -113,7 +113,7 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
                     balance.update(await asyncio.to_thread(not_drawn, sources))
 
             app.on_drained = weigh
-            app.models.on_outage = _on_outage(app, once)
+            app.models.on_outage = on_outage(app, once)
             with watched(app) if on_terminal() else contextlib.nullcontext():
                 await app.run(until_drained=once)
             result = _summary(app, time.perf_counter() - began, balance)
@@ -144,7 +144,7 @@ async def _begun_again(is_patient: bool) -> AsyncIterator[None]:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 (own arguments)
 
 
-def _on_outage(app: AnyApplication, once: bool) -> Callable[[str, Outage], None]:
+def on_outage(app: AnyApplication, once: bool) -> Callable[[str, Outage], None]:
     """Tell of a provider that fails; with `once` stop when all that is left waits for it."""
 
     def told(name: str, outage: Outage) -> None:

@@ -14,7 +14,7 @@ TOLD: Final = 0.9
 _OPENS: Final = (
     r"(?:verification|confirmation|one[ -]?time|security|log-?in|sign-?in|log-?on|access|unlock"
     r"|auth(?:entication|orization)?|2fa|two[ -]factor|mfa|sms|recovery|reset|backup|door|gate"
-    r"|alarm|garage|entry|safe|lock(?:box|er)?|voicemail|sicherheits|bestätigungs|tür|zugangs)"
+    r"|alarm|garage|entry|wi-?fi|safe|lock(?:box|er)?|voicemail|sicherheits|bestätigungs|tür|zugangs)"
 )
 _NAMES: Final = (
     rf"{_OPENS}[ -]?(?:pass)?codes?|otp(?: code)?|m?tan|puk2?(?: code)?|cv[vcn]2?(?: code)?"
@@ -38,7 +38,8 @@ _BEFORE: Final = re.compile(
     r"(?<![A-Za-z0-9-])(?:[A-Z]-)?(?P<value>\d{4,8}|\d{3}[ -]\d{3})"
     r" (?:is|was|as|ist) (?:your|the|my|our|ihr|dein|mein)(?: [^\s.,:]{1,20}){0,3}?"
     rf" (?:{_NAMES})(?![a-z])"
-    r"|(?<![A-Za-z])(?:use|enter|type) (?P<used>\d{4,8}) to (?:log|sign|verify|confirm|unlock)",
+    r"|(?<![A-Za-z])(?:use|enter|type) (?P<used>\d{4,8}) (?:to (?:log|sign|verify|confirm|unlock)"
+    r"|as (?:your|the|my) (?:[a-z-]{1,16} ){0,2}(?:code|pin)(?![a-z]))",
     re.IGNORECASE,
 )
 _COMBINATION: Final = re.compile(
