@@ -24,9 +24,9 @@ from palimpsest.ops.http.settings import HttpSettings
 from palimpsest.ops.http.tokens import Tokens
 from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.parts import SetupError, utc_now
-from palimpsest.ops.queries.dispatch import DirectQueries, Queries
-from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.connections import ConnectionLimits, with_file_descriptors
+from palimpsest.ops.service.queries import DirectQueries, Queries
 from palimpsest.ops.service.routing import RoutedQueries
 from palimpsest.ops.service.running import serving_reads
 from palimpsest.ops.service.server import listening, served
@@ -151,8 +151,14 @@ async def _parts(
     ):
         queries, log, results.sources = DirectQueries(sources), app.log, sources
 
+        waits: dict[Position, asyncio.Task[bool]] = {}
+
         async def wait(position: Position, seconds: float) -> bool:
-            return await log.wait([position], seconds)
+            # All who wait for the same record look for it together.
+            if position not in waits:
+                waits[position] = asyncio.create_task(log.wait([position], seconds))
+                waits[position].add_done_callback(lambda _: waits.pop(position))
+            return await asyncio.shield(waits[position])
 
         async def hindered() -> str | None:
             return app.worker.hindered()

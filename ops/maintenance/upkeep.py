@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from palimpsest.stores.index.lance import VectorTable
 from contextlib import AbstractContextManager
 
-from palimpsest.schemas.rows import embedding_key, embedding_text, linked_text
+from palimpsest.schemas.memory_texts import embedding_key, embedding_text, linked_text
 from palimpsest.stores.database.cursors import Readable
 from palimpsest.stores.database.membership import KnownKeys
 from palimpsest.stores.database.tables import Tables
@@ -45,6 +45,7 @@ from palimpsest.streams.models.base import (
     TransientModelError,
     embeddings,
 )
+from palimpsest.streams.runtime.model_port import LONG_CHARACTERS
 from palimpsest.streams.store_port import KeepVector, PriorityLock
 
 # --- embedding tracker ----------------------------------------------------------------------------
@@ -163,8 +164,11 @@ async def _embed(
     rows: Sequence[_Missing],
     done: CatchUp,
 ) -> None:
+    texts = [row.text for row in rows]
     try:
-        made = await embeddings(model, [row.text for row in rows])
+        # Long ones alone: what is stored meanwhile waits for one of them at most.
+        is_divided = len(rows) > 1 and any(len(text) > LONG_CHARACTERS for text in texts)
+        made = [] if is_divided else await embeddings(model, texts)
     except TransientModelError:
         raise
     except ModelError as error:
@@ -173,6 +177,8 @@ async def _embed(
             done.failure = str(error)
             return
         # One text that the provider refuses must not keep the others from their vectors.
+        is_divided = True
+    if is_divided:
         half = len(rows) // 2
         await _embed(shard, model, vectors, rows[:half], done)
         await _embed(shard, model, vectors, rows[half:], done)
@@ -251,7 +257,7 @@ class Upkeep:
         self._kept: dict[int, _Kept] = {}
 
     @contextlib.asynccontextmanager
-    async def going_on(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncIterator[None]:
         """In the background, until the block ends."""
         task = asyncio.create_task(self._run())
         try:
@@ -384,7 +390,7 @@ class Expiry:
             return 0
 
     @contextlib.asynccontextmanager
-    async def going_on(self, unless: bool = False) -> AsyncIterator[None]:
+    async def running(self, unless: bool = False) -> AsyncIterator[None]:
         """At once, then in the background until the block ends; not at all `unless`."""
         if unless:
             yield
@@ -413,7 +419,7 @@ async def expiring(
     """Expiry of all of these that there are, until the block ends; none of it `unless`."""
     async with contextlib.AsyncExitStack() as going_on:
         for each in filter(None, kept):
-            await going_on.enter_async_context(Expiry(each, clock, seconds).going_on(unless))
+            await going_on.enter_async_context(Expiry(each, clock, seconds).running(unless))
         yield
 
 

@@ -16,6 +16,7 @@ from palimpsest.schemas.commands import (
     SessionEndCommand,
     UpdateShortTermCommand,
 )
+from palimpsest.schemas.memory_texts import embedding_key
 from palimpsest.schemas.messages import (
     CommandIntent,
     GraphWork,
@@ -23,7 +24,7 @@ from palimpsest.schemas.messages import (
     Outcome,
     OutcomeEvent,
 )
-from palimpsest.schemas.rows import CommandRow, MemoryRow, embedding_key
+from palimpsest.schemas.rows import CommandRow, MemoryRow
 from palimpsest.streams.apply.outcomes import InvalidationKind, changes, kinds_of, link_writes
 from palimpsest.streams.memory_rows import effective
 from palimpsest.streams.models.base import Embedding
