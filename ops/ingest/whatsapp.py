@@ -75,6 +75,7 @@ MEDIA: Final = re.compile(
     # The notice of a chat's encryption, which some phones write as said by someone.
     r"|(?:Messages|Nachrichten|Los mensajes|Les messages|I messaggi|As mensagens|Berichten"
     r"|Сообщения|メッセージ|Mesajlar|Wiadomości|消息|訊息)"
+    r"(?![^\n]{0,40}(?:Signal|Telegram|Threema|iMessage|Matrix))"
     r"[^\n]{0,80}?(?:end-to-end encrypt|end-to-end-encrypt|Ende-zu-Ende-verschl(?:ü|ue)ssel"
     r"|cifrad[oa]s de extremo a extremo|chiffrés de bout en bout|crittografat[ie] end-to-end"
     r"|criptografia de ponta a ponta|end-to-end versleuteld|сквозн\w{1,3} шифрован"
