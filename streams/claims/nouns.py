@@ -84,7 +84,7 @@ def is_place(text: str) -> bool:
     plain = text.strip()
     if is_name(plain):
         lowered = plain.lower()
-        return lowered not in _MOODS and _NOT_A_PLACE.isdisjoint(lowered.split())
+        return lowered not in MOODS and _NOT_A_PLACE.isdisjoint(lowered.split())
     small = _SMALL_PLACE.fullmatch(plain)
     if small is not None:
         return small["near"] is None or is_place(small["near"])
@@ -103,11 +103,12 @@ _NOT_A_PLACE: Final = frozenset(
     """.split()
 )
 """Names that somebody moves to without changing home."""
-_MOODS: Final = LANGUAGES | frozenset(
+MOODS: Final = LANGUAGES | frozenset(
     """peace harmony style sin denial fear hope love luxury poverty comfort silence freedom exile
-    chaos pain shame secret spring summer autumn winter christmas easter""".split()
+    chaos pain shame secret spring summer autumn winter christmas easter night nights justice
+    mondays tuesdays wednesdays thursdays fridays saturdays sundays""".split()
 )
-"""How, and when, somebody lives, as the whole of a name; New Hope is a place."""
+"""How, when and what for somebody lives or works, as the whole of a name; New Hope is a place."""
 
 
 def without_determiner(text: str) -> str:

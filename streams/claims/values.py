@@ -8,6 +8,7 @@ from typing import Final
 
 from palimpsest.streams.claims import lexicon
 from palimpsest.streams.claims.nouns import (
+    MOODS,
     is_activity,
     is_deed,
     is_listed,
@@ -310,7 +311,7 @@ _NO_ORG: Final = frozenset(
 def _employer(text: str) -> bool:
     """A name, where people are employed, or who employs: "Oceano", "two bakeries", "a lawyer";
     never how, when or what for somebody works: "a steady pace", "odd hours", "a living"."""
-    if not is_noun_phrase(text, definite=True):
+    if not is_noun_phrase(text, definite=True) or text.lower() in _NO_ORG | MOODS:
         return False
     named = re.split(r",| (?:in|at|on|of|for|with|from|near|named|called)\b", text, maxsplit=1)[0]
     singular = re.sub(r"ies$", "y", named).removesuffix("s")

@@ -384,7 +384,7 @@ def test_a_time_with_a_capital_within_a_sentence_is_a_name(said: str, fact: str 
     |at lunchtime|at nine|at 9|at minimum wage|at a high level|at half capacity|at Full Speed
     |at Peak Efficiency|at a rate of ten an hour|at a distance in Porto|at risk|at sea|for a living
     |for peanuts|for long hours|for a good cause|for food|for justice|for pleasure
-    |for a living wage""".replace("\n    ", "").split("|"),
+    |for a living wage|for Money|for Fun|for Peace""".replace("\n    ", "").split("|"),
 )
 def test_when_how_and_what_for_one_works_is_no_employer(how: str) -> None:
     for subject in ("I work", "My sister Rita works", "I'm working", "I started working"):
@@ -412,10 +412,16 @@ def test_an_employer_is_a_name_or_where_people_are_employed(where: str) -> None:
     assert (begun.slot, begun.value) == ("work", claim.value)
 
 
+@pytest.mark.parametrize("said", ["I study abroad.", "I visited Mum."])
+def test_what_is_no_name_has_no_relation(said: str) -> None:
+    [claim] = claimed(said)
+    assert triples_of(claim) == []
+
+
 @pytest.mark.parametrize(
     "said",
     """peace|fear|luxury|peace and quiet|Peace|Harmony|Style|Sin|Denial|English|Spring|Christmas
-    |poverty|the moment|a bubble""".replace("\n    ", "").split("|"),
+    |poverty|the moment|a bubble|Night|Mondays""".replace("\n    ", "").split("|"),
 )
 def test_how_one_lives_is_no_place(said: str) -> None:
     assert texts(f"I live in {said}.") == []
