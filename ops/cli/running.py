@@ -80,7 +80,7 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
     from palimpsest.ops.bootstrap import running
     from palimpsest.ops.cli.run_progress import watched
     from palimpsest.ops.operations.pipeline import balance as balance_of
-    from palimpsest.ops.operations.pipeline import without_facts
+    from palimpsest.ops.operations.pipeline import not_drawn
     from palimpsest.ops.parts import SetupError, embedding_choice
     from palimpsest.ops.service.running import serving_reads
 
@@ -110,10 +110,10 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
                 # Finding the rest of a long log takes time, and a stop must be quick.
                 if not app.gate.stopping or not app.left():
                     balance.update(await asyncio.to_thread(balance_of, sources))
-                    balance["without_facts"] = [*await asyncio.to_thread(without_facts, sources)]
+                    balance.update(await asyncio.to_thread(not_drawn, sources))
 
             app.on_drained = weigh
-            app.models.on_outage = _on_outage(app, once)
+            app.models.on_outage = on_outage(app, once)
             with watched(app) if on_terminal() else contextlib.nullcontext():
                 await app.run(until_drained=once)
             result = _summary(app, time.perf_counter() - began, balance)
@@ -144,11 +144,11 @@ async def _begun_again(is_patient: bool) -> AsyncIterator[None]:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 (own arguments)
 
 
-def _on_outage(app: AnyApplication, once: bool) -> Callable[[str, Outage], None]:
+def on_outage(app: AnyApplication, once: bool) -> Callable[[str, Outage], None]:
     """Tell of a provider that fails; with `once` stop when all that is left waits for it."""
 
     def told(name: str, outage: Outage) -> None:
-        if outage.tries == 1:
+        if outage.is_new:
             warn(f"waiting for {name}, which is tried again: {outage.reason}")
         waits = {stage for stage, left in app.left().items() if left} <= ASKING_STAGES
         if once and outage.tries >= ONCE_TRIES and waits and not app.gate.stopping:

@@ -80,6 +80,7 @@ def serve(
 async def _serve(settings: Settings) -> None:
     import asyncio
 
+    from palimpsest.ops.cli.running import on_outage
     from palimpsest.ops.http.serving import serving
 
     # What computes for others takes turns with the event loop, each turn this long.
@@ -94,6 +95,7 @@ async def _serve(settings: Settings) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
         if up.app is not None:
+            up.app.models.on_outage = on_outage(up.app, once=False)
             for warning in up.app.warnings:
                 warn(warning)
             if up.app.gate.unusable is not None:

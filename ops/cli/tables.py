@@ -128,6 +128,13 @@ def print_balance(out: Console, balance: Json) -> None:
         out.print(
             f"{without} of {turns} turns of people gave no fact; they are found as they were said"
         )
+    if balance.get("facts_over_limit"):
+        from palimpsest.streams.prompting.prompts import MAX_FACTS
+
+        out.print(
+            f"{balance['facts_over_limit']} facts were left out: of one turn at most {MAX_FACTS}"
+            " are kept; shorter turns lose none"
+        )
     if balance.get("holds") is False:
         out.print("[bold red]the balance does not hold: items are lost[/]; please report this")
 

@@ -184,11 +184,15 @@ class _Read:
 
     def _check_scope(self, raw: dict[str, object]) -> None:
         """Give the turn its scope. Raises NotFoundError for one that is not the caller's,
-        RequestError for a field that is probably meant as it."""
+        RequestError for a field that is probably meant as one that has an effect."""
+        whole = isinstance(raw.get("body"), dict)  # a message with its envelope
+        for name in raw:
+            meant = None if name in (*FIELDS, "schema") else near_miss(name, raw)
+            if meant == "scope" or (meant is not None and not whole):
+                raise RequestError(
+                    f"did you mean `{meant}`? `{name}` is no field that has an effect"
+                )
         named = raw.get("scope")
-        for name in raw if named is None else ():
-            if name not in FIELDS and near_miss(name, raw) == "scope":
-                raise RequestError(f"did you mean `scope`? `{name}` is no field that has an effect")
         if named is None or isinstance(named, str):
             raw["scope"] = self.caller.scope(named or None)
 

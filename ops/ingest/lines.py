@@ -47,6 +47,8 @@ OTHER_NAMES: Final = {
     "id": "turn_id",
     "message_id": "turn_id",
     "namespace": "scope",
+    "scope_id": "scope",
+    "user_id": "scope",
 }
 """What other programs call a field; told where the field itself is missing."""
 _LIKENESS: Final = 0.8

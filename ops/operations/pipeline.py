@@ -133,10 +133,21 @@ SELECT count(*) AS turns, count(*) FILTER (memory_id NOT IN (
 FROM memory_rows WHERE type = 'episodic' AND role = 'user' AND NOT is_deleted"""
 
 
-def without_facts(sources: Sources) -> tuple[int, int]:
-    """How many turns of people no fact was drawn from, and how many there are."""
+_OVER_LIMIT = """
+SELECT coalesce(sum(CAST(regexp_extract(warning, '^\\d+') AS BIGINT)), 0) AS facts
+FROM (SELECT unnest(warnings) AS warning FROM extractions)
+WHERE warning LIKE '% facts over the limit of %'"""
+
+
+def not_drawn(sources: Sources) -> Row:
+    """How many turns of people no fact was drawn from, of how many, and how many facts were left
+    out as too many for one turn."""
     counted = _summed(all_rows(sources, _WITHOUT_FACTS))
-    return counted["without"], counted["turns"]
+    over = _summed(all_rows(sources, _OVER_LIMIT))
+    return {
+        "without_facts": [counted["without"], counted["turns"]],
+        "facts_over_limit": over["facts"],
+    }
 
 
 def _stages(sources: Sources) -> list[Row]:

@@ -61,6 +61,12 @@ class NotDoneError(RequestError):
         return cls(str(error), error.kind, changes, error.command_id)
 
 
+def waited_for(status: Json) -> str:
+    """Why the stages of that status are not done."""
+    reasons = [each["reason"] for each in status["providers"].values() if each["reason"]]
+    return f"waiting for a model: {'; '.join(reasons)}" if reasons else "the stages are busy"
+
+
 class Transport(ABC):
     """Where operations are sent. An operation must be executed within `seconds`; a transport with
     an event loop of its own brings the work there."""

@@ -16,13 +16,14 @@ from palimpsest.ops.commanding import Commands
 from palimpsest.ops.operations.access import OneScope
 from palimpsest.ops.operations.executing import Executor, NotYetAppliedError
 from palimpsest.ops.operations.operation import Json, Operation, Read
+from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.requests import ExportRequest, JsonObject, SqlRequest
 from palimpsest.ops.service.client import NotThereError
 from palimpsest.ops.service.queries import Queries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.transport.attached import Attached, Check, attached
-from palimpsest.ops.transport.base import BackgroundTransport
+from palimpsest.ops.transport.base import BackgroundTransport, waited_for
 from palimpsest.ops.transport.turns import Turn, turn_records
 from palimpsest.streams.sensitive.policy import Policy
 
@@ -146,8 +147,8 @@ class InProcess(BackgroundTransport):
                 await self._lost(now)
                 continue
             if time.monotonic() >= deadline:
+                reason = waited_for(await self.answer(Status()))
                 raise NotYetAppliedError(
-                    f"{what} durable, and still pending after {seconds:g} s: the stages are"
-                    " busy or wait for a model (`palimpsest status`), and go on"
+                    f"{what} durable, and still pending after {seconds:g} s: {reason}, and go on"
                 )
             await now.moment(since)

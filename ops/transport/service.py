@@ -19,7 +19,8 @@ from palimpsest.ops.operations.operation import Json, Operation, Write
 from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.operations.results import CommandResult
 from palimpsest.ops.requests import SqlRequest
-from palimpsest.ops.transport.base import BackgroundTransport
+from palimpsest.ops.transport.base import BackgroundTransport, waited_for
+from palimpsest.ops.transport.problems import ForbiddenError
 from palimpsest.ops.transport.sending import Call, RetryPolicy, connected, send
 
 if TYPE_CHECKING:
@@ -202,8 +203,10 @@ class Service(BackgroundTransport):
             return True if idle > 1 else None
 
         if await _polled(quiet, time.monotonic() + seconds) is None:
+            reason = waited_for(await self.execute(Status(), 0.0))
             raise NotYetAppliedError(
-                f"what was published is durable, and still pending after {seconds:g} s"
+                f"what was published is durable, and still pending after {seconds:g} s: {reason},"
+                " and go on"
             )
 
 

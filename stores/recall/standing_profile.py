@@ -71,7 +71,9 @@ WHERE scope = $scope AND NOT is_deleted AND type NOT IN ('episodic', 'document_c
     AND (valid_until IS NULL OR valid_until > $now)
     AND NOT EXISTS (SELECT 1 FROM memory_edges e WHERE e.scope = $scope
         AND e.relation_type = 'supersedes' AND e.target_id = r.memory_id)
-ORDER BY pinned DESC, confidence DESC, occurred_at DESC, memory_id LIMIT $limit"""
+ORDER BY pinned DESC, confidence DESC, CASE WHEN occurred_at > created_at + INTERVAL 2 DAY
+    THEN created_at ELSE occurred_at END DESC, memory_id LIMIT $limit"""
+"""What is dated long after it was recorded has a wrong date, and is no news."""
 
 
 @dataclass(frozen=True, slots=True)

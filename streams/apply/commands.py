@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Sequence
 from dataclasses import fields, replace
 
@@ -32,6 +33,7 @@ from palimpsest.schemas.commands import (
     ShadowProposal,
     UpdateShortTermCommand,
 )
+from palimpsest.schemas.identity import entity_id
 from palimpsest.schemas.messages import CommandIntent, GraphWork
 from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.rows import (
@@ -56,7 +58,7 @@ from palimpsest.streams.apply.command_work import (
 from palimpsest.streams.apply.erase import erase_scope
 from palimpsest.streams.apply.forget import Sources, forget, load_derived, recover
 from palimpsest.streams.apply.hiding import hide_or_show, told_hiding
-from palimpsest.streams.apply.outcomes import load_names, texts_after
+from palimpsest.streams.apply.outcomes import load_names, mention_row, texts_after
 from palimpsest.streams.apply.promotion import promote_step
 from palimpsest.streams.apply.remember import EXPLICIT_IMPORTANCE, parse_prefix, remember
 from palimpsest.streams.apply.rollback import rollback_step
@@ -68,7 +70,7 @@ from palimpsest.streams.apply.sessions import (
     told_end,
     without,
 )
-from palimpsest.streams.claims.grammar import USER
+from palimpsest.streams.claims.grammar import USER, claim_of
 from palimpsest.streams.claims.reading import claims_in
 from palimpsest.streams.claims.triples import triples_of
 from palimpsest.streams.memory_rows import (
@@ -89,7 +91,8 @@ from palimpsest.streams.privacy import (
 )
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Answer, Ask, Embed, Embedded, Message, Step
-from palimpsest.streams.store_port import ExpireShortTerm, Load, Loaded, Put
+from palimpsest.streams.store_port import ExpireShortTerm, Load, Loaded, Put, Write
+from palimpsest.streams.text.linker import canonical_name
 
 PENDING = None
 """The result of a command that a later stage will answer; no one is shown it."""
@@ -275,8 +278,10 @@ def _modify(work: Work, patch: MemoryPatch, reason: str) -> JsonValue:
     work.tell("modified", row.memory_id, patch.reason or reason, row, updated)
     if updated.content != row.content and row.type not in SOURCE_TYPES:
         known = work.graph.triples if work.graph is not None else ()
-        # The memories that have the names are linked by their texts.
-        told = (*known, *_relations(updated, work.intent.actor.id))
+        speaker = _speaker(row, work.intent.actor.id)
+        relations = _relations(updated, speaker)
+        work.writes += _mentions(updated, relations, speaker)
+        told = (*known, *relations)
         work.graph = GraphWork(memory_ids=(), triples=told) if told else None
     answer: dict[str, JsonValue] = {
         "id": row.memory_id,
@@ -288,15 +293,40 @@ def _modify(work: Work, patch: MemoryPatch, reason: str) -> JsonValue:
     return answer
 
 
-def _relations(row: MemoryRow, actor: str) -> tuple[Triple, ...]:
-    """What the memory's text relates, as far as it is a claim that the rules know. Where no person
-    is named for it, the memory is its actor's, and "I" is the user, as when it was remembered."""
-    speaker = USER if row.who in ("", "pipeline", actor) else row.who
+def _speaker(row: MemoryRow, actor: str) -> str:
+    """Whom "I" is in a corrected text: the person whose memory it is, else whom it was about."""
+    if row.who not in ("", "pipeline", actor):
+        return row.who
+    claim = claim_of(row.content)
+    return USER if claim is None else claim.holder.partition("'s ")[0]
+
+
+def _relations(row: MemoryRow, speaker: str) -> tuple[Triple, ...]:
+    """What the memory's text relates, as far as it is a claim that the rules know."""
+    whole = claim_of(row.content, speaker)
+    said = claims_in(row.content, speaker, row.occurred_at.date()) if whole is None else [whole]
     return tuple(
         Triple(**told._asdict(), confidence=row.confidence)
-        for claim in claims_in(row.content, speaker, row.occurred_at.date())
+        for claim in said
         for told in triples_of(claim)
     )
+
+
+_FIRST_PERSON = re.compile(r"\b(?:I|[Mm]e|[Mm]y|[Ww]e|[Oo]ur|[Uu]s)\b")
+
+
+def _mentions(row: MemoryRow, relations: Sequence[Triple], speaker: str) -> list[Write]:
+    """That the memory's text names the ends of its relations, as it has them: "The user" is found
+    by no capital, and "my" names the speaker."""
+    names = dict.fromkeys(name for each in relations for name in (each.source, each.target))
+    writes: list[Write] = []
+    for name in names:
+        spoken = _FIRST_PERSON.search(row.content) if name == speaker else None
+        shown = name if name in row.content else "" if spoken is None else spoken.group()
+        if shown:
+            name_id = entity_id(row.scope, canonical_name(name))
+            writes.append(Put(mention_row(row, name_id, shown)))
+    return writes
 
 
 def _says_else(row: MemoryRow, updated: MemoryRow) -> bool:

@@ -45,19 +45,22 @@ def link_writes(row: MemoryRow, names: Mapping[str, str]) -> list[Write]:
     """Mentions of those known names (canonical, with their ids) that the memory's text has."""
     text = linked_text(row.type, row.who, row.content)
     return [
-        Put(
-            MentionRow(
-                memory_id=row.memory_id,
-                text_key=row.embedding_key,
-                name_id=name_id,
-                scope=row.scope,
-                mention_text=shown,
-                confidence=1.0,
-            )
-        )
+        Put(mention_row(row, name_id, shown))
         for name, name_id in names.items()
         if (shown := names_in(text, name)) is not None
     ]
+
+
+def mention_row(row: MemoryRow, name_id: str, shown: str) -> MentionRow:
+    """That the memory's present text has the name, written so."""
+    return MentionRow(
+        memory_id=row.memory_id,
+        text_key=row.embedding_key,
+        name_id=name_id,
+        scope=row.scope,
+        mention_text=shown,
+        confidence=1.0,
+    )
 
 
 def outcome_row(message: Message, outcome: Outcome) -> OutcomeRow:

@@ -136,6 +136,41 @@ FIELDS: Final = frozenset(
     daycare museum nonprofit non-profit company firm business real_estate cybersecurity biotech
     government politics fashion theater theatre food_industry industry sector department""".split()
 )
+EMPLOYERS: Final = (
+    FIELDS
+    | JOBS
+    | frozenset(
+        """academy agency airline airport army association atelier authority bistro bookshop
+        bookstore branch brewery broker butchery cafeteria call_center call_centre campus canteen
+        casino center centre chain charity church cinema city club college consulate consultancy
+        cooperative co-op corporation council county court courthouse data_center data_centre
+        dealership deli department diner docks embassy farm fire_brigade foundation front_desk
+        gallery garage grocery group harbor harbour headquarters help_desk hospice hostel
+        information_desk inn institute institution insurer kindergarten label laboratory laundry
+        magazine mall manufacturer market mill mine ministry mosque municipality navy newspaper ngo
+        nursery care_home funeral_home nursing_home observatory orchard orchestra park parliament
+        pharmacy pizzeria plant police port post_office practice preschool press prison project
+        provider pub publisher quarry radio railway railways ranch reception refinery registry
+        retailer sanctuary service services shelter shipyard site society spa stables stadium state
+        station studio subsidiary supermarket supplier synagogue tavern team temple terminal
+        theater theatre trust union university utility vineyard winery workshop yard zoo
+        baker's butcher's chemist's dentist's doctor's florist's grocer's hairdresser's optician's
+        tailor's vet's
+        accenture airbnb aldi alibaba allianz amazon amd apple bmw boeing bosch cisco costco dell
+        deloitte disney ericsson facebook google hsbc huawei ibm ikea intel kpmg lego lidl
+        mcdonald's mcdonalds meta microsoft netflix nike nokia nvidia oracle paypal pfizer philips
+        pwc salesforce samsung sap shell siemens sony spotify starbucks stripe target tesco tesla
+        tiktok toyota twitter uber verizon vodafone volkswagen volvo walmart""".split()
+    )
+)
+"""Who employs and where, with the names of firms that many write without a capital."""
+MANNERS: Final = frozenset(
+    """pace speed rate tempo rhythm level height heights altitude night nights day days noon
+    midnight dawn dusk sunrise sunset weekend weekends christmas easter lunchtime hour hours
+    efficiency capacity notice distance temperature temperatures intensity length home work job
+    desk best leisure""".split()
+)
+"""When, how and how fast somebody works, also where it is written like a name."""
 HABIT_PLACES: Final = frozenset(
     """gym church mosque temple synagogue therapy yoga pool library dialysis physiotherapy class
     classes park runs run walk walks swim meetings pilates market spa beach club work""".split()

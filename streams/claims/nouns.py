@@ -10,6 +10,7 @@ import re
 from itertools import pairwise
 from typing import Final
 
+from palimpsest.streams.claims.lexicon import LANGUAGES
 from palimpsest.streams.claims.places import is_known
 from palimpsest.streams.claims.verbs import PASTS, PRESENTS
 
@@ -82,7 +83,8 @@ def is_place(text: str) -> bool:
     """Whether `text` is where somebody can live: a name, a known city, "a small town"."""
     plain = text.strip()
     if is_name(plain):
-        return _NOT_A_PLACE.isdisjoint(plain.lower().split())
+        lowered = plain.lower()
+        return lowered not in MOODS and _NOT_A_PLACE.isdisjoint(lowered.split())
     small = _SMALL_PLACE.fullmatch(plain)
     if small is not None:
         return small["near"] is None or is_place(small["near"])
@@ -101,6 +103,12 @@ _NOT_A_PLACE: Final = frozenset(
     """.split()
 )
 """Names that somebody moves to without changing home."""
+MOODS: Final = LANGUAGES | frozenset(
+    """peace harmony style sin denial fear hope love luxury poverty comfort silence freedom exile
+    chaos pain shame secret spring summer autumn winter christmas easter night nights justice
+    mondays tuesdays wednesdays thursdays fridays saturdays sundays""".split()
+)
+"""How, when and what for somebody lives or works, as the whole of a name; New Hope is a place."""
 
 
 def without_determiner(text: str) -> str:

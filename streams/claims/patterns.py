@@ -12,8 +12,8 @@ from palimpsest.streams.claims.claim import Slot
 from palimpsest.streams.claims.verbs import ANY_VERB
 
 Kind = Literal[
-    "place", "org", "job", "thing", "list", "activity", "liked", "verb", "person", "age",
-    "date", "language", "illness", "animal", "owned", "nothing", "meal", "degree", "food",
+    "place", "org", "employer", "job", "thing", "list", "activity", "liked", "verb", "person",
+    "age", "date", "language", "illness", "animal", "owned", "nothing", "meal", "degree", "food",
     "appointment", "allergies", "game", "discipline", "lessons", "resolve", "named", "trip",
     "household", "field", "journey", "habit", "award", "counted", "title", "occasion",
     "taken", "deed", "money", "complaint", "project", "figure", "done", "brand",
@@ -79,18 +79,18 @@ _ROWS: Final = (
     _row("event", "turn", "", EVENTS, "age", key="turned"),
     _row("name", "be", "called|named", PRESENT, "person"),
     # work
-    _row("work", "work", "at|for", STATES, "org"),
+    _row("work", "work", "at|for", STATES, "employer"),
     _row("work", "work", "on", STATES, "post"),
     _row("work", "run|manage", "", STATES, "field", key="runs"),
     _row("work", "work", "in|in the field of", STATES, "field", key="field"),
     _row("work", "work", "from home|from my home office|remotely|full-time|part-time|nights"
          "|night shifts", STATES, "nothing", key="mode"),
-    _row("work", "be", "employed at|employed by|employed with", PRESENT, "org"),
-    _row("work", "start", "working at|working for|a job at|a new job at|at", EVENTS, "org",
+    _row("work", "be", "employed at|employed by|employed with", PRESENT, "employer"),
+    _row("work", "start", "working at|working for|a job at|a new job at|at", EVENTS, "employer",
          news=True),
-    _row("work", "get", "a job at|a new job at|hired by|hired at", EVENTS, "org", news=True),
-    _row("work", "leave|quit|lose", "my job at|his job at|her job at|their job at", EVENTS, "org",
-         denies=True, news=True),
+    _row("work", "get", "a job at|a new job at|hired by|hired at", EVENTS, "employer", news=True),
+    _row("work", "leave|quit|lose", "my job at|his job at|her job at|their job at", EVENTS,
+         "employer", denies=True, news=True),
     _row("work", "lose|quit|leave", "my job|his job|her job|their job", EVENTS, "nothing",
          denies=True, news=True),
     _row("work", "be", "unemployed|self-employed|retired|a stay-at-home mom|a stay-at-home dad"

@@ -149,7 +149,7 @@ def _targets(source: str, relation: str, kind: str, values: list[str]) -> list[C
         target = without_determiner(value).strip()
         if relation in _NAMES_ONLY:
             target = re.split(r" (?:in|at|with|on|for|near) ", target)[0]
-            good = is_name(target)
+            good = is_name(target) and _IS_KIN.fullmatch(target) is None
         else:
             good = _is_node(target)
         if good and len(target) <= MAX_NAME_CHARACTERS:
@@ -157,8 +157,10 @@ def _targets(source: str, relation: str, kind: str, values: list[str]) -> list[C
     return found
 
 
+_IS_KIN: Final = re.compile(KIN, re.IGNORECASE)
 _NO_NODE: Final = re.compile(
-    r"\b(?:of|for|in|with|to|at|on|from|by|about|over|their|like|more|new|different|all|than)\b|\d"
+    r"\b(?:of|for|in|with|to|at|on|from|by|about|over|their|like|more|new|different|all|than"
+    r"|abroad|overseas|online|remotely|together|alone|here|there|daily|full-time|part-time)\b|\d"
 )
 
 

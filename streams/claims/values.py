@@ -8,6 +8,7 @@ from typing import Final
 
 from palimpsest.streams.claims import lexicon
 from palimpsest.streams.claims.nouns import (
+    MOODS,
     is_activity,
     is_deed,
     is_listed,
@@ -301,12 +302,25 @@ def _language(text: str) -> bool:
 
 _NO_ORG: Final = frozenset(
     """my job|work|my work|home|my desk|my best|his job|her job|their job|night|nights|day|noon
-    |midnight|dawn|dusk|weekend|weekends|the weekend|christmas|easter|short notice|height|heights
-    |full speed|full capacity|my own pace|free|fun|money|cash|tips|myself""".replace(
-        "\n    ", ""
-    ).split("|")
+    |midnight|dawn|dusk|weekend|weekends|the weekend|christmas|easter|short notice|full speed|free
+    |fun|money|cash|tips|myself""".replace("\n    ", "").split("|")
 )
-"""Also when and how one works, and what for."""
+"""Also when one does it, and what for."""
+
+
+def _employer(text: str) -> bool:
+    """A name, where people are employed, or who employs: "Oceano", "two bakeries", "a lawyer";
+    never how, when or what for somebody works: "a steady pace", "odd hours", "a living"."""
+    if not is_noun_phrase(text, definite=True) or text.lower() in _NO_ORG | MOODS:
+        return False
+    named = re.split(r",| (?:in|at|on|of|for|with|from|near|named|called)\b", text, maxsplit=1)[0]
+    singular = re.sub(r"ies$", "y", named).removesuffix("s")
+    if _last(named, lexicon.EMPLOYERS) or _last(singular, lexicon.EMPLOYERS):
+        return True
+    written_as_name = named != named.lower() and not _last(named, lexicon.MANNERS)
+    return written_as_name or _RELATIVE.fullmatch(text) is not None
+
+
 _DRAWN_OUT: Final = re.compile(r"(\w)\1\1")
 
 
@@ -352,6 +366,7 @@ def _branded(text: str) -> bool:
 
 _KINDS: Final[dict[Kind, Callable[[str], bool]]] = {
     "place": is_place,
+    "employer": _employer,
     "org": lambda text: is_noun_phrase(text, definite=True) and text.lower() not in _NO_ORG,
     "job": _job,
     "thing": lambda text: is_noun_phrase(text, definite=False),

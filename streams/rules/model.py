@@ -21,7 +21,7 @@ from palimpsest.streams.claims.grammar import USER
 from palimpsest.streams.claims.triples import triples_of
 from palimpsest.streams.claims.turn import claims_of_turn
 from palimpsest.streams.models.base import PermanentModelError, Prompt, Reply
-from palimpsest.streams.prompting.prompts import MAX_FACTS, MAX_TRIPLES, TRUNCATED
+from palimpsest.streams.prompting.prompts import TRUNCATED
 from palimpsest.streams.rules.quotes import without_marks
 from palimpsest.streams.text.dates import stated_end
 from palimpsest.streams.text.sameness import same_fact
@@ -108,13 +108,13 @@ def _extract(subject: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     whole = content.removesuffix(TRUNCATED)
     if whole != content:  # it ends where the text was cut
         whole = whole[: max(whole.rfind("."), whole.rfind("\n"), 0)]
-    claims = claims_of_turn(whole, _speaker(subject), occurred_at, _before(subject))[:MAX_FACTS]
+    claims = claims_of_turn(whole, _speaker(subject), occurred_at, _before(subject))
     relations: list[JsonValue] = []
     for claim in claims:
         for triple in triples_of(claim):
             relations.append({**triple._asdict(), "confidence": _confidence(claim)})
     facts: list[JsonValue] = [_fact(claim, occurred_at, explicit) for claim in claims]
-    return {"facts": facts, "entities": relations[:MAX_TRIPLES]}
+    return {"facts": facts, "entities": relations}
 
 
 def _speaker(subject: Mapping[str, JsonValue]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,8 @@ from palimpsest.streams.models.base import (
 from palimpsest.streams.models.recorded import RecordedReplies, question
 from palimpsest.streams.runtime.model_usage import Usage
 from palimpsest.streams.stage import Embedded, Generate, ModelUnavailable
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Asked = TypeVar("Asked")
@@ -45,10 +48,12 @@ def backoff(attempt: int, jitter: float, retry_after: float | None = None) -> fl
 
 @dataclass(slots=True)
 class Outage:
-    """A provider that does not answer now: since when it is being retried, and why."""
+    """A provider that does not answer now: why, how often it was tried, and whether it answered
+    before this try."""
 
     reason: str
     tries: int
+    is_new: bool = False
 
 
 @dataclass(slots=True)
@@ -73,7 +78,7 @@ class ModelPort:
     called: str | None = None
     """What its calls are counted as; None: `llm:` and the provider."""
     on_outage: Callable[[str, Outage], None] | None = None
-    """Called after each try that failed."""
+    """Called after each try that failed; None: a new outage is logged."""
     _slots: asyncio.Semaphore | None = None
     _kept: dict[str, Embedding] = field(default_factory=dict)
 
@@ -204,9 +209,12 @@ class ModelPort:
             try:
                 result = await call()
             except TransientModelError as error:
-                outage = self.outages[name] = Outage(str(error), attempt + 1)
+                outage = Outage(str(error), attempt + 1, name not in self.outages)
+                self.outages[name] = outage
                 if self.on_outage is not None:
                     self.on_outage(name, outage)
+                elif outage.is_new:
+                    logger.warning("waiting for %s, which is tried again: %s", name, error)
                 self.usage.of(name).retries += 1
                 await self.wait(backoff(attempt, random.random(), error.retry_after))
                 attempt += 1

@@ -18,7 +18,7 @@ from palimpsest.streams.sensitive.numbers import (
     outside_uuids,
 )
 from palimpsest.streams.sensitive.passwords import find_passwords, mentions_one
-from palimpsest.streams.sensitive.spans import KINDS, Kind, Span, merged, replaced
+from palimpsest.streams.sensitive.spans import KINDS, Kind, Span, merged, pseudonym, replaced
 
 _MASKING: Final = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
@@ -53,6 +53,10 @@ _OF_NUMBERS: Final[tuple[tuple[Kind, Callable[[str], Iterator[Span]]], ...]] = (
 MOST_ROUNDS: Final = 8
 _PLAIN: Final = re.compile(r"[a-z_-]{0,20}|[A-Za-z0-9_.-]{0,8}")
 """One short word, as most fields beside the content are: nothing that is looked for is as short."""
+
+
+_NUMBER_AS_NAME: Final = re.compile(r"\(?(?:\+|0(?=[1-9]))[\d ()/.\u00a0-]{7,24}")
+"""Nothing but a telephone number: in a name it needs no words and no groups to be told."""
 
 
 def plain(text: str) -> str:
@@ -93,6 +97,8 @@ def redacted(text: str, kinds: Collection[Kind] = KINDS, names: bool = False) ->
     """The text with a placeholder in the place of every finding, itself where there is none. One
     that `names` a person tells numbers of telephones apart.
     Redacting again changes nothing: what is told by words that came nearer is taken out, too."""
+    if _NUMBER_AS_NAME.fullmatch(text) and names and "phone" in kinds:
+        return pseudonym("phone", text)
     if _PLAIN.fullmatch(text):
         return text
     looked_through = plain(text)
@@ -119,7 +125,7 @@ TOLD: Final = 0.9
 _OPENS: Final = (
     r"(?:verification|confirmation|one[ -]?time|security|log-?in|sign-?in|log-?on|access|unlock"
     r"|auth(?:entication|orization)?|2fa|two[ -]factor|mfa|sms|recovery|reset|backup|door|gate"
-    r"|alarm|garage|entry|safe|lock(?:box|er)?|voicemail|sicherheits|bestätigungs|tür|zugangs)"
+    r"|alarm|garage|entry|wi-?fi|safe|lock(?:box|er)?|voicemail|sicherheits|bestätigungs|tür|zugangs)"
 )
 _NAMES: Final = (
     rf"{_OPENS}[ -]?(?:pass)?codes?|otp(?: code)?|m?tan|puk2?(?: code)?|cv[vcn]2?(?: code)?"
@@ -143,7 +149,8 @@ _BEFORE: Final = re.compile(
     r"(?<![A-Za-z0-9-])(?:[A-Z]-)?(?P<value>\d{4,8}|\d{3}[ -]\d{3})"
     r" (?:is|was|as|ist) (?:your|the|my|our|ihr|dein|mein)(?: [^\s.,:]{1,20}){0,3}?"
     rf" (?:{_NAMES})(?![a-z])"
-    r"|(?<![A-Za-z])(?:use|enter|type) (?P<used>\d{4,8}) to (?:log|sign|verify|confirm|unlock)",
+    r"|(?<![A-Za-z])(?:use|enter|type) (?P<used>\d{4,8}) (?:to (?:log|sign|verify|confirm|unlock)"
+    r"|as (?:your|the|my) (?:[a-z-]{1,16} ){0,2}(?:code|pin)(?![a-z]))",
     re.IGNORECASE,
 )
 _COMBINATION: Final = re.compile(

@@ -58,7 +58,7 @@ _PHONE_WORDS: Final = re.compile(
 )
 _NO_PHONE: Final = re.compile(
     r"order|invoice|isbn|part|serial|model|ticket|reference|version|track|bestell|rechnung|artikel"
-    r"|price|costs?\b|score|注文|品番|型番|\bid\b|№|\bno\.\s*$",
+    r"|price|costs?\b|score|lotter|lotto|lotería|bingo|注文|品番|型番|\bid\b|№|\bno\.\s*$",
     re.IGNORECASE,
 )
 _INTERNATIONAL: Final = re.compile(
@@ -166,5 +166,7 @@ def _is_phone(pattern: re.Pattern[str], text: str, match: re.Match[str]) -> bool
             (9 if told else 10) <= count <= 12
             and (told or len(parts) >= 3)
             and not _YEAR_FIRST.match(found)
+            # By twos, as in France, there are five of them: six are drawn.
+            and (told or len(parts) != 6)
         )
     return True

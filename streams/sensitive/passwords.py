@@ -319,12 +319,15 @@ def _is_quoted_value(found: str, named: str, how: str) -> bool:
 
 
 def _is_of_another_pass(found: str, name: str, said: str) -> bool:
-    """ "La password è scaduta"; and a pass leads over mountains, and exams are to pass."""
-    if said.strip() in ("è", "é", "es") and found.lower().endswith(_PARTICIPLES):
+    """ "La password è scaduta", "est expiré"; a pass leads over mountains, exams are to pass."""
+    lowered, is_ = found.lower(), said.strip()
+    if is_ in ("è", "é", "es") and lowered.endswith(_PARTICIPLES):
+        return True
+    if is_ == "est" and lowered.endswith(("é", "ée", "correct", "incorrecte", "invalide")):
         return True
     if name.lower() != "pass":
         return False
-    return said.strip() not in ("is", "was", "ist", "est", "'s") or not (
+    return is_ not in ("is", "was", "ist", "est", "'s") or not (
         _has_the_look(found, 5) and any(map(str.isalpha, found))
     )
 

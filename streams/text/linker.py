@@ -156,15 +156,16 @@ def candidate_names(text: str) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for match in _QUOTED.finditer(text):
         _note(found, match.group(1))
+    seen: set[str] = set()
     run: list[str] = []
     last_end = -1
     for start, end in _name_like_words(text):
         if run and not text[last_end:start].isspace():
-            _note_run(found, run)
+            _note_run(found, seen, run)
             run = []
         run.append(text[start:end])
         last_end = end
-    _note_run(found, run)
+    _note_run(found, seen, run)
     return MappingProxyType(dict(islice(found.items(), MAX_NAMES)))
 
 
@@ -242,13 +243,15 @@ def _ends(name: str, text: str, end: int) -> bool:
     return tail is None or _PARTICLES.fullmatch(tail.group()) is not None
 
 
-def _note_run(found: dict[str, str], run: list[str]) -> None:
+def _note_run(found: dict[str, str], seen: set[str], run: list[str]) -> None:
     for start in range(len(run)):
         if len(found) >= MAX_NAMES:
             return
-        for end in range(start + 1, min(len(run), start + MAX_WORDS) + 1):
-            shown = " ".join(run[start:end])
-            if len(shown) >= 2:
+        shown = ""
+        for word in run[start : start + MAX_WORDS]:
+            shown = f"{shown} {word}" if shown else word
+            if len(shown) >= MIN_NAME_CHARACTERS and shown not in seen:
+                seen.add(shown)
                 _note(found, shown)
 
 

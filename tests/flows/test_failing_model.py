@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pytest
+
+from palimpsest import Memory, NotYetAppliedError
 from tests.flows.program import Program
 
 
@@ -56,3 +59,22 @@ def test_a_run_once_ends_where_the_model_refuses_completions(tmp_path: Path) -> 
     assert "answered 401" in told
     assert "left: extract 2" in told
     assert program.json("sql", "SELECT count(*) AS n FROM turns") == [{"n": 2}]
+
+
+def test_a_failing_model_is_told_once_by_a_run_and_in_the_library(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with refusing(500) as address:
+        settings = {"embedding.provider": "hashing", "llm.provider": "openai", "llm.model": "m"}
+        settings |= {"llm.base_url": address, "llm.api_key": "k"}
+        with Memory(tmp_path / "lib", scope="ana", settings=settings) as memory:
+            memory.add([{"content": "I live in Lisbon."}, {"content": "I am allergic to nuts."}])
+            with pytest.raises(NotYetAppliedError, match=r"waiting for a model: .* answered 500"):
+                memory.wait_until_processed(1.0)
+        told = [each for each in caplog.messages if "waiting for llm:openai" in each]
+        assert len(told) == 1
+        named = {f"PALIMPSEST_{k.upper().replace('.', '__')}": v for k, v in settings.items()}
+        (tmp_path / "run").mkdir()
+        program = Program(tmp_path / "run", **named)
+        program.ok("ingest", program.turns("I live in Lisbon.", "I am allergic to walnuts."))
+        assert program.fails("run", "--once").count("waiting for llm:openai") == 1

@@ -46,8 +46,52 @@ def test_notices_of_whatsapp_are_no_memories(notice: str, tmp_path: Path) -> Non
     assert len(records(tmp_path, "chat.txt", chat)) == 1
 
 
+_NOTICES = {
+    "en": "This message was deleted|You deleted this message.|video omitted|Missed voice call"
+    "|IMG-20260201-WA0001.jpg (file attached)|<Media omitted>",
+    "de": "Diese Nachricht wurde gelöscht.|Video weggelassen|<Medien ausgeschlossen>"
+    "|IMG-1.jpg (Datei angehängt)|Verpasster Sprachanruf",
+    "es": "Se eliminó este mensaje.|Eliminaste este mensaje|imagen omitida|<Multimedia omitido>"
+    "|Los mensajes y las llamadas están cifrados de extremo a extremo. Nadie fuera de este chat.",
+    "fr": "Ce message a été supprimé|Vous avez supprimé ce message|image absente|<Médias omis>"
+    "|Les messages et les appels sont chiffrés de bout en bout. Aucun tiers ne peut les lire.",
+    "it": "Questo messaggio è stato eliminato|immagine omessa|<Media omessi>"
+    "|I messaggi e le chiamate sono crittografati end-to-end. Nessuno al di fuori della chat.",
+    "pt": "Mensagem apagada|Você apagou esta mensagem|imagem ocultada|<Mídia oculta>"
+    "|As mensagens e as chamadas são protegidas com a criptografia de ponta a ponta.",
+    "nl": "Dit bericht is verwijderd|afbeelding weggelaten|<Media weggelaten>"
+    "|Berichten en oproepen worden end-to-end versleuteld. Niemand buiten deze chat.",
+    "ru": "Данное сообщение удалено|Вы удалили данное сообщение|изображение отсутствует"
+    "|<Без медиафайлов>|Пропущенный аудиозвонок|Сообщения и звонки защищены сквозным шифрованием."
+    " Третьи лица, включая WhatsApp, не могут прочитать ваши сообщения.",
+    "ja": "このメッセージは削除されました|このメッセージを削除しました。|画像は含まれていません"
+    "|<メディアは含まれていません>|メッセージと通話はエンドツーエンド暗号化されています。",
+    "tr": "Bu mesaj silindi|görüntü dahil edilmedi|<Medya dahil edilmedi>"
+    "|Mesajlar ve aramalar uçtan uca şifrelidir. Bu sohbetin dışındaki hiç kimse okuyamaz.",
+    "pl": "Ta wiadomość została usunięta|obraz pominięto|<Pominięto multimedia>"
+    "|Wiadomości i połączenia są szyfrowane metodą end-to-end.",
+    "zh": "此消息已删除|您删除了这条消息|图片已忽略|消息和通话已进行端到端加密。",
+}
+
+
+@pytest.mark.parametrize("language", _NOTICES)
+def test_notices_of_whatsapp_are_no_memories_in_each_language(
+    language: str, tmp_path: Path
+) -> None:
+    lines = [f"01.02.26, 09:00 - Ana: {said}" for said in _NOTICES[language].split("|")]
+    chat = "\n".join([*lines, "01.02.26, 09:01 - Ana: I live in Porto."])
+    [kept] = records(tmp_path, "chat.txt", chat)
+    assert b"I live in Porto." in (kept.value or b"")
+
+
 @pytest.mark.parametrize(
-    "said", ["Das Bild weggelassen hat Ben.", "Our messages are not end-to-end encrypted, right?"]
+    "said",
+    [
+        "Сообщения надо шифровать",
+        "メッセージを削除しましたか？",
+        "Das Bild weggelassen hat Ben.",
+        "Our messages are not end-to-end encrypted, right?",
+    ],
 )
 def test_what_people_say_of_such_things_is_kept(said: str) -> None:
     assert MEDIA.fullmatch(said) is None

@@ -7,6 +7,7 @@ from time import process_time
 
 import pytest
 
+from palimpsest.streams.claims.claim import Claim
 from palimpsest.streams.claims.grammar import categories_of, claim_of
 from palimpsest.streams.claims.reading import claims_in
 from palimpsest.streams.claims.triples import triples_of
@@ -16,8 +17,12 @@ TODAY = date(2026, 3, 4)  # a Wednesday
 AT = datetime(2026, 3, 4, 10, tzinfo=UTC)
 
 
+def claimed(said: str, speaker: str = "Ana", before: str = "") -> list[Claim]:
+    return claims_of_turn(said, speaker, AT, before)
+
+
 def texts(said: str, speaker: str = "Ana", before: str = "") -> list[str]:
-    return [claim.text for claim in claims_of_turn(said, speaker, AT, before)]
+    return [claim.text for claim in claimed(said, speaker, before)]
 
 
 @pytest.mark.parametrize(
@@ -373,13 +378,51 @@ def test_a_time_with_a_capital_within_a_sentence_is_a_name(said: str, fact: str 
 
 
 @pytest.mark.parametrize(
-    "said", ["night", "the weekend", "Christmas", "full speed", "short notice"]
+    "how",
+    """at night|at the weekend|at Christmas|at full speed|at short notice|at a steady pace|at home
+    |at home on Fridays|at height|at great heights|at a desk|at odd hours|at a loss|at sunrise
+    |at lunchtime|at nine|at 9|at minimum wage|at a high level|at half capacity|at Full Speed
+    |at Peak Efficiency|at a rate of ten an hour|at a distance in Porto|at risk|at sea|for a living
+    |for peanuts|for long hours|for a good cause|for food|for justice|for pleasure
+    |for a living wage|for Money|for Fun|for Peace""".replace("\n    ", "").split("|"),
 )
-def test_when_and_how_one_works_is_no_employer(said: str) -> None:
-    assert texts(f"I work at {said}.") == []
+def test_when_how_and_what_for_one_works_is_no_employer(how: str) -> None:
+    for subject in ("I work", "My sister Rita works", "I'm working", "I started working"):
+        assert not [claim for claim in claimed(f"{subject} {how}.") if claim.slot == "work"]
 
 
-@pytest.mark.parametrize("said", ["peace", "fear", "luxury", "peace and quiet"])
+@pytest.mark.parametrize("how", ["at zero", "at the bottom", "at a young age", "at the deep end"])
+def test_where_a_beginning_was_is_no_employer(how: str) -> None:
+    assert texts(f"I started {how}.") == []
+
+
+@pytest.mark.parametrize(
+    "where",
+    """at a bakery|at the hospital in Porto|at a law firm|at schools|at two bakeries|at a school
+    |at the dentist's|at the front desk|at the Meridian project|at Meridian bank|at 3M|at google
+    |at Oceano's bakery|at Nokia in Espoo|for an NGO|for the city|for my father|for a lawyer
+    |for the government|for a small startup|for NovaTech, a startup|at a company called Oceano
+    |at a petrol station|for Night Owl|at the Weekend Bakery|for a big tech company
+    """.replace("\n    ", "").split("|"),
+)
+def test_an_employer_is_a_name_or_where_people_are_employed(where: str) -> None:
+    [claim] = claimed(f"I work {where}.")
+    assert (claim.slot, claim.key) == ("work", "")
+    [begun] = claimed(f"I started working {where}.")
+    assert (begun.slot, begun.value) == ("work", claim.value)
+
+
+@pytest.mark.parametrize("said", ["I study abroad.", "I visited Mum."])
+def test_what_is_no_name_has_no_relation(said: str) -> None:
+    [claim] = claimed(said)
+    assert triples_of(claim) == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    """peace|fear|luxury|peace and quiet|Peace|Harmony|Style|Sin|Denial|English|Spring|Christmas
+    |poverty|the moment|a bubble|Night|Mondays""".replace("\n    ", "").split("|"),
+)
 def test_how_one_lives_is_no_place(said: str) -> None:
     assert texts(f"I live in {said}.") == []
 

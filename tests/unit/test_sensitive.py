@@ -151,6 +151,11 @@ def test_two_who_are_named_by_their_numbers_stay_two() -> None:
 
     one, same, other = map(speaker, ("+49 170 1234567", "+49 (170) 123-4567", "+49 171 7654321"))
     assert one == same != other
+    # A name that is nothing but a number needs no words that tell it.
+    forms = ("0170 1234567", "01701234567", "0170/1234567", "(0170) 1234567", "+491701234567")
+    assert {speaker(form) for form in forms} == {one}
+    ids = ("1701234567", "00000042", "0", "007", "123456789012345678")
+    assert tuple(map(speaker, ids)) == ids
     assert placeholders_in(one) == placeholders_in(other) == ["phone"]
     assert "123" not in one.partition("#")[0]
     assert speaker(one) == one
