@@ -20,7 +20,6 @@ from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.operations.results import CommandResult
 from palimpsest.ops.requests import SqlRequest
 from palimpsest.ops.transport.base import BackgroundTransport, waited_for
-from palimpsest.ops.transport.problems import ForbiddenError
 from palimpsest.ops.transport.sending import Call, RetryPolicy, connected, send
 
 if TYPE_CHECKING:
