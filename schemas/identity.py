@@ -174,6 +174,27 @@ def document_id(scope: str, command_id: str) -> str:
     return derived_id("document", scope, command_id)
 
 
+@dataclass(frozen=True, slots=True)
+class ImportedIds:
+    """What the ids of a file are in the scope that takes it."""
+
+    from_scope: str
+    scope: str
+
+    def of(self, given: str) -> str:
+        if self.from_scope == self.scope:
+            return given
+        return derived_id("imported", self.scope, given)
+
+    def maybe(self, given: str | None) -> str | None:
+        return None if given is None else self.of(given)
+
+    def of_end(self, given: str) -> str:
+        """Of the end of an edge, which may be a state: `<id>@<version>`."""
+        memory_id, at, version = given.partition("@")
+        return f"{self.of(memory_id)}{at}{version}"
+
+
 def chunk_memory_id(document: str, content_hash: str) -> str:
     """The memory of a chunk: equal chunks of one document are one memory, of two documents two."""
     return derived_id("document-chunk", document, content_hash)

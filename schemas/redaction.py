@@ -12,12 +12,13 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pydantic import JsonValue
 
 from palimpsest.schemas.identity import (
+    ImportedIds,
     command_memory_id,
     document_id,
     fact_memory_id,
@@ -27,6 +28,7 @@ from palimpsest.schemas.identity import (
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.normal_forms import content_hash, normalized_content, storage_content
 from palimpsest.schemas.quotations import ERASED, LONG, Quotations
+from palimpsest.schemas.vocabulary import SOURCES, field_names, is_plain
 
 MARK: Final = re.compile(r"\[erased [^\s\]]+(?: \d+)?\]")
 _NAME_MARK: Final = re.compile(r"erased [0-9a-f-]{36} \d+")
@@ -45,14 +47,18 @@ OF_MODEL: Final = frozenset({"raw_output", "warnings", "dropped", "decision_reas
 """Fields in which a model speaks about what it was shown."""
 _PROPOSED: Final = frozenset({"created", "modified", "deleted", "none", "dropped"})
 """Outcomes of a fact whose reason is the decision's."""
-SOURCES: Final = frozenset({"conversation", "extraction", "manual", "document", "self-taught"})
-"""Kinds of sources that the program knows; of others the name may tell something."""
 _GRAPH_LINES: Final = ("name", "relation", "mention", "aspect", "attribute")
 """Kinds of imported lines that tell of the graph."""
 _LABELS: Final = frozenset({"project", "source_id", "normalized_content", "content_hash"})
 """What else a command may say of the memory that it makes."""
 _CALLED: Final = ("title", "source")
 """What a document is called by."""
+_STAYS: Final = frozenset(
+    {"id", "memory_id", "turn_memory_id", "source_id", "target_id", "session_id", "correlation_id"}
+    | {"name", "canonical_name", "main", "source", "target", "entity"}
+    | {"changed_by", "updated_by", "model", "prompt_version", "extraction_model", "reason"}
+)
+"""Of an imported line: ids, names (which go by themselves), who and what made it."""
 _AUTHORED: Final = frozenset({"entities", "attributes"})
 """What the graph is told of a memory beside triples."""
 CHANGING: Final = (
@@ -99,10 +105,12 @@ def marks_of(texts: Mapping[str, Sequence[str]]) -> dict[str, str]:
 @dataclass(slots=True)
 class _Place:
     """Where in a record the walk is: whose text this is, if an erased memory's (`owner`), and of
-    what the next `content` is (`subject`)."""
+    what the next `content` is (`subject`). Within imported lines `ids` are what their ids are in
+    this scope."""
 
     owner: str | None = None
     subject: str | None = None
+    ids: ImportedIds | None = None
 
 
 @dataclass(slots=True)
@@ -122,6 +130,7 @@ class Redaction:
     told_by: Callable[[], Mapping[str, frozenset[str]]] = dict
     documents: frozenset[str] = frozenset()
     hashes: dict[str, str] = field(init=False)
+    _labels: dict[str, str] = field(default_factory=dict)
     quotations: Quotations = field(init=False)
 
     def __post_init__(self) -> None:
@@ -182,6 +191,10 @@ class Redaction:
     def _placed(self, node: Mapping[str, JsonValue], place: _Place) -> _Place:
         """Whose an object is, by the memories that it names."""
         owner, subject = place.owner, None
+        if isinstance(node.get("from_scope"), str) and isinstance(node.get("lines"), list):
+            return replace(place, ids=ImportedIds(str(node["from_scope"]), self.scope))
+        if place.ids is not None:
+            node = self._of_scope(node, place.ids)
         turn = node.get("turn")
         ids = [node.get("turn_memory_id"), node.get("source_memory"), node.get("memory_id")]
         ids += [turn.get("memory_id")] if isinstance(turn, dict) else []
@@ -201,7 +214,26 @@ class Redaction:
                 owner = None
             elif fact in self.erased or owner is not None:
                 owner, subject = owner or fact, fact
-        return _Place(owner, subject or place.subject or owner)
+        return _Place(owner, subject or place.subject or owner, place.ids)
+
+    def _of_scope(self, part: Mapping[str, JsonValue], ids: ImportedIds) -> Mapping[str, JsonValue]:
+        """What an imported line, or a part of one, is of: as the row that it becomes."""
+        names: tuple[str, ...] = ("memory_id", "source_memory")
+        match part.get("kind"):
+            case "memory":
+                return {"memory_id": ids.of(str(part.get("id")))}
+            case "state":
+                return self._of_scope({"kind": "memory", **_object(part.get("memory"))}, ids)
+            case "fact":
+                named = {"item_id": "id", "turn_memory_id": "turn_memory_id"}
+                return {name: ids.of(str(part.get(each))) for name, each in named.items()}
+            case "edge":
+                ends = [ids.of_end(str(part.get(f"{end}_id"))) for end in ("source", "target")]
+                ends = [end.partition("@")[0] for end in ends]
+                return {"memory_id": next((end for end in ends if end in self.erased), ends[0])}
+            case None if "action" in part:
+                names = ()  # what was proposed is the turn's
+        return {name: ids.of(str(part[name])) for name in names if part.get(name) is not None}
 
     def _object(self, node: Mapping[str, JsonValue], place: _Place) -> JsonValue:
         if "value_base64" in node:
@@ -216,6 +248,8 @@ class Redaction:
             redacted |= self._graph_line(node)
         if place.owner is not None:
             self._owned(node, redacted, place.owner)
+            if place.ids is not None and "kind" in node:
+                self._line(node, redacted)
         return redacted
 
     def _command(self, node: Mapping[str, JsonValue], redacted: dict[str, JsonValue]) -> None:
@@ -223,19 +257,33 @@ class Redaction:
             redacted["text"] = self._document(node.get("text"))
         if node.get("command") == "update-short-term-memory" and not self.kept:
             redacted["summary"] = ERASED  # of a scope of which nothing is left
+        if "command" not in node:
+            return
+        patches = _list(node.get("patches"))
+        named = [*_list(node.get("memory_ids"))]
+        named += [_object(each).get("memory_id") for each in (node, *patches)]
+        about = {each for each in named if isinstance(each, str)}
+        if about and about <= self.erased and not node.get("hard"):
+            redacted["reason"] = ERASED  # why an erasure was asked for stays
+        for patch, left in zip(patches, _list(redacted.get("patches")), strict=False):
+            if _object(patch).get("memory_id") in self.erased and isinstance(left, dict):
+                self._patch(_object(patch), left)
 
     def _owned(
         self, node: Mapping[str, JsonValue], redacted: dict[str, JsonValue], owner: str
     ) -> None:
         """What else goes with an erased memory's texts."""
-        if "action" in node or self._is_proposed(node):
+        if "action" in node or self._is_told(node):
             redacted["reason"] = ERASED
+        if isinstance(node.get("metadata"), dict) and "event" in node:
+            redacted["metadata"] = _plain_part(redacted["metadata"])
         if "item_id" in node and "categories" in node:
             redacted["categories"] = []
         if "turn_id" in node and "content" in node:
             self._turn(node, redacted, owner)
         if node.get("command") == "remember":
-            redacted |= {"tags": [], "metadata": {}, "who": None, "structured": None}
+            redacted |= {"metadata": {}, "who": None, "structured": None}
+            redacted |= {name: self._label(node[name]) for name in ("tags", "type") if name in node}
             redacted |= dict.fromkeys(_LABELS & redacted.keys())
             if redacted.get("source_type") not in SOURCES:
                 redacted.pop("source_type", None)
@@ -250,10 +298,47 @@ class Redaction:
         ids = [fact_memory_id(str(each.get("item_id"))) for each in facts if isinstance(each, dict)]
         return turn.get("memory_id") in self.erased and self.kept.isdisjoint(ids)
 
-    def _is_proposed(self, node: Mapping[str, JsonValue]) -> bool:
-        if str(node.get("event")) not in _PROPOSED or node.get("reason") == "turn stored":
+    def _patch(self, node: Mapping[str, JsonValue], redacted: dict[str, JsonValue]) -> None:
+        """What a command changes of a memory: what was a change is one afterwards."""
+        labels = ("tags", "type", "who")
+        redacted |= {name: self._label(node[name]) for name in labels if name in node}
+        if node.get("reason") is not None:
+            redacted["reason"] = ERASED
+
+    def _label(self, node: JsonValue) -> JsonValue:
+        """What stands for a word that someone gave: equal ones for equal words."""
+        if isinstance(node, list):
+            return [self._label(each) for each in node]
+        if not isinstance(node, str) or not node or is_mark(node) or is_plain(node):
+            return node
+        return self._labels.setdefault(node, f"[erased label {len(self._labels) + 1}]")
+
+    def _is_told(self, node: Mapping[str, JsonValue]) -> bool:
+        """Whether a reason tells of what became of a memory: that of the erasure itself stays."""
+        event = str(node.get("event", node.get("outcome")))
+        if event == "purged" or node.get("reason") == "turn stored":
             return False
-        return node.get("item_kind") == "fact" or str(node.get("changed_by")).startswith("pipeline")
+        by = str(node.get("changed_by", "pipeline"))
+        is_command = "changed_by" in node and node.get("item_kind") != "fact"
+        return event in _PROPOSED or (is_command and not by.startswith("pipeline"))
+
+    def _line(self, line: Mapping[str, JsonValue], redacted: dict[str, JsonValue]) -> None:
+        """What is left of an imported line: what the program counts and knows it by."""
+        for name, held in [*redacted.items()]:
+            if name in _STAYS or name in OWN:
+                continue
+            if isinstance(held, str) and held and not is_mark(held) and not is_plain(held):
+                redacted[name] = ERASED
+            elif isinstance(held, list) and name in ("tags", "categories"):
+                redacted[name] = []
+        if line["kind"] == "memory":
+            redacted |= {"metadata": {}, "extraction_model": None}
+            if line.get("source_type") != "extraction":
+                redacted["source_id"] = None
+        if line["kind"] == "state":
+            redacted["reason"] = ERASED
+        if line["kind"] == "mention":
+            redacted["text_key"] = ERASED  # a hash of the text
 
     def _turn(
         self, node: Mapping[str, JsonValue], redacted: dict[str, JsonValue], owner: str
@@ -316,6 +401,7 @@ class Redaction:
                 left.pop(name, None)  # of a facet
         if left:
             left |= {name: ERASED for name in ("mention_text", "summary") if node.get(name)}
+            left |= {name: "unknown" for name in ("entity_type",) if name in node}
             of_facet = {"aspect": ("canonical_name", "name"), "attribute": ("aspect",)}
             left |= dict.fromkeys(of_facet.get(str(node["kind"]), ()), "erased")
         if node["kind"] == "relation" and left:
@@ -415,6 +501,25 @@ class Redaction:
         text = value.decode(errors="surrogateescape")
         left = self.quotations.left_out(text)
         return value if left == text else left.encode(errors="surrogateescape")
+
+
+def _object(node: JsonValue) -> dict[str, JsonValue]:
+    return node if isinstance(node, dict) else {}
+
+
+def _list(node: JsonValue) -> list[JsonValue]:
+    return node if isinstance(node, list) else []
+
+
+def _plain_part(node: JsonValue) -> JsonValue:
+    """What of the program's own notes can tell nothing."""
+    if isinstance(node, dict):
+        known = field_names()
+        return {name: _plain_part(each) for name, each in node.items() if name in known}
+    if isinstance(node, list):
+        return [_plain_part(each) for each in node]
+    is_word = isinstance(node, str) and not is_mark(node) and not is_plain(node)
+    return ERASED if is_word and node else node
 
 
 def _unnamed(turn: JsonValue) -> JsonValue:

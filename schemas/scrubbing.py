@@ -10,38 +10,21 @@ from __future__ import annotations
 import base64
 import json
 import re
-import types
-import typing
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache
 from typing import Final
 
-from pydantic import BaseModel, JsonValue
+from pydantic import JsonValue
 
-from palimpsest.schemas.envelope import Envelope, Frozen
 from palimpsest.schemas.identity import turn_item_id, turn_memory_id
-from palimpsest.schemas.messages import SCHEMAS, ConversationTurn
+from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.privacy import erased_person
 from palimpsest.schemas.quotations import ERASED
-from palimpsest.schemas.redaction import SOURCES, dumped, is_mark, mark_of
-from palimpsest.schemas.row_types import ROW_TYPES
-from palimpsest.schemas.topics import CONVERSATION_TURNS, TOPICS
+from palimpsest.schemas.redaction import dumped, is_mark, mark_of
+from palimpsest.schemas.topics import CONVERSATION_TURNS
+from palimpsest.schemas.vocabulary import field_names, is_plain
 
-EDGES: Final = frozenset(
-    {"temporal", "causal", "entity", "derived_from", "supersedes", "restates", "contradicts"}
-)
-"""Relations that the program draws between memories."""
-_WORDS: Final = (
-    EDGES
-    | SOURCES
-    | {"episodic", "document-chunk", "unknown", "local", "pipeline"}
-    | {"dead", "turn stored", "graph updated", "imported"}
-)
-_STAGES: Final = frozenset(
-    {"normalize", "extract", "decide", "apply-writes", "graph-persist", "audit"}
-)
 _IDS: Final = frozenset({"turn_id", "session_id", "scope", "from_scope"})
 """What producers choose for things to be known by."""
 _COUNTED: Final = ("turn_id", "session_id", "role", "privacy")
@@ -58,54 +41,6 @@ _CODE: Final = re.compile(
     r"|confirmation_required): "
 )
 """What an error begins with, by which programs know it."""
-_PLAIN: Final = re.compile(
-    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:@\d{1,19})?|[0-9a-f]{64}"
-    r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.]{0,10}(?:Z|[+-]\d\d:?\d\d)?"
-    r"|erased (?:[0-9a-f-]{36} )?\d{1,9}|\[erased [0-9a-f]{32}\]",
-    re.ASCII | re.IGNORECASE,
-)
-"""Ids (of a memory's state too), hashes, times, and what was scrubbed before."""
-
-
-@cache
-def vocabulary() -> frozenset[str]:
-    """All words that a closed field of a message can have."""
-    literals = {word for part in _parts() for word in _literals(part)}
-    return frozenset(literals) | _WORDS | _STAGES | SCHEMAS.keys() | TOPICS.keys()
-
-
-@cache
-def _field_names() -> frozenset[str]:
-    rows = {each.name for row_type in ROW_TYPES for each in fields(row_type)}
-    models = {name for part in _parts() if isinstance(part, type) for name in part.model_fields}
-    others = {"drawn_from", "source_memory", "before", "schema", "erased_item_id"}
-    return frozenset(rows | models | others)
-
-
-@cache
-def _parts() -> tuple[type[BaseModel], ...]:
-    """The classes of all messages and of their parts."""
-    found: dict[type[BaseModel], None] = {}
-    left: list[object] = [Envelope[Frozen], *SCHEMAS.values()]
-    while left:
-        each = left.pop()
-        if isinstance(each, type) and issubclass(each, BaseModel):
-            if each not in found:
-                found[each] = None
-                left += [info.annotation for info in each.model_fields.values()]
-        else:
-            left += typing.get_args(each)
-    return tuple(found)
-
-
-def _literals(part: type[BaseModel]) -> Iterator[str]:
-    left: list[object] = [info.annotation for info in part.model_fields.values()]
-    while left:
-        each = left.pop()
-        if typing.get_origin(each) is typing.Literal:
-            yield from (word for word in typing.get_args(each) if isinstance(word, str))
-        elif isinstance(each, types.UnionType) or typing.get_origin(each) is not None:
-            left += typing.get_args(each)
 
 
 @dataclass(slots=True)
@@ -180,14 +115,14 @@ class Scrub:
     def _stays(self, text: str, name: str) -> bool:
         if not text or text == self.scope or name in _IDS or text == ERASED or is_mark(text):
             return True
-        return text in vocabulary() or _PLAIN.fullmatch(text) is not None
+        return is_plain(text)
 
     def _object(self, node: Mapping[str, JsonValue], name: str) -> JsonValue:
         if name in _OPEN:
             return {}
         if "value_base64" in node:
             node = {**node, "value_base64": self._held(node)}
-        known = _field_names()
+        known = field_names()
         # The settings by which an intent is carried out are the program's.
         as_is = {"value_base64", "settings"} if "write" in node else {"value_base64"}
         return {

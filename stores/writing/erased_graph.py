@@ -17,16 +17,20 @@ DELETE FROM relation_rows WHERE scope = $scope
     AND NOT EXISTS (
         SELECT 1 FROM mention_rows a JOIN mention_rows b ON a.memory_id = b.memory_id
         WHERE a.name_id = source_name_id AND b.name_id = target_name_id)"""
-# A name that someone told to mean an entity stays, and so does what others are names of.
 _UNTOLD_NAMES = """
-DELETE FROM name_rows WHERE scope = $scope AND name_id IN (SELECT unnest($names)) AND NOT is_alias
-    AND entity_id = name_id AND NOT pinned
+DELETE FROM name_rows WHERE scope = $scope AND name_id IN (SELECT unnest($names)) AND NOT pinned
     AND name_id NOT IN (SELECT name_id FROM mention_rows WHERE scope = $scope)
-    AND name_id NOT IN (SELECT entity_id FROM name_rows
-        WHERE scope = $scope AND name_id <> entity_id)
     AND name_id NOT IN (SELECT source_name_id FROM relation_rows WHERE scope = $scope)
     AND name_id NOT IN (SELECT target_name_id FROM relation_rows WHERE scope = $scope)
     AND name_id NOT IN (SELECT name_id FROM aspect_rows WHERE scope = $scope)"""
+# A name that someone told to mean an entity stays, and so does what others are names of.
+_UNTOLD_ALIASES = f"""{_UNTOLD_NAMES} AND entity_id <> name_id AND NOT EXISTS (
+    FROM command_results c WHERE c.scope = $scope AND c.command = 'alias' AND c.error IS NULL
+        AND (c.result->>'name' = name_rows.name
+            OR list_contains(json_extract_string(c.result, '$.aliases[*]'), name_rows.name)))"""
+_UNTOLD_MAIN_NAMES = f"""{_UNTOLD_NAMES} AND entity_id = name_id AND NOT is_alias
+    AND name_id NOT IN (SELECT entity_id FROM name_rows
+        WHERE scope = $scope AND name_id <> entity_id)"""
 
 
 _RELATION = " RETURNING source_name_id, target_name_id, relation_type"
@@ -46,7 +50,7 @@ def erase_graph(
 ) -> None:
     """As part of the running transaction; the whole graph of the scope for None."""
     if memory_ids is None:
-        _note_erased(connection, scope, _WHOLE_RELATIONS, _WHOLE_NAMES, {"scope": scope})
+        _note_erased(connection, scope, _WHOLE_RELATIONS, (_WHOLE_NAMES,), {"scope": scope})
         for table in _OF_GRAPH:
             connection.execute(f"DELETE FROM {table} WHERE scope = ?", [scope])
         return
@@ -69,26 +73,24 @@ def erase_graph(
         " AND aspect_id NOT IN (SELECT aspect_id FROM attribute_rows WHERE scope = $scope)",
         {"scope": scope, "names": names},
     )
-    _note_erased(
-        connection,
-        scope,
-        f"{_UNTOLD_RELATIONS}{_RELATION}",
-        f"{_UNTOLD_NAMES}{_NAME}",
-        {"scope": scope, "names": names},
-    )
+    given = {"scope": scope, "names": names}
+    relations = f"{_UNTOLD_RELATIONS}{_RELATION}"
+    of_names = (f"{_UNTOLD_ALIASES}{_NAME}", f"{_UNTOLD_MAIN_NAMES}{_NAME}")
+    _note_erased(connection, scope, relations, of_names, given)
 
 
 def _note_erased(
     connection: duckdb.DuckDBPyConnection,
     scope: str,
     relations: str,
-    names: str,
+    names: Sequence[str],
     given: dict[str, object],
 ) -> None:
-    """Delete by both statements, and keep the ids of what they return: an import must not bring it
+    """Delete by the statements, and keep the ids of what they return: an import must not bring it
     back."""
     gone = [relation_id(*row) for row in connection.execute(relations, given).fetchall()]
-    gone += [name_id for (name_id,) in connection.execute(names, given).fetchall()]
+    for each in names:
+        gone += [name_id for (name_id,) in connection.execute(each, given).fetchall()]
     connection.execute(
         "INSERT INTO erased_graph SELECT ?, unnest(?::VARCHAR[]) ON CONFLICT DO NOTHING",
         [scope, gone],

@@ -32,7 +32,8 @@ from palimpsest.schemas.rows import (
     Row,
     embedding_key,
 )
-from palimpsest.schemas.scrubbing import EDGES, Scrub
+from palimpsest.schemas.scrubbing import Scrub
+from palimpsest.schemas.vocabulary import EDGES
 from palimpsest.stores.state import ShardState
 from palimpsest.stores.writing.erased_graph import erase_graph, free_again
 from palimpsest.stores.writing.redacted_tables import redact_tables
@@ -125,14 +126,29 @@ def _erase(connection: duckdb.DuckDBPyConnection, erase: Erase) -> None:
 
 
 def _forget_beside(connection: duckdb.DuckDBPyConnection, scope: str, ids: Sequence[str]) -> None:
-    """What tells of memories without being one: summaries of their sessions, categories that they
-    alone had, and how documents are called of which no chunk is left."""
+    """What tells of memories without being one: summaries of their sessions, what people said of
+    their edges, categories that they alone had, and how documents are called of which no chunk is
+    left."""
+    of_them = (
+        " scope = $scope AND (split_part(source_id, '@', 1) IN (SELECT unnest($ids))"
+        " OR split_part(target_id, '@', 1) IN (SELECT unnest($ids)))"
+    )
+    connection.execute(
+        f"DELETE FROM memory_edges WHERE {of_them}"
+        " AND relation_type NOT IN (SELECT unnest($program))",
+        {"scope": scope, "ids": [*ids], "program": sorted(EDGES)},
+    )
+    connection.execute(
+        f"UPDATE memory_edges SET predicate = '', evidence = '' WHERE {of_them}",
+        {"scope": scope, "ids": [*ids]},
+    )
     connection.execute(
         "UPDATE scope_categories SET names = (SELECT coalesce(list(DISTINCT name ORDER BY name),"
         " []) FROM (SELECT unnest(categories) AS name FROM memory_rows WHERE scope = $scope))"
         " WHERE scope = $scope",
         {"scope": scope},
     )
+    connection.execute("DELETE FROM scope_categories WHERE scope = ? AND names = []", [scope])
     connection.execute(
         "UPDATE short_term_rows SET summary = NULL, summary_by = NULL, summary_at = NULL,"
         " summary_expires_at = NULL, summarized_through = NULL WHERE scope = $scope"

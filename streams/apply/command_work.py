@@ -16,14 +16,9 @@ from palimpsest.schemas.commands import (
     SessionEndCommand,
     UpdateShortTermCommand,
 )
-from palimpsest.schemas.messages import (
-    CommandIntent,
-    GraphWork,
-    MemoryChange,
-    Outcome,
-    OutcomeEvent,
-)
+from palimpsest.schemas.messages import CommandIntent, GraphWork, MemoryChange, Outcome
 from palimpsest.schemas.rows import CommandRow, MemoryRow, embedding_key
+from palimpsest.schemas.words import OutcomeEvent
 from palimpsest.streams.apply.outcomes import InvalidationKind, changes, kinds_of, link_writes
 from palimpsest.streams.memory_rows import effective
 from palimpsest.streams.models.base import Embedding

@@ -15,11 +15,7 @@ from dataclasses import replace
 from pydantic import JsonValue, TypeAdapter
 
 from palimpsest.schemas.envelope import derived_id
-from palimpsest.schemas.messages import (
-    CommandIntent,
-    GraphWork,
-    OutcomeEvent,
-)
+from palimpsest.schemas.messages import CommandIntent, GraphWork
 from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.promotion_commands import (
     GainChange,
@@ -36,6 +32,7 @@ from palimpsest.schemas.promotion_rows import (
     PromotionRow,
 )
 from palimpsest.schemas.rows import MemoryRow, embedding_key
+from palimpsest.schemas.words import OutcomeEvent
 from palimpsest.streams.apply.command_work import (
     Refused,
     Work,

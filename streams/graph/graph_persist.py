@@ -154,6 +154,7 @@ def _persist(work: _Work, given: GraphWork) -> None:
                 fault = _alias_fault(entity.name, alias)
                 if fault is None:
                     _join(work, entity.name, alias)
+                    _link(work, work.names[_canonical(alias)], alias)
                 else:
                     work.warnings.append(f"{fault}; it was made no alias")
     for triple in given.triples:
@@ -239,13 +240,18 @@ def _named(work: _Work, given: str, entity_type: str) -> NameRow | None:
             updated_at=work.message.recorded,
         )
         work.entities_updated += 1
+    _link(work, row, given)
+    return work.keep(row)
+
+
+def _link(work: _Work, row: NameRow, given: str) -> None:
+    """Link a name to the change's memories, which tell of it."""
     for memory_id in work.memory_ids:
         # Its first text is what the change is about; later ones may or may not be there by now.
         for text in work.graph.texts.get(memory_id, ())[:1]:
             told = names_in(text.text, row.canonical_name) or _shown(given)
             _mention(work, memory_id, text, row, told)
             work.mentions_linked += 1
-    return work.keep(row)
 
 
 def _new_name(work: _Work, shown: str, entity_type: str, mentions: int) -> NameRow:
