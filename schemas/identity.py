@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -19,10 +20,13 @@ from palimpsest.schemas.messages import (
     RawTurnIntent,
     RejectedTurnIntent,
 )
+from palimpsest.schemas.normal_forms import canonical_name, shown_name
 from palimpsest.schemas.topics import CONVERSATION_TURNS, Topic
 
 UNREADABLE_SCOPE = "(unreadable)"
 """The scope under which a record counts whose own cannot be read."""
+ERASED_NAME = re.compile(r"erased (?:[0-9a-f-]{36}(?: \d+)?|\d+)")
+"""Names in the graph that stand for erased ones."""
 FACT_MEMORY_NAME = NAMESPACE.bytes + b"memory\x1f"
 """What stands before an item's id in what `fact_memory_id` is the SHA-1 of."""
 
@@ -163,6 +167,21 @@ def entity_id(scope: str, canonical_name: str) -> str:
 def relation_id(source_name: str, target_name: str, relation_type: str) -> str:
     """A relation between two names, for what was erased to be known by."""
     return derived_id("relation", source_name, target_name, relation_type)
+
+
+def erased_name(scope: str, name: str) -> str:
+    """What stands for a name that was erased: it has the id of the name, so that a store which is
+    made anew from it knows what an import must not bring back."""
+    known = canonical_name(shown_name(name))
+    return known if ERASED_NAME.fullmatch(known) else f"erased {entity_id(scope, known)}"
+
+
+def erased_relation(scope: str, source: str, target: str, relation_type: str) -> str:
+    """The same of what was said of two names."""
+    known = canonical_name(relation_type)
+    first, second = (entity_id(scope, canonical_name(shown_name(end))) for end in (source, target))
+    is_erased = ERASED_NAME.fullmatch(known) is not None
+    return known if is_erased else f"erased {relation_id(first, second, known)}"
 
 
 def aspect_id(entity: str, canonical_name: str) -> str:

@@ -21,17 +21,25 @@ from palimpsest.schemas.identity import (
     ImportedIds,
     command_memory_id,
     document_id,
+    entity_id,
+    erased_name,
+    erased_relation,
     fact_memory_id,
     turn_item_id,
     turn_memory_id,
 )
 from palimpsest.schemas.messages import ConversationTurn
-from palimpsest.schemas.normal_forms import content_hash, normalized_content, storage_content
+from palimpsest.schemas.normal_forms import (
+    canonical_name,
+    content_hash,
+    normalized_content,
+    shown_name,
+    storage_content,
+)
 from palimpsest.schemas.quotations import ERASED, LONG, Quotations
 from palimpsest.schemas.vocabulary import SOURCES, field_names, is_plain
 
 MARK: Final = re.compile(r"\[erased [^\s\]]+(?: \d+)?\]")
-_NAME_MARK: Final = re.compile(r"erased [0-9a-f-]{36} \d+")
 
 OWN: Final = frozenset(
     {"content", "normalized_content", "published_content", "old_content", "new_content", "fact"}
@@ -118,8 +126,8 @@ class Redaction:
     """Replaces what was erased in a scope: the `erased` memories' own `texts` (by their folded
     form, with their marks), and all that was drawn from them. What `kept` memories say stays,
     `kept_texts` in folded form, also where it is the same; and of what the graph was told the names
-    that they have: `told_by` gives which by the name in lower case, and is asked where there is
-    something to be told. Of `documents` no chunk is left."""
+    that they have: `told_by` gives which by the ids of names (none for erased ones), and is asked
+    where there is something to be told. Of `documents` no chunk is left."""
 
     scope: str
     erased: frozenset[str]
@@ -164,9 +172,9 @@ class Redaction:
             return self._object(node, self._placed(node, place))
         if isinstance(node, list):
             if name in _AUTHORED and place.owner is not None:
-                return []
-            if name == "triples" and place.owner is not None:
-                return [*self._triples(node, place.owner)]
+                return [self._authored(_object(each)) for each in node]
+            if name in ("triples", "relations") and place.owner is not None:
+                return [*self._triples(node)]
             return [self.node(each, place, name) for each in node]
         return self._text(node, place, name) if isinstance(node, str) else node
 
@@ -191,8 +199,6 @@ class Redaction:
     def _placed(self, node: Mapping[str, JsonValue], place: _Place) -> _Place:
         """Whose an object is, by the memories that it names."""
         owner, subject = place.owner, None
-        if isinstance(node.get("from_scope"), str) and isinstance(node.get("lines"), list):
-            return replace(place, ids=ImportedIds(str(node["from_scope"]), self.scope))
         if place.ids is not None:
             node = self._of_scope(node, place.ids)
         turn = node.get("turn")
@@ -239,6 +245,9 @@ class Redaction:
         if "value_base64" in node:
             return self._dead_letter(node, place)
         redacted = {name: self.node(each, place, name) for name, each in node.items()}
+        if isinstance(node.get("from_scope"), str) and "lines" in node:
+            ids = ImportedIds(str(node["from_scope"]), self.scope)
+            redacted["lines"] = self.node(node["lines"], replace(place, ids=ids), "lines")
         self._command(node, redacted)
         if "speaker" in node and node.get("content") != redacted.get("content"):
             redacted["speaker"] = ""
@@ -261,7 +270,7 @@ class Redaction:
             return
         patches = _list(node.get("patches"))
         named = [*_list(node.get("memory_ids"))]
-        named += [_object(each).get("memory_id") for each in (node, *patches)]
+        named += [node.get("memory_id"), *(_object(each).get("memory_id") for each in patches)]
         about = {each for each in named if isinstance(each, str)}
         if about and about <= self.erased and not node.get("hard"):
             redacted["reason"] = ERASED  # why an erasure was asked for stays
@@ -277,12 +286,14 @@ class Redaction:
             redacted["reason"] = ERASED
         if isinstance(node.get("metadata"), dict) and "event" in node:
             redacted["metadata"] = _plain_part(redacted["metadata"])
+        if isinstance(kind := node.get("type"), str) and kind and not is_plain(kind):
+            redacted["type"] = ERASED
         if "item_id" in node and "categories" in node:
             redacted["categories"] = []
         if "turn_id" in node and "content" in node:
             self._turn(node, redacted, owner)
         if node.get("command") == "remember":
-            redacted |= {"metadata": {}, "who": None, "structured": None}
+            redacted |= {"metadata": {}, "who": None}
             redacted |= {name: self._label(node[name]) for name in ("tags", "type") if name in node}
             redacted |= dict.fromkeys(_LABELS & redacted.keys())
             if redacted.get("source_type") not in SOURCES:
@@ -365,63 +376,78 @@ class Redaction:
         if "normalized_content" in node and mark is not None:
             redacted |= {"normalized_content": mark, "content_hash": content_hash(mark)}
 
-    def _triples(self, triples: Sequence[JsonValue], owner: str) -> Iterator[JsonValue]:
+    def _triples(self, triples: Sequence[JsonValue]) -> Iterator[JsonValue]:
         """With marks for names that no other memory has, and without what is said of two names that
         no other memory has both."""
-        marks: dict[str, str] = {}
-        told_by = self.told_by() if triples else {}
         for triple in triples:
             if not isinstance(triple, dict) or not {"source", "target"} <= triple.keys():
                 continue  # a producer's field of that name
-            said = dict(triple)
-            known = []
-            for end in ("source", "target"):
-                name = str(triple[end]).lower()
-                known.append(told_by.get(name, frozenset()))
-                if not known[-1] and not _NAME_MARK.fullmatch(name):
-                    mark = marks.setdefault(name, f"Erased {owner} {len(marks) + 1}")
-                    said |= {end: mark, f"{end}_type": "unknown"}
-            if known[0].isdisjoint(known[1]):
-                said["relationship"] = "erased"
-            yield said
+            ends = {end: str(triple[end]) for end in ("source", "target")}
+            left: dict[str, JsonValue] = {}
+            for end, name in ends.items():
+                if not self._tellers(name):
+                    left |= {end: erased_name(self.scope, name), f"{end}_type": "unknown"}
+            source, target = ends["source"], ends["target"]
+            if "relationship" in triple and self._is_untold(source, target):
+                relation = str(triple["relationship"])
+                left["relationship"] = erased_relation(self.scope, source, target, relation)
+            yield triple | left
+
+    def _authored(self, said: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+        """An entity or an attribute of one that somebody wrote down, in the same way."""
+        left: dict[str, JsonValue] = {**said}
+        for name in ("name", "entity"):
+            if name in said and not self._tellers(str(said[name])):
+                left |= {name: erased_name(self.scope, str(said[name]))}
+                left |= {"type": "unknown"} if "type" in said else {}
+        left |= {"aspect": "erased"} if "aspect" in said else {}
+        aliases = [str(each) for each in _list(said.get("aliases"))]
+        if aliases:
+            left["aliases"] = [
+                each if self._tellers(each) else erased_name(self.scope, each) for each in aliases
+            ]
+        return left
+
+    def _tellers(self, name: str) -> frozenset[str]:
+        """The memories that have a name and are not erased."""
+        known = entity_id(self.scope, canonical_name(shown_name(name)))
+        return self.told_by().get(known, frozenset())
+
+    def _is_untold(self, source: str, target: str) -> bool:
+        return self._tellers(source).isdisjoint(self._tellers(target))
 
     def _graph_line(self, node: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         """Of an imported line of the graph what only erased memories tell: the names that stand in
         their texts, and what is said of such names that no other memory has both."""
-        told_by = self.told_by()
-        ends = {
-            name: str(node[name])
-            for name in ("canonical_name", "name", "main", "source", "target", "entity")
-            if isinstance(node.get(name), str)
+        kind = str(node["kind"])
+        of_names = {"main", "source", "target", "entity"}
+        of_names |= set() if kind == "aspect" else {"canonical_name", "name"}
+        ends = {name: str(node[name]) for name in node if name in of_names}
+        left: dict[str, JsonValue] = {
+            name: erased_name(self.scope, each)
+            for name, each in ends.items()
+            if self._is_erased_name(each)
         }
-        marks = {name: self._name_mark(each, told_by) for name, each in ends.items()}
-        left: dict[str, JsonValue] = {name: mark for name, mark in marks.items() if mark}
-        if node["kind"] == "aspect":
-            for name in ("canonical_name", "name"):
-                left.pop(name, None)  # of a facet
         if left:
             left |= {name: ERASED for name in ("mention_text", "summary") if node.get(name)}
             left |= {name: "unknown" for name in ("entity_type",) if name in node}
             of_facet = {"aspect": ("canonical_name", "name"), "attribute": ("aspect",)}
-            left |= dict.fromkeys(of_facet.get(str(node["kind"]), ()), "erased")
-        if node["kind"] == "relation" and left:
-            known = [told_by.get(ends[end].lower(), frozenset()) for end in ("source", "target")]
-            if known[0].isdisjoint(known[1]):
-                left["relation_type"] = "erased"
+            left |= dict.fromkeys(of_facet.get(kind, ()), "erased")
+        if left and kind == "relation" and self._is_untold(ends["source"], ends["target"]):
+            relation = str(node["relation_type"])
+            left["relation_type"] = erased_relation(
+                self.scope, ends["source"], ends["target"], relation
+            )
         return left
 
-    def _name_mark(self, name: str, told_by: Mapping[str, frozenset[str]]) -> str | None:
-        """What stands for a name that erased memories have and no other: the same wherever it is
-        told. None for a name that stays."""
+    def _is_erased_name(self, name: str) -> bool:
+        """Whether erased memories have a name and no other has."""
+        if self._tellers(name):
+            return False
         wanted = folded(name)
-        if told_by.get(name.lower()) or not wanted or _NAME_MARK.fullmatch(name.lower()):
-            return None
-        for text, mark in self.texts.items():
-            place = f" {text} ".find(f" {wanted} ")
-            if place >= 0:
-                memory_id, _, number = mark[len("[erased ") : -1].partition(" ")
-                return f"erased {memory_id} {int(number or 1) * 1_000_000 + place}"
-        return None
+        known = entity_id(self.scope, canonical_name(shown_name(name)))
+        told = known in self.told_by() or any(f" {wanted} " in f" {text} " for text in self.texts)
+        return bool(wanted) and told
 
     def _dead_letter(self, node: Mapping[str, JsonValue], place: _Place) -> JsonValue:
         redacted = {

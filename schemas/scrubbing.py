@@ -17,7 +17,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from palimpsest.schemas.identity import turn_item_id, turn_memory_id
+from palimpsest.schemas.identity import erased_name, erased_relation, turn_item_id, turn_memory_id
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.privacy import erased_person
 from palimpsest.schemas.quotations import ERASED
@@ -34,7 +34,7 @@ _OPEN: Final = frozenset({"headers", "extensions"})
 _NAMES: Final = frozenset(
     {"name", "alias", "canonical_name", "main", "source", "target", "entity", "aspect", "aliases"}
 )
-"""Names in the graph: what is the same within a record stays the same."""
+"""Names in the graph: what is the same stays the same."""
 _CODE: Final = re.compile(
     r"(?:forbidden|frozen|private|not_found|not_deleted|invalid_request|unknown_person"
     r"|confirm_mismatch|version_conflict|retention_expired|duplicate_content_hash"
@@ -54,7 +54,6 @@ class Scrub:
     at: datetime
     erased: Collection[str]
     own: set[str] = field(default_factory=set)
-    _names: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.own.add(self.erasure_id)
@@ -69,7 +68,6 @@ class Scrub:
         if not isinstance(raw, dict):
             return _NOTHING if is_dead else value
         left = raw | {"body": self._dead_turn(raw.get("body"))} if is_dead else raw
-        self._names.clear()
         try:
             scrubbed = self.node(left)
         except RecursionError:
@@ -93,8 +91,7 @@ class Scrub:
             code = _CODE.match(node)
             return f"{code.group()}{ERASED}" if code else ERASED
         if name in _NAMES:
-            known = " ".join(node.lower().split())
-            return self._names.setdefault(known, f"erased {len(self._names) + 1}")
+            return erased_name(self.scope, node)
         return ERASED
 
     def tells_of_others(self, node: JsonValue) -> bool:
@@ -123,6 +120,11 @@ class Scrub:
         if "value_base64" in node:
             node = {**node, "value_base64": self._held(node)}
         known = field_names()
+        told = next((name for name in ("relationship", "relation_type") if name in node), "")
+        if told and {"source", "target"} <= node.keys() and not is_plain(str(node[told])):
+            source, target = str(node["source"]), str(node["target"])
+            left = erased_relation(self.scope, source, target, str(node[told]))
+            node = {**node, told: left}
         # The settings by which an intent is carried out are the program's.
         as_is = {"value_base64", "settings"} if "write" in node else {"value_base64"}
         return {
@@ -149,7 +151,5 @@ class Scrub:
             held = base64.b64decode(str(node["value_base64"]), validate=True)
         except ValueError:
             held = b""
-        names = dict(self._names)
         value = self.value(held, is_dead=node.get("topic") == CONVERSATION_TURNS.name)
-        self._names = names
         return base64.b64encode(value).decode()

@@ -35,7 +35,7 @@ _STAGES: Final = frozenset(
 PLAIN: Final = re.compile(
     r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:@\d{1,19})?|[0-9a-f]{64}"
     r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.]{0,10}(?:Z|[+-]\d\d:?\d\d)?"
-    r"|erased (?:[0-9a-f-]{36} )?\d{1,9}|\[erased [0-9a-f]{32}\]",
+    r"|erased (?:[0-9a-f-]{36}(?: \d{1,9})?|\d{1,9})|\[erased [0-9a-f]{32}\]",
     re.ASCII | re.IGNORECASE,
 )
 """Ids (of a memory's state too), hashes, times, and what was scrubbed before."""

@@ -42,6 +42,7 @@ from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.identity import entity_id
+from palimpsest.schemas.normal_forms import canonical_name
 from palimpsest.schemas.rows import (
     MONTHS,
     EdgeRow,
@@ -58,7 +59,6 @@ from palimpsest.streams.apply.outcomes import link_writes
 from palimpsest.streams.memory_rows import with_content
 from palimpsest.streams.models.base import Vector, embeddings
 from palimpsest.streams.store_port import KeepVector, Put, Write
-from palimpsest.streams.text.linker import canonical_name
 
 SCOPE: Final = "bench"
 QUESTIONS: Final = 200

@@ -9,8 +9,8 @@ from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.ops.queries.memories import COLUMNS, with_marks
 from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.queries.sources import Sources, rows
+from palimpsest.schemas.normal_forms import canonical_name
 from palimpsest.stores.shard import Shard
-from palimpsest.streams.text.linker import canonical_name
 
 _ENTITY = (
     "entity_id AS id, scope, name, entity_type AS type, aliases, summary, mentions, times_told,"

@@ -35,7 +35,7 @@ from palimpsest.schemas.rows import (
 from palimpsest.schemas.scrubbing import Scrub
 from palimpsest.schemas.vocabulary import EDGES
 from palimpsest.stores.state import ShardState
-from palimpsest.stores.writing.erased_graph import erase_graph, free_again
+from palimpsest.stores.writing.erased_graph import erase_graph, erased_ids, free_again
 from palimpsest.stores.writing.redacted_tables import redact_tables
 from palimpsest.streams.store_port import Erase, EraseGraph, NotAlone
 
@@ -272,15 +272,15 @@ def _kept(connection: duckdb.DuckDBPyConnection, scope: str) -> tuple[frozenset[
 
 
 def _told_by(connection: duckdb.DuckDBPyConnection, scope: str) -> dict[str, frozenset[str]]:
-    """The memories that are not erased by the names that they have."""
+    """The memories that are not erased by the ids of the names that they have; of names that only
+    erased memories have or had, none."""
     rows = connection.execute(
-        "SELECT n.name, n.canonical_name, list(m.memory_id) FROM name_rows n"
-        " JOIN mention_rows m USING (name_id) JOIN memory_rows r USING (memory_id)"
-        " WHERE n.scope = ? AND r.content_hash <> '' GROUP BY ALL",
+        "SELECT name_id, coalesce(list(memory_id) FILTER (content_hash <> ''), [])"
+        " FROM mention_rows m JOIN memory_rows r USING (memory_id) WHERE m.scope = ? GROUP BY ALL",
         [scope],
     ).fetchall()
-    told = {canonical: frozenset(ids) for _, canonical, ids in rows}
-    return told | {name.lower(): frozenset(ids) for name, _, ids in rows}
+    erased = dict.fromkeys(erased_ids(connection, scope), frozenset[str]())
+    return erased | {name_id: frozenset(ids) for name_id, ids in rows}
 
 
 def history_events(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> list[bytes]:

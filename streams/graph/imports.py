@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from palimpsest.schemas.identity import ImportedIds, aspect_id, entity_id, relation_id
+from palimpsest.schemas.normal_forms import canonical_name
 from palimpsest.schemas.portable import (
     ImportedGraph,
     ImportResult,
@@ -26,7 +27,7 @@ from palimpsest.schemas.rows import (
 )
 from palimpsest.streams.imported_rows import same_fields
 from palimpsest.streams.store_port import Graph
-from palimpsest.streams.text.linker import canonical_name, name_fault
+from palimpsest.streams.text.linker import name_fault
 
 
 class _NotTaken(Exception):

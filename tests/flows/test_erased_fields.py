@@ -27,6 +27,8 @@ from tests.messages import BEGIN, turn
 from tests.privacy_by_hand import level
 from tests.spoken_model import ScriptedModel
 
+ERASED_IDS = "SELECT id FROM erased_graph ORDER BY id"
+"""Of names and relations that no import may bring back."""
 UUID = "0123abcd-0123-4123-8123-0123456789ab"
 LINES = typing.get_args(typing.get_args(Line)[0])
 COMMANDS = {
@@ -196,11 +198,12 @@ def test_a_rebuild_of_what_is_left_is_the_same(tmp_path: Path) -> None:
         tell_commands(running, marks, first, but="add-document")
         tell_import(running, marks)
         erase_scope(running, 500)
-        before = running.state_by_table()
+        before, gone = running.state_by_table(), running.values(ERASED_IDS)
     shutil.copytree(tmp_path / "live" / "log", tmp_path / "anew" / "log")
     with opened(tmp_path / "anew", marks) as again:
         again.run("decide").run("apply-writes").run()
         assert set(differing(again.state_by_table(), before)) <= {"proposals"}
+        assert again.values(ERASED_IDS) == gone
         assert again.balance().holds
 
 
@@ -242,11 +245,12 @@ def test_of_single_memories_nothing_is_left(what: str, tmp_path: Path) -> None:
             tell_commands(running, marks, first, but="add-document")
         erase_all_memories(running)
         assert of_memories(left_in(tmp_path, marks)) == []
-        before = running.state_by_table()
+        before, gone = running.state_by_table(), running.values(ERASED_IDS)
     shutil.copytree(tmp_path / "live" / "log", tmp_path / "anew" / "log")
     with opened(tmp_path / "anew", marks) as again:
         again.run("decide").run("apply-writes").run()
         assert set(differing(again.state_by_table(), before)) <= {"proposals"}
+        assert again.values(ERASED_IDS) == gone
         assert again.balance().holds
     assert of_memories(left_in(tmp_path, marks)) == []
 
