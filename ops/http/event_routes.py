@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from datetime import datetime
+from functools import lru_cache
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Query, Response
@@ -19,7 +21,7 @@ from palimpsest.schemas.envelope import Scope
 from palimpsest.schemas.messages import HistoryEvent
 from palimpsest.schemas.topics import MEMORY_HISTORY
 from palimpsest.stores.database.outcome_words import TOLD
-from palimpsest.streams.logs.base import Position, Record, partition_for
+from palimpsest.streams.logs.base import LogReader, Position, partition_for
 
 routes: APIRouter = router("events")
 
@@ -38,6 +40,7 @@ LOOK_SECONDS: Final = 1.0
 SILENT_SECONDS: Final = 15.0
 """After so long without an event a comment is sent, so that nobody takes it for dead."""
 READ_RECORDS: Final = 500
+KEPT_EVENTS: Final = 32
 STREAM_TYPE: Final = "text/event-stream"
 
 
@@ -89,23 +92,28 @@ async def _stream(
                 yield ": nothing happened\n\n"
                 silent = 0.0
             continue
-        read = service.log.read
-        records = await asyncio.to_thread(
-            read, position.topic, position.partition, position.next_offset, READ_RECORDS
-        )
-        for record in records:
-            told = _told(record, scope)
+        for offset, told in await asyncio.to_thread(_read, service.log, position, scope):
             if told is not None:
                 yield told
                 silent = 0.0
-            position = Position("events", position.topic, position.partition, record.offset + 1)
+            position = Position("events", position.topic, position.partition, offset + 1)
 
 
-def _told(record: Record, scope: str) -> str | None:
-    """The record as an event; None for what is of another scope or changes nothing."""
-    if record.value is None:
+def _read(log: LogReader, position: Position, scope: str) -> list[tuple[int, str | None]]:
+    """The next records from a position: their offsets, and what each is as an event."""
+    place = position.topic, position.partition, position.next_offset
+    return [
+        (record.offset, _told(record.offset, record.value, record.timestamp, scope))
+        for record in log.read(*place, READ_RECORDS)
+    ]
+
+
+@lru_cache(maxsize=KEPT_EVENTS)  # all who follow a scope are told the same at the same time
+def _told(offset: int, value: bytes | None, timestamp: datetime, scope: str) -> str | None:
+    """A record as an event; None for what is of another scope or changes nothing."""
+    if value is None:
         return None
-    message = decode(record.value, MEMORY_HISTORY, record.timestamp)
+    message = decode(value, MEMORY_HISTORY, timestamp)
     body = message.body
     if message.scope != scope or not isinstance(body, HistoryEvent) or body.event not in NAMES:
         return None
@@ -121,4 +129,4 @@ def _told(record: Record, scope: str) -> str | None:
     }
     if body.event == "session-ended":
         data["session"] = body.metadata
-    return f"id: {record.offset}\nevent: {NAMES[body.event]}\ndata: {json.dumps(data)}\n\n"
+    return f"id: {offset}\nevent: {NAMES[body.event]}\ndata: {json.dumps(data)}\n\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -46,7 +47,19 @@ class Streams:
     def counted(self, caller: str, given: AsyncIterator[Part]) -> AsyncIterator[Part]:
         """The same stream, counted until it ends. Raises Problem for one too many."""
         self.check(caller)
-        return self._stream(caller, given)
+        self._open[caller] += 1
+
+        async def counted() -> AsyncIterator[Part]:
+            try:
+                async for part in given:
+                    yield part
+            finally:
+                ended()
+
+        parts = counted()
+        # Also of parts that nobody begins to read: their client was gone before.
+        ended = weakref.finalize(parts, self._end, caller)
+        return parts
 
     def check(self, caller: str) -> None:
         """Raises Problem where the caller may have no more."""
@@ -58,15 +71,10 @@ class Streams:
         if self._open.total() >= MOST_STREAMS:
             raise unavailable(f"{MOST_STREAMS} streams are open already")
 
-    async def _stream(self, caller: str, given: AsyncIterator[Part]) -> AsyncIterator[Part]:
-        self._open[caller] += 1
-        try:
-            async for part in given:
-                yield part
-        finally:
-            self._open[caller] -= 1
-            if not self._open[caller]:
-                del self._open[caller]
+    def _end(self, caller: str) -> None:
+        self._open[caller] -= 1
+        if not self._open[caller]:
+            del self._open[caller]
 
 
 @dataclass(slots=True)

@@ -151,8 +151,14 @@ async def _parts(
     ):
         queries, log, results.sources = DirectQueries(sources), app.log, sources
 
+        waits: dict[Position, asyncio.Task[bool]] = {}
+
         async def wait(position: Position, seconds: float) -> bool:
-            return await log.wait([position], seconds)
+            # All who wait for the same record look for it together.
+            if position not in waits:
+                waits[position] = asyncio.create_task(log.wait([position], seconds))
+                waits[position].add_done_callback(lambda _: waits.pop(position))
+            return await asyncio.shield(waits[position])
 
         async def hindered() -> str | None:
             return app.worker.hindered()

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Header, Response
 from pydantic import Field
 
 from palimpsest.ops.http import answers
+from palimpsest.ops.http.callers import LOCAL
 from palimpsest.ops.http.problems import Problem
 from palimpsest.ops.http.routing import JSON_TYPE, WITH_BODY, errors, router
 from palimpsest.ops.http.service import Analyst, ServiceOf
@@ -38,15 +39,15 @@ class SqlBody(Strict):
 )
 async def sql(
     service: ServiceOf,
-    _: Analyst,
+    caller: Analyst,
     body: SqlBody,
     accept: Annotated[str, Header()] = JSON_TYPE,
 ) -> Response:
     """Answer one SELECT over the views of all scopes, as JSON or as an Arrow stream."""
     form = _form(accept)
-    table = await service.queries.table(
-        SqlRequest(body.query, body.partition, service.settings.http.sql_seconds)
-    )
+    who = "" if caller is LOCAL else caller.id
+    seconds = service.settings.http.sql_seconds
+    table = await service.queries.table(SqlRequest(body.query, body.partition, seconds, caller=who))
     made = await asyncio.to_thread(as_arrow if form == ARROW_TYPE else _json, table)
     return Response(made, media_type=form)
 

@@ -45,6 +45,7 @@ from palimpsest.streams.models.base import (
     TransientModelError,
     embeddings,
 )
+from palimpsest.streams.runtime.model_port import LONG_CHARACTERS
 from palimpsest.streams.store_port import KeepVector, PriorityLock
 
 # --- embedding tracker ----------------------------------------------------------------------------
@@ -163,8 +164,11 @@ async def _embed(
     rows: Sequence[_Missing],
     done: CatchUp,
 ) -> None:
+    texts = [row.text for row in rows]
     try:
-        made = await embeddings(model, [row.text for row in rows])
+        # Long ones alone: what is stored meanwhile waits for one of them at most.
+        is_divided = len(rows) > 1 and any(len(text) > LONG_CHARACTERS for text in texts)
+        made = [] if is_divided else await embeddings(model, texts)
     except TransientModelError:
         raise
     except ModelError as error:
@@ -173,6 +177,8 @@ async def _embed(
             done.failure = str(error)
             return
         # One text that the provider refuses must not keep the others from their vectors.
+        is_divided = True
+    if is_divided:
         half = len(rows) // 2
         await _embed(shard, model, vectors, rows[:half], done)
         await _embed(shard, model, vectors, rows[half:], done)

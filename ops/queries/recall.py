@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict, replace
 from functools import cache
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from pydantic import JsonValue, TypeAdapter
 
@@ -15,6 +15,7 @@ from palimpsest.ops.queries.sources import Sources, plain
 from palimpsest.stores.recall.query import Query
 from palimpsest.streams.models.base import ModelError, TokenEmbeddingModel
 from palimpsest.streams.rules.explicit_intent import asks_to_remember
+from palimpsest.streams.runtime.offload import computed
 from palimpsest.streams.sensitive.detection import redacted
 from palimpsest.streams.sensitive.policy import Policy
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 WIDER = 3
 """How many more than asked for are looked at by words alone: neighbours of hits are left out."""
+MAX_QUESTION_CHARACTERS: Final = 10_000
+"""A longer question is searched by its beginning: more words find no more, and cost everybody who
+asks at the same time."""
 
 
 async def recall(sources: Sources, request: Query) -> JsonValue:
@@ -35,7 +39,7 @@ async def recall(sources: Sources, request: Query) -> JsonValue:
     and, for `explain`, how the question was understood. Raises RequestError for what cannot be
     asked."""
     found = await retrieved(sources, request)
-    told = _told(found.answer)
+    told = await computed(_told, found.answer) | {"query": request.query}
     told["related"] = [
         {
             "id": each.id,
@@ -82,6 +86,7 @@ async def context(
     remember something for good."""
     from palimpsest.stores.recall.intent import complexity
 
+    asked, query = query.query, _bounded(query)
     retriever, embedding = await _retriever(sources, query)
     budget = complexity(query.query).budget if budget is None else budget
     block, offers = await _session_part(sources, query, session_id, budget)
@@ -91,7 +96,7 @@ async def context(
     made = await retriever.context(query, embedding, rest, shown)
     parts = [part for part in (block, made) if part is not None]
     told: JsonObject = {
-        "query": query.query,
+        "query": asked,
         "text": "\n\n".join(part.text for part in parts) or None,
         "tokens": sum(part.tokens for part in parts) + 2 * (len(parts) - 1) if parts else 0,
         "ids": {},
@@ -133,6 +138,7 @@ async def retrieved(
     """What every recall comes from, also what `bench retrieval` measures, which tries other
     constants. Raises RequestError for
     what cannot be asked."""
+    query = _bounded(query)
     retriever, embedding = await _retriever(sources, query, constants)
     return await retriever.retrieve(query, embedding)
 
@@ -163,6 +169,15 @@ async def _retriever(
     return retriever, embedding
 
 
+def _bounded(query: Query) -> Query:
+    """The query with what is searched by of its question, to the end of a word where it has one."""
+    text = query.query.strip()
+    if len(text) > MAX_QUESTION_CHARACTERS:
+        text = text[: MAX_QUESTION_CHARACTERS + 1].rsplit(None, 1)[0][:MAX_QUESTION_CHARACTERS]
+        return replace(query, query=text)
+    return query
+
+
 def _check(scope: str, text: str) -> None:
     if not scope.strip():
         raise RequestError("the scope is empty; name the memory space to search (--scope)")
@@ -175,7 +190,8 @@ async def _embedding(sources: Sources, scope: str, text: str) -> QueryEmbedding 
 
     _check(scope, text)
     model = sources.embedding
-    text = redacted(text, Policy.of(sources.settings.pii).kinds)  # the model may be another's
+    kinds = Policy.of(sources.settings.pii).kinds
+    text = await computed(redacted, text, kinds)  # the model may be another's
     try:
         if isinstance(model, TokenEmbeddingModel):
             found = await model.embed_query_tokens(text)

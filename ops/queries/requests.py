@@ -13,12 +13,14 @@ JsonObject: TypeAlias = dict[str, JsonValue]
 @dataclass(frozen=True, slots=True)
 class SqlRequest:
     """One read-only statement, over all partitions unless one is named. `seconds` it may take, and
-    `rows` it may return."""
+    `rows` it may return. `caller`, where it is named, leaves a
+    place to others."""
 
     query: str
     partition: int | None = None
     seconds: float = 30.0
     rows: int = 1_000_000
+    caller: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,14 @@
 
 A query never touches the store that the stages write: it runs in a process of its own
 (`sql_processes`), which copies the store's file first. Commits wait for the last and small part of
-that only.
+that only, which is done here.
 """
 
 from __future__ import annotations
 
 import errno
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
@@ -31,6 +31,7 @@ from palimpsest.ops.queries.requests import SqlRequest
 from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.queries.sql_processes import QueryProcess, QueryProcesses
 from palimpsest.stores.database.balance import progress_of
+from palimpsest.stores.database.query_process import complete
 from palimpsest.stores.database.sql import AS_OF_NOW, QueryLimits, QueryTooLarge, QueryTooSlow
 from palimpsest.stores.database.sql_check import MAX_CHARACTERS, QueryInvalid, QueryRefused
 from palimpsest.stores.shard import DATABASE_FILE, Shard
@@ -57,7 +58,10 @@ async def sql(sources: Sources, request: SqlRequest) -> pa.Table:
     numbers = range(sources.partitions) if number is None else [number]
     shards = {each: sources.shard(each) for each in numbers}
     with refusals_told(limits.seconds):
-        async with sources.sql.place(), sources.sql.process(limits.seconds) as process:
+        async with (
+            sources.sql.place(request.caller),
+            sources.sql.process(limits.seconds) as process,
+        ):
             deadline = time.monotonic() + limits.seconds
             async with _copied(sources, process, shards, request.query) as copies:
                 command = {
@@ -73,18 +77,18 @@ async def sql(sources: Sources, request: SqlRequest) -> pa.Table:
 
 
 async def joined(
-    processes: QueryProcesses, query: str, parts: Sequence[pa.Table], limits: QueryLimits
+    processes: QueryProcesses, request: SqlRequest, parts: Sequence[pa.Table], limits: QueryLimits
 ) -> pa.Table:
-    """The result of a query over what all partitions gave. Raises RequestError."""
+    """The result of a request's query over what all partitions gave. Raises RequestError."""
     command = {
         "do": "join",
-        "query": query,
+        "query": request.query,
         "rows": limits.rows,
         "seconds": limits.seconds,
         "parts": len(parts),
     }
     with refusals_told(limits.seconds):
-        async with processes.place(), processes.process(limits.seconds) as process:
+        async with processes.place(request.caller), processes.process(limits.seconds) as process:
             return await processes.in_thread(process.table, command, parts)
 
 
@@ -168,8 +172,8 @@ async def _copy(
         tries += 1
         seen = await sources.sql.in_thread(_first, shard, process, place)
         async with shard.lock:
-            last = {**place, "do": "complete", "seen": seen, "must": tries == COPY_TRIES}
-            whole, known = await sources.sql.in_thread(_last, shard, process, last)
+            last = partial(complete, source, target, seen, tries == COPY_TRIES)
+            whole, known = await sources.sql.in_thread(_last, shard, last)
     items: list[dict[str, Any]] = []
     if any(view in query.lower() for view in AS_OF_NOW):
         find = partial(items_in_flight, sources.log, number, sources.admit)
@@ -184,8 +188,8 @@ def _first(shard: Shard, process: QueryProcess, place: dict[str, str]) -> list[i
 
 
 def _last(
-    shard: Shard, process: QueryProcess, command: dict[str, Any]
+    shard: Shard, completed: Callable[[], bool]
 ) -> tuple[bool, tuple[dict[tuple[str, str], int], list[tuple[str, bytes]]]]:
     """Under the store's lock: whether the copy is whole, and how far the stages were then."""
     with shard.reading() as reader:
-        return bool(process.told(command)["whole"]), progress_of(reader)
+        return completed(), progress_of(reader)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, ParamSpec, TypeVar
@@ -146,25 +147,30 @@ class QueryProcesses:
         self._memory_mib = settings.sql_memory_limit
         self._count = settings.sql_processes
         self._places = asyncio.Semaphore(self._count)
+        self._shares: defaultdict[str, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(max(1, self._count - 1))
+        )
         self._threads: ThreadPoolExecutor | None = None
         self._idle: list[QueryProcess] = []
         self._at_work: set[QueryProcess] = set()
         self._closed = False
 
     @contextlib.asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
-        """One of the places for queries. Raises UnavailableError where all stay taken."""
-        try:
-            async with asyncio.timeout(PLACE_SECONDS):
-                await self._places.acquire()
-        except TimeoutError:
-            raise UnavailableError(
-                f"{self._count} queries run already (setting store.sql_processes); try again"
-            ) from None
-        try:
+    async def place(self, caller: str = "") -> AsyncIterator[None]:
+        """One of the places for queries; a caller with a name leaves one to others. Raises
+        UnavailableError where none gets free."""
+        async with contextlib.AsyncExitStack() as taken:
+            try:
+                async with asyncio.timeout(PLACE_SECONDS):
+                    if caller:
+                        await taken.enter_async_context(self._shares[caller])
+                    await taken.enter_async_context(self._places)
+            except TimeoutError:
+                raise UnavailableError(
+                    f"{self._count} queries may run at once, and all but one of the same token"
+                    " (setting store.sql_processes); try again"
+                ) from None
             yield
-        finally:
-            self._places.release()
 
     async def in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Blocking work of a query, in a thread that only queries use."""

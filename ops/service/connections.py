@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import resource
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -54,12 +54,15 @@ def protocol(limits: ConnectionLimits) -> type[H11Protocol]:
 
     class Limited(_Limited):
         granted = limits
+        silent: ClassVar[dict[_Limited, None]] = {}
 
     return Limited
 
 
 class _Limited(H11Protocol):
     granted = USUAL
+    silent: ClassVar[dict[_Limited, None]]
+    """Of this server, oldest first: all that never asked anything, and some that did since."""
     _began = 0.0
     _head: asyncio.TimerHandle | None = None
     _stall: asyncio.TimerHandle | None = None
@@ -67,11 +70,13 @@ class _Limited(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._began = self.loop.time()
+        self.silent[self] = None
         self._await_head()
         if len(self.connections) > self.granted.most:
             self._replaced().transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.silent.pop(self, None)
         for timer in (self._head, self._stall):
             if timer is not None:
                 timer.cancel()
@@ -109,9 +114,14 @@ class _Limited(H11Protocol):
     def _replaced(self) -> _Limited:
         """Which connection gives its place: the oldest that never asked anything, else the oldest
         that asks nothing now, else this one."""
-        silent = [each for each in self.connections if isinstance(each, _Limited)]
-        silent = [each for each in silent if not each._answers]
-        return min(silent, key=lambda each: (each.cycle is not None, each._began), default=self)
+        while self.silent:  # each connection leaves it once: it is not searched by each new one
+            oldest = next(iter(self.silent))
+            del self.silent[oldest]
+            if oldest.cycle is None:
+                return oldest
+        others = [each for each in self.connections if isinstance(each, _Limited)]
+        waiting = [each for each in others if not each._answers]
+        return min(waiting, key=lambda each: each._began, default=self)
 
     def _await_head(self) -> None:
         if self._head is not None:

@@ -171,7 +171,7 @@ class RoutedQueries:
                 )
                 for each in range(self._partitions)
             ]
-        return await joined(self._sql, request.query, parts, rest(limits, deadline))
+        return await joined(self._sql, request, parts, rest(limits, deadline))
 
     async def copy_shard(self, partition: int, path: Path) -> None:
         await self._persisted(partition, lambda owner: owner.copy_shard(partition, path))

@@ -2,9 +2,9 @@
 limit of memory that the kernel keeps, at a low priority, and to be killed at any moment.
 
 It takes a line of JSON at a time from standard input and answers each on standard output: `begin`
-tells that it is there, `copy` and `complete` are the two steps of a copy, `query` is the query over
-the copies, `join` one over what partitions of other processes gave, which follows as Arrow streams.
-An answer with a result is followed by it as an Arrow stream.
+tells that it is there, `copy` makes the first step of a copy, `query` is the query over the copies,
+`join` one over what partitions of other processes gave, which follows as Arrow streams. An answer
+with a result is followed by it as an Arrow stream.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -139,8 +139,6 @@ def _answer(command: Command, source: BinaryIO, answers: BinaryIO, memory_mib: i
         told: Command = {}
         if command["do"] == "copy":
             told = {"seen": copy(Path(command["from"]), Path(command["to"]))}
-        elif command["do"] == "complete":
-            told = {"whole": complete(Path(command["from"]), Path(command["to"]), command)}
         elif command["do"] != "begin":
             table = _table(command, source, memory_mib)
             told = {"table": True}
@@ -174,11 +172,12 @@ def copy(source: Path, target: Path) -> list[int]:
     return seen
 
 
-def complete(source: Path, target: Path, command: Mapping[str, Any]) -> bool:
+def complete(source: Path, target: Path, seen: list[int], must: bool) -> bool:
     """While nothing is committed: the write-ahead log, to a copy of the file as it still is. False
-    where the file was written meanwhile; with `must` it is then copied again."""
-    if _seen(source) != command["seen"]:
-        if not command["must"]:
+    where the file was written meanwhile; with `must` it is then copied again. It is called by the
+    process that holds the store's lock: one of low priority would keep it for long."""
+    if _seen(source) != seen:
+        if not must:
             return False
         _copy_bytes(source, target)
     with contextlib.suppress(FileNotFoundError):

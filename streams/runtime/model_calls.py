@@ -49,8 +49,12 @@ async def _embed(runs: Sequence[RecordRun], models: ModelPort) -> None:
         return
     texts = [text for _, ask in asked for text in ask.texts]
     answer = await models.embed(texts, any(ask.required for _, ask in asked))
-    start = 0
-    for run, ask in asked:
-        end = start + len(ask.texts)
-        run.resume(Embedded(answer.embeddings[start:end], answer.failures[start:end]))
-        start = end
+
+    def resume() -> None:
+        start = 0
+        for run, ask in asked:
+            end = start + len(ask.texts)
+            run.resume(Embedded(answer.embeddings[start:end], answer.failures[start:end]))
+            start = end
+
+    await computed(resume)

@@ -29,6 +29,9 @@ FIRST_DELAY_SECONDS = 1.0
 MAX_DELAY_SECONDS = 30.0
 JITTER_SECONDS = 0.5
 KEPT_EMBEDDINGS = 4096
+LONG_CHARACTERS = 20_000
+"""A longer text gets its vector later: with it everybody's changes would wait for the model to read
+thousands of words."""
 HARMLESS = "ready"
 """A text to ask with where another was refused, to tell whether the text or the provider is why."""
 
@@ -134,12 +137,16 @@ class ModelPort:
         and while it takes others: so no text's vector depends on what stands alongside it.
 
         Where it does not answer now, or refuses whatever it is given, `required` waits for as
-        long as that lasts; else those texts go without too: a turn is not held up, its vector is
-        caught up on later.
+        long as that lasts; else those texts go without too, as long ones do: a turn is not held up,
+        its vector is caught up on later.
         """
         # Held here too: while one call waits, another may push out what is kept.
         made = {text: self._kept.get(text) for text in texts}
-        missing = [text for text, found in made.items() if found is None]
+        missing = [
+            text
+            for text, found in made.items()
+            if found is None and (required or len(text) <= LONG_CHARACTERS)
+        ]
         failures: dict[str, str] = {}
         down: TransientModelError | None = None
         for start in range(0, len(missing), self.embed_batch):

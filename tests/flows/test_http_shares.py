@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import httpx
@@ -14,7 +15,8 @@ from palimpsest.ops.http.tokens import Tokens
 from tests.flows.http_server import Served, problem, server
 from tests.flows.program import until
 
-FLAGS = ("http.streams_per_token=2", "http.requests_per_token=4")
+FLAGS = ("http.streams_per_token=2", "http.requests_per_token=4", "http.sql_seconds=3")
+ENDLESS = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b"
 
 
 @pytest.fixture
@@ -59,6 +61,20 @@ def test_requests_of_a_token_at_once_are_bounded(running: Served) -> None:
         until(lambda: mine.get("/api/memories?scope=ana").status_code == 429)
         with running.client(other) as client:
             assert client.get("/api/memories?scope=ana").status_code == 200
+
+
+def test_the_queries_of_a_token_leave_a_place_to_others(running: Served) -> None:
+    greedy, other = (running.token(name, "*", may=["sql"]) for name in ("greedy", "other"))
+    with (
+        ThreadPoolExecutor(4) as pool,
+        running.client(greedy) as mine,
+        running.client(other) as client,
+    ):
+        asking = [pool.submit(mine.post, "/api/sql", json={"query": ENDLESS}) for _ in range(4)]
+        answers = [client.post("/api/sql", json={"query": "SELECT 1"}) for _ in range(4)]
+        assert [answer.status_code for answer in answers] == [200] * 4, answers[0].text
+        assert not all(each.done() for each in asking)
+        assert {each.result().status_code for each in asking} == {422, 503}
 
 
 def test_a_token_that_sends_more_than_is_processed_is_refused_alone(running: Served) -> None:

@@ -112,6 +112,19 @@ def turns_found(memory: Memory, text: str, **given: Any) -> set[str]:
     return {*best.derived_from} or {best.id}
 
 
+@pytest.mark.parametrize("rest", [" filler" * 10_000, "   " + "x" * 60_000])
+def test_a_long_question_is_searched_by_its_beginning(memory: Memory, rest: str) -> None:
+    memory.add("The zebra lives in Oslo.", scope="long")
+    asked = "\n" + "Where does the zebra live? " + rest
+    found = memory.recall(asked, scope="long")
+    assert found.query == asked
+    assert "zebra" in found.results[0].content
+    block = memory.context(asked, scope="long")
+    assert "Oslo" in (block.text or "")
+    far = rest + " zebra"
+    assert not any(each.scores.keyword for each in memory.recall(far, scope="long").results)
+
+
 def test_threads_share_a_memory(memory: Memory) -> None:
     failures: list[BaseException] = []
 

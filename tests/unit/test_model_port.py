@@ -16,7 +16,7 @@ from palimpsest.streams.models.base import (
 )
 from palimpsest.streams.models.hashing import hashed
 from palimpsest.streams.rules.model import RulesLanguageModel
-from palimpsest.streams.runtime.model_port import HARMLESS, ModelPort
+from palimpsest.streams.runtime.model_port import HARMLESS, LONG_CHARACTERS, ModelPort
 from palimpsest.streams.stage import ModelUnavailable
 
 REFUSED = "a text that is refused"
@@ -180,3 +180,15 @@ async def test_an_expired_key_buries_no_backlog() -> None:
     assert [int(seconds) for seconds in refusing.waits] == [1, 2]
     assert refusing.told == ["401: set a valid API key"] * 2
     assert port.outages == {}
+
+
+async def test_a_long_text_has_no_vector_yet_unless_it_must_have_one() -> None:
+    model = Embedding(lambda text: None)
+    port = ModelPort(Language(lambda prompt: None), model)
+    long = "word " * LONG_CHARACTERS
+    found = await port.embed(["short", long])
+    assert [each is None for each in found.embeddings] == [False, True]
+    assert model.calls == [["short"]]
+    assert port.outages == {}
+    [needed] = (await port.embed([long], required=True)).embeddings
+    assert needed is not None
