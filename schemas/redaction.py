@@ -61,6 +61,13 @@ _LABELS: Final = frozenset({"project", "source_id", "normalized_content", "conte
 """What else a command may say of the memory that it makes."""
 _CALLED: Final = ("title", "source")
 """What a document is called by."""
+_NOTED: Final = frozenset(
+    {"proposed_action", "target_id", "fact", "fact_type", "confidence", "decision_reason"}
+    | {"candidates", "source_memory", "extraction_model", "prompt_version", "decision_model"}
+    | {"fact_count", "entity_count", "contradiction_risk", "review_needed", "round", "warnings"}
+    | {"blocked_reason", "skipped_reason", "was", "drawn_from", "lowered", "confirmed"}
+)
+"""What the program notes of what becomes of a memory: its texts go like all others."""
 _STAYS: Final = frozenset(
     {"id", "memory_id", "turn_memory_id", "source_id", "target_id", "session_id", "correlation_id"}
     | {"name", "canonical_name", "main", "source", "target", "entity"}
@@ -538,10 +545,14 @@ def _list(node: JsonValue) -> list[JsonValue]:
 
 
 def _plain_part(node: JsonValue) -> JsonValue:
-    """What of the program's own notes can tell nothing."""
+    """What the program notes of an event, and of all else what can tell nothing."""
     if isinstance(node, dict):
         known = field_names()
-        return {name: _plain_part(each) for name, each in node.items() if name in known}
+        return {
+            name: each if name in _NOTED else _plain_part(each)
+            for name, each in node.items()
+            if name in known | _NOTED
+        }
     if isinstance(node, list):
         return [_plain_part(each) for each in node]
     is_word = isinstance(node, str) and not is_mark(node) and not is_plain(node)
